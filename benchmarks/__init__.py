@@ -1,0 +1,1 @@
+"""Benchmarks: nbrt beside its peers. ``make bench``, or ``python -m benchmarks --help``."""

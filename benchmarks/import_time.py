@@ -1,0 +1,56 @@
+"""What ``import nbrt`` costs over starting Python: target at most 30 ms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from benchmarks.environment import ROOT, version_of
+from benchmarks.harness import Contender, absent, each, measure
+from benchmarks.report import Report, Table, Target, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PEERS = {
+    "numpy": "numpy",
+    "numba": "numba",
+    "warp": "warp-lang",
+    "torch": "torch",
+    "taichi": "taichi",
+    "cupy": "cupy",
+}
+
+
+def _start(statement: str) -> Callable[[], object]:
+    command = [sys.executable, "-c", statement]
+    return lambda: subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def fill(report: Report, quick: bool) -> None:
+    options = replace(report.options, sample_seconds=0.0)
+    contenders = [
+        Contender("bare Python", each(_start("pass"))),
+        Contender("nbrt", each(_start("import nbrt"))),
+        Contender("nbrt, first guard", each(_start("import nbrt; nbrt.device('cpu')"))),
+        Contender("nbrt, first array", each(_start("import nbrt; nbrt.empty(1, device='cpu')"))),
+    ]
+    for module, package in _PEERS.items():
+        if version_of(package) is None:
+            contenders.append(absent(module, "not installed"))
+        elif not quick or module == "numpy":
+            contenders.append(Contender(module, each(_start(f"import {module}"))))
+        else:
+            contenders.append(absent(module, "left out of quick runs"))
+    rows = measure(contenders, options)
+    bare, nbrt = rows[0], rows[1]
+    report.targets.append(
+        Target("import nbrt over bare Python: at most 30 ms", nbrt.excess_over(bare), 30e-3, "s")
+    )
+    report.tables.append(Table("A new process that runs one statement", rows, "bare Python"))
+
+
+if __name__ == "__main__":
+    run("import_time", "Import time", fill)

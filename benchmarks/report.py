@@ -1,0 +1,214 @@
+"""What a benchmark found: tables and targets, written as JSON and Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.environment import describe_environment
+from benchmarks.harness import Measurement, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Report", "Table", "Target", "format_seconds", "run"]
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Measurements of the same work.
+
+    Attributes
+    ----------
+    heading : str
+        What work, at what size.
+    rows : sequence of Measurement
+        One per contender.
+    reference : str
+        The row that the others are held against; ``× reference`` above 1 means slower than it.
+    items : float or None
+        Elements of one call, for a column of nanoseconds each.
+    nbytes : float or None
+        Bytes that one call must move, for a column of GB/s.
+    """
+
+    heading: str
+    rows: Sequence[Measurement]
+    reference: str = "nbrt"
+    items: float | None = None
+    nbytes: float | None = None
+
+    def row(self, name: str) -> Measurement | None:
+        """Return a row that was measured, None if there is none."""
+        return next((row for row in self.rows if row.name == name and row.seconds), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A promise and what was found; a limit is never asserted, only reported."""
+
+    text: str
+    found: float | None
+    limit: float
+    unit: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Met, missed, or not measured."""
+        if self.found is None:
+            return "not measured"
+        return "met" if self.found <= self.limit else "missed"
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything one benchmark says."""
+
+    name: str
+    title: str
+    options: Options
+    tables: list[Table] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "environment": self.environment,
+            "options": {
+                "passes": self.options.passes,
+                "sample_seconds": self.options.sample_seconds,
+            },
+            "targets": [
+                {"text": each.text, "found": each.found, "limit": each.limit, "unit": each.unit}
+                | {"verdict": each.verdict}
+                for each in self.targets
+            ],
+            "tables": [
+                {"heading": table.heading, "reference": table.reference}
+                | {"items": table.items, "bytes": table.nbytes}
+                | {"rows": [_row_json(table, row) for row in table.rows]}
+                for table in self.tables
+            ],
+            "notes": self.notes,
+        }
+
+    def as_markdown(self) -> str:
+        """Return a page."""
+        parts = [f"# {self.title}", _environment_line(self.environment, self.options)]
+        if self.targets:
+            lines = ["| target | found | verdict |", "|---|---:|---|"]
+            lines += [
+                f"| {each.text} | {_figure(each.found, each.unit)} | {each.verdict} |"
+                for each in self.targets
+            ]
+            parts.append("\n".join(lines))
+        parts += [_table_markdown(table) for table in self.tables]
+        if self.notes:
+            parts.append("\n".join(f"- {note}" for note in self.notes))
+        return "\n\n".join(parts) + "\n"
+
+    def write(self, folder: Path) -> None:
+        """Write ``<name>.json`` and ``<name>.md``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.as_json(), indent=1, ensure_ascii=False)
+        (folder / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
+        (folder / f"{self.name}.md").write_text(self.as_markdown(), encoding="utf-8")
+
+
+def run(
+    name: str,
+    title: str,
+    fill: Callable[[Report, bool], None],
+    arguments: Sequence[str] | None = None,
+) -> Report:
+    """Run one benchmark from its command line: ``[--quick] [--passes N] [--out FOLDER]``.
+
+    Parameters
+    ----------
+    name, title : str
+        The file name of the results, and their heading.
+    fill : callable
+        ``fill(report, quick)`` measures and adds tables and targets.
+    arguments : sequence of str, optional
+        Instead of the process's own.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=title)
+    parser.add_argument("--quick", action="store_true", help="a glance: small sizes, 3 passes")
+    parser.add_argument("--passes", type=int, help="how often every contender is measured")
+    parser.add_argument("--out", type=Path, help="folder for the results; quick runs write none")
+    chosen = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    options = Options.quick() if chosen.quick else Options()
+    if chosen.passes:
+        options = Options(chosen.passes, options.sample_seconds)
+    report = Report(name, title, options, environment=describe_environment())
+    start = time.perf_counter()
+    fill(report, chosen.quick)
+    report.environment["seconds"] = round(time.perf_counter() - start, 1)
+    report.environment["load_average_after"] = describe_environment()["load_average"]
+    if chosen.out is not None or not chosen.quick:
+        report.write(chosen.out or RESULTS)
+    print(report.as_markdown())
+    return report
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time to three digits in the unit that suits it."""
+    for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 1000 * scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _figure(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return format_seconds(value) if unit == "s" else f"{value:.3g}{unit}"
+
+
+def _row_json(table: Table, row: Measurement) -> dict[str, Any]:
+    found = row.as_json()
+    reference = table.row(table.reference)
+    if row.seconds and reference is not None:
+        found["ratio"] = row.ratio_to(reference)
+    return found
+
+
+def _table_markdown(table: Table) -> str:
+    reference = table.row(table.reference)
+    extra = ["ns each"] * (table.items is not None) + ["GB/s"] * (table.nbytes is not None)
+    head = ["", "median", "least", "spread", f"× {table.reference}", *extra, "note"]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
+    for row in table.rows:
+        if not row.seconds:
+            lines.append("| " + " | ".join([row.name, *["-"] * (len(head) - 2), row.note]) + " |")
+            continue
+        cells = [row.name, format_seconds(row.median), format_seconds(row.least)]
+        cells.append(f"{row.spread:.0%}")
+        cells.append("-" if reference is None else f"{row.ratio_to(reference):.3g}")
+        if table.items is not None:
+            cells.append(f"{row.median / table.items * 1e9:.3g}")
+        if table.nbytes is not None:
+            cells.append(f"{table.nbytes / row.median / 1e9:.3g}")
+        lines.append("| " + " | ".join([*cells, row.note]) + " |")
+    return f"## {table.heading}\n\n" + "\n".join(lines)
+
+
+def _environment_line(environment: dict[str, Any], options: Options) -> str:
+    versions = ", ".join(f"{name} {text}" for name, text in environment["versions"].items())
+    return (
+        f"{environment['date']}; {environment['processor']}, {environment['cores']} cores, load "
+        f"{environment['load_average'][0]} at the start; Python {environment['python']}, {versions}; "
+        f"commit {environment['commit']}. Medians over {options.passes} interleaved passes; ratios "
+        f"are medians of the ratios within a pass."
+    )

@@ -1,0 +1,358 @@
+"""Bits to numbers: uniforms, Box-Muller normals and unbiased integers, written once.
+
+Every floating-point step is an explicit `cuda.fma`, a product whose result no addition consumes,
+an exact scaling by a power of two, or an IEEE square root.  There is nothing for a compiler to
+contract, so CPU and GPU return equal bits, and `nbrt_kernels.random.reference` replays them.
+
+The logarithm, sine and cosine are not general functions: they take the random word itself.  Range
+reduction is then exact integer arithmetic, and no word can reach infinity or NaN:
+
+- ``radius_*``: ``u = (word + 1) / 2**bits`` lies in (0, 1]; the result is ``sqrt(-2 log u)``.  The
+  upper tail is that of the exact distribution at every one of the 2**bits steps, up to
+  6.66 (32 bits) and 9.42 (64 bits).  With ``u = f * 2**-s``, f in [sqrt(1/2), sqrt(2)), the step
+  ``t = f - 1`` is formed as an integer, so small radii keep full relative precision.
+- ``sincos_*``: the angle is ``2 pi word / 2**bits``.  The quadrant is two bits of the word, the
+  rest is a signed integer ``y`` in [-1, 1) eighth turns.
+
+The polynomials are weighted minimax fits (Lawson iteration, 200-bit arithmetic, coefficients
+rounded one by one from the lowest and the rest fitted again); their relative errors are 2**-30.2
+(log), 2**-33.4 (sine), 2**-31.1 (cosine) in float32 and 2**-59.2, 2**-63.5, 2**-61.5 in float64.
+
+ACCURACY_PLACEHOLDER
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nbrt_kernels._dialect import Scalar, cuda, device_function
+
+__all__ = [
+    "integer_32",
+    "integer_64",
+    "join_words",
+    "multiply_high",
+    "neg_log_32",
+    "neg_log_64",
+    "normal_pair_f32",
+    "normal_pair_f64",
+    "radius_f32",
+    "radius_f64",
+    "scale_uniform",
+    "sincos_f32",
+    "sincos_f64",
+    "uniform_f32",
+    "uniform_f64",
+]
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+_TWO_M24 = np.float32(2.0**-24)
+_TWO_M31 = np.float32(2.0**-31)
+_TWO_M32 = np.float32(2.0**-32)
+_TWO_32 = np.float64(2.0**32)
+_TWO_M53 = np.float64(2.0**-53)
+_TWO_M63 = np.float64(2.0**-63)
+_TWO_M64 = np.float64(2.0**-64)
+
+# f < sqrt(1/2) as a signed word: int32(round(2**32 * sqrt(1/2)) - 2**32), and likewise 64 bits.
+SQRT_HALF_32 = np.int32(-1257966796)
+SQRT_HALF_64 = np.int64(-5402926248376769404)
+
+LN2_32 = (np.float32(float.fromhex("0x1.62e430p-1")), np.float32(float.fromhex("-0x1.05c610p-29")))
+LN2_64 = (
+    np.float64(float.fromhex("0x1.62e42fefa39efp-1")),
+    np.float64(float.fromhex("0x1.abc9e3b39803fp-56")),
+)
+# pi / 4, high and low part.
+PIO4_32 = (np.float32(float.fromhex("0x1.921fb6p-1")), np.float32(float.fromhex("-0x1.777a5cp-26")))
+PIO4_64 = (
+    np.float64(float.fromhex("0x1.921fb54442d18p-1")),
+    np.float64(float.fromhex("0x1.1a62633145c07p-55")),
+)
+
+# log(1 + t) = t - t**2 * Q(t), coefficients of Q from the lowest.
+LOG_32 = tuple(
+    np.float32(float.fromhex(c))
+    for c in (
+        "0x1.000000p-1", "-0x1.555546p-2", "0x1.000000p-2", "-0x1.99a554p-3", "0x1.555f12p-3",
+        "-0x1.232deep-3", "0x1.fbbf58p-4", "-0x1.e71928p-4", "0x1.e07406p-4", "-0x1.16955ap-4",
+    )
+)  # fmt: skip
+LOG_64 = tuple(
+    np.float64(float.fromhex(c))
+    for c in (
+        "0x1.0000000000000p-1", "-0x1.555555555556cp-2", "0x1.ffffffffffe6cp-3",
+        "-0x1.99999999949acp-3", "0x1.555555556bbd3p-3", "-0x1.24924927800adp-3",
+        "0x1.fffffff37f725p-4", "-0x1.c71c701cdf50cp-4", "0x1.99999a9533b72p-4",
+        "-0x1.745d5b209a03fp-4", "0x1.55557a6c8fb82p-4", "-0x1.3b0d4c53e8e19p-4",
+        "0x1.2488df1f2f769p-4", "-0x1.116bc6d8c0fd2p-4", "0x1.00d5dc5d2d207p-4",
+        "-0x1.dc89a54d275e0p-5", "0x1.b405002d3a82bp-5", "-0x1.bb87615917a98p-5",
+        "0x1.017e23aa97cf3p-4", "-0x1.d411d702ada64p-5", "0x1.8ecd8eb355318p-6",
+    )
+)  # fmt: skip
+# sin(pi/4 y) = y * (pi/4 + z * S(z)) and cos(pi/4 y) = 1 + z * C(z), with z = y**2.
+SIN_32 = tuple(
+    np.float32(float.fromhex(c))
+    for c in ("-0x1.4abbcep-4", "0x1.466b78p-9", "-0x1.32adaap-15", "0x1.443a3cp-22")
+)
+COS_32 = tuple(
+    np.float32(float.fromhex(c))
+    for c in ("-0x1.3bd3ccp-2", "0x1.03c1b0p-6", "-0x1.55b29ap-12", "0x1.d4e420p-19")
+)
+SIN_64 = tuple(
+    np.float64(float.fromhex(c))
+    for c in (
+        "-0x1.4abbce625be53p-4", "0x1.466bc6775ab7cp-9", "-0x1.32d2cce63af98p-15",
+        "0x1.5078349da4026p-22", "-0x1.e3076ed9586d6p-30", "0x1.e908e9efb61a8p-38",
+        "-0x1.73dc31eed971dp-46",
+    )
+)  # fmt: skip
+COS_64 = tuple(
+    np.float64(float.fromhex(c))
+    for c in (
+        "-0x1.3bd3cc9be45dep-2", "0x1.03c1f081b5a53p-6", "-0x1.55d3c7e3c012bp-12",
+        "0x1.e1f506760ab48p-19", "-0x1.a6d1e287a6cc3p-26", "0x1.f9c4eee7db3fbp-34",
+        "-0x1.b048ced8fd7afp-42",
+    )
+)  # fmt: skip
+
+# The same numbers under scalar names: device code takes constants from globals, and a constant
+# subscript of a global tuple is not folded by every compiler of the dialect.
+_LN2H, _LN2L = LN2_32
+_DLN2H, _DLN2L = LN2_64
+_PH, _PL = PIO4_32
+_DPH, _DPL = PIO4_64
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8, _L9 = LOG_32
+_D0, _D1, _D2, _D3, _D4, _D5, _D6, _D7, _D8, _D9, _D10 = LOG_64[:11]
+_D11, _D12, _D13, _D14, _D15, _D16, _D17, _D18, _D19, _D20 = LOG_64[11:]
+_S0, _S1, _S2, _S3 = SIN_32
+_C0, _C1, _C2, _C3 = COS_32
+_DS0, _DS1, _DS2, _DS3, _DS4, _DS5, _DS6 = SIN_64
+_DC0, _DC1, _DC2, _DC3, _DC4, _DC5, _DC6 = COS_64
+_ONE_32 = np.float32(1.0)
+_ONE_64 = np.float64(1.0)
+
+
+@device_function
+def join_words(low: Scalar, high: Scalar) -> Scalar:
+    """Return the uint64 made of two uint32 words, low word first."""
+    return np.uint64(low) | (np.uint64(high) << _HALF)
+
+
+@device_function
+def _signed_to_f64(value: Scalar) -> Scalar:
+    """Convert an int64 to float64, correctly rounded.
+
+    By 32-bit halves and one fused multiply-add, whose single rounding is that of the conversion:
+    vector units before AVX-512 have no 64-bit conversion, and would fall back to scalar code.
+    """
+    high = np.float64(np.int32(value >> np.int64(32)))
+    low = np.float64(np.uint32(np.uint64(value) & _LOW))
+    return cuda.fma(high, _TWO_32, low)
+
+
+@device_function
+def uniform_f32(word: Scalar) -> Scalar:
+    """Return the float32 ``(word >> 8) * 2**-24`` in [0, 1)."""
+    # Through int32, which every vector unit converts; the value is below 2**24.
+    return np.float32(np.int32(np.uint32(word) >> np.uint32(8))) * _TWO_M24
+
+
+@device_function
+def uniform_f64(value: Scalar) -> Scalar:
+    """Return the float64 ``(value >> 11) * 2**-53`` in [0, 1) of a uint64."""
+    return _signed_to_f64(np.int64(np.uint64(value) >> np.uint64(11))) * _TWO_M53
+
+
+@device_function
+def scale_uniform(u: Scalar, low: Scalar, span: Scalar, top: Scalar) -> Scalar:
+    """Map a uniform in [0, 1) to ``[low, high)``.
+
+    `span` is ``high - low`` and `top` the largest value below ``high``: rounding may reach ``high``
+    itself, which does not belong to the interval.  All of one floating dtype.
+    """
+    value = cuda.fma(u, span, low)
+    return top if value > top else value
+
+
+@device_function
+def neg_log_32(word: Scalar) -> Scalar:
+    """Return the float32 ``-log((word + 1) / 2**32)`` of a uint32 word."""
+    # word + 1 wraps to 0 for the last word, where u = 1: clz(0) & 31 is 0, t is 0, and so is the
+    # result, without a branch.
+    n = np.uint32((np.uint64(word) + np.uint64(1)) & _LOW)
+    shift = np.uint32(np.uint32(cuda.clz(n)) & np.uint32(31))
+    m = np.uint32((np.uint64(n) << np.uint64(shift)) & _LOW)
+    # As a signed word, m is (f - 1) * 2**32 for f in [1/2, 1); doubled, it is that of 2 f.
+    upper = np.int32(m) >= SQRT_HALF_32
+    doubled = np.uint32((np.uint64(m) << np.uint64(1)) & _LOW)
+    t_word = np.int32(m) if upper else np.int32(doubled)
+    halvings = np.int32(shift) if upper else np.int32(np.int32(shift) + np.int32(1))
+    t = np.float32(t_word) * _TWO_M32
+    s = np.float32(halvings)
+    q = cuda.fma(_L9, t, _L8)
+    q = cuda.fma(q, t, _L7)
+    q = cuda.fma(q, t, _L6)
+    q = cuda.fma(q, t, _L5)
+    q = cuda.fma(q, t, _L4)
+    q = cuda.fma(q, t, _L3)
+    q = cuda.fma(q, t, _L2)
+    q = cuda.fma(q, t, _L1)
+    q = cuda.fma(q, t, _L0)
+    return cuda.fma(s, _LN2H, cuda.fma(s, _LN2L, cuda.fma(t * t, q, -t)))
+
+
+@device_function
+def neg_log_64(value: Scalar) -> Scalar:
+    """Return the float64 ``-log((value + 1) / 2**64)`` of a uint64 value."""
+    n = np.uint64(value) + np.uint64(1)
+    shift = np.uint64(cuda.clz(n)) & np.uint64(63)
+    m = n << shift
+    upper = np.int64(m) >= SQRT_HALF_64
+    t_word = np.int64(m) if upper else np.int64(m << np.uint64(1))
+    halvings = np.int64(shift) if upper else np.int64(shift) + np.int64(1)
+    t = _signed_to_f64(t_word) * _TWO_M64
+    s = np.float64(np.int32(halvings))
+    q = cuda.fma(_D20, t, _D19)
+    q = cuda.fma(q, t, _D18)
+    q = cuda.fma(q, t, _D17)
+    q = cuda.fma(q, t, _D16)
+    q = cuda.fma(q, t, _D15)
+    q = cuda.fma(q, t, _D14)
+    q = cuda.fma(q, t, _D13)
+    q = cuda.fma(q, t, _D12)
+    q = cuda.fma(q, t, _D11)
+    q = cuda.fma(q, t, _D10)
+    q = cuda.fma(q, t, _D9)
+    q = cuda.fma(q, t, _D8)
+    q = cuda.fma(q, t, _D7)
+    q = cuda.fma(q, t, _D6)
+    q = cuda.fma(q, t, _D5)
+    q = cuda.fma(q, t, _D4)
+    q = cuda.fma(q, t, _D3)
+    q = cuda.fma(q, t, _D2)
+    q = cuda.fma(q, t, _D1)
+    q = cuda.fma(q, t, _D0)
+    return cuda.fma(s, _DLN2H, cuda.fma(s, _DLN2L, cuda.fma(t * t, q, -t)))
+
+
+@device_function
+def radius_f32(word: Scalar) -> Scalar:
+    """Return the float32 Box-Muller radius ``sqrt(-2 log u)`` of a uint32 word."""
+    half = neg_log_32(word)
+    return math.sqrt(half + half)
+
+
+@device_function
+def radius_f64(value: Scalar) -> Scalar:
+    """Return the float64 Box-Muller radius ``sqrt(-2 log u)`` of a uint64 value."""
+    half = neg_log_64(value)
+    return math.sqrt(half + half)
+
+
+@device_function
+def sincos_f32(word: Scalar) -> tuple[Scalar, Scalar]:
+    """Return float32 sine and cosine of ``2 pi word / 2**32`` of a uint32 word."""
+    # Rounded to the nearest quadrant; what is left are the low 30 bits, signed, and shifting them
+    # to the top makes the sign extension free.
+    turned = np.uint32((np.uint64(word) + np.uint64(0x20000000)) & _LOW)
+    quadrant = np.uint32(turned >> np.uint32(30))
+    y = np.float32(np.int32(np.uint32((np.uint64(word) << np.uint64(2)) & _LOW))) * _TWO_M31
+    z = y * y
+    p = cuda.fma(_S3, z, _S2)
+    p = cuda.fma(p, z, _S1)
+    p = cuda.fma(p, z, _S0)
+    sine = cuda.fma(y, _PH, y * cuda.fma(p, z, _PL))
+    p = cuda.fma(_C3, z, _C2)
+    p = cuda.fma(p, z, _C1)
+    p = cuda.fma(p, z, _C0)
+    cosine = cuda.fma(p, z, _ONE_32)
+    odd = np.uint32(quadrant & np.uint32(1)) != np.uint32(0)
+    s = cosine if odd else sine
+    c = sine if odd else cosine
+    # The sine is negative in quadrants 2 and 3, the cosine in 1 and 2.
+    s = -s if quadrant >= np.uint32(2) else s
+    c = -c if np.uint32(quadrant ^ np.uint32(quadrant >> np.uint32(1))) & np.uint32(1) else c
+    return s, c
+
+
+@device_function
+def sincos_f64(value: Scalar) -> tuple[Scalar, Scalar]:
+    """Return float64 sine and cosine of ``2 pi value / 2**64`` of a uint64 value."""
+    quadrant = (np.uint64(value) + np.uint64(1 << 61)) >> np.uint64(62)
+    y = _signed_to_f64(np.int64(np.uint64(value) << np.uint64(2))) * _TWO_M63
+    z = y * y
+    p = cuda.fma(_DS6, z, _DS5)
+    p = cuda.fma(p, z, _DS4)
+    p = cuda.fma(p, z, _DS3)
+    p = cuda.fma(p, z, _DS2)
+    p = cuda.fma(p, z, _DS1)
+    p = cuda.fma(p, z, _DS0)
+    sine = cuda.fma(y, _DPH, y * cuda.fma(p, z, _DPL))
+    p = cuda.fma(_DC6, z, _DC5)
+    p = cuda.fma(p, z, _DC4)
+    p = cuda.fma(p, z, _DC3)
+    p = cuda.fma(p, z, _DC2)
+    p = cuda.fma(p, z, _DC1)
+    p = cuda.fma(p, z, _DC0)
+    cosine = cuda.fma(p, z, _ONE_64)
+    odd = (quadrant & np.uint64(1)) != np.uint64(0)
+    s = cosine if odd else sine
+    c = sine if odd else cosine
+    s = -s if (quadrant & np.uint64(2)) != np.uint64(0) else s
+    c = -c if ((quadrant + np.uint64(1)) & np.uint64(2)) != np.uint64(0) else c
+    return s, c
+
+
+@device_function
+def normal_pair_f32(radius_word: Scalar, angle_word: Scalar) -> tuple[Scalar, Scalar]:
+    """Return two standard normals, cosine first, from two uint32 words."""
+    r = radius_f32(radius_word)
+    s, c = sincos_f32(angle_word)
+    return r * c, r * s
+
+
+@device_function
+def normal_pair_f64(radius_value: Scalar, angle_value: Scalar) -> tuple[Scalar, Scalar]:
+    """Return two standard normals, cosine first, from two uint64 values."""
+    r = radius_f64(radius_value)
+    s, c = sincos_f64(angle_value)
+    return r * c, r * s
+
+
+@device_function
+def multiply_high(a: Scalar, b: Scalar) -> tuple[Scalar, Scalar]:
+    """Return the high and the low half of the 128-bit product of two uint64 values."""
+    a0, a1 = a & _LOW, a >> _HALF
+    b0, b1 = b & _LOW, b >> _HALF
+    p00, p01, p10 = a0 * b0, a0 * b1, a1 * b0
+    middle = (p00 >> _HALF) + (p01 & _LOW) + (p10 & _LOW)
+    high = a1 * b1 + (p01 >> _HALF) + (p10 >> _HALF) + (middle >> _HALF)
+    return high, (middle << _HALF) | (p00 & _LOW)
+
+
+@device_function
+def integer_32(word: Scalar, span: Scalar) -> tuple[Scalar, Scalar]:
+    """Scale a uint32 word to [0, span), ``span`` a uint64 in [1, 2**32].
+
+    Returns the value and the remainder, both uint64: a draw is unbiased if those with a remainder
+    below ``2**32 mod span`` are rejected (D. Lemire, "Fast random integer generation in an
+    interval", ACM TOMACS 29(1), 2019).
+    """
+    product = np.uint64(word) * span
+    return product >> _HALF, product & _LOW
+
+
+@device_function
+def integer_64(value: Scalar, span: Scalar) -> tuple[Scalar, Scalar]:
+    """Scale a uint64 value to [0, span); a span of 0 stands for 2**64.
+
+    Returns the value and the remainder, both uint64; see `integer_32`.
+    """
+    high, low = multiply_high(np.uint64(value), span)
+    whole = span == np.uint64(0)
+    return (np.uint64(value) if whole else high), low

@@ -1,0 +1,1 @@
+"""Foundation that is not public: the device value, ambient state, finalizer rules."""

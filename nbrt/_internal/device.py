@@ -1,0 +1,109 @@
+"""`Device`: a small immutable value that names one device, such as ``cuda:1``."""
+
+from __future__ import annotations
+
+import re
+
+from nbrt.errors import ArgumentError, ArgumentTypeError
+
+__all__ = ["Device"]
+
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([0-9]+))?")
+_MAX_INDEX = 2**16
+
+
+class Device:
+    """One device: a kind and an index.
+
+    A value: equal devices are interchangeable, hashable and picklable, and making one touches no
+    driver. Whether the device exists is asked when it is used.
+
+    Parameters
+    ----------
+    kind : str
+        The backend's name, ``"cpu"`` or ``"cuda"``, or both parts at once, ``"cuda:1"``.
+    index : int, optional
+        Which device of that kind; 0 when neither argument names one.
+
+    Raises
+    ------
+    ArgumentError
+        If the text is not ``kind`` or ``kind:index``, or names the index twice.
+    ArgumentTypeError
+        If an argument has the wrong type.
+
+    Examples
+    --------
+    >>> Device("cpu:1")
+    Device('cpu:1')
+    >>> Device("cpu", 1) == Device("cpu:1"), Device("cpu").index
+    (True, 0)
+    """
+
+    __slots__ = ("_hash", "index", "kind")
+
+    kind: str
+    index: int
+
+    def __init__(self, kind: str, index: int | None = None) -> None:
+        if not isinstance(kind, str):
+            raise ArgumentTypeError(
+                f"expected a device name such as 'cuda:1', got {kind!r} of type "
+                f"{type(kind).__name__}; pass a str or a Device"
+            )
+        match = _NAME.fullmatch(kind)
+        if match is None:
+            raise ArgumentError(
+                f"expected a device name 'kind' or 'kind:index', such as 'cpu' or 'cuda:1', "
+                f"got {kind!r}"
+            )
+        if index is not None and match[2] is not None:
+            raise ArgumentError(
+                f"expected the index once, got {kind!r} and index={index!r}; drop one of them"
+            )
+        object.__setattr__(self, "kind", match[1])
+        object.__setattr__(self, "index", _checked_index(match[2] if index is None else index))
+        object.__setattr__(self, "_hash", hash((self.kind, self.index)))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"Device is an immutable value; make a new one instead of setting {name!r}"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"Device is an immutable value; {name!r} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Device):
+            return NotImplemented
+        return self.index == other.index and self.kind == other.kind
+
+    def __hash__(self) -> int:
+        hashed: int = self._hash  # type: ignore[attr-defined]  # set in __init__ around __setattr__
+        return hashed
+
+    def __reduce__(self) -> tuple[type[Device], tuple[str, int]]:
+        return Device, (self.kind, self.index)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"Device('{self.kind}:{self.index}')"
+
+
+def _checked_index(index: object) -> int:
+    if index is None:
+        return 0
+    if isinstance(index, str):
+        index = int(index)
+    if isinstance(index, bool) or not hasattr(index, "__index__"):
+        raise ArgumentTypeError(
+            f"expected a device index of type int, got {index!r} of type {type(index).__name__}"
+        )
+    value = int(index.__index__())
+    if not 0 <= value < _MAX_INDEX:
+        raise ArgumentError(f"expected a device index in [0, {_MAX_INDEX}), got {value}")
+    return value

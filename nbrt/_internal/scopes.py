@@ -1,0 +1,126 @@
+"""The only home of ambient state: current device and current streams.
+
+One ContextVar holds an immutable frame that points at the frame it replaced. Entering a guard
+pushes a frame, leaving it pops one, so a guard keeps nothing on itself: the same object nests,
+and threads and asyncio tasks, which each have a context, never see each other's frames.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nbrt._internal.device import Device
+
+__all__ = ["Frame", "current", "current_index", "pop_device", "pop_frame", "push", "replace"]
+
+
+class Frame:
+    """What is ambient between two guards.
+
+    Attributes
+    ----------
+    device : Device or None
+        The current device; None stands for the default device, which is chosen on first use.
+    indices : Mapping[str, int]
+        The index that `replace` last chose in this frame, for every kind it chose.
+    streams : Mapping[Device, object]
+        The current stream of every device that has another one than its default stream.
+    parent : Frame or None
+        The frame to return to.
+    undo : callable or None
+        Restores what a backend's driver had before this frame (its own current device and stream).
+    """
+
+    __slots__ = ("device", "indices", "parent", "streams", "undo")
+
+    def __init__(
+        self,
+        device: Device | None,
+        indices: Mapping[str, int],
+        streams: Mapping[Device, object],
+        parent: Frame | None,
+        undo: Callable[[], None] | None,
+    ) -> None:
+        self.device = device
+        self.indices = indices
+        self.streams = streams
+        self.parent = parent
+        self.undo = undo
+
+
+_NO_INDICES: Mapping[str, int] = {}
+_ROOT = Frame(None, _NO_INDICES, {}, None, None)
+_frame: ContextVar[Frame] = ContextVar("nbrt_frame", default=_ROOT)
+
+current = _frame.get
+"""Return the frame of the running context; a bare C call, since every launch asks."""
+
+
+def push(
+    device: Device | None,
+    streams: Mapping[Device, object] | None,
+    undo: Callable[[], None] | None = None,
+) -> None:
+    """Enter a frame with another device and, unless None, other streams."""
+    top = _frame.get()
+    _frame.set(Frame(device, _NO_INDICES, top.streams if streams is None else streams, top, undo))
+
+
+def replace(device: Device | None, streams: Mapping[Device, object] | None) -> None:
+    """Change the running frame in place of entering one; the enclosing guard still restores."""
+    top = _frame.get()
+    _frame.set(
+        Frame(
+            device,
+            _with_index(top.indices, device),
+            top.streams if streams is None else streams,
+            top.parent,
+            top.undo,
+        )
+    )
+
+
+def pop_frame() -> Frame:
+    """Return to the enclosing frame, device and streams alike; give back the frame left."""
+    top = _frame.get()
+    if top.parent is not None:
+        _frame.set(top.parent)
+    return top
+
+
+def pop_device() -> Frame:
+    """Return to the enclosing frame's device, but keep streams that were set inside.
+
+    A device guard restores the device alone, as in PyTorch: ``set_stream`` inside it stays.
+    """
+    top = _frame.get()
+    parent = top.parent
+    if parent is None:
+        return top
+    if top.streams is parent.streams:
+        _frame.set(parent)
+    else:
+        _frame.set(Frame(parent.device, parent.indices, top.streams, parent.parent, parent.undo))
+    return top
+
+
+def current_index(kind: str) -> int:
+    """Return the index of a kind that was chosen last in the running context, 0 if none was."""
+    frame: Frame | None = _frame.get()
+    while frame is not None:
+        if frame.device is not None and frame.device.kind == kind:
+            return frame.device.index
+        if kind in frame.indices:
+            return frame.indices[kind]
+        frame = frame.parent
+    return 0
+
+
+def _with_index(indices: Mapping[str, int], device: Device | None) -> Mapping[str, int]:
+    if device is None or indices.get(device.kind) == device.index:
+        return indices
+    return {**indices, device.kind: device.index}

@@ -1,0 +1,1 @@
+"""The embedded backend: native CPU devices."""

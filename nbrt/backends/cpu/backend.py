@@ -1,0 +1,133 @@
+"""`CpuInterface`: native CPU devices, as many virtual ones as ``NBRT_CPU_DEVICES`` asks for."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cpu.marks import CpuEvent
+from nbrt.backends.cpu.memory import HostBlock, HostPool, OwnedBytes
+from nbrt.backends.cpu.properties import available_memory, cpu_properties, total_memory
+from nbrt.backends.cpu.queues import WorkerQueue
+from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
+from nbrt.config import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.interface import Program
+    from nbrt.backends.queue import EventHandle, EventOptions, Queue
+    from nbrt.typing import HostArray
+
+__all__ = ["CpuInterface"]
+
+
+class CpuInterface(DeviceInterface):
+    """CPU devices: compiled kernels on OS threads, memory in a caching host pool.
+
+    Numba is imported with the first kernel, so that streams and arrays alone start quickly.
+    """
+
+    capabilities = Capabilities(concurrent_streams=True, stream_priorities=(0, -1))
+
+    def __init__(self) -> None:
+        super().__init__("cpu")
+        self._count = 0
+        self._pools: tuple[HostPool, ...] = ()
+        self._queue_numbers = itertools.count(1)
+
+    def device_count(self) -> int:
+        """Return the number of virtual devices; fixed once the backend is initialised."""
+        return self._count or settings().cpu_devices
+
+    def initialize(self) -> None:
+        """Make one pool per device."""
+        count = settings().cpu_devices
+        self._pools = tuple(HostPool(settings().cpu_memory_limit) for _ in range(count))
+        self._count = count
+
+    def get_device_properties(self, index: int) -> DeviceProperties:
+        """Describe the processor; every virtual device is the same one."""
+        return cpu_properties()
+
+    def create_queue(self, index: int, priority: int) -> WorkerQueue:
+        """Create a FIFO with its own thread."""
+        return WorkerQueue(index, priority, f"stream {next(self._queue_numbers)} of cpu:{index}")
+
+    def create_event(self, index: int, options: EventOptions) -> EventHandle:
+        """Create an event that follows any CPU queue."""
+        return CpuEvent(options)
+
+    def allocate(self, queue: Queue, nbytes: int) -> HostBlock:
+        """Reserve memory of the queue's device."""
+        return self._pools[queue.index].allocate(nbytes)
+
+    def deallocate(self, queue: Queue, block: Any) -> None:
+        """Give memory of the queue's device back."""
+        self._pools[queue.index].deallocate(block)
+
+    def mem_get_info(self, index: int) -> tuple[int, int]:
+        """Return (free, total): the machine's, or those of the device's limit."""
+        limit = settings().cpu_memory_limit
+        free = available_memory()
+        if limit:
+            return min(free, limit - self.memory_reserved(index)), min(limit, total_memory())
+        return free, total_memory()
+
+    def memory_reserved(self, index: int) -> int:
+        """Return the bytes mapped by the device's pool."""
+        return self._pools[index].reserved
+
+    def empty_cache(self, index: int) -> None:
+        """Unmap what no array uses."""
+        self._pools[index].empty_cache()
+
+    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, owner: object) -> HostArray:
+        """Return a NumPy array over a block."""
+        base = OwnedBytes((block.nbytes,), np.uint8, block.buffer, block.offset)
+        base.owner = owner
+        return np.ndarray(shape, dtype, base)
+
+    def owner_of(self, array: object) -> object | None:
+        """Return the allocation under a NumPy array of ours."""
+        while isinstance(array, np.ndarray):
+            if type(array) is OwnedBytes:
+                return array.owner
+            array = array.base
+        return None
+
+    def index_of(self, array: object) -> int | None:
+        """Return the device whose pool holds an array; 0 for other host arrays."""
+        if not isinstance(array, np.ndarray):
+            return None
+        return getattr(self.owner_of(array), "index", 0)
+
+    def copy(self, queue: Queue, destination: Any, source: Any) -> None:
+        """Enqueue a copy; dtypes are converted as by NumPy's ``same_kind`` rule."""
+        queue.put(np.copyto, destination, source)
+
+    def fill(self, queue: Queue, array: Any, value: Any) -> None:
+        """Enqueue a fill."""
+        queue.put(np.copyto, array, value)
+
+    def program(self, function: Callable[..., object]) -> Program:
+        """Compile a kernel with the SIMT compiler when it is first launched."""
+        from nbrt.backends.cpu.launch import CpuProgram
+
+        return CpuProgram(function, has_many_devices=self.device_count() > 1)
+
+    def draw(
+        self,
+        queue: Queue,
+        out: Any,
+        distribution: str,
+        seed: int,
+        offset: int,
+        parameters: tuple[Any, ...],
+    ) -> None:
+        """Launch the fill kernel of a distribution."""
+        from nbrt.backends.cpu.draws import draw
+
+        draw(queue, out, distribution, seed, offset, parameters)

@@ -1,0 +1,127 @@
+"""Kernels on CPU devices: the SIMT compiler's plans, put on queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cpu.memory import OwnedBytes
+from nbrt.backends.cpu.properties import cpu_properties
+from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.inline import InlineQueue
+from nbrt.errors import DeviceMismatchError, LaunchError
+from nbrt.typing import SupportsCudaArrayInterface
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.cpu.simt import LaunchPlan
+    from nbrt.backends.queue import Queue
+    from nbrt.typing import Dim3
+
+__all__ = ["CpuPlan", "CpuProgram", "owner_index"]
+
+
+_SCALARS = frozenset({int, float, complex, bool, np.float32, np.float64, np.int32, np.int64})
+"""Types that surely need no adoption: asked first, because every launch asks."""
+
+
+class CpuProgram:
+    """A kernel for CPU devices.
+
+    Parameters
+    ----------
+    function : callable
+        The kernel, or a ``cuda.jit`` dispatcher of it.
+    has_many_devices : bool
+        Whether arrays may belong to another CPU device, which is then looked for at every launch.
+    """
+
+    def __init__(self, function: Callable[..., object], has_many_devices: bool) -> None:
+        self._kernel = SimtKernel(function)
+        self._has_many_devices = has_many_devices
+
+    def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CpuPlan:
+        """Fix a configuration."""
+        limits = cpu_properties()
+        threads = block[0] * block[1] * block[2]
+        if threads > limits.max_threads_per_block:
+            raise LaunchError(
+                f"expected at most {limits.max_threads_per_block} threads per block, got {threads} "
+                f"from block {block}; use more blocks of fewer threads"
+            )
+        for what, asked, most in (
+            ("block", block, limits.max_block_dim),
+            ("grid", grid, limits.max_grid_dim),
+        ):
+            if any(size > limit for size, limit in zip(asked, most, strict=True)):
+                raise LaunchError(f"expected a {what} within {most}, got {asked}")
+        return CpuPlan(self._kernel.plan(grid, block), index if self._has_many_devices else None)
+
+
+class CpuPlan:
+    """A kernel with its configuration; `index` is the device to hold arguments against, if any."""
+
+    __slots__ = ("_index", "_plan")
+
+    def __init__(self, plan: LaunchPlan, index: int | None) -> None:
+        self._plan = plan
+        self._index = index
+
+    def launch(self, queue: Queue, *args: Any) -> None:
+        """Run the blocks: at once on the default stream, else in the stream's thread."""
+        plan = self._plan
+        for argument in args:
+            kind = type(argument)
+            if kind is not np.ndarray and kind not in _SCALARS:
+                args = _adopted(args)
+                break
+        if self._index is not None:
+            _check_owners(args, self._index)
+        if type(queue) is InlineQueue:
+            with queue.lock:
+                plan(*args)
+        else:
+            # Wrong types show here, in the caller, not in the thread that runs the work.
+            plan.prepare(args)
+            queue.put(plan, *args)
+
+
+def owner_index(array: object) -> int | None:
+    """Return the index of the CPU device whose pool holds an array; None for memory of others."""
+    base = array
+    while isinstance(base, np.ndarray):
+        if type(base) is OwnedBytes:
+            index: int | None = getattr(base.owner, "index", None)
+            return index
+        base = base.base
+    return None
+
+
+def _check_owners(args: tuple[Any, ...], index: int) -> None:
+    for position, argument in enumerate(args):
+        holder = owner_index(argument)
+        if holder is not None and holder != index:
+            raise DeviceMismatchError(
+                f"expected argument {position} on cpu:{index}, where the kernel runs, got an array "
+                f"of cpu:{holder}; copy it with nbrt.to(array, 'cpu:{index}')"
+            )
+
+
+def _adopted(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Replace host arrays of other libraries by NumPy arrays over the same memory."""
+    adopted = []
+    for position, argument in enumerate(args):
+        if isinstance(argument, np.ndarray):
+            adopted.append(argument.view(np.ndarray))
+        elif isinstance(argument, SupportsCudaArrayInterface):
+            raise DeviceMismatchError(
+                f"expected argument {position} in host memory, got a CUDA array of type "
+                f"{type(argument).__name__}; copy it with nbrt.to(array, 'cpu')"
+            )
+        elif hasattr(argument, "__dlpack__") and not isinstance(argument, np.generic):
+            adopted.append(np.from_dlpack(argument))
+        else:
+            adopted.append(argument)
+    return tuple(adopted)

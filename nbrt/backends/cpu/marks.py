@@ -1,0 +1,120 @@
+"""`Mark`: one point in a CPU queue, reached once; and `CpuEvent`, which moves from mark to mark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+from nbrt.backends.inline import InlineQueue
+from nbrt.errors import NotSupportedError
+
+if TYPE_CHECKING:
+    from nbrt.backends.cpu.queues import Failure, WorkerQueue
+    from nbrt.backends.queue import EventOptions, Queue
+
+__all__ = ["CpuEvent", "Mark"]
+
+
+class Mark:
+    """A latch that opens once.
+
+    Attributes
+    ----------
+    is_done : bool
+        Whether it is open.
+    seconds : float
+        When it opened, on the clock of `time.perf_counter`.
+    failure : Failure or None
+        What had failed in the queue, and was not yet raised, when the mark was reached.
+    """
+
+    __slots__ = ("_lock", "failure", "is_done", "seconds")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.seconds = 0.0
+        self.failure: Failure | None = None
+        # A held lock is the cheapest latch there is: threading.Event costs ten times as much.
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def complete(self, failure: Failure | None = None) -> None:
+        """Open the latch; called once."""
+        self.seconds = time.perf_counter()
+        self.failure = failure
+        self.is_done = True
+        self._lock.release()
+
+    def wait(self) -> None:
+        """Block until the latch is open."""
+        if not self.is_done:
+            with self._lock:
+                pass
+
+
+class CpuEvent:
+    """An event of CPU devices: the mark recorded last."""
+
+    __slots__ = ("_mark", "_options", "_queue")
+
+    def __init__(self, options: EventOptions) -> None:
+        self._options = options
+        self._mark: Mark | None = None
+        self._queue: WorkerQueue | None = None
+
+    def record(self, queue: Queue) -> None:
+        """Put a new mark behind everything queued so far."""
+        mark = Mark()
+        if isinstance(queue, InlineQueue):
+            queue.put(mark.complete)
+            self._queue = None
+        else:
+            self._queue = cast("WorkerQueue", queue)
+            self._queue.put_mark(mark)
+        self._mark = mark
+
+    def wait(self, queue: Queue) -> None:
+        """Make later work of `queue` wait for the mark that is current now."""
+        mark = self._mark
+        if mark is None or mark.is_done:
+            return
+        if isinstance(queue, InlineQueue):
+            queue.put(mark.wait)
+        else:
+            cast("WorkerQueue", queue).put_wait(mark)
+
+    def query(self) -> bool:
+        """Return whether the mark is reached; True if there is none."""
+        return self._mark is None or self._mark.is_done
+
+    def wait_on_host(self) -> None:
+        """Wait for the mark."""
+        if self._mark is not None:
+            self._mark.wait()
+
+    def synchronize(self) -> None:
+        """Wait for the mark; raise the failure of work before it."""
+        mark, queue = self._mark, self._queue
+        if mark is None:
+            return
+        mark.wait()
+        if mark.failure is not None and queue is not None:
+            queue.surface(mark.failure)
+
+    def elapsed_time(self, end: Any) -> float:
+        """Return the milliseconds between the two marks."""
+        first, second = self._mark, end._mark
+        assert first is not None
+        return float((second.seconds - first.seconds) * 1e3)
+
+    def ipc_handle(self) -> bytes:
+        """Refuse: the event lives in this process."""
+        raise NotSupportedError(
+            "expected an event of a device with interprocess events, got one of a cpu device, "
+            "which lives in this process; ipc handles exist on cuda"
+        )
+
+    def close(self) -> None:
+        """Forget the mark."""
+        self._mark = None

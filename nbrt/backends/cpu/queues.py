@@ -1,0 +1,239 @@
+"""`WorkerQueue`: a CPU stream, a real FIFO with a thread of its own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from nbrt._internal.calls import CallSite
+from nbrt.backends.cpu.marks import Mark
+from nbrt.errors import NbrtCleanupWarning, StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Failure", "WorkerQueue"]
+
+_IDLE_SECONDS = 5.0
+_queues: weakref.WeakSet[WorkerQueue] = weakref.WeakSet()
+
+
+class Failure:
+    """Work that raised, and what was dropped behind it."""
+
+    __slots__ = ("dropped", "error", "label", "site")
+
+    def __init__(self, error: BaseException, label: str, site: CallSite) -> None:
+        self.error = error
+        self.label = label
+        self.site = site
+        self.dropped: list[str] = []
+
+    def as_error(self, where: str) -> StreamError:
+        """Return the exception that a synchronisation point raises."""
+        lines = [
+            f"{self.label} failed on {where} with {type(self.error).__name__}: {self.error}",
+            f"It was submitted here:\n{self.site.format()}",
+        ]
+        if self.dropped:
+            shown = ", ".join(self.dropped[:5]) + (", ..." if len(self.dropped) > 5 else "")
+            lines.append(
+                f"{len(self.dropped)} later command(s) of the stream were dropped: {shown}. Submit "
+                f"them again once the cause is mended; the stream itself can be used"
+            )
+        error = StreamError("\n".join(lines))
+        error.__cause__ = self.error
+        return error
+
+
+class _Work:
+    __slots__ = ("args", "function", "site")
+
+    def __init__(self, function: Callable[..., object], args: tuple[Any, ...], site: CallSite):
+        self.function = function
+        self.args = args
+        self.site = site
+
+
+class _Notice:
+    """Tells somebody when the worker gets here; takes the failure over."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[Failure | None], None]) -> None:
+        self.callback = callback
+
+
+class _Wait:
+    __slots__ = ("mark",)
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+
+
+class _Stop:
+    __slots__ = ()
+
+
+class WorkerQueue:
+    """A FIFO whose work runs in its own thread, so that work of two queues overlaps.
+
+    The thread starts with the first work and ends after some idle seconds. Compiled kernels release
+    the GIL. When work raises, work behind it is dropped until a synchronisation point has raised
+    the failure; marks and waits are never dropped, so other queues go on.
+
+    Parameters
+    ----------
+    index : int
+        The device.
+    priority : int
+        Recorded; the operating system schedules all threads alike.
+    name : str
+        What to call the queue in messages and its thread in debuggers.
+    """
+
+    def __init__(self, index: int, priority: int, name: str) -> None:
+        self.index = index
+        self.priority = priority
+        self.handle = 0
+        self.name = name
+        self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._submitted = 0
+        self._completed = 0
+        self._failure: Failure | None = None
+        self._is_closed = False
+        self._pid = os.getpid()
+        _queues.add(self)
+
+    def put(self, function: Callable[..., object], *args: Any) -> None:
+        """Run ``function(*args)`` after everything queued before."""
+        self._push(_Work(function, args, CallSite.here(depth=1)))
+
+    def put_mark(self, mark: Mark) -> None:
+        """Open `mark` when everything queued before is done."""
+        self._push(mark)
+
+    def put_wait(self, mark: Mark) -> None:
+        """Hold later work until `mark`, of another queue, is open."""
+        self._push(_Wait(mark))
+
+    def query(self) -> bool:
+        """Return whether everything queued so far is done."""
+        return self._completed == self._submitted
+
+    def synchronize(self) -> None:
+        """Wait for everything queued so far; raise what failed."""
+        if self._thread is None and self._failure is None:
+            return
+        if self._thread is threading.current_thread():
+            raise StreamError(
+                f"expected {self.name} to be synchronised from outside, got a call from work that "
+                f"runs on it, which would wait for itself; use an event or another stream"
+            )
+        mark = Mark()
+        self._push(_Notice(mark.complete))
+        mark.wait()
+        if mark.failure is not None:
+            raise mark.failure.as_error(self.name)
+
+    def notify(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back in the worker thread when everything queued so far is done."""
+
+        def pass_on(failure: Failure | None) -> None:
+            callback(None if failure is None else failure.as_error(self.name))
+
+        self._push(_Notice(pass_on))
+
+    def surface(self, failure: Failure) -> None:
+        """Raise `failure` on behalf of an event; work queued from now on runs again."""
+        self._push(_Notice(_ignore))
+        raise failure.as_error(self.name)
+
+    def close(self) -> None:
+        """Finish the queued work and end the thread; warn of a failure that nobody asked for."""
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+            if thread is not None:
+                self._items.put(_Stop())
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            warnings.warn(str(failure.as_error(self.name)), NbrtCleanupWarning, stacklevel=2)
+
+    def _push(self, item: Any) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise StreamError(f"expected an open stream, got {self.name}, which was closed")
+            self._submitted += 1
+            self._items.put(item)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                item = self._items.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._completed == self._submitted and not self._is_closed:
+                        self._thread = None
+                        return
+                continue
+            if type(item) is _Stop:
+                return
+            self._run(item)
+            # Arguments must die before the work counts as done: their memory is free by then.
+            del item
+            self._completed += 1
+
+    def _run(self, item: Any) -> None:
+        kind = type(item)
+        if kind is _Work:
+            self._run_work(item)
+        elif kind is Mark:
+            item.complete(self._failure)
+        elif kind is _Wait:
+            item.mark.wait()
+        else:
+            failure, self._failure = self._failure, None
+            try:
+                item.callback(failure)
+            except Exception as error:  # noqa: BLE001  # a callback has no caller to raise to
+                warnings.warn(f"a callback failed: {error!r}", NbrtCleanupWarning, stacklevel=1)
+
+    def _run_work(self, work: _Work) -> None:
+        if self._failure is not None:
+            self._failure.dropped.append(_label(work.function))
+            return
+        try:
+            work.function(*work.args)
+        except BaseException as error:  # noqa: BLE001  # kept, and raised at synchronisation
+            self._failure = Failure(error, _label(work.function), work.site)
+
+
+def _ignore(_: Failure | None) -> None:
+    pass
+
+
+def _label(function: object) -> str:
+    name = getattr(function, "label", None) or getattr(function, "__qualname__", None)
+    return str(name or type(function).__name__)
+
+
+def _close_all() -> None:
+    for each in list(_queues):
+        if each._pid == os.getpid():
+            each.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,113 @@
+"""What a kernel accepts as arguments, and the errors for what it does not."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba.core import errors, types
+from numba.core.dispatcher import OmittedArg
+from numba.core.typing.typeof import Purpose, typeof
+
+from nbrt.errors import ArgumentTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FunctionType
+
+__all__ = ["argument_types", "check_count"]
+
+_ACCEPTED = (
+    "NumPy arrays of numbers, int, float, complex, bool, NumPy scalars, and tuples or named tuples "
+    "of these"
+)
+_SCALARS = (
+    types.Number,
+    types.Boolean,
+    types.Record,
+    types.NPDatetime,
+    types.NPTimedelta,
+    types.EnumMember,
+    types.NoneType,
+    types.CharSeq,
+    types.UnicodeCharSeq,
+)
+
+
+def argument_types(function: FunctionType, arguments: Sequence[object]) -> tuple[Any, ...]:
+    """Give the Numba types of a launch's arguments.
+
+    Parameters
+    ----------
+    function : function
+        The kernel, to name the parameter in an error.
+    arguments : sequence
+        The kernel's own arguments, without the hidden one; `OmittedArg` for a default.
+
+    Returns
+    -------
+    tuple of numba types
+        One for each argument.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If an argument is of a type that no kernel takes.
+    """
+    return tuple(_type_of(function, index, value) for index, value in enumerate(arguments))
+
+
+def _type_of(function: FunctionType, index: int, value: object) -> Any:
+    if isinstance(value, OmittedArg):
+        return types.Omitted(value.value)
+    try:
+        found = typeof(value, Purpose.argument)
+    except (errors.NumbaError, ValueError, TypeError, NotImplementedError):
+        found = None
+    if found is None or not _is_accepted(found):
+        raise ArgumentTypeError(
+            f"kernel {function.__name__!r}: argument {_parameter(function, index)!r} has the type "
+            f"{_type_name(value)}, which a kernel cannot take; accepted are {_ACCEPTED}"
+        )
+    return found
+
+
+def _is_accepted(typ: Any) -> bool:
+    if isinstance(typ, types.Array):
+        return not isinstance(typ.dtype, types.PyObject)
+    if isinstance(typ, types.BaseTuple):
+        return all(_is_accepted(member) for member in typ.types)
+    return isinstance(typ, _SCALARS)
+
+
+def _parameter(function: FunctionType, index: int) -> str:
+    parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
+    if index < len(parameters) and parameters[index].kind is not inspect.Parameter.VAR_POSITIONAL:
+        return parameters[index].name
+    last = len(parameters) - 1
+    return f"{parameters[last].name}[{index - last}]"
+
+
+def _type_name(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"numpy.ndarray of dtype {value.dtype}"
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def check_count(function: FunctionType, arguments: Sequence[object]) -> None:
+    """Raise if a launch gives too few or too many arguments.
+
+    Raises
+    ------
+    ArgumentTypeError
+        With the kernel's signature.
+    """
+    signature = inspect.signature(function, follow_wrapped=False)
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"kernel {function.__name__}{signature}: {error}; got {len(arguments)} arguments"
+        ) from None

@@ -1,0 +1,113 @@
+"""Stage 5, the door: one native entry function per kernel and block shape, called through Numba's
+own C dispatcher, which resolves the argument types in well under a microsecond.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from numba.core import types
+from numba.core.registry import CPUDispatcher
+
+from nbrt.backends.cpu.simt.arguments import argument_types
+from nbrt.backends.cpu.simt.diagnostics import translated_errors
+from nbrt.backends.cpu.simt.entry import BlockLoop, run_blocks
+
+if TYPE_CHECKING:
+    from types import FunctionType
+
+    from nbrt.backends.cpu.simt.cache import KernelCache
+    from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher
+
+__all__ = ["EntryDispatcher"]
+
+_OPTIONS = {
+    "nopython": True,
+    "nogil": True,
+    "_nrt": False,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
+
+
+class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
+    """Compiles and calls the entry function of one kernel for one block shape.
+
+    Parameters
+    ----------
+    function : function
+        The kernel as the user wrote it.
+    body : ThreadDispatcher
+        The dispatcher of what one thread does.
+    block : tuple of int
+        Threads of a block along x, y and z.
+    cache : KernelCache or None
+        Where compiled code is kept between processes.
+    """
+
+    def __init__(
+        self,
+        function: FunctionType,
+        body: ThreadDispatcher,
+        block: tuple[int, int, int],
+        cache: KernelCache | None,
+    ) -> None:
+        self._function = function
+        self._block = block
+        self._disk = cache
+        super().__init__(_entry_function(function, body, block), targetoptions=dict(_OPTIONS))
+
+    def prepare(self, arguments: tuple[object, ...]) -> Any:
+        """Compile for the types of the kernel's arguments and give Numba's compile result."""
+        bound = self.fold_argument_types(
+            (types.int64, *argument_types(self._function, arguments)), {}
+        )[1]
+        return self._prepared(tuple(bound))
+
+    def _prepared(self, signature: tuple[Any, ...]) -> Any:
+        if signature not in self.overloads:
+            with translated_errors(self._function):
+                self.compile(signature)
+        return self.overloads[signature]
+
+    def _compile_for_args(self, *args: object, **_: object) -> Any:
+        """Compile for the arguments of a call that no compiled version matches (called from C)."""
+        found = argument_types(self._function, args[1:])
+        return self._prepared((types.int64, *found)).entry_point
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for argument types, taking the code from disk if it is there."""
+        arguments = tuple(sig)
+        if self._disk is None or arguments in self.overloads:
+            return super().compile(arguments)
+        result = self._disk.load(self._block, arguments, self.targetctx)
+        if result is not None:
+            self.add_overload(result)
+            return result.entry_point
+        entry_point = super().compile(arguments)
+        self._disk.save(self._block, arguments, self.overloads[arguments])
+        return entry_point
+
+
+def _entry_function(
+    function: FunctionType, body: ThreadDispatcher, block: tuple[int, int, int]
+) -> FunctionType:
+    """Make the Python function that Numba compiles into the entry: one call of `run_blocks`."""
+    parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+    star = inspect.Parameter.VAR_POSITIONAL
+    declared = ["__launch__", *(f"{'*' * (p.kind is star)}{p.name}" for p in parameters)]
+    passed = ["__loop__", "__launch__", *(p.name for p in parameters)]
+    name = function.__name__ if function.__name__.isidentifier() else "kernel"
+    source = f"def {name}({', '.join(declared)}):\n    __run__({', '.join(passed)})\n"
+    namespace: dict[str, Any] = {
+        "__name__": __name__,
+        "__run__": run_blocks,
+        "__loop__": BlockLoop(body, block),
+    }
+    exec(compile(source, f"<entry of {name}>", "exec"), namespace)
+    entry: FunctionType = namespace[name]
+    entry.__defaults__ = function.__defaults__
+    return entry
+
+

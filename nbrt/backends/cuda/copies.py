@@ -1,0 +1,197 @@
+"""Copies and fills on a queue, of arrays in any layout, between devices and with the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cuda.driver import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE
+from nbrt.backends.cuda.queues import CudaQueue
+from nbrt.errors import ArgumentTypeError, DeviceMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.cuda.driver import Driver
+
+__all__ = ["Copier"]
+
+
+class Copier:
+    """Moves values between arrays.
+
+    Parameters
+    ----------
+    driver : Driver
+        CUDA.
+    side_queue : callable
+        Returns a queue of our own on a device, for work that another device's stream cannot do.
+    """
+
+    def __init__(self, driver: Driver, side_queue: Callable[[int], CudaQueue]) -> None:
+        self._driver = driver
+        self._side_queue = side_queue
+
+    def copy(self, queue: CudaQueue, destination: Any, source: Any) -> None:
+        """Enqueue a copy; the source is broadcast, the dtype converted within its kind.
+
+        It does not wait for the device, except where one side is pageable host memory.
+        """
+        holders = (self._holder(destination), self._holder(source))
+        if queue.index not in holders:
+            raise DeviceMismatchError(
+                f"expected an array of cuda:{queue.index}, where the stream is, got a copy from "
+                f"{_name(holders[1])} to {_name(holders[0])}; use a stream of one of them"
+            )
+        if destination.size == 0:
+            return
+        with queue.entered():
+            if holders[1] is None:
+                self._from_host(queue, destination, source)
+            elif holders[0] is None:
+                self._to_host(queue, destination, source)
+            elif holders[0] == holders[1]:
+                self._within(queue, destination, source)
+            else:
+                self._between(queue, destination, source)
+
+    def fill(self, queue: CudaQueue, array: Any, value: Any) -> None:
+        """Enqueue ``array[...] = value``, with NumPy's rules for the conversion of a scalar."""
+        holder = self._holder(array)
+        if holder != queue.index:
+            raise DeviceMismatchError(
+                f"expected an array of cuda:{queue.index}, where the stream is, got one of "
+                f"{_name(holder)}; use a stream of its device"
+            )
+        scalar = np.empty((), array.dtype)
+        scalar[...] = value
+        if array.size == 0:
+            return
+        with queue.entered():
+            # By bytes, not by value: -0.0 equals 0 but must stay what it is.
+            if array.flags.c_contiguous and not any(scalar.tobytes()):
+                self._driver.clear(int(array.data.ptr), array.nbytes, queue.handle)
+            else:
+                self._driver.cupy.copyto(array, scalar[()])
+
+    def _holder(self, array: Any) -> int | None:
+        if isinstance(array, np.ndarray):
+            return None
+        if isinstance(array, self._driver.cupy.ndarray):
+            return int(array.data.device_id)
+        raise ArgumentTypeError(
+            f"expected a CuPy or NumPy array, got {array!r} of type {type(array).__name__}; convert "
+            f"it with nbrt.asarray"
+        )
+
+    def _within(self, queue: CudaQueue, destination: Any, source: Any) -> None:
+        if _same_bytes(destination, source):
+            self._driver.copy(
+                int(destination.data.ptr),
+                int(source.data.ptr),
+                source.nbytes,
+                DEVICE_TO_DEVICE,
+                queue.handle,
+            )
+        else:
+            self._driver.cupy.copyto(destination, source)
+
+    def _from_host(self, queue: CudaQueue, destination: Any, source: Any) -> None:
+        values = np.empty(0, destination.dtype)
+        if source.shape == destination.shape and source.dtype == destination.dtype:
+            values = source
+        else:
+            # Converted on the host, by NumPy's rules.
+            values = np.empty(destination.shape, destination.dtype)
+            np.copyto(values, source)
+        order = _shared_order(destination, values)
+        if order is None:
+            order = "C"
+            values = np.ascontiguousarray(values)
+        target = destination if _is_contiguous(destination, order) else None
+        landing = self._driver.cupy.empty(values.shape, values.dtype) if target is None else target
+        self._driver.copy(
+            int(landing.data.ptr), values.ctypes.data, values.nbytes, HOST_TO_DEVICE, queue.handle
+        )
+        if target is None:
+            self._driver.cupy.copyto(destination, landing)
+        # CUDA has taken pageable memory along when the call returns, page-locked memory not.
+        if self._driver.is_page_locked(values.ctypes.data):
+            queue.hold(values)
+
+    def _to_host(self, queue: CudaQueue, destination: Any, source: Any) -> None:
+        cupy = self._driver.cupy
+        order = _shared_order(source, source) or "C"
+        values = source if _is_contiguous(source, order) else cupy.ascontiguousarray(source)
+        is_direct = (
+            destination.dtype == values.dtype
+            and destination.shape == values.shape
+            and _is_contiguous(destination, order)
+        )
+        landing = destination if is_direct else np.empty(values.shape, values.dtype, order)
+        self._driver.copy(
+            landing.ctypes.data, int(values.data.ptr), values.nbytes, DEVICE_TO_HOST, queue.handle
+        )
+        if is_direct:
+            if self._driver.is_page_locked(landing.ctypes.data):
+                queue.hold((landing, values))
+        else:
+            # NumPy spreads the values out, so they have to be here.
+            self._driver.synchronize_stream(queue.handle)
+            np.copyto(destination, landing)
+
+    def _between(self, queue: CudaQueue, destination: Any, source: Any) -> None:
+        """Copy between devices: packed by the source's device, spread out by the destination's."""
+        cupy = self._driver.cupy
+        to, origin = int(destination.data.device_id), int(source.data.device_id)
+        source_queue = queue if origin == queue.index else self._side_queue(origin)
+        target_queue = queue if to == queue.index else self._side_queue(to)
+        source_queue.join(queue)
+        packed = source
+        if not (source.flags.c_contiguous and source.dtype == destination.dtype):
+            with source_queue.entered():
+                packed = cupy.ascontiguousarray(source.astype(destination.dtype, copy=False))
+        target_queue.join(source_queue)
+        is_direct = destination.flags.c_contiguous and destination.shape == packed.shape
+        with target_queue.entered():
+            landing = destination if is_direct else cupy.empty(packed.shape, packed.dtype)
+            self._driver.copy_peer(
+                int(landing.data.ptr),
+                to,
+                int(packed.data.ptr),
+                origin,
+                packed.nbytes,
+                target_queue.handle,
+            )
+            if not is_direct:
+                cupy.copyto(destination, landing)
+        # Both ways: later work of `queue` sees the values, and the memory of `packed`, which goes
+        # back to the source queue's arena now, is not used again before it was read.
+        queue.join(target_queue)
+        source_queue.join(target_queue)
+
+
+def _name(holder: int | None) -> str:
+    return "the host" if holder is None else f"cuda:{holder}"
+
+
+def _is_contiguous(array: Any, order: str) -> bool:
+    flags = array.flags
+    return bool(flags.c_contiguous if order == "C" else flags.f_contiguous)
+
+
+def _shared_order(first: Any, second: Any) -> str | None:
+    """Return the memory order in which both arrays are dense; None if there is none."""
+    for order in ("C", "F"):
+        if _is_contiguous(first, order) and _is_contiguous(second, order):
+            return order
+    return None
+
+
+def _same_bytes(destination: Any, source: Any) -> bool:
+    return (
+        destination.dtype == source.dtype
+        and destination.shape == source.shape
+        and _shared_order(destination, source) is not None
+    )

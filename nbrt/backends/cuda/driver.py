@@ -1,0 +1,325 @@
+"""`Driver`: every call into CUDA, on plain numbers; the one file that touches raw handles.
+
+CuPy's runtime and driver bindings do nearly all of it, because CuPy holds the memory and the current
+stream; the few calls it lacks come from cuda-bindings. Tests put a fake in this class's place, so
+everything above it runs without a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from nbrt.backends.cuda.failures import NOT_READY, translate, translate_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from nbrt.typing import Dim3
+
+__all__ = ["DEVICE_TO_DEVICE", "DEVICE_TO_HOST", "HOST_TO_DEVICE", "Driver", "OnDevice"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# cudaMemcpyKind
+HOST_TO_DEVICE = 1
+DEVICE_TO_HOST = 2
+DEVICE_TO_DEVICE = 3
+
+# cudaEventDefault's flags
+_BLOCKING_SYNC = 1
+_DISABLE_TIMING = 2
+_INTERPROCESS = 4
+
+_PAGE_LOCKED = 1  # cudaMemoryTypeHost
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_PEER_ALREADY_ENABLED = 704
+
+
+def _call(
+    doing: str,
+) -> Callable[[Callable[Concatenate[Driver, P], R]], Callable[Concatenate[Driver, P], R]]:
+    """Turn CUDA errors of a method into nbrt's."""
+
+    def decorate(
+        method: Callable[Concatenate[Driver, P], R],
+    ) -> Callable[Concatenate[Driver, P], R]:
+        @functools.wraps(method)
+        def call(self: Driver, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return method(self, *args, **kwargs)
+            except self.errors as error:
+                raise translate(error, doing) from error
+
+        return call
+
+    return decorate
+
+
+class OnDevice:
+    """Make a device current in the driver for a block; costs one query where it is already.
+
+    The ambient state above is the truth and the driver's current device follows it, but a thread or
+    task may come with another one; so every operation enters this door.
+    """
+
+    __slots__ = ("_before", "_driver", "_index")
+
+    def __init__(self, driver: Driver, index: int) -> None:
+        self._driver = driver
+        self._index = index
+
+    def __enter__(self) -> None:
+        self._before = self._driver.get_device()
+        if self._before != self._index:
+            self._driver.set_device(self._index)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Going back must not create a context on a device that had none (pytorch PR #94864).
+        if self._before != self._index and self._driver.has_context(self._before):
+            self._driver.set_device(self._before)
+
+
+class Driver:
+    """CUDA, as the rest of the backend sees it.
+
+    Attributes
+    ----------
+    cupy : module
+        The array library.
+    errors : tuple of exception types
+        What CuPy raises for CUDA's codes.
+    """
+
+    def __init__(self) -> None:
+        import cupy
+        from cuda.bindings import driver as bindings
+
+        self.cupy: Any = cupy
+        self._runtime: Any = cupy.cuda.runtime
+        self._driver: Any = cupy.cuda.driver
+        self._bindings: Any = bindings
+        self.errors: tuple[type[BaseException], ...] = (
+            cupy.cuda.runtime.CUDARuntimeError,
+            cupy.cuda.driver.CUDADriverError,
+        )
+        self.get_device: Callable[[], int] = cupy.cuda.runtime.getDevice
+
+    # -- devices --------------------------------------------------------------------------------------
+
+    @_call("counting CUDA devices")
+    def device_count(self) -> int:
+        """Return the number of devices; initialises CUDA."""
+        return int(self._runtime.getDeviceCount())
+
+    @_call("reading CUDA's versions")
+    def versions(self) -> tuple[int, int]:
+        """Return (what the driver supports, what CuPy uses), as in 12040 for CUDA 12.4."""
+        return int(self._runtime.driverGetVersion()), int(self._runtime.runtimeGetVersion())
+
+    @_call("making a device current")
+    def set_device(self, index: int) -> None:
+        """Make a device current in this thread; since CUDA 12 this creates its context."""
+        self._runtime.setDevice(index)
+
+    def has_context(self, index: int) -> bool:
+        """Return whether the device's primary context exists; creates none."""
+        status, _, is_active = self._bindings.cuDevicePrimaryCtxGetState(index)
+        return int(status) == 0 and bool(is_active)
+
+    def on_device(self, index: int) -> OnDevice:
+        """Return a guard that makes a device current for a block."""
+        return OnDevice(self, index)
+
+    @_call("reading device properties")
+    def properties(self, index: int) -> dict[str, Any]:
+        """Return cudaDeviceProp as CuPy spells it; creates no context."""
+        found: dict[str, Any] = self._runtime.getDeviceProperties(index)
+        return found
+
+    @_call("asking for peer access")
+    def can_access_peer(self, index: int, peer: int) -> bool:
+        """Return whether a device can read another's memory."""
+        return index == peer or bool(self._runtime.deviceCanAccessPeer(index, peer))
+
+    @_call("enabling peer access")
+    def enable_peer(self, index: int, peer: int) -> None:
+        """Let kernels and copies of a device read another's memory; idempotent."""
+        with self.on_device(index):
+            try:
+                self._runtime.deviceEnablePeerAccess(peer)
+            except self.errors as error:
+                if getattr(error, "status", 0) != _PEER_ALREADY_ENABLED:
+                    raise
+
+    @_call("waiting for a device")
+    def synchronize_device(self, index: int) -> None:
+        """Wait until all work on a device is done."""
+        with self.on_device(index):
+            self._runtime.deviceSynchronize()
+
+    @_call("reading free memory")
+    def memory_info(self, index: int) -> tuple[int, int]:
+        """Return (free, total) bytes."""
+        with self.on_device(index):
+            free, total = self._runtime.memGetInfo()
+        return int(free), int(total)
+
+    # -- streams --------------------------------------------------------------------------------------
+
+    @_call("creating a stream")
+    def new_stream(self, index: int, priority: int) -> Any:
+        """Return a CuPy stream that does not wait for the default one; destroyed with the object."""
+        with self.on_device(index):
+            return self.cupy.cuda.Stream(non_blocking=True, priority=priority)
+
+    def null_stream(self) -> Any:
+        """Return CuPy's object for the legacy default stream."""
+        return self.cupy.cuda.Stream.null
+
+    def external_stream(self, owner: object) -> Any:
+        """Return a CuPy stream over one with ``__cuda_stream__``; keeps `owner` alive."""
+        return self.cupy.cuda.Stream.from_external(owner)
+
+    def current_stream(self) -> Any:
+        """Return CuPy's current stream of the current device and thread."""
+        return self.cupy.cuda.get_current_stream()
+
+    def query_stream(self, handle: int) -> bool:
+        """Return whether everything on a stream is done."""
+        return self._is_done(self._runtime.streamQuery(handle), "asking whether a stream is done")
+
+    @_call("waiting for a stream")
+    def synchronize_stream(self, handle: int) -> None:
+        """Wait for everything on a stream."""
+        self._runtime.streamSynchronize(handle)
+
+    @_call("asking whether a stream is captured")
+    def is_capturing(self, handle: int) -> bool:
+        """Return whether a stream is being captured into a graph."""
+        return bool(self._runtime.streamIsCapturing(handle))
+
+    # -- events ---------------------------------------------------------------------------------------
+
+    @_call("creating an event")
+    def new_event(self, index: int, timing: bool, blocking: bool, interprocess: bool) -> int:
+        """Return a new event's handle; give it back with `destroy_event`."""
+        flags = (
+            (0 if timing else _DISABLE_TIMING)
+            | (_BLOCKING_SYNC if blocking else 0)
+            | (_INTERPROCESS if interprocess else 0)
+        )
+        with self.on_device(index):
+            return int(self._runtime.eventCreateWithFlags(flags))
+
+    @_call("destroying an event")
+    def destroy_event(self, handle: int) -> None:
+        """Give an event back."""
+        self._runtime.eventDestroy(handle)
+
+    @_call("recording an event")
+    def record_event(self, handle: int, stream: int) -> None:
+        """Record an event on a stream."""
+        self._runtime.eventRecord(handle, stream)
+
+    @_call("making a stream wait for an event")
+    def wait_event(self, stream: int, handle: int) -> None:
+        """Make later work of a stream wait for an event."""
+        self._runtime.streamWaitEvent(stream, handle)
+
+    def query_event(self, handle: int) -> bool:
+        """Return whether the last record is done."""
+        return self._is_done(self._runtime.eventQuery(handle), "asking whether an event is done")
+
+    @_call("waiting for an event")
+    def synchronize_event(self, handle: int) -> None:
+        """Wait on the host for the last record."""
+        self._runtime.eventSynchronize(handle)
+
+    @_call("timing between two events")
+    def elapsed(self, start: int, end: int) -> float:
+        """Return the milliseconds between two records."""
+        return float(self._runtime.eventElapsedTime(start, end))
+
+    @_call("exporting an event")
+    def event_ipc_handle(self, handle: int) -> bytes:
+        """Return what another process opens."""
+        return bytes(self._runtime.ipcGetEventHandle(handle))
+
+    @_call("opening another process's event")
+    def open_event(self, index: int, ipc_handle: bytes) -> int:
+        """Return the handle of another process's event."""
+        with self.on_device(index):
+            return int(self._runtime.ipcOpenEventHandle(ipc_handle))
+
+    # -- memory ---------------------------------------------------------------------------------------
+
+    @_call("copying memory")
+    def copy(self, destination: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+        """Enqueue a copy; to or from pageable host memory it may wait."""
+        self._runtime.memcpyAsync(destination, source, nbytes, kind, stream)
+
+    @_call("copying memory between devices")
+    def copy_peer(
+        self, destination: int, to: int, source: int, origin: int, nbytes: int, stream: int
+    ) -> None:
+        """Enqueue a copy between two devices."""
+        self._runtime.memcpyPeerAsync(destination, to, source, origin, nbytes, stream)
+
+    @_call("filling memory")
+    def clear(self, address: int, nbytes: int, stream: int) -> None:
+        """Enqueue a fill with zero bytes."""
+        self._runtime.memsetAsync(address, 0, nbytes, stream)
+
+    def is_page_locked(self, address: int) -> bool:
+        """Return whether host memory is page-locked, by whomever."""
+        try:
+            return int(self._runtime.pointerGetAttributes(address).type) == _PAGE_LOCKED
+        except self.errors:
+            return False
+
+    # -- kernels --------------------------------------------------------------------------------------
+
+    def function_of(self, kernel: Any) -> int:
+        """Return the current context's function of a kernel of cuda-core."""
+        if not isinstance(kernel, self._bindings.CUkernel):
+            return int(kernel)
+        status, function = self._bindings.cuKernelGetFunction(kernel)
+        if int(status) != 0:
+            raise translate_status(int(status), str(status), "looking up a kernel")
+        return int(function)
+
+    @_call("raising a kernel's shared memory limit")
+    def allow_shared(self, function: int, nbytes: int) -> None:
+        """Let launches of a function take more dynamic shared memory than 48 KiB."""
+        self._driver.funcSetAttribute(function, _MAX_DYNAMIC_SHARED, nbytes)
+
+    def launch(
+        self, function: int, grid: Dim3, block: Dim3, shared: int, stream: int, parameters: int
+    ) -> None:
+        """Enqueue a kernel; `parameters` is the address of the table of argument addresses."""
+        try:
+            self._driver.launchKernel(function, *grid, *block, shared, stream, parameters, 0)
+        except self.errors as error:
+            raise translate(error, "launching a kernel") from error
+
+    @_call("launching a cooperative kernel")
+    def launch_cooperative(
+        self, function: int, grid: Dim3, block: Dim3, shared: int, stream: int, parameters: int
+    ) -> None:
+        """Do the same for a kernel whose blocks wait for each other."""
+        self._driver.launchCooperativeKernel(function, *grid, *block, shared, stream, parameters)
+
+    def _is_done(self, status: int, doing: str) -> bool:
+        if status == 0:
+            return True
+        if status == NOT_READY:
+            return False
+        raise translate_status(status, f"CUDA error {status}", doing)

@@ -1,0 +1,105 @@
+"""`CudaEvent`: a CUDA event."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from typing import TYPE_CHECKING
+
+from nbrt.errors import EventError, NbrtError
+
+if TYPE_CHECKING:
+    from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.queue import EventOptions, Queue
+
+__all__ = ["CudaEvent"]
+
+
+class CudaEvent:
+    """A CUDA event on one device, destroyed with this object.
+
+    Parameters
+    ----------
+    driver : Driver
+        CUDA.
+    index : int
+        The device.
+    handle : int
+        The raw event, ours from now on.
+    options : EventOptions
+        What it was made with.
+    """
+
+    __slots__ = ("__weakref__", "_driver", "_finalizer", "_options", "handle", "index")
+
+    def __init__(self, driver: Driver, index: int, handle: int, options: EventOptions) -> None:
+        self._driver = driver
+        self._options = options
+        self.index = index
+        self.handle = handle
+        self._finalizer = weakref.finalize(self, driver.destroy_event, handle)
+        # At exit the driver may be gone before us; the process takes the event along.
+        self._finalizer.atexit = False
+
+    @classmethod
+    def create(cls, driver: Driver, index: int, options: EventOptions) -> CudaEvent:
+        """Create an event.
+
+        Raises
+        ------
+        EventError
+            If it is to be both timed and shared with other processes, which CUDA excludes.
+        """
+        if options.enable_timing and options.interprocess:
+            raise EventError("expected at most one of interprocess and enable_timing; drop one")
+        handle = driver.new_event(
+            index,
+            timing=options.enable_timing,
+            blocking=options.blocking,
+            interprocess=options.interprocess,
+        )
+        return cls(driver, index, handle, options)
+
+    def record(self, queue: Queue) -> None:
+        """Mark the end of everything queued so far."""
+        if queue.index != self.index:
+            raise EventError(
+                f"expected a stream of cuda:{self.index}, where this event lives, got one of "
+                f"cuda:{queue.index}; make another event for that device"
+            )
+        with self._driver.on_device(self.index):
+            self._driver.record_event(self.handle, queue.handle)
+
+    def wait(self, queue: Queue) -> None:
+        """Make later work of `queue`, of any device, wait for the last record."""
+        with self._driver.on_device(queue.index):
+            self._driver.wait_event(queue.handle, self.handle)
+
+    def query(self) -> bool:
+        """Return whether the last record is done."""
+        return self._driver.query_event(self.handle)
+
+    def synchronize(self) -> None:
+        """Wait on the host for the last record."""
+        self._driver.synchronize_event(self.handle)
+
+    def wait_on_host(self) -> None:
+        """Do the same, whether the work before it failed or not."""
+        with contextlib.suppress(NbrtError):
+            self._driver.synchronize_event(self.handle)
+
+    def elapsed_time(self, end: CudaEvent) -> float:
+        """Return the milliseconds between the two records."""
+        if not (self._options.enable_timing and end._options.enable_timing):
+            raise EventError("expected two events made with enable_timing=True; make them so")
+        return self._driver.elapsed(self.handle, end.handle)
+
+    def ipc_handle(self) -> bytes:
+        """Return what `open_event` of another process takes."""
+        if not self._options.interprocess:
+            raise EventError("expected an event made with interprocess=True; make it so")
+        return self._driver.event_ipc_handle(self.handle)
+
+    def close(self) -> None:
+        """Destroy the event."""
+        self._finalizer()

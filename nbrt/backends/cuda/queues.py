@@ -1,0 +1,292 @@
+"""`CudaQueue`: a CUDA stream, as nbrt's queue and as CuPy's current stream."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from nbrt._internal.calls import CallSite
+from nbrt.backends.cuda.failures import translate, translate_status
+from nbrt.errors import NbrtCleanupWarning, NotSupportedError, StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from nbrt.backends.cuda.driver import Driver
+
+__all__ = ["DEFAULT_HANDLE", "BorrowedStream", "CudaQueue", "OnQueue", "canonical_handle"]
+
+DEFAULT_HANDLE = 0
+"""The legacy default stream. CUDA also calls it 1; nbrt maps both to 0, because CuPy keys its pools
+by the number and would keep two arenas for one stream."""
+
+_PER_THREAD_HANDLE = 2
+
+
+def canonical_handle(handle: int) -> int:
+    """Return the one number nbrt uses for a stream.
+
+    Raises
+    ------
+    NotSupportedError
+        For the per-thread default stream, which is another stream in every thread.
+    """
+    if handle == _PER_THREAD_HANDLE:
+        raise NotSupportedError(
+            "expected a stream that is the same in every thread, got CUDA's per-thread default "
+            "stream; make a stream with nbrt.Stream() instead"
+        )
+    return DEFAULT_HANDLE if handle == 1 else handle
+
+
+class BorrowedStream:
+    """A raw stream and what keeps it alive, in the form that CuPy takes."""
+
+    __slots__ = ("handle", "owner")
+
+    def __init__(self, handle: int, owner: object) -> None:
+        self.handle = handle
+        self.owner = owner
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return (protocol version, address of the stream)."""
+        return 0, self.handle
+
+
+class _Task:
+    """A host function on its way through a stream."""
+
+    __slots__ = ("call", "name", "site")
+
+    def __init__(
+        self, function: Callable[..., object], args: tuple[Any, ...], site: CallSite
+    ) -> None:
+        self.call: tuple[Callable[..., object], tuple[Any, ...]] | None = (function, args)
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+        self.site = site
+
+    def release(self) -> object:
+        """Let go of function and arguments; return them to whoever shall drop them."""
+        released, self.call = self.call, None
+        return released
+
+
+class OnQueue:
+    """Make a queue's device and stream current for CuPy, for a block; undone also on failure.
+
+    CuPy's own ``with stream`` keeps a stack per thread, which tasks that interleave would pop in the
+    wrong order (and CuPy's code advises against it, cupy #5943). So the stream before is read, and
+    put back with ``use``.
+    """
+
+    __slots__ = ("_before", "_device", "_queue")
+
+    def __init__(self, queue: CudaQueue) -> None:
+        self._queue = queue
+        self._device = queue.driver.on_device(queue.index)
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        queue = self._queue
+        self._device.__enter__()
+        try:
+            before = queue.driver.current_stream()
+            if before.ptr != queue.handle and (before.ptr != 1 or queue.handle != DEFAULT_HANDLE):
+                queue.stream.use()
+                self._before = before
+        except BaseException:
+            self._device.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._before is not None:
+            self._before.use()
+            self._before = None
+        self._device.__exit__(kind, error, traceback)
+
+
+class CudaQueue:
+    """A CUDA stream.
+
+    Parameters
+    ----------
+    driver : Driver
+        CUDA.
+    index : int
+        The device.
+    stream : cupy.cuda.Stream
+        CuPy's object for the stream; destroying it destroys a stream of our own.
+    priority : int
+        As asked for; CUDA clamps it to what the device has.
+
+    Attributes
+    ----------
+    wrappers : dict
+        Objects that other libraries made for this stream, by library: numba-cuda keeps launch
+        configurations by stream *object*, so there must be one per queue.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_failure",
+        "_finished",
+        "_held",
+        "_is_closed",
+        "_lock",
+        "driver",
+        "handle",
+        "index",
+        "priority",
+        "stream",
+        "wrappers",
+    )
+
+    def __init__(self, driver: Driver, index: int, stream: Any, priority: int = 0) -> None:
+        self.driver = driver
+        self.index = index
+        self.stream = stream
+        self.priority = priority
+        self.handle = canonical_handle(int(stream.ptr))
+        self.wrappers: dict[str, Any] = {}
+        self._failure: tuple[BaseException, _Task] | None = None
+        self._finished: deque[object] = deque()
+        self._held: deque[tuple[int, object]] = deque()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<CudaQueue {self.handle:#x} of cuda:{self.index}>"
+
+    def entered(self) -> OnQueue:
+        """Return a guard that makes the queue current for CuPy."""
+        return OnQueue(self)
+
+    def put(self, function: Callable[..., object], *args: Any) -> None:
+        """Call ``function(*args)`` in a thread of the driver; it must not use CUDA itself."""
+        task = _Task(function, args, CallSite.here(depth=1))
+        self._forget()
+        with self.driver.on_device(self.index):
+            try:
+                self._open().launch_host_func(self._run, task)
+            except self.driver.errors as error:
+                raise translate(error, "queueing a host call") from error
+
+    def query(self) -> bool:
+        """Return whether everything queued so far is done."""
+        self._forget()
+        return self.driver.query_stream(self.handle)
+
+    def synchronize(self) -> None:
+        """Wait for everything queued so far; raise the first failure since the last time."""
+        with self.driver.on_device(self.index):
+            self.driver.synchronize_stream(self.handle)
+        self._forget()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise self._as_error(failure)
+
+    def notify(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back from a thread of the driver; takes over the failure of a host call."""
+
+        # Not a host function: CUDA does not call those once a kernel has failed, and whoever awaits
+        # the stream would wait for ever.
+        def done(stream: object, status: int, argument: object) -> None:
+            failure, self._failure = self._failure, None
+            error: BaseException | None = None
+            if status != 0:
+                error = translate_status(status, f"CUDA error {status}", f"work on {self!r}")
+            elif failure is not None:
+                error = self._as_error(failure)
+            try:
+                callback(error)
+            except Exception as raised:  # noqa: BLE001  # a callback has no caller to raise to
+                warnings.warn(f"a callback failed: {raised!r}", NbrtCleanupWarning, stacklevel=1)
+
+        with self.driver.on_device(self.index):
+            try:
+                self._open().add_callback(done, None)
+            except self.driver.errors as error:
+                raise translate(error, "asking to be notified") from error
+
+    def close(self) -> None:
+        """Give the stream up; CUDA destroys one of ours when its work is done."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.wrappers.clear()
+            self.stream = None
+
+    def hold(self, kept: object) -> None:
+        """Keep an object alive until everything queued so far is done."""
+        self._forget()
+        # A graph keeps its operands itself, and an event recorded in capture cannot be asked.
+        if self.driver.is_capturing(self.handle):
+            return
+        event = self.driver.new_event(self.index, timing=False, blocking=False, interprocess=False)
+        with self.driver.on_device(self.index):
+            self.driver.record_event(event, self.handle)
+        with self._lock:
+            self._held.append((event, kept))
+
+    def join(self, other: CudaQueue) -> None:
+        """Make later work of this queue wait for what `other`, of any device, has so far."""
+        if other.handle == self.handle and other.index == self.index:
+            return
+        event = self.driver.new_event(other.index, timing=False, blocking=False, interprocess=False)
+        try:
+            with self.driver.on_device(other.index):
+                self.driver.record_event(event, other.handle)
+            with self.driver.on_device(self.index):
+                self.driver.wait_event(self.handle, event)
+        finally:
+            # CUDA keeps what a pending wait needs; the handle can go at once.
+            self.driver.destroy_event(event)
+
+    def _open(self) -> Any:
+        if self.stream is None:
+            raise StreamError(f"expected an open stream, got {self!r}, which was closed")
+        return self.stream
+
+    def _run(self, task: _Task) -> None:
+        """Run a host function; called by the driver, which nothing may be raised to."""
+        # The arguments may be the last references to arrays, whose finalizers use CUDA, which this
+        # thread must not. So they, and errors whose tracebacks hold them, are dropped by the next
+        # call from outside, and no local name here may keep them in the meantime.
+        try:
+            if task.call is not None:
+                task.call[0](*task.call[1])
+        except BaseException as error:  # noqa: BLE001  # kept, and raised at synchronisation
+            self._finished.append(error)
+            if self._failure is None:
+                self._failure = (error, task)
+        self._finished.append(task.release())
+
+    def _forget(self) -> None:
+        """Drop what is no longer needed."""
+        self._finished.clear()
+        if self._held and self._lock.acquire(blocking=False):
+            done = []
+            try:
+                while self._held and self.driver.query_event(self._held[0][0]):
+                    done.append(self._held.popleft())
+            finally:
+                self._lock.release()
+            for event, _ in done:
+                self.driver.destroy_event(event)
+
+    def _as_error(self, failure: tuple[BaseException, _Task]) -> StreamError:
+        cause, task = failure
+        error = StreamError(
+            f"{task.name} failed on a stream of cuda:{self.index} with {type(cause).__name__}: {cause}\n"
+            f"It was submitted here:\n{task.site.format()}\n"
+            f"Work queued behind it ran all the same: a CUDA stream does not stop for a host call"
+        )
+        error.__cause__ = cause
+        return error

@@ -1,0 +1,104 @@
+"""A queue and an event for work that runs at once, in the caller's thread.
+
+They serve the CPU default stream and any backend that has no queues of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from nbrt.errors import NotSupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.queue import EventOptions, Queue
+
+__all__ = ["InlineEvent", "InlineQueue"]
+
+
+class InlineQueue:
+    """A queue whose work is done when `put` returns; errors are raised there.
+
+    One lock keeps it a queue when several threads share it; it is re-entrant, because a host call
+    may queue more work on the stream that runs it.
+    """
+
+    __slots__ = ("handle", "index", "lock", "priority")
+
+    def __init__(self, index: int, priority: int = 0) -> None:
+        self.index = index
+        self.priority = priority
+        self.handle = 0
+        self.lock = threading.RLock()
+
+    def put(self, function: Callable[..., object], *args: Any) -> None:
+        """Call ``function(*args)`` now."""
+        with self.lock:
+            function(*args)
+
+    def query(self) -> bool:
+        """Return whether no other thread is running work of this queue."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+            return True
+        return False
+
+    def synchronize(self) -> None:
+        """Wait for work that another thread is running."""
+        with self.lock:
+            pass
+
+    def notify(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back when work of other threads is done."""
+        with self.lock:
+            callback(None)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+class InlineEvent:
+    """An event of a queue that is never behind: recording it completes it."""
+
+    __slots__ = ("_options", "_seconds")
+
+    def __init__(self, options: EventOptions) -> None:
+        self._options = options
+        self._seconds = 0.0
+
+    def record(self, queue: Queue) -> None:
+        """Take the time once the queue is idle."""
+        queue.put(self._stamp)
+
+    def _stamp(self) -> None:
+        self._seconds = time.perf_counter()
+
+    def wait(self, queue: Queue) -> None:
+        """Do nothing: the record is done."""
+
+    def query(self) -> bool:
+        """Return True: the record is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing: the record is done."""
+
+    def wait_on_host(self) -> None:
+        """Do nothing: the record is done."""
+
+    def elapsed_time(self, end: InlineEvent) -> float:
+        """Return the milliseconds between the two records."""
+        return (end._seconds - self._seconds) * 1e3
+
+    def ipc_handle(self) -> bytes:
+        """Refuse: the event lives in this process."""
+        raise NotSupportedError(
+            "expected an event of a device with interprocess events, got one that lives in this "
+            "process; ipc handles exist on cuda"
+        )
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""

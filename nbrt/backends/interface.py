@@ -1,0 +1,326 @@
+"""`DeviceInterface`: what a kind of device must offer, on one page, in plain values.
+
+A backend is one object. Its operations take a `Queue` (a stream, as the backend sees it) first and
+run in the caller's thread: they check, then enqueue. Everything above (guards, stream pools,
+events, memory statistics, the command road) is written once over this page, so a backend needs no
+more than the methods without a default here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nbrt._internal import scopes
+from nbrt._internal.device import Device
+from nbrt.backends.inline import InlineEvent, InlineQueue
+from nbrt.backends.lazy import LazyInitializer
+from nbrt.errors import NotSupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nbrt.backends.queue import EventHandle, EventOptions, Queue
+    from nbrt.typing import Array, Dim3, HostArray
+
+__all__ = [
+    "Block",
+    "Capabilities",
+    "DeviceInterface",
+    "DeviceProperties",
+    "Plan",
+    "Program",
+    "Worker",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a kind of device can do; code above branches on these, never on a backend's name.
+
+    Attributes
+    ----------
+    concurrent_streams : bool
+        Work of two streams can overlap.
+    cuda_stream_protocol : bool
+        Raw handles are CUDA streams, so streams offer ``__cuda_stream__``.
+    host_addressable : bool
+        The host reads and writes the memory directly.
+    interprocess_events : bool
+        Events have IPC handles.
+    pinned_memory : bool
+        Page-locked host memory makes copies to and from it asynchronous.
+    stream_priorities : tuple of (int, int)
+        Lowest and highest priority; lower numbers are more urgent, as in CUDA.
+    driver_state : bool
+        The driver keeps a current device or stream of its own, which guards must move along.
+    """
+
+    concurrent_streams: bool = False
+    cuda_stream_protocol: bool = False
+    host_addressable: bool = True
+    interprocess_events: bool = False
+    pinned_memory: bool = False
+    stream_priorities: tuple[int, int] = (0, 0)
+    driver_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """What a device is. Sizes in bytes; plain values, so it travels to other processes.
+
+    Attributes
+    ----------
+    details : Mapping[str, object]
+        Facts that only this kind has: caches and SIMD width on cpu, clock and bus on cuda.
+    """
+
+    name: str
+    total_memory: int
+    multi_processor_count: int
+    max_threads_per_block: int = 1024
+    max_block_dim: tuple[int, int, int] = (1024, 1024, 64)
+    max_grid_dim: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+    max_threads_per_multi_processor: int = 2048
+    shared_memory_per_block: int = 48 * 1024
+    warp_size: int = 32
+    compute_capability: tuple[int, int] | None = None
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+class Block(Protocol):
+    """Device memory from `DeviceInterface.allocate`; the rest of it is the backend's own."""
+
+    @property
+    def address(self) -> int:
+        """First byte, as the device sees it."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved: at least the bytes asked for."""
+        ...
+
+
+class Plan(Protocol):
+    """A program with its grid and block fixed."""
+
+    def launch(self, queue: Queue, *args: Any) -> None:
+        """Check the arguments, compile for their types if need be, and enqueue the launch."""
+        ...
+
+
+class Program(Protocol):
+    """A kernel as one backend holds it: Python source, compiled on first use of a type."""
+
+    def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> Plan:
+        """Fix a configuration on device `index`; raises LaunchError if the device cannot run it."""
+        ...
+
+
+class Worker:
+    """What a compile subprocess needs of a kind of device, without touching one (picklable)."""
+
+    def __init__(self, name: str, properties: tuple[DeviceProperties, ...], current: int) -> None:
+        self.name = name
+        self._properties = properties
+        self._current = current
+
+    def set_device(self, index: int) -> None:
+        """Make `index` the device that `get_device_properties` describes by default."""
+        self._properties[index]
+        self._current = index
+
+    def current_device(self) -> int:
+        """Return the index set last."""
+        return self._current
+
+    def get_device_properties(self, index: int | None = None) -> DeviceProperties:
+        """Return the properties recorded when the worker was made."""
+        return self._properties[self._current if index is None else index]
+
+
+class DeviceInterface(ABC):
+    """One kind of device.
+
+    Parameters
+    ----------
+    name : str
+        The kind, as in ``Device(name, index)``.
+    """
+
+    capabilities = Capabilities()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lazy = LazyInitializer(name, self.initialize)
+
+    # -- presence: may be asked at any time, never initialises -------------------------------------
+
+    @abstractmethod
+    def device_count(self) -> int:
+        """Return how many devices there are; 0 if the backend is unavailable."""
+
+    def unavailable_reason(self) -> str | None:
+        """Return why no device can be used here, with the next step; None if one can."""
+        return None if self.device_count() > 0 else f"the {self.name} backend found no device"
+
+    def is_available(self) -> bool:
+        """Return whether at least one device can be used."""
+        return self.unavailable_reason() is None
+
+    def initialize(self) -> None:  # optional: many backends have nothing to start
+        """Start the backend; called once, before anything below, by `lazy`."""
+
+    # -- devices -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def get_device_properties(self, index: int) -> DeviceProperties:
+        """Describe device `index`."""
+
+    def get_compute_capability(self, index: int) -> tuple[int, int] | None:
+        """Return (major, minor) where the kind has such a number."""
+        return self.get_device_properties(index).compute_capability
+
+    def current_device(self) -> int:
+        """Return the current index of this kind in the running context."""
+        return scopes.current_index(self.name)
+
+    def set_device(self, index: int) -> None:
+        """Make `index` current for this kind, in the ambient state as in the driver."""
+        self.exchange_device(index)
+        scopes.replace(Device(self.name, index), None)
+
+    def exchange_device(self, index: int) -> int:
+        """Make `index` current in the driver and return what was; without a driver, `index`."""
+        return index
+
+    def maybe_exchange_device(self, index: int) -> int:
+        """Do the same, but only if that creates no driver state (context) on the device."""
+        return index
+
+    def can_access_peer(self, index: int, peer: int) -> bool:
+        """Return whether device `index` can read the memory of device `peer` directly."""
+        return index == peer or self.capabilities.host_addressable
+
+    def synchronize(self, index: int) -> None:
+        """Wait until all work on the device is done. Queues made by nbrt are waited for above."""
+
+    def worker(self) -> Worker:
+        """Return what a compile subprocess needs; made in the parent, used without a device."""
+        count = range(self.device_count())
+        return Worker(
+            self.name, tuple(map(self.get_device_properties, count)), self.current_device()
+        )
+
+    # -- queues and events -------------------------------------------------------------------------
+
+    def default_queue(self, index: int) -> Queue:
+        """Return a new queue object over the device's default stream (called once per device)."""
+        return InlineQueue(index)
+
+    def create_queue(self, index: int, priority: int) -> Queue:
+        """Create a queue; priorities outside the capability's range are clamped above."""
+        return InlineQueue(index, priority)
+
+    def borrow_queue(self, index: int, handle: int, owner: object) -> Queue:
+        """Wrap a raw stream that somebody else owns; `owner` is kept alive."""
+        raise NotSupportedError(
+            f"expected a kind of device with raw CUDA streams, got {self.name!r}; "
+            f"make a stream with nbrt.Stream(device='{self.name}:{index}')"
+        )
+
+    def enter_queue(self, queue: Queue) -> Callable[[], None] | None:
+        """Make `queue` current for other libraries of this device; return what undoes it."""
+        return None
+
+    def create_event(self, index: int, options: EventOptions) -> EventHandle:
+        """Create an event on device `index`."""
+        return InlineEvent(options)
+
+    def open_event(self, index: int, ipc_handle: bytes) -> EventHandle:
+        """Open an event of another process from its IPC handle."""
+        raise NotSupportedError(
+            f"expected a kind of device whose events cross processes, got {self.name!r}; "
+            f"ipc handles exist on cuda"
+        )
+
+    def call_host(self, queue: Queue, function: Callable[..., object], *args: Any) -> None:
+        """Call `function` on the host once everything queued before is done."""
+        queue.put(function, *args)
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def allocate(self, queue: Queue, nbytes: int) -> Block:
+        """Reserve device memory for use on `queue`; raises OutOfMemoryError."""
+
+    @abstractmethod
+    def deallocate(self, queue: Queue, block: Block) -> None:
+        """Give a block back; its memory is reused on `queue` after the work queued there so far."""
+
+    @abstractmethod
+    def mem_get_info(self, index: int) -> tuple[int, int]:
+        """Return (free, total) bytes of the device."""
+
+    def memory_reserved(self, index: int) -> int:
+        """Return the bytes that the backend holds from the system, in use and cached."""
+        return 0
+
+    def empty_cache(self, index: int) -> None:
+        """Give cached memory back to the system."""
+
+    @abstractmethod
+    def as_array(self, block: Block, shape: tuple[int, ...], dtype: Any, owner: object) -> Array:
+        """Return this library's array over `block`; the array and its views keep `owner` alive."""
+
+    def owner_of(self, array: object) -> object | None:
+        """Return the `owner` given to `as_array`, for an array or a view of it; else None."""
+        return None
+
+    def index_of(self, array: object) -> int | None:
+        """Return the device that holds `array`, or None if it is not an array of this kind."""
+        return None
+
+    def adopt(self, array: object) -> Array:
+        """Return this library's array over memory of another's, by protocol and without a copy."""
+        raise NotSupportedError(
+            f"expected an array of {self.name}'s own library, got {type(array).__name__}"
+        )
+
+    @abstractmethod
+    def copy(self, queue: Queue, destination: Array, source: Array) -> None:
+        """Enqueue a copy between arrays of this kind, or between one and a host array."""
+
+    @abstractmethod
+    def fill(self, queue: Queue, array: Array, value: Any) -> None:
+        """Enqueue ``array[...] = value``."""
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> HostArray:
+        """Return page-locked host memory, for copies that do not stop the host."""
+        raise NotSupportedError(
+            f"expected a kind of device with page-locked host memory, got {self.name!r}; "
+            f"use numpy.empty"
+        )
+
+    # -- kernels and draws -------------------------------------------------------------------------
+
+    @abstractmethod
+    def program(self, function: Callable[..., object]) -> Program:
+        """Take a kernel in the Numba CUDA dialect (a function or a dispatcher)."""
+
+    def draw(
+        self,
+        queue: Queue,
+        out: Array,
+        distribution: str,
+        seed: int,
+        offset: int,
+        parameters: tuple[Any, ...],
+    ) -> None:
+        """Enqueue a fill of contiguous `out` from Philox stream (seed, offset), element layout."""
+        raise NotSupportedError(
+            f"expected a kind of device with random draws, got {self.name!r}; "
+            f"draw on cpu and copy with nbrt.to"
+        )

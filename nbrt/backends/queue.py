@@ -1,0 +1,97 @@
+"""`Queue` and `EventHandle`: what a backend hands out as a stream and as an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["EventHandle", "EventOptions", "Queue"]
+
+
+@dataclass(frozen=True, slots=True)
+class EventOptions:
+    """How an event is made: torch's three flags, with torch's meaning."""
+
+    enable_timing: bool = False
+    blocking: bool = False
+    interprocess: bool = False
+
+
+class Queue(Protocol):
+    """An ordered queue of work on one device.
+
+    Attributes
+    ----------
+    index : int
+        The device's index.
+    priority : int
+        Lower is more urgent.
+    handle : int
+        The raw stream (CUDA: ``cudaStream_t``); 0 where there is none.
+    """
+
+    @property
+    def index(self) -> int: ...  # noqa: D102  # described in the class
+    @property
+    def priority(self) -> int: ...  # noqa: D102
+    @property
+    def handle(self) -> int: ...  # noqa: D102
+
+    def put(self, function: Callable[..., object], *args: Any) -> None:
+        """Call ``function(*args)`` after everything queued before; errors show at synchronize."""
+        ...
+
+    def query(self) -> bool:
+        """Return whether everything queued so far is done."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for everything queued so far; raise the StreamError of work that failed."""
+        ...
+
+    def notify(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back, from any thread, when all queued so far is done; with its error if any."""
+        ...
+
+    def close(self) -> None:
+        """Release the queue after its work is done; idempotent."""
+        ...
+
+
+class EventHandle(Protocol):
+    """A point in a queue that can be waited for."""
+
+    def record(self, queue: Queue) -> None:
+        """Mark the end of everything queued so far."""
+        ...
+
+    def wait(self, queue: Queue) -> None:
+        """Make later work of `queue` wait for the last record; nothing if there is none."""
+        ...
+
+    def query(self) -> bool:
+        """Return whether the last record is done; True if there is none."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait on the host for the last record; raise the StreamError of work before it."""
+        ...
+
+    def wait_on_host(self) -> None:
+        """Wait on the host for the last record, whether the work before it failed or not."""
+        ...
+
+    def elapsed_time(self, end: Any) -> float:
+        """Return the milliseconds from this record to that of `end`, an event of the same kind."""
+        ...
+
+    def ipc_handle(self) -> bytes:
+        """Return a handle that another process can open."""
+        ...
+
+    def close(self) -> None:
+        """Release the event; idempotent."""
+        ...

@@ -1,0 +1,201 @@
+"""Name -> backend, loaded on first use; third parties register or bring an entry point."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BackendUnavailableError,
+    UnknownDeviceError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt._internal.device import Device
+    from nbrt.backends.interface import DeviceInterface
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "describe_unavailable",
+    "generation",
+    "get_interface_for_device",
+    "known_backends",
+    "ready_interfaces",
+    "register_interface_for_device",
+    "unregister_interface_for_device",
+]
+
+ENTRY_POINT_GROUP = "nbrt.backends"
+
+
+class _SupportsKind(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+
+def _builtin(module: str, name: str) -> Callable[[], DeviceInterface]:
+    def load() -> DeviceInterface:
+        interface: DeviceInterface = getattr(importlib.import_module(module), name)()
+        return interface
+
+    return load
+
+
+_lock = threading.RLock()
+_factories: dict[str, Callable[[], DeviceInterface]] = {
+    "cpu": _builtin("nbrt.backends.cpu.backend", "CpuInterface"),
+    "cuda": _builtin("nbrt.backends.cuda.backend", "CudaInterface"),
+}
+_loaded: dict[str, DeviceInterface] = {}
+_entry_points_read = False
+_generation = 0
+
+
+def register_interface_for_device(
+    name: str, interface: DeviceInterface | Callable[[], DeviceInterface], *, replace: bool = False
+) -> None:
+    """Add a kind of device.
+
+    Parameters
+    ----------
+    name : str
+        The kind; devices are then named ``name:index``.
+    interface : DeviceInterface or callable
+        The backend, or a function without arguments that makes it on first use.
+    replace : bool
+        Take the place of a backend registered before.
+
+    Raises
+    ------
+    ArgumentError
+        If the name is not an identifier, or is taken and `replace` is False.
+    ArgumentTypeError
+        If `interface` is neither.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ArgumentError(f"expected a backend name that is an identifier, got {name!r}")
+    is_interface = hasattr(interface, "device_count") and hasattr(interface, "lazy")
+    if not is_interface and not callable(interface):
+        raise ArgumentTypeError(
+            f"expected a DeviceInterface or a function that makes one, got {interface!r}"
+        )
+    global _generation
+    with _lock:
+        if name in _all_factories() and not replace:
+            raise ArgumentError(
+                f"expected a new backend name, got {name!r}, which is registered; "
+                f"pass replace=True to take its place"
+            )
+        _loaded.pop(name, None)
+        _generation += 1
+        _factories[name] = interface if not is_interface else lambda: interface  # type: ignore[assignment, return-value]  # told apart above
+
+
+def unregister_interface_for_device(name: str) -> None:
+    """Take a kind of device out again; devices of it are unknown from then on."""
+    global _generation
+    with _lock:
+        if _factories.pop(name, None) is None:
+            raise UnknownDeviceError(_unknown(name))
+        _loaded.pop(name, None)
+        _generation += 1
+
+
+def get_interface_for_device(device: str | Device | _SupportsKind) -> DeviceInterface:
+    """Return the backend of a kind, of an indexed name such as ``"cuda:1"``, or of a device.
+
+    Raises
+    ------
+    UnknownDeviceError
+        If there is no such backend; names those known, the nearest match, and why each of the
+        unavailable ones is unavailable.
+    BackendUnavailableError
+        If the backend is known but its code cannot be loaded.
+    """
+    name = device.partition(":")[0] if isinstance(device, str) else getattr(device, "kind", None)
+    if not isinstance(name, str):
+        raise ArgumentTypeError(
+            f"expected a device name or a Device, got {device!r} of type {type(device).__name__}"
+        )
+    interface = _loaded.get(name)
+    return _load(name) if interface is None else interface
+
+
+def generation() -> int:
+    """Return a number that changes when backends are added or removed, for caches above."""
+    return _generation
+
+
+def known_backends() -> tuple[str, ...]:
+    """Return the names of every backend that can be asked for, sorted."""
+    with _lock:
+        return tuple(sorted(_all_factories()))
+
+
+def ready_interfaces() -> tuple[DeviceInterface, ...]:
+    """Return the backends that are initialised: those whose arrays can exist."""
+    return tuple(interface for interface in _loaded.values() if interface.lazy.is_ready)
+
+
+def describe_unavailable() -> dict[str, str]:
+    """Return, for every known backend that cannot be used here, its own reason."""
+    reasons = {}
+    for name in known_backends():
+        try:
+            reason = get_interface_for_device(name).unavailable_reason()
+        except BackendUnavailableError as error:
+            reason = str(error)
+        if reason is not None:
+            reasons[name] = reason
+    return reasons
+
+
+def _load(name: str) -> DeviceInterface:
+    with _lock:
+        if name in _loaded:
+            return _loaded[name]
+        factory = _all_factories().get(name)
+        if factory is None:
+            raise UnknownDeviceError(_unknown(name))
+        try:
+            interface = factory()
+        except Exception as error:
+            raise BackendUnavailableError(
+                f"expected the backend {name!r} to load, got {type(error).__name__}: {error}"
+            ) from error
+        _loaded[name] = interface
+        return interface
+
+
+def _all_factories() -> dict[str, Callable[[], DeviceInterface]]:
+    global _entry_points_read
+    if not _entry_points_read:
+        _entry_points_read = True
+        for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+            _factories.setdefault(entry.name, _from_entry_point(entry))
+    return _factories
+
+
+def _from_entry_point(entry: importlib.metadata.EntryPoint) -> Callable[[], DeviceInterface]:
+    def load() -> DeviceInterface:
+        target = entry.load()
+        interface: DeviceInterface = target() if callable(target) else target
+        return interface
+
+    return load
+
+
+def _unknown(name: str) -> str:
+    known = known_backends()
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    lines = [f"expected a device of a known kind ({', '.join(known)}), got {name!r}{hint}"]
+    lines += [f"  {kind} is unavailable: {why}" for kind, why in describe_unavailable().items()]
+    return "\n".join(lines)

@@ -1,0 +1,77 @@
+"""The demo's two pictures: before and after, and what ran when on which stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nbrt.cli.demo.pipeline import DemoResult
+    from nbrt.cli.demo.timeline import Step
+    from nbrt.typing import HostArray
+
+__all__ = ["draw_pictures", "draw_timeline", "save_pictures", "save_timeline"]
+
+_DPI = 120
+
+
+def save_pictures(result: DemoResult, path: Path) -> None:
+    """Write original, noisy and denoised picture, with their histograms, as PNG."""
+    _save(draw_pictures(result), path)
+
+
+def save_timeline(steps: tuple[Step, ...], title: str, path: Path) -> None:
+    """Write the steps as bars over time, one row per stream, as PNG."""
+    _save(draw_timeline(steps, title), path)
+
+
+def draw_pictures(result: DemoResult) -> Figure:
+    """Return the figure of the three pictures and two histograms."""
+    figure = Figure(figsize=(12, 7.2), layout="constrained")
+    top = figure.subplots(2, 3, height_ratios=(3, 1))
+    shown = (("original", result.original), ("noisy", result.noisy), ("denoised", result.denoised))
+    for axes, (name, planes) in zip(top[0], shown, strict=True):
+        axes.imshow(np.moveaxis(planes, 0, -1).clip(0, 1))
+        axes.set_title(f"{name}{_quality(name, planes, result.original)}")
+        axes.axis("off")
+    top[1][0].axis("off")
+    for axes, name in zip(top[1][1:], ("noisy", "denoised"), strict=True):
+        counts = result.counts[name]
+        axes.stairs(counts, np.linspace(0, 1, counts.size + 1), fill=True, color="0.45")
+        axes.set(xlabel="pixel value", ylabel="count", xlim=(0, 1))
+    return figure
+
+
+def draw_timeline(steps: tuple[Step, ...], title: str) -> Figure:
+    """Return the figure of the steps over time."""
+    streams = list(dict.fromkeys(step.stream for step in steps))
+    figure = Figure(figsize=(12, 1.2 + 1.1 * len(streams)), layout="constrained")
+    axes: Any = figure.subplots()
+    for number, step in enumerate(steps):
+        row = streams.index(step.stream)
+        bar = (step.start, max(step.milliseconds, 1e-3))
+        axes.broken_barh([bar], (row - 0.36, 0.72), color=f"C{number}", label=step.name)
+    axes.set_yticks(range(len(streams)), [f"{name} stream" for name in streams])
+    axes.invert_yaxis()
+    axes.set(xlabel="milliseconds, from events", title=title)
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def _quality(name: str, planes: HostArray, original: HostArray) -> str:
+    if name == "original":
+        return ""
+    error = float(np.mean((planes.astype(np.float64) - original) ** 2))
+    return f", PSNR {-10 * np.log10(error):.1f} dB" if error > 0 else ""
+
+
+def _save(figure: Figure, path: Path) -> None:
+    # A canvas of its own: the program that calls us keeps whatever backend it uses.
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=_DPI)

@@ -1,0 +1,234 @@
+"""The run itself: upload, noise, denoise, histogram, download, on two streams of one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import nbrt
+import nbrt_kernels
+from nbrt.cli.demo.checks import Check, check_histogram, check_image, check_noise, check_pieces
+from nbrt.cli.demo.photo import load_photo
+from nbrt.cli.demo.timeline import Step, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from nbrt._internal.device import Device
+    from nbrt.typing import Array, DeviceLike, HostArray
+
+__all__ = ["BINS", "DemoResult", "draw_pieces", "run_demo"]
+
+BINS = 64
+_PIECES = 4
+_SPACE_SIGMA = 2.0
+_RADIUS = 5
+_RANGE_PER_NOISE = 2.5
+_TILE = (32, 8)
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What a run produced.
+
+    Attributes
+    ----------
+    device : Device
+        Where it ran.
+    original, noisy, denoised : float32, shape (3, height, width)
+        The picture before, with noise, and after.
+    counts : dict of str to int64 array, shape (64,)
+        Histograms over [0, 1) of the noisy and the denoised picture.
+    steps : tuple of Step
+        What ran where, and for how long.
+    checks : tuple of Check
+        Every comparison with NumPy, and of the noise in four pieces with the whole.
+    """
+
+    device: Device
+    original: HostArray
+    noisy: HostArray
+    denoised: HostArray
+    counts: dict[str, HostArray]
+    steps: tuple[Step, ...]
+    checks: tuple[Check, ...]
+
+
+def run_demo(
+    image: str | Path | None = None,
+    *,
+    device: DeviceLike = None,
+    seed: int = 2026,
+    sigma: float = 0.08,
+    progress: Callable[[str], None] = lambda _: None,
+) -> DemoResult:
+    """Denoise a photograph on two streams, and compare every result with NumPy.
+
+    Parameters
+    ----------
+    image : path, optional
+        A picture; by default the photograph that ships with matplotlib.
+    device : Device, str, int or None
+        Where to run; the default device if None.
+    seed : int
+        Seed of the noise.
+    sigma : float
+        Standard deviation of the noise; pixel values span [0, 1].
+    progress : callable
+        Called with a line before each stage.
+
+    Returns
+    -------
+    result : DemoResult
+        Pictures, histograms, timed steps and checks.
+
+    Raises
+    ------
+    ArgumentError
+        If the picture cannot be read or sigma is not positive.
+    """
+    if not sigma > 0:
+        raise nbrt.errors.ArgumentError(f"expected sigma > 0, got {sigma}")
+    progress("reading the picture")
+    original = load_photo(image)
+    with nbrt.device(device):
+        chosen = nbrt.current_device()
+        progress(f"compiling the kernels for {chosen}")
+        _run(original[:, :32, :32].copy(), seed, sigma)
+        progress(f"running on two streams of {chosen}")
+        arrays, steps = _run(original, seed, sigma)
+    progress("drawing the same noise in four pieces")
+    pieces = draw_pieces(original.shape, seed, nbrt.device_count("cpu"))
+    progress("comparing every step with NumPy")
+    checks = (
+        check_pieces(pieces, arrays["noise"]),
+        check_noise(arrays["noise"], seed),
+        check_image("noisy", arrays["noisy"], _noisy_reference(original, arrays["noise"], sigma)),
+        check_image("denoised", arrays["denoised"], _denoised_reference(arrays["noisy"], sigma)),
+        check_histogram("noisy", arrays["noisy_counts"], arrays["noisy"]),
+        check_histogram("denoised", arrays["denoised_counts"], arrays["denoised"]),
+    )
+    counts = {name: arrays[f"{name}_counts"] for name in ("noisy", "denoised")}
+    return DemoResult(chosen, original, arrays["noisy"], arrays["denoised"], counts, steps, checks)
+
+
+def draw_pieces(shape: tuple[int, ...], seed: int, devices: int) -> HostArray:
+    """Draw standard normal noise in four pieces on as many CPU devices as there are, up to four."""
+    total = int(np.prod(shape))
+    # A Philox block makes four float32 elements, so pieces begin at multiples of four.
+    bounds = [round(total * k / _PIECES / 4) * 4 for k in range(_PIECES)] + [total]
+    pieces = []
+    for k in range(_PIECES):
+        generator = nbrt.Generator(seed, device=f"cpu:{k % devices}").advance(bounds[k])
+        piece = generator.standard_normal(bounds[k + 1] - bounds[k], dtype=np.float32)
+        pieces.append(nbrt.to_host(piece))
+    return np.concatenate(pieces).reshape(shape)
+
+
+def _run(
+    original: HostArray, seed: int, sigma: float
+) -> tuple[dict[str, HostArray], tuple[Step, ...]]:
+    compute, side = nbrt.Stream(), nbrt.Stream()
+    timeline = Timeline({"compute": compute, "side": side})
+    nbytes = original.nbytes
+    with timeline.step("upload", side, 2 * nbytes):
+        image = nbrt.to(original, side.device, copy=True)
+    uploaded = side.record_event()
+    with timeline.step("draw noise", compute, nbytes):
+        generator = nbrt.Generator(seed)
+        noise = generator.standard_normal(original.shape, dtype=np.float32)
+    compute.wait_event(uploaded)
+    with timeline.step("add noise", compute, 3 * nbytes):
+        noisy = _add_noise(image, noise, sigma)
+    is_noisy = compute.record_event()
+    with timeline.step("denoise", compute, 2 * nbytes):
+        denoised = _denoise(noisy, sigma)
+    is_denoised = compute.record_event()
+    side.wait_event(is_noisy)
+    with timeline.step("histogram of noisy", side, nbytes):
+        noisy_counts = _histogram(noisy)
+    side.wait_event(is_denoised)
+    with timeline.step("histogram of denoised", side, nbytes):
+        denoised_counts = _histogram(denoised)
+    results = {}
+    with timeline.step("download", side, 2 * nbytes):
+        results["denoised"] = np.empty(original.shape, np.float32)
+        nbrt.copy(results["denoised"], denoised, stream=side)
+    steps = timeline.finish()
+    results |= {
+        "noise": nbrt.to_host(noise),
+        "noisy": nbrt.to_host(noisy),
+        "noisy_counts": nbrt.to_host(noisy_counts)[0].astype(np.int64),
+        "denoised_counts": nbrt.to_host(denoised_counts)[0].astype(np.int64),
+    }
+    return results, steps
+
+
+_add_noise_kernel = nbrt.kernel(nbrt_kernels.add_noise)
+_bilateral_kernel = nbrt.kernel(nbrt_kernels.bilateral)
+_histogram_kernel = nbrt.kernel(nbrt_kernels.histogram_partial)
+_sum_kernel = nbrt.kernel(nbrt_kernels.column_sum)
+
+
+def _add_noise(image: Array, noise: Array, sigma: float) -> Array:
+    noisy = nbrt.empty(image.shape)
+    limits = (np.float32(sigma), np.float32(0), np.float32(1))
+    for plane in range(image.shape[0]):
+        launch = _add_noise_kernel[_tiles(image.shape[1:]), _TILE]
+        launch(noisy[plane], image[plane], noise[plane], *limits)
+    return noisy
+
+
+def _denoise(noisy: Array, sigma: float) -> Array:
+    denoised = nbrt.empty(noisy.shape)
+    space = nbrt.asarray(_space_weights(), device=nbrt.current_device())
+    for plane in range(noisy.shape[0]):
+        launch = _bilateral_kernel[_tiles(noisy.shape[1:]), _TILE]
+        launch(denoised[plane], noisy[plane], space, _range_factor(sigma))
+    return denoised
+
+
+def _histogram(planes: Array) -> Array:
+    values = planes.reshape(-1)
+    properties = nbrt.get_device_properties()
+    resident = properties.multi_processor_count * properties.max_threads_per_multi_processor
+    parallel = properties.multi_processor_count if _is_cpu() else resident
+    rows, run = nbrt_kernels.histogram_plan(values.size, BINS, parallel)
+    partial = nbrt.zeros((rows, BINS), np.int32)
+    coarse = nbrt.empty((_PIECES, BINS), np.int32)
+    counts = nbrt.empty((1, BINS), np.int32)
+    scale = (np.float32(0), np.float32(BINS))
+    _histogram_kernel[-(-rows // 64), 64](partial, values, *scale, run)
+    _sum_kernel[(1, _PIECES), (BINS, 1)](coarse, partial)
+    _sum_kernel[(1, 1), (BINS, 1)](counts, coarse)
+    return counts
+
+
+def _is_cpu() -> bool:
+    capabilities = nbrt.get_interface_for_device(nbrt.current_device()).capabilities
+    return capabilities.host_addressable
+
+
+def _tiles(shape: tuple[int, int]) -> tuple[int, int]:
+    return -(-shape[1] // _TILE[0]), -(-shape[0] // _TILE[1])
+
+
+def _space_weights() -> HostArray:
+    return nbrt_kernels.gaussian_weights(_SPACE_SIGMA, _RADIUS)
+
+
+def _range_factor(sigma: float) -> Any:
+    return np.float32(-1 / (2 * (_RANGE_PER_NOISE * sigma) ** 2))
+
+
+def _noisy_reference(original: HostArray, noise: HostArray, sigma: float) -> HostArray:
+    return nbrt_kernels.add_noise_reference(original, noise, sigma, 0, 1)
+
+
+def _denoised_reference(noisy: HostArray, sigma: float) -> HostArray:
+    factor = _range_factor(sigma)
+    planes = [nbrt_kernels.bilateral_reference(each, _space_weights(), factor) for each in noisy]
+    return np.stack(planes)

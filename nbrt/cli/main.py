@@ -1,0 +1,85 @@
+"""The ``nbrt`` command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from nbrt._version import __version__
+from nbrt.errors import NbrtError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_DEMO_DEVICES = "4"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit status.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The words after ``nbrt``; those of the process by default.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "info":
+            from nbrt.cli.info import print_info
+
+            print_info()
+            return 0
+        return _demo(options)
+    except NbrtError as error:
+        print(f"nbrt: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nbrt", description="Prototype GPU kernels on CUDA devices or native CPU devices."
+    )
+    parser.add_argument("--version", action="version", version=f"nbrt {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("info", help="show devices, backends, and why one is unavailable")
+    demo = commands.add_parser("demo", help="denoise a photograph on two streams; check every step")
+    demo.add_argument("image", nargs="?", help="a picture; by default the photograph in matplotlib")
+    demo.add_argument("--device", help="where to run, such as cpu or cuda:0; default: the default")
+    demo.add_argument("--output", default="demo-output", help="folder for the pictures (%(default)s)")
+    demo.add_argument("--seed", type=int, default=2026, help="seed of the noise (%(default)s)")
+    demo.add_argument(
+        "--sigma", type=float, default=0.08, help="standard deviation of the noise (%(default)s)"
+    )
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> int:
+    # The demo draws noise on four virtual devices; the number is fixed when the backend starts.
+    os.environ.setdefault("NBRT_CPU_DEVICES", _DEMO_DEVICES)
+    try:
+        from nbrt.cli.demo.command import show_demo
+    except ImportError as error:
+        missing = error.name or str(error)
+        if missing.partition(".")[0] not in {"matplotlib", "rich", "PIL"}:
+            raise
+        print(
+            f"nbrt: the demo draws pictures and tables with packages that are not installed "
+            f"({missing}); install them with: pip install 'nbrt[viz]'",
+            file=sys.stderr,
+        )
+        return 1
+    return show_demo(
+        image=options.image,
+        device=options.device,
+        output=options.output,
+        seed=options.seed,
+        sigma=options.sigma,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

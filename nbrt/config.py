@@ -1,0 +1,128 @@
+"""Settings: read once from ``NBRT_*`` environment variables, overridable for a block of code.
+
+The table of variables is in ``docs/environment_variables.md``; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from nbrt.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Settings", "override", "settings"]
+
+_MAX_CPU_DEVICES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting of nbrt, with its default.
+
+    Attributes
+    ----------
+    device : str or None
+        The default device (``NBRT_DEVICE``); None: cuda if one works, else cpu.
+    cpu_devices : int
+        Number of virtual CPU devices (``NBRT_CPU_DEVICES``), 1 to 64. Read when the cpu backend
+        initialises; each has its own streams, memory pool and generator.
+    cpu_threads : int
+        OS threads that share the blocks of one launch on a CPU device (``NBRT_CPU_THREADS``);
+        0: as many as the process may use.
+    cpu_memory_limit : int
+        Bytes each CPU device may hold (``NBRT_CPU_MEMORY_LIMIT``); 0: no limit of ours.
+    """
+
+    device: str | None = None
+    cpu_devices: int = 1
+    cpu_threads: int = 0
+    cpu_memory_limit: int = 0
+
+    def __post_init__(self) -> None:
+        _check_range("NBRT_CPU_DEVICES", self.cpu_devices, 1, _MAX_CPU_DEVICES)
+        _check_range("NBRT_CPU_THREADS", self.cpu_threads, 0, 1024)
+        _check_range("NBRT_CPU_MEMORY_LIMIT", self.cpu_memory_limit, 0, 2**62)
+
+
+_overridden: Settings | None = None
+
+
+def settings() -> Settings:
+    """Return the settings in force.
+
+    Raises
+    ------
+    ArgumentError
+        If an ``NBRT_*`` variable has a value that its setting does not accept.
+    """
+    return _from_environment() if _overridden is None else _overridden
+
+
+@contextmanager
+def override(**changes: object) -> Iterator[Settings]:
+    """Put other settings in force for a block, for the whole process.
+
+    Parameters
+    ----------
+    **changes
+        Fields of `Settings` and their values.
+
+    Yields
+    ------
+    Settings
+        The settings in force inside the block.
+
+    Examples
+    --------
+    >>> with override(cpu_threads=1):
+    ...     settings().cpu_threads
+    1
+    """
+    global _overridden
+    before = _overridden
+    unknown = sorted(set(changes) - {field.name for field in fields(Settings)})
+    if unknown:
+        raise ArgumentError(
+            f"expected settings among {sorted(field.name for field in fields(Settings))}, "
+            f"got {unknown}"
+        )
+    _overridden = replace(settings(), **changes)  # type: ignore[arg-type]  # checked by Settings
+    try:
+        yield _overridden
+    finally:
+        _overridden = before
+
+
+@cache
+def _from_environment() -> Settings:
+    return _parse(os.environ)
+
+
+def _parse(environment: Mapping[str, str]) -> Settings:
+    return Settings(
+        device=environment.get("NBRT_DEVICE") or None,
+        cpu_devices=_integer(environment, "NBRT_CPU_DEVICES", 1),
+        cpu_threads=_integer(environment, "NBRT_CPU_THREADS", 0),
+        cpu_memory_limit=_integer(environment, "NBRT_CPU_MEMORY_LIMIT", 0),
+    )
+
+
+def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentError(f"expected {name} to be an integer, got {text!r}") from None
+
+
+def _check_range(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ArgumentError(f"expected {name} to be an integer in [{low}, {high}], got {value!r}")

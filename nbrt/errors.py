@@ -1,0 +1,101 @@
+"""The exception tree: every error nbrt raises on purpose derives from `NbrtError`.
+
+Each message says what was expected, what was got and what to do next. Where a built-in exception
+names the same situation (``ValueError``, ``TypeError``, ``MemoryError``), the class derives from it
+too, so that code written for NumPy or CuPy keeps working.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "BackendUnavailableError",
+    "CompileError",
+    "DeferredCallError",
+    "DeviceError",
+    "DeviceMismatchError",
+    "EventError",
+    "ForkedProcessError",
+    "KernelError",
+    "LaunchError",
+    "NbrtCleanupWarning",
+    "NbrtError",
+    "NotSupportedError",
+    "OutOfMemoryError",
+    "StreamError",
+    "UnknownDeviceError",
+    "UnsupportedConstructError",
+]
+
+
+class NbrtError(Exception):
+    """Base of every error that nbrt raises on purpose."""
+
+
+class ArgumentError(NbrtError, ValueError):
+    """A value is outside what the call accepts."""
+
+
+class ArgumentTypeError(NbrtError, TypeError):
+    """A value is of a type that the call does not accept."""
+
+
+class DeviceError(NbrtError, RuntimeError):
+    """A device, or the backend behind it, cannot do what was asked."""
+
+
+class UnknownDeviceError(DeviceError, ValueError):
+    """No backend has the given name, or it has no device of the given index."""
+
+
+class BackendUnavailableError(DeviceError):
+    """The backend is known but cannot run on this machine; the message gives its own reason."""
+
+
+class ForkedProcessError(DeviceError):
+    """A backend initialised before ``fork`` was used in the child; use ``spawn``."""
+
+
+class DeferredCallError(DeviceError):
+    """A call queued before initialisation failed at it; the message shows where it was queued."""
+
+
+class DeviceMismatchError(DeviceError, ValueError):
+    """Two things that must share a device live on different ones."""
+
+
+class NotSupportedError(DeviceError, NotImplementedError):
+    """The kind of device does not have the capability asked for."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A device has no room for an allocation, also after its caches were dropped."""
+
+
+class StreamError(NbrtError, RuntimeError):
+    """Work queued on a stream failed; raised at the next synchronisation point."""
+
+
+class EventError(NbrtError, RuntimeError):
+    """An event was used in an order that has no meaning, such as timed before it was recorded."""
+
+
+class KernelError(NbrtError):
+    """Something about a kernel is wrong."""
+
+
+class CompileError(KernelError, TypeError):
+    """A kernel does not compile for these argument types; the message names its line."""
+
+
+class UnsupportedConstructError(CompileError):
+    """A kernel uses what this device's compiler does not have; named with its line."""
+
+
+class LaunchError(KernelError, ValueError):
+    """A launch configuration or its arguments do not fit the kernel or the device."""
+
+
+class NbrtCleanupWarning(RuntimeWarning):
+    """Something failed where nothing can be raised, such as a finalizer."""

@@ -1,0 +1,1 @@
+"""What people hold: devices, guards, streams, events, memory, arrays, kernels."""

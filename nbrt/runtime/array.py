@@ -1,0 +1,362 @@
+"""Arrays: made on a device, moved between devices; always the device's own library's arrays."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt._internal.device import Device
+from nbrt.backends import registry
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.runtime.commands import Command
+from nbrt.runtime.device import interface_of, lookup
+from nbrt.runtime.memory import allocate
+from nbrt.runtime.stream import Stream, current_stream
+
+if TYPE_CHECKING:
+    from nbrt.backends.interface import DeviceInterface
+    from nbrt.typing import Array, ArrayLike, DeviceLike, DTypeLike, HostArray, Shape
+
+__all__ = ["asarray", "copy", "device_of", "empty", "full", "to", "to_host", "zeros"]
+
+_HOST = Device("cpu", 0)
+"""The device of host memory that no pool of ours holds."""
+
+
+def empty(
+    shape: Shape,
+    dtype: DTypeLike = "float32",
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return an array of arbitrary values.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Its shape.
+    dtype : dtype
+        A fixed-size type without Python objects.
+    device : Device, str, int or None
+        Where; the current device by default.
+    stream : Stream, optional
+        The stream that will use it first; the device's current one by default.
+
+    Returns
+    -------
+    array : numpy.ndarray or cupy.ndarray
+        C-contiguous, at least 64-byte aligned.
+
+    Raises
+    ------
+    OutOfMemoryError
+        If the device has no room for it.
+    ArgumentError
+        If the shape is negative or the dtype holds Python objects.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.empty((2, 3), device="cpu:0").shape
+    (2, 3)
+    """
+    chosen = _stream_for(device, stream)
+    sizes, kind = _checked_shape(shape), _checked_dtype(dtype)
+    allocation = allocate(chosen, math.prod(sizes) * kind.itemsize)
+    return chosen.interface.as_array(allocation.block, sizes, kind, allocation)
+
+
+def full(
+    shape: Shape,
+    fill_value: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return an array with every element set to `fill_value`.
+
+    The dtype is that of the value by default; see `empty` for the other parameters.
+    """
+    chosen = _stream_for(device, stream)
+    value = np.asarray(fill_value)
+    if value.ndim != 0:
+        raise ArgumentError(f"expected a scalar to fill with, got shape {value.shape}")
+    array = empty(shape, value.dtype if dtype is None else dtype, stream=chosen)
+    value = value.astype(array.dtype)[()]
+    chosen.submit(Command("fill", chosen.interface.fill, (array, value)))
+    return array
+
+
+def zeros(
+    shape: Shape,
+    dtype: DTypeLike = "float32",
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return an array of zeros; see `empty` for the parameters.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.zeros(3, "int32", device="cpu:0")
+    array([0, 0, 0], dtype=int32)
+    """
+    return full(shape, 0, dtype, device=device, stream=stream)
+
+
+def asarray(
+    obj: ArrayLike | Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return `obj` as an array of a device, without a copy where it already is one.
+
+    Parameters
+    ----------
+    obj : array_like
+        Numbers, sequences of them, NumPy or CuPy arrays, anything with ``__dlpack__``,
+        ``__cuda_array_interface__`` or ``__array__``.
+    dtype : dtype, optional
+        The result's dtype; that of `obj` by default.
+    device : Device, str, int or None
+        Where; by default the device that holds `obj`, else the current one.
+    stream : Stream, optional
+        The stream that copies; the device's current one by default.
+
+    Returns
+    -------
+    array : numpy.ndarray or cupy.ndarray
+        Shares memory with `obj` if device and dtype are already as asked.
+    """
+    array = _adopt(obj)
+    if device is None and stream is None:
+        device = _holder(array)
+    chosen = _stream_for(device, stream)
+    target = array.dtype if dtype is None else _checked_dtype(dtype)
+    if _is_on(array, chosen.device) and array.dtype == target:
+        return array
+    return _transfer(array, target, chosen)
+
+
+def to(
+    array: Array, device: DeviceLike, *, stream: Stream | None = None, copy: bool = False
+) -> Array:
+    """Return an array's values on another device; the array itself if it is there already.
+
+    The copy is ordered on `stream` (the target's current one by default), and is not waited for.
+
+    Parameters
+    ----------
+    array : array_like
+        What to move.
+    device : Device, str, int or None
+        Where to.
+    stream : Stream, optional
+        A stream of the target device.
+    copy : bool
+        Copy also when the array is there already.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> x = nbrt.zeros(4, device="cpu:0")
+    >>> nbrt.to(x, "cpu:0") is x
+    True
+    """
+    adopted = _adopt(array)
+    chosen = _stream_for(device, stream)
+    if not copy and _is_on(adopted, chosen.device):
+        return adopted
+    return _transfer(adopted, adopted.dtype, chosen)
+
+
+def to_host(array: Array, *, stream: Stream | None = None) -> HostArray:
+    """Return an array's values in host memory, once the work that makes them is done.
+
+    Waits for `stream`, the current stream of the array's device by default. An array of a CPU
+    device is returned as it is.
+    """
+    adopted = _adopt(array)
+    holder = _holder(adopted) or _HOST
+    chosen = current_stream(holder) if stream is None else stream
+    if chosen.interface.capabilities.host_addressable:
+        chosen.synchronize()
+        return np.asarray(adopted)
+    result = _host_buffer(chosen.interface, adopted.shape, adopted.dtype)
+    chosen.submit(Command("copy", chosen.interface.copy, (result, adopted)))
+    chosen.synchronize()
+    return result
+
+
+def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> None:
+    """Copy values into an existing array, in stream order, without waiting.
+
+    Parameters
+    ----------
+    destination : array
+        Of any device; its values are replaced.
+    source : array
+        Of any device; broadcast to the destination's shape.
+    stream : Stream, optional
+        The current stream of the destination's device by default; for a copy to the host, of the
+        source's.
+
+    Raises
+    ------
+    ArgumentError
+        If the shapes cannot be broadcast, or the dtype would change kind (float to int).
+    """
+    into, values = _adopt(destination), _adopt(source)
+    try:
+        fits = np.broadcast_shapes(into.shape, values.shape) == into.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"expected a source that broadcasts to shape {into.shape}, got shape {values.shape}"
+        )
+    if not np.can_cast(values.dtype, into.dtype, "same_kind"):
+        raise ArgumentError(
+            f"expected a source that casts to {into.dtype} within its kind, got {values.dtype}; "
+            f"convert it first with astype"
+        )
+    holders = (_holder(into), _holder(values))
+    if stream is None:
+        side = holders[1] if holders[1] is not None and _is_host(holders[0]) else holders[0]
+        stream = current_stream(side or _HOST)
+    _enqueue_copy(into, values, stream)
+
+
+def device_of(array: object) -> Device:
+    """Return the device that holds an array; ``cpu:0`` for host memory that is not nbrt's.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is not an array of any known kind of device.
+    """
+    holder = _holder(_adopt(array))
+    return holder or _HOST
+
+
+def _stream_for(device: DeviceLike, stream: Stream | None) -> Stream:
+    if stream is None:
+        return current_stream(device)
+    if not isinstance(stream, Stream):
+        raise ArgumentTypeError(f"expected an nbrt.Stream, got {stream!r}")
+    if device is not None and lookup(device)[0] != stream.device:
+        raise ArgumentError(
+            f"expected a stream of {lookup(device)[0]}, got one of {stream.device}; pass one only"
+        )
+    return stream
+
+
+def _checked_shape(shape: Shape) -> tuple[int, ...]:
+    try:
+        sizes = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else (shape,)))
+    except TypeError:
+        raise ArgumentTypeError(f"expected a shape of ints, got {shape!r}") from None
+    if any(size < 0 for size in sizes):
+        raise ArgumentError(f"expected a shape without negative sizes, got {shape!r}")
+    return sizes
+
+
+def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from error
+    if kind.hasobject:
+        raise ArgumentError(
+            f"expected a dtype of plain bytes, got {kind}, which holds Python objects"
+        )
+    return kind
+
+
+def _adopt(obj: object) -> Any:
+    """Return `obj` as an array of some library that a backend knows, sharing memory if it can."""
+    if isinstance(obj, np.ndarray):
+        return obj
+    for interface in registry.ready_interfaces():
+        if interface.index_of(obj) is not None:
+            return obj
+    if hasattr(obj, "__cuda_array_interface__"):
+        return interface_of("cuda").adopt(obj)
+    if hasattr(obj, "__dlpack_device__") and not isinstance(obj, np.generic):
+        return _from_dlpack(obj)
+    array = np.asarray(obj)
+    if array.dtype.hasobject:
+        raise ArgumentTypeError(f"expected an array or numbers, got {type(obj).__name__}")
+    return array
+
+
+def _from_dlpack(obj: Any) -> Any:
+    device_type = int(obj.__dlpack_device__()[0])
+    # Codes of dlpack.h: 1 host, 3 page-locked host, 2 cuda, 13 cuda managed.
+    if device_type in (1, 3):
+        return np.from_dlpack(obj)
+    if device_type in (2, 13):
+        return interface_of("cuda").adopt(obj)
+    raise ArgumentTypeError(
+        f"expected an array in host or CUDA memory, got DLPack device type {device_type}"
+    )
+
+
+def _holder(array: object) -> Device | None:
+    """Return the device whose pool or driver holds an array; None for plain host memory."""
+    for interface in registry.ready_interfaces():
+        index = interface.index_of(array)
+        if index is not None and (
+            interface.owner_of(array) is not None or not interface.capabilities.host_addressable
+        ):
+            return Device(interface.name, index)
+    return None
+
+
+def _is_host(device: Device | None) -> bool:
+    return device is None or lookup(device)[1].capabilities.host_addressable
+
+
+def _is_on(array: Any, device: Device) -> bool:
+    holder = _holder(array)
+    return device == (_HOST if holder is None else holder)
+
+
+def _transfer(array: Any, dtype: np.dtype[Any], stream: Stream) -> Any:
+    result = empty(array.shape, dtype, stream=stream)
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        array = array.astype(dtype)
+    _enqueue_copy(result, array, stream)
+    return result
+
+
+def _enqueue_copy(destination: Any, source: Any, stream: Stream) -> None:
+    interface = stream.interface
+    foreign = [array for array in (destination, source) if not _understands(interface, array)]
+    if foreign and foreign[0] is source:
+        source = to_host(source)
+    elif foreign:
+        raise ArgumentError(
+            f"expected a stream of the destination's device, got {stream!r}; leave stream out"
+        )
+    stream.submit(Command("copy", interface.copy, (destination, source)))
+
+
+def _understands(interface: DeviceInterface, array: object) -> bool:
+    return isinstance(array, np.ndarray) or interface.index_of(array) is not None
+
+
+def _host_buffer(
+    interface: DeviceInterface, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> HostArray:
+    if interface.capabilities.pinned_memory:
+        return interface.empty_pinned(shape, dtype)
+    return np.empty(shape, dtype)

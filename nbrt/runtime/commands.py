@@ -1,0 +1,105 @@
+"""The one road: everything that happens on a device is a `Command` given to a stream.
+
+Capture, tracing, memory history and sanitizers look at commands here, for every backend at once.
+With nobody looking, the road costs one test of an empty tuple.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nbrt.runtime.stream import Stream
+
+__all__ = ["Command", "CommandKind", "CommandTap", "run_tapped", "tap_commands", "taps"]
+
+CommandKind: TypeAlias = Literal[
+    "launch", "copy", "fill", "draw", "allocate", "free", "record", "wait", "call"
+]
+
+
+class Command:
+    """One thing to do on a stream.
+
+    Attributes
+    ----------
+    kind : str
+        What sort of thing: launch, copy, fill, draw, allocate, free, record, wait or call.
+    function : callable
+        The backend's operation; called as ``function(queue, *args)`` in the caller's thread, where
+        it checks and enqueues.
+    args : tuple
+        The rest of its arguments.
+    label : str
+        What to call it in a trace: the kernel's name, the distribution.
+    """
+
+    __slots__ = ("args", "function", "kind", "label")
+
+    def __init__(
+        self,
+        kind: CommandKind,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        label: str = "",
+    ) -> None:
+        self.kind = kind
+        self.function = function
+        self.args = args
+        self.label = label
+
+    def __repr__(self) -> str:
+        return f"Command({self.kind!r}, label={self.label!r})"
+
+
+class CommandTap(Protocol):
+    """Something that looks at commands; both calls happen in the submitting thread."""
+
+    def before(self, stream: Stream, command: Command) -> None:
+        """See a command before the backend does; raising here refuses the command."""
+        ...
+
+    def after(self, stream: Stream, command: Command, result: object) -> None:
+        """See a command that the backend accepted, and what it returned."""
+        ...
+
+
+taps: tuple[CommandTap, ...] = ()
+_lock = threading.Lock()
+
+
+@contextmanager
+def tap_commands(tap: CommandTap) -> Iterator[None]:
+    """Show every command of every thread to `tap` for the length of a block.
+
+    Parameters
+    ----------
+    tap : CommandTap
+        Gets `before` and `after` of each command. Blocks may nest; taps are called in the order in
+        which they were added.
+    """
+    global taps
+    with _lock:
+        taps = (*taps, tap)
+    try:
+        yield
+    finally:
+        with _lock:
+            remaining = list(taps)
+            remaining.remove(tap)
+            taps = tuple(remaining)
+
+
+def run_tapped(stream: Stream, command: Command) -> Any:
+    """Run a command past every tap."""
+    seen = taps
+    for tap in seen:
+        tap.before(stream, command)
+    result = command.function(stream.queue, *command.args)
+    for tap in seen:
+        tap.after(stream, command, result)
+    return result

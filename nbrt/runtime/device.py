@@ -1,0 +1,195 @@
+"""Devices by name: which is current, which exist, what they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbrt._internal import scopes
+from nbrt._internal.device import Device
+from nbrt.backends import registry
+from nbrt.backends.registry import get_interface_for_device
+from nbrt.config import settings
+from nbrt.errors import ArgumentTypeError, BackendUnavailableError, UnknownDeviceError
+
+if TYPE_CHECKING:
+    from nbrt.backends.interface import DeviceInterface, DeviceProperties
+    from nbrt.typing import DeviceLike
+
+__all__ = [
+    "can_access_peer",
+    "current_device",
+    "default_device",
+    "device_count",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "interface_of",
+    "is_available",
+    "resolve_device",
+    "set_device",
+]
+
+_checked: dict[object, tuple[Device, DeviceInterface]] = {}
+_checked_generation = -1
+_default: tuple[str | None, int, Device] | None = None
+
+
+def default_device() -> Device:
+    """Return the device that is current where nobody chose one.
+
+    ``NBRT_DEVICE`` if set, else ``cuda:0`` if a CUDA device works, else ``cpu:0``.
+
+    Raises
+    ------
+    UnknownDeviceError
+        If ``NBRT_DEVICE`` names a device that does not exist.
+    BackendUnavailableError
+        If it names one whose backend cannot be used here.
+    """
+    global _default
+    wanted = settings().device
+    if _default is None or _default[:2] != (wanted, registry.generation()):
+        if wanted is not None:
+            device = resolve_device(wanted)
+        else:
+            device = Device("cuda" if _works("cuda") else "cpu", 0)
+        _default = (wanted, registry.generation(), device)
+    return _default[2]
+
+
+def _works(kind: str) -> bool:
+    try:
+        return get_interface_for_device(kind).is_available()
+    except (BackendUnavailableError, UnknownDeviceError):
+        return False
+
+
+def current_device() -> Device:
+    """Return the current device of this thread or task.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> with nbrt.device("cpu:0"):
+    ...     nbrt.current_device()
+    Device('cpu:0')
+    """
+    return scopes.current().device or default_device()
+
+
+def set_device(device: DeviceLike) -> None:
+    """Make `device` current in this thread or task, until the enclosing guard restores its own.
+
+    None and -1 change nothing. Prefer the guard ``with nbrt.device(...)``.
+    """
+    if device is None or device == -1:
+        return
+    chosen, interface = lookup(device)
+    if interface.capabilities.driver_state and interface.lazy.is_ready:
+        interface.exchange_device(chosen.index)
+    scopes.replace(chosen, None)
+
+
+def resolve_device(device: DeviceLike) -> Device:
+    """Return the `Device` meant by a name, an index of the current kind, a Device or None.
+
+    Raises
+    ------
+    UnknownDeviceError
+        If there is no such device.
+    BackendUnavailableError
+        If its backend cannot be used here; the message gives the backend's reason.
+    ArgumentTypeError
+        If `device` is none of these.
+    """
+    return lookup(device)[0]
+
+
+def lookup(device: DeviceLike) -> tuple[Device, DeviceInterface]:
+    """Return a device that exists, and its backend."""
+    global _checked_generation
+    if device is None:
+        device = current_device()
+    if isinstance(device, int) and not isinstance(device, bool):
+        device = Device(current_device().kind, device)
+    if _checked_generation != registry.generation():
+        _checked.clear()
+        _checked_generation = registry.generation()
+    try:
+        found = _checked.get(device)
+    except TypeError:
+        found = None
+    return _check(device) if found is None else found
+
+
+def _check(device: object) -> tuple[Device, DeviceInterface]:
+    if isinstance(device, str):
+        wanted = Device(device)
+    elif isinstance(device, Device):
+        wanted = device
+    else:
+        raise ArgumentTypeError(
+            f"expected a device (a name such as 'cuda:1', an index, a Device or None), "
+            f"got {device!r} of type {type(device).__name__}"
+        )
+    interface = get_interface_for_device(wanted)
+    reason = interface.unavailable_reason()
+    if reason is not None:
+        raise BackendUnavailableError(f"expected {wanted} to be usable, got: {reason}")
+    count = interface.device_count()
+    if wanted.index >= count:
+        more = "; set NBRT_CPU_DEVICES for more virtual ones" if wanted.kind == "cpu" else ""
+        raise UnknownDeviceError(
+            f"expected one of the {count} {wanted.kind} device(s), 0 to {count - 1}, got "
+            f"{wanted}{more}"
+        )
+    _checked[device] = found = (wanted, interface)
+    return found
+
+
+def interface_of(device: DeviceLike = None) -> DeviceInterface:
+    """Return the initialised backend of a device."""
+    interface = lookup(device)[1]
+    if not interface.lazy.is_ready:
+        interface.lazy.ensure()
+    return interface
+
+
+def device_count(kind: str | None = None) -> int:
+    """Return how many devices of a kind there are; initialises nothing.
+
+    Parameters
+    ----------
+    kind : str, optional
+        ``"cpu"``, ``"cuda"`` or another backend; the current device's kind by default.
+    """
+    return get_interface_for_device(kind or current_device().kind).device_count()
+
+
+def is_available(kind: str) -> bool:
+    """Return whether a kind of device can be used here; initialises nothing."""
+    return get_interface_for_device(kind).is_available()
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """Return what a device is: name, memory, processors, limits, and facts of its kind."""
+    chosen, interface = lookup(device)
+    return interface.get_device_properties(chosen.index)
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """Return the device's name, as its maker gives it."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int] | None:
+    """Return the compute capability (major, minor), or None on kinds without one."""
+    chosen, interface = lookup(device)
+    return interface.get_compute_capability(chosen.index)
+
+
+def can_access_peer(device: DeviceLike, peer: DeviceLike) -> bool:
+    """Return whether `device` can read the memory of `peer` without a copy through the host."""
+    first, interface = lookup(device)
+    second = resolve_device(peer)
+    return first.kind == second.kind and interface.can_access_peer(first.index, second.index)

@@ -1,0 +1,220 @@
+"""`Event`: a point in a stream, to wait for and to time with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.queue import EventOptions
+from nbrt.errors import ArgumentTypeError, DeviceMismatchError, EventError
+from nbrt.runtime.commands import Command
+from nbrt.runtime.device import interface_of, lookup
+from nbrt.runtime.stream import Stream, current_stream
+
+if TYPE_CHECKING:
+    from nbrt._internal.device import Device
+    from nbrt.backends.interface import DeviceInterface
+    from nbrt.backends.queue import EventHandle
+    from nbrt.typing import DeviceLike
+
+__all__ = ["Event"]
+
+
+class Event:
+    """A point in a stream that other streams, and the host, can wait for.
+
+    The backend's event is made at the first `record`, on the device of the stream recorded, so an
+    unused event costs nothing. Events cannot be copied or pickled.
+
+    Parameters
+    ----------
+    device : Device, str, int or None
+        The device; None: that of the stream it is first recorded on.
+    enable_timing : bool
+        Whether `elapsed_time` can use it.
+    blocking : bool
+        Whether `synchronize` sleeps instead of spinning, where the device has the choice.
+    interprocess : bool
+        Whether it can be shared through `ipc_handle` (cuda); excludes timing.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> with nbrt.device("cpu:0"):
+    ...     start, end = (nbrt.Event(enable_timing=True) for _ in range(2))
+    ...     start.record()
+    ...     end.record()
+    >>> start.elapsed_time(end) >= 0.0
+    True
+    """
+
+    __slots__ = ("__weakref__", "_handle", "_interface", "_options", "_stream", "device")
+
+    def __init__(
+        self,
+        device: DeviceLike = None,
+        *,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+    ) -> None:
+        self.device: Device | None = None if device is None else lookup(device)[0]
+        self._options = EventOptions(bool(enable_timing), bool(blocking), bool(interprocess))
+        self._handle: EventHandle | None = None
+        self._interface: DeviceInterface | None = None
+        self._stream: Stream | None = None
+        if interprocess and enable_timing:
+            raise EventError("expected at most one of interprocess and enable_timing; drop one")
+
+    @classmethod
+    def from_ipc_handle(cls, device: DeviceLike, ipc_handle: bytes) -> Event:
+        """Open an event that another process shares through `ipc_handle`.
+
+        Raises
+        ------
+        NotSupportedError
+            If the device has no interprocess events.
+        """
+        event = cls(device, interprocess=True)
+        chosen = lookup(device)[0]
+        event._interface = interface_of(chosen)
+        event._handle = event._interface.open_event(chosen.index, ipc_handle)
+        return event
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Mark the end of the work that a stream has so far; recording again moves the mark.
+
+        Parameters
+        ----------
+        stream : Stream, optional
+            The current stream of the event's device by default.
+
+        Raises
+        ------
+        DeviceMismatchError
+            If the stream belongs to another device than the event.
+        """
+        chosen = current_stream(self.device) if stream is None else _checked(stream)
+        if self.device is not None and chosen.device != self.device:
+            raise DeviceMismatchError(
+                f"expected a stream of {self.device}, where this event lives, got one of "
+                f"{chosen.device}; make another event for that device"
+            )
+        if self._handle is None:
+            interface = chosen.interface
+            self._handle = interface.create_event(chosen.device.index, self._options)
+            self._interface = interface
+            self.device = chosen.device
+        chosen.submit(Command("record", _on_queue, (self._handle.record,)))
+        self._stream = chosen
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Make later work of a stream, of any device, wait for the last record; none: no wait.
+
+        Parameters
+        ----------
+        stream : Stream, optional
+            The current stream of the current device by default.
+        """
+        chosen = current_stream() if stream is None else _checked(stream)
+        handle = self._handle
+        if handle is None:
+            return
+        if chosen.interface is self._interface:
+            chosen.submit(Command("wait", _on_queue, (handle.wait,)))
+        else:
+            # Two backends know nothing of each other: the host carries the wait between them.
+            chosen.submit(Command("wait", chosen.interface.call_host, (handle.wait_on_host,)))
+
+    def query(self) -> bool:
+        """Return whether the last record is done; True if the event was never recorded."""
+        return self._handle is None or self._handle.query()
+
+    def synchronize(self) -> None:
+        """Wait on the host for the last record.
+
+        Raises
+        ------
+        StreamError
+            If work before it failed.
+        """
+        if self._handle is not None:
+            self._handle.synchronize()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Return the milliseconds from this record to that of `end_event`, waiting for neither.
+
+        Raises
+        ------
+        EventError
+            If an event was made without timing, was not recorded, or is not done yet; or the two
+            belong to different kinds of device.
+        """
+        if not isinstance(end_event, Event):
+            raise ArgumentTypeError(f"expected an Event, got {end_event!r}")
+        first, second = self._timed_handle("the first"), end_event._timed_handle("the second")
+        if self._interface is not end_event._interface:
+            raise EventError(
+                f"expected two events of one kind of device, got {self.device} and "
+                f"{end_event.device}, whose clocks differ"
+            )
+        return first.elapsed_time(second)
+
+    def ipc_handle(self) -> bytes:
+        """Return a handle that another process opens with `from_ipc_handle`.
+
+        Raises
+        ------
+        NotSupportedError
+            If the device has no interprocess events.
+        EventError
+            If the event was made without ``interprocess=True``.
+        """
+        if self._handle is None:
+            chosen, interface = lookup(self.device)
+            interface.lazy.ensure()
+            self._handle = interface.create_event(chosen.index, self._options)
+            self._interface, self.device = interface, chosen
+        assert self._interface is not None
+        can_share = self._interface.capabilities.interprocess_events
+        if can_share and not self._options.interprocess:
+            raise EventError("expected an event made with interprocess=True; make it so")
+        return self._handle.ipc_handle()
+
+    def __copy__(self) -> Any:
+        raise ArgumentTypeError(
+            "expected no copy of an Event: it is one point in one stream; share it"
+        )
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "expected something that can be pickled, got an Event, which lives in one process; on "
+            "cuda share it with ipc_handle"
+        )
+
+    def __repr__(self) -> str:
+        state = "not recorded" if self._stream is None else ("done" if self.query() else "pending")
+        return f"Event(device={str(self.device) if self.device else None!r}, {state})"
+
+    def _timed_handle(self, which: str) -> EventHandle:
+        if not self._options.enable_timing:
+            raise EventError(f"expected events with enable_timing=True; {which} has none")
+        if self._handle is None or self._stream is None:
+            raise EventError(f"expected recorded events; {which} was not recorded")
+        if not self._handle.query():
+            raise EventError(
+                f"expected events that are done; {which} is pending: synchronize first"
+            )
+        return self._handle
+
+
+def _on_queue(queue: Any, function: Any) -> None:
+    function(queue)
+
+
+def _checked(stream: Stream) -> Stream:
+    if not isinstance(stream, Stream):
+        raise ArgumentTypeError(f"expected an nbrt.Stream, got {stream!r}")
+    return stream

@@ -1,0 +1,1 @@
+"""Tools for testing code that runs on nbrt: latches that hold a stream, command recorders."""
