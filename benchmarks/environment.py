@@ -56,14 +56,13 @@ def pin(cores: int) -> None:
     os.sched_setaffinity(0, allowed[-cores:])
 
 
-def run_pinned(module: str, cores: int, *arguments: str) -> Any:
-    """Run ``python -m module arguments`` with `cores` cores and threads; return its JSON.
+def run_pinned(module: str, cores: int, *arguments: str, threads: int | None = None) -> Any:
+    """Run a benchmark's worker on `cores` cores, with as many threads each; return its JSON.
 
     The child prints JSON as the last line of its output. Thread counts are read by most libraries
     when they are imported, so another count needs another process.
     """
-    environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(cores))}
-
+    environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads or cores))}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.pinned", str(cores), module, *arguments],
         cwd=ROOT,

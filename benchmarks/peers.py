@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.environment import version_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 __all__ = ["OpenCL", "find", "opencl_devices"]
@@ -47,6 +48,22 @@ class OpenCL:
         """Build one kernel."""
         program = self.module.Program(self._context, source).build(options=["-cl-mad-enable"])
         return self.module.Kernel(program, name)
+
+    def launcher(
+        self, kernel: Any, n: int, block: int, arguments: tuple[Any, ...]
+    ) -> Callable[[], None]:
+        """Return what launches `n` work items, rounded up to blocks, and waits for them."""
+        size = -(-n // block) * block
+        kernel.set_args(*arguments)
+        enqueue, queue = self.module.enqueue_nd_range_kernel, self.queue
+
+        def call() -> None:
+            enqueue(queue, kernel, (size,), (block,))
+            queue.finish()
+
+        # A kernel does not keep its buffers alive.
+        call.arguments = arguments  # type: ignore[attr-defined]
+        return call
 
     def over(self, array: Any) -> Any:
         """Return a buffer over a NumPy array's own memory."""

@@ -1,0 +1,58 @@
+"""The kernel library of nbrt: pure device code and a NumPy reference each.
+
+A kernel is a plain Python function in the Numba CUDA dialect.  To run one, decorate it::
+
+    saxpy = nbrt.kernel(nbrt_kernels.saxpy)
+    saxpy.forall(n)(out, np.float32(2.0), x, y)
+
+The library imports neither nbrt nor CuPy.  `KERNELS` lists all kernels with example inputs; the
+draws are in `nbrt_kernels.random`.
+"""
+
+from __future__ import annotations
+
+from nbrt_kernels.elementwise import axpby, clamp, make_map, saxpy, square
+from nbrt_kernels.filters import (
+    EDGE_CLAMP,
+    EDGE_ZERO,
+    bilateral,
+    bilateral_range_factor,
+    box_blur,
+    conv2d,
+    gaussian_columns,
+    gaussian_rows,
+    gaussian_weights,
+)
+from nbrt_kernels.histograms import column_sum, histogram_partial, histogram_plan
+from nbrt_kernels.images import add_noise, mandelbrot, rgb_to_gray, transpose
+from nbrt_kernels.random import DRAWS, DrawSpec
+from nbrt_kernels.specs import KERNELS, Example, KernelSpec
+
+__all__ = [
+    "DRAWS",
+    "EDGE_CLAMP",
+    "EDGE_ZERO",
+    "KERNELS",
+    "DrawSpec",
+    "Example",
+    "KernelSpec",
+    "add_noise",
+    "axpby",
+    "bilateral",
+    "bilateral_range_factor",
+    "box_blur",
+    "clamp",
+    "column_sum",
+    "conv2d",
+    "gaussian_columns",
+    "gaussian_rows",
+    "gaussian_weights",
+    "histogram_partial",
+    "histogram_plan",
+    "make_map",
+    "mandelbrot",
+    "rgb_to_gray",
+    "saxpy",
+    "square",
+    "transpose",
+]

@@ -70,9 +70,7 @@ def axpby(out: Array, a: Scalar, x: Array, b: Scalar, y: Array) -> None:
         out[i] = cuda.fma(a, x[i], b * y[i])
 
 
-def axpby_reference(
-    a: Any, x: npt.NDArray[Any], b: Any, y: npt.NDArray[Any]
-) -> npt.NDArray[Any]:
+def axpby_reference(a: Any, x: npt.NDArray[Any], b: Any, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return ``fma(a, x, b * y)``, bit for bit what `axpby` computes."""
     return fma_reference(np.asarray(a, dtype=x.dtype), x, np.asarray(b, dtype=y.dtype) * y)
 
@@ -131,7 +129,7 @@ def square(out: Array, x: Array) -> None:
 
 def square_reference(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return ``x * x``."""
-    return x * x
+    return np.asarray(x * x)
 
 
 def clamp(out: Array, x: Array, low: Scalar, high: Scalar) -> None:

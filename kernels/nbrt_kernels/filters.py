@@ -241,7 +241,8 @@ def bilateral_range_factor(sigma: float, dtype: npt.DTypeLike = np.float32) -> A
     if not sigma > 0:
         message = f"bilateral_range_factor: expected sigma > 0, got {sigma!r}"
         raise ValueError(message)
-    return np.dtype(dtype).type(-1.0 / (16.0 * sigma**2))
+    kind: np.dtype[Any] = np.dtype(dtype)
+    return kind.type(-1.0 / (16.0 * sigma**2))
 
 
 def bilateral(out: Array, image: Array, space: Array, range_factor: Scalar) -> None:
@@ -304,8 +305,8 @@ def bilateral_reference(
     for j, weight_y in enumerate(space):
         for i, weight_x in enumerate(space):
             step = padded[j : j + height, i : i + width] - centre
-            weight = np.maximum(0.0, 1.0 + float(range_factor) * step**2) ** 8
-            weight *= float(weight_y) * float(weight_x)
+            bell = np.maximum(0.0, 1.0 + float(range_factor) * step * step)
+            weight = np.square(np.square(np.square(bell))) * (float(weight_y) * float(weight_x))
             total += weight * step
             norm += weight
     return np.asarray(centre + total / norm)

@@ -115,7 +115,7 @@ def histogram_reference(
     """Return the counts of `bins` equal bins over [low, high), by NumPy."""
     scale = values.dtype.type(bins / (high - low)) if values.dtype.kind == "f" else 1.0
     partial = histogram_partial_reference(1, bins, values, values.dtype.type(low), scale, 1)
-    return partial[0].astype(np.int64)
+    return np.asarray(partial[0], dtype=np.int64)
 
 
 def histogram_plan(n: int, bins: int, parallel: int) -> tuple[int, int]:

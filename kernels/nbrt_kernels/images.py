@@ -133,7 +133,7 @@ def add_noise_reference(
 ) -> npt.NDArray[Any]:
     """Return the noisy picture of `add_noise`, bit for bit."""
     value = fma_reference(image.dtype.type(sigma), noise, image)
-    return np.clip(value, image.dtype.type(low), image.dtype.type(high))
+    return np.asarray(np.clip(value, image.dtype.type(low), image.dtype.type(high)))
 
 
 def rgb_to_gray(out: Array, image: Array, red: Scalar, green: Scalar, blue: Scalar) -> None:

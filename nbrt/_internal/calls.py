@@ -17,9 +17,9 @@ _MAX_FRAMES = 24
 
 
 class CallSite:
-    """The stack of a call: code objects and line numbers, innermost first.
+    """The stack of a call: code objects and instructions in them, innermost first.
 
-    Formatting reads source files, so it waits until somebody asks for the text.
+    Finding line numbers and reading source files waits until somebody asks for the text.
     """
 
     __slots__ = ("_entries",)
@@ -32,18 +32,26 @@ class CallSite:
         """Return the stack of the caller, leaving out `depth` more frames."""
         frame = sys._getframe(depth + 1)
         entries: list[tuple[CodeType, int]] = []
-        while len(entries) < _MAX_FRAMES:
-            entries.append((frame.f_code, frame.f_lineno))
-            if frame.f_back is None:
+        for _ in range(_MAX_FRAMES):
+            entries.append((frame.f_code, frame.f_lasti))
+            back = frame.f_back
+            if back is None:
                 break
-            frame = frame.f_back
+            frame = back
         return cls(entries)
 
     def format(self) -> str:
         """Return the stack as Python prints one, without nbrt's own inner frames."""
         frames = [
-            traceback.FrameSummary(code.co_filename, line, code.co_name)
-            for code, line in reversed(self._entries)
+            traceback.FrameSummary(code.co_filename, _line_of(code, instruction), code.co_name)
+            for code, instruction in reversed(self._entries)
         ]
         outside = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
         return "".join(traceback.format_list(outside or frames)).rstrip()
+
+
+def _line_of(code: CodeType, instruction: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= instruction < end and line is not None:
+            return line
+    return code.co_firstlineno

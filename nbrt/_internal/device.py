@@ -10,13 +10,14 @@ __all__ = ["Device"]
 
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([0-9]+))?")
 _MAX_INDEX = 2**16
+_devices: dict[tuple[str, int], Device] = {}
 
 
 class Device:
     """One device: a kind and an index.
 
-    A value: equal devices are interchangeable, hashable and picklable, and making one touches no
-    driver. Whether the device exists is asked when it is used.
+    A value: equal devices are one object, hashable and picklable, and making one touches no driver.
+    Whether the device exists is asked when it is used.
 
     Parameters
     ----------
@@ -40,12 +41,12 @@ class Device:
     (True, 0)
     """
 
-    __slots__ = ("_hash", "index", "kind")
+    __slots__ = ("index", "kind")
 
     kind: str
     index: int
 
-    def __init__(self, kind: str, index: int | None = None) -> None:
+    def __new__(cls, kind: str, index: int | None = None) -> Device:  # noqa: D102
         if not isinstance(kind, str):
             raise ArgumentTypeError(
                 f"expected a device name such as 'cuda:1', got {kind!r} of type "
@@ -61,9 +62,15 @@ class Device:
             raise ArgumentError(
                 f"expected the index once, got {kind!r} and index={index!r}; drop one of them"
             )
-        object.__setattr__(self, "kind", match[1])
-        object.__setattr__(self, "index", _checked_index(match[2] if index is None else index))
-        object.__setattr__(self, "_hash", hash((self.kind, self.index)))
+        key = (match[1], _checked_index(match[2] if index is None else index))
+        device = _devices.get(key)
+        if device is None:
+            device = object.__new__(cls)
+            object.__setattr__(device, "kind", key[0])
+            object.__setattr__(device, "index", key[1])
+            # One object for each value: so comparing and hashing, which every launch does, are C's.
+            device = _devices.setdefault(key, device)
+        return device
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
@@ -72,17 +79,6 @@ class Device:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"Device is an immutable value; {name!r} cannot be deleted")
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Device):
-            return NotImplemented
-        return self.index == other.index and self.kind == other.kind
-
-    def __hash__(self) -> int:
-        hashed: int = self._hash  # type: ignore[attr-defined]  # set in __init__ around __setattr__
-        return hashed
 
     def __reduce__(self) -> tuple[type[Device], tuple[str, int]]:
         return Device, (self.kind, self.index)

@@ -2,7 +2,9 @@
 
 One ContextVar holds an immutable frame that points at the frame it replaced. Entering a guard
 pushes a frame, leaving it pops one, so a guard keeps nothing on itself: the same object nests,
-and threads and asyncio tasks, which each have a context, never see each other's frames.
+and threads and asyncio tasks, which each have a context, never see each other's frames. A frame knows
+its guard, because a generator suspended inside a guard can be closed out of order, or in another
+context.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ class Frame:
         The frame to return to.
     undo : callable or None
         Restores what a backend's driver had before this frame (its own current device and stream).
+    guard : object
+        The guard that entered the frame.
     """
 
-    __slots__ = ("device", "indices", "parent", "streams", "undo")
+    __slots__ = ("device", "guard", "indices", "parent", "streams", "undo")
 
     def __init__(
         self,
@@ -44,16 +48,18 @@ class Frame:
         streams: Mapping[Device, object],
         parent: Frame | None,
         undo: Callable[[], None] | None,
+        guard: object,
     ) -> None:
         self.device = device
         self.indices = indices
         self.streams = streams
         self.parent = parent
         self.undo = undo
+        self.guard = guard
 
 
 _NO_INDICES: Mapping[str, int] = {}
-_ROOT = Frame(None, _NO_INDICES, {}, None, None)
+_ROOT = Frame(None, _NO_INDICES, {}, None, None, None)
 _frame: ContextVar[Frame] = ContextVar("nbrt_frame", default=_ROOT)
 
 current = _frame.get
@@ -61,13 +67,16 @@ current = _frame.get
 
 
 def push(
+    guard: object,
     device: Device | None,
     streams: Mapping[Device, object] | None,
     undo: Callable[[], None] | None = None,
 ) -> None:
     """Enter a frame with another device and, unless None, other streams."""
     top = _frame.get()
-    _frame.set(Frame(device, _NO_INDICES, top.streams if streams is None else streams, top, undo))
+    _frame.set(
+        Frame(device, _NO_INDICES, top.streams if streams is None else streams, top, undo, guard)
+    )
 
 
 def replace(device: Device | None, streams: Mapping[Device, object] | None) -> None:
@@ -80,32 +89,66 @@ def replace(device: Device | None, streams: Mapping[Device, object] | None) -> N
             top.streams if streams is None else streams,
             top.parent,
             top.undo,
+            top.guard,
         )
     )
 
 
-def pop_frame() -> Frame:
-    """Return to the enclosing frame, device and streams alike; give back the frame left."""
+def pop_frame(guard: object) -> Frame:
+    """Return to the frame around `guard`, device and streams alike; give back the frame left."""
     top = _frame.get()
+    if top.guard is not guard:
+        return _remove(guard)
     if top.parent is not None:
         _frame.set(top.parent)
     return top
 
 
-def pop_device() -> Frame:
+def pop_device(guard: object) -> Frame:
     """Return to the enclosing frame's device, but keep streams that were set inside.
 
     A device guard restores the device alone, as in PyTorch: ``set_stream`` inside it stays.
     """
     top = _frame.get()
     parent = top.parent
+    if top.guard is not guard:
+        return _remove(guard)
     if parent is None:
         return top
     if top.streams is parent.streams:
         _frame.set(parent)
     else:
-        _frame.set(Frame(parent.device, parent.indices, top.streams, parent.parent, parent.undo))
+        _frame.set(
+            Frame(
+                parent.device,
+                parent.indices,
+                top.streams,
+                parent.parent,
+                parent.undo,
+                parent.guard,
+            )
+        )
     return top
+
+
+def _remove(guard: object) -> Frame:
+    """Take out the innermost frame of a guard that is not the running one; nothing if none is.
+
+    Guards entered since stay in force. A frame of another context cannot be reached from here.
+    """
+    above: list[Frame] = []
+    frame: Frame | None = _frame.get()
+    while frame is not None and frame.guard is not guard:
+        above.append(frame)
+        frame = frame.parent
+    if frame is None:
+        return _ROOT
+    kept = frame.parent
+    for each in reversed(above):
+        kept = Frame(each.device, each.indices, each.streams, kept, each.undo, each.guard)
+    if kept is not None:
+        _frame.set(kept)
+    return frame
 
 
 def current_index(kind: str) -> int:

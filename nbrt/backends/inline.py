@@ -51,7 +51,7 @@ class InlineQueue:
         with self.lock:
             pass
 
-    def notify(self, callback: Callable[[BaseException | None], None]) -> None:
+    def notify(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back when work of other threads is done."""
         with self.lock:
             callback(None)

@@ -43,6 +43,7 @@ class LazyInitializer:
         self._queued: list[tuple[Callable[..., object], tuple[Any, ...], CallSite]] = []
         self._lock = threading.RLock()
         self._is_running = False
+        self._is_started = False
         self._is_forked = False
         _all.add(self)
 
@@ -70,7 +71,9 @@ class LazyInitializer:
                 return
             self._is_running = True
             try:
-                self._initialize()
+                if not self._is_started:
+                    self._initialize()
+                    self._is_started = True
                 self._run_queued()
                 self.is_ready = True
             finally:
@@ -100,7 +103,7 @@ class LazyInitializer:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
-        if self.is_ready or self._is_running:
+        if self._is_started or self._is_running:
             self._is_forked = True
             self.is_ready = False
             self._is_running = False

@@ -8,6 +8,7 @@ import importlib.metadata
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from nbrt._internal.device import Device
 from nbrt.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -18,7 +19,6 @@ from nbrt.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "generation",
     "get_interface_for_device",
     "known_backends",
+    "on_removed",
     "ready_interfaces",
     "register_interface_for_device",
     "unregister_interface_for_device",
@@ -56,6 +57,7 @@ _factories: dict[str, Callable[[], DeviceInterface]] = {
 _loaded: dict[str, DeviceInterface] = {}
 _entry_points_read = False
 _generation = 0
+_removed: list[Callable[[str], None]] = []
 
 
 def register_interface_for_device(
@@ -86,26 +88,35 @@ def register_interface_for_device(
         raise ArgumentTypeError(
             f"expected a DeviceInterface or a function that makes one, got {interface!r}"
         )
-    global _generation
     with _lock:
         if name in _all_factories() and not replace:
             raise ArgumentError(
                 f"expected a new backend name, got {name!r}, which is registered; "
                 f"pass replace=True to take its place"
             )
-        _loaded.pop(name, None)
-        _generation += 1
+        _forget(name)
         _factories[name] = interface if not is_interface else lambda: interface  # type: ignore[assignment, return-value]  # told apart above
 
 
 def unregister_interface_for_device(name: str) -> None:
     """Take a kind of device out again; devices of it are unknown from then on."""
-    global _generation
     with _lock:
         if _factories.pop(name, None) is None:
             raise UnknownDeviceError(_unknown(name))
-        _loaded.pop(name, None)
-        _generation += 1
+        _forget(name)
+
+
+def on_removed(function: Callable[[str], None]) -> None:
+    """Call ``function(kind)`` when a backend is taken out or replaced, to drop what it made."""
+    _removed.append(function)
+
+
+def _forget(name: str) -> None:
+    global _generation
+    _generation += 1
+    if _loaded.pop(name, None) is not None:
+        for function in _removed:
+            function(name)
 
 
 def get_interface_for_device(device: str | Device | _SupportsKind) -> DeviceInterface:
@@ -119,7 +130,9 @@ def get_interface_for_device(device: str | Device | _SupportsKind) -> DeviceInte
     BackendUnavailableError
         If the backend is known but its code cannot be loaded.
     """
-    name = device.partition(":")[0] if isinstance(device, str) else getattr(device, "kind", None)
+    name = device if isinstance(device, str) else getattr(device, "kind", None)
+    if isinstance(name, str) and ":" in name:
+        name = Device(name).kind
     if not isinstance(name, str):
         raise ArgumentTypeError(
             f"expected a device name or a Device, got {device!r} of type {type(device).__name__}"

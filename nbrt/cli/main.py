@@ -49,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="denoise a photograph on two streams; check every step")
     demo.add_argument("image", nargs="?", help="a picture; by default the photograph in matplotlib")
     demo.add_argument("--device", help="where to run, such as cpu or cuda:0; default: the default")
-    demo.add_argument("--output", default="demo-output", help="folder for the pictures (%(default)s)")
+    demo.add_argument(
+        "--output", default="demo-output", help="folder for the pictures (%(default)s)"
+    )
     demo.add_argument("--seed", type=int, default=2026, help="seed of the noise (%(default)s)")
     demo.add_argument(
         "--sigma", type=float, default=0.08, help="standard deviation of the noise (%(default)s)"

@@ -331,8 +331,11 @@ def _is_on(array: Any, device: Device) -> bool:
 
 
 def _transfer(array: Any, dtype: np.dtype[Any], stream: Stream) -> Any:
+    holder = _holder(array)
     result = empty(array.shape, dtype, stream=stream)
     if not np.can_cast(array.dtype, dtype, "same_kind"):
+        # The conversion reads the values now, so the work that makes them must be done.
+        (stream if holder is None else current_stream(holder)).synchronize()
         array = array.astype(dtype)
     _enqueue_copy(result, array, stream)
     return result
@@ -347,7 +350,18 @@ def _enqueue_copy(destination: Any, source: Any, stream: Stream) -> None:
         raise ArgumentError(
             f"expected a stream of the destination's device, got {stream!r}; leave stream out"
         )
+    else:
+        _wait_for_holder(source, stream)
     stream.submit(Command("copy", interface.copy, (destination, source)))
+
+
+def _wait_for_holder(source: Any, stream: Stream) -> None:
+    """Order a copy behind the work that makes its source on another device."""
+    holder = _holder(source)
+    if holder is not None and holder != stream.device:
+        making = current_stream(holder)
+        if not making.query():
+            stream.wait_stream(making)
 
 
 def _understands(interface: DeviceInterface, array: object) -> bool:

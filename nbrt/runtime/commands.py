@@ -7,8 +7,11 @@ With nobody looking, the road costs one test of an empty tuple.
 from __future__ import annotations
 
 import threading
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from nbrt.errors import NbrtCleanupWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,11 +63,11 @@ class CommandTap(Protocol):
     """Something that looks at commands; both calls happen in the submitting thread."""
 
     def before(self, stream: Stream, command: Command) -> None:
-        """See a command before the backend does; raising here refuses the command."""
+        """See a command before the backend does; raising here refuses it, unless it is a free."""
         ...
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
-        """See a command that the backend accepted, and what it returned."""
+        """See a command that the backend accepted, and what it returned; raising only warns."""
         ...
 
 
@@ -97,9 +100,22 @@ def tap_commands(tap: CommandTap) -> Iterator[None]:
 def run_tapped(stream: Stream, command: Command) -> Any:
     """Run a command past every tap."""
     seen = taps
+    complaints: list[Exception] = []
     for tap in seen:
-        tap.before(stream, command)
+        try:
+            tap.before(stream, command)
+        except Exception as error:
+            # The arrays over the memory are gone: a free cannot be refused any more.
+            if command.kind != "free":
+                raise
+            complaints.append(error)
     result = command.function(stream.queue, *command.args)
     for tap in seen:
-        tap.after(stream, command, result)
+        try:
+            tap.after(stream, command, result)
+        except Exception as error:  # noqa: BLE001  # the work is accepted: nothing to undo it
+            complaints.append(error)
+    for complaint in complaints:
+        message = f"a tap failed on an accepted {command!r}: {complaint!r}"
+        warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
     return result

@@ -99,13 +99,13 @@ class Event:
                 f"expected a stream of {self.device}, where this event lives, got one of "
                 f"{chosen.device}; make another event for that device"
             )
-        if self._handle is None:
-            interface = chosen.interface
-            self._handle = interface.create_event(chosen.device.index, self._options)
-            self._interface = interface
-            self.device = chosen.device
-        chosen.submit(Command("record", _on_queue, (self._handle.record,)))
-        self._stream = chosen
+        handle = self._handle
+        if handle is None:
+            handle = chosen.interface.create_event(chosen.device.index, self._options)
+        chosen.submit(Command("record", _on_queue, (handle.record,)))
+        # Only now: a record that was refused leaves the event as it was.
+        self._handle, self._interface = handle, chosen.interface
+        self.device, self._stream = chosen.device, chosen
 
     def wait(self, stream: Stream | None = None) -> None:
         """Make later work of a stream, of any device, wait for the last record; none: no wait.
@@ -127,7 +127,8 @@ class Event:
 
     def query(self) -> bool:
         """Return whether the last record is done; True if the event was never recorded."""
-        return self._handle is None or self._handle.query()
+        handle = self._usable_handle()
+        return handle is None or handle.query()
 
     def synchronize(self) -> None:
         """Wait on the host for the last record.
@@ -137,8 +138,9 @@ class Event:
         StreamError
             If work before it failed.
         """
-        if self._handle is not None:
-            self._handle.synchronize()
+        handle = self._usable_handle()
+        if handle is not None:
+            handle.synchronize()
 
     def elapsed_time(self, end_event: Event) -> float:
         """Return the milliseconds from this record to that of `end_event`, waiting for neither.
@@ -197,6 +199,12 @@ class Event:
     def __repr__(self) -> str:
         state = "not recorded" if self._stream is None else ("done" if self.query() else "pending")
         return f"Event(device={str(self.device) if self.device else None!r}, {state})"
+
+    def _usable_handle(self) -> EventHandle | None:
+        # In a forked child nobody would ever reach the mark: that is an error, not a hang.
+        if self._interface is not None and not self._interface.lazy.is_ready:
+            self._interface.lazy.ensure()
+        return self._handle
 
     def _timed_handle(self, which: str) -> EventHandle:
         if not self._options.enable_timing:

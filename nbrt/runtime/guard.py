@@ -68,7 +68,7 @@ class DeviceGuard:
             undo = None
             if self._driver is not None:
                 undo = _exchange(self._driver, self.device.index)
-            scopes.push(self.device, None, undo)
+            scopes.push(self, self.device, None, undo)
         return self
 
     def __exit__(
@@ -78,7 +78,7 @@ class DeviceGuard:
         traceback: TracebackType | None,
     ) -> None:
         if self.device is not None:
-            undo = scopes.pop_device().undo
+            undo = scopes.pop_device(self).undo
             if undo is not None:
                 undo()
 
@@ -105,7 +105,7 @@ class OptionalDeviceGuard(DeviceGuard):
 
     def __enter__(self) -> Self:
         if self.device is None:
-            scopes.push(scopes.current().device, None)
+            scopes.push(self, scopes.current().device, None)
             return self
         return super().__enter__()
 
@@ -115,7 +115,7 @@ class OptionalDeviceGuard(DeviceGuard):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        undo = scopes.pop_device().undo
+        undo = scopes.pop_device(self).undo
         if undo is not None:
             undo()
 
@@ -152,7 +152,7 @@ class StreamGuard:
         stream = self.stream
         if stream is not None:
             streams = {**scopes.current().streams, stream.device: stream}
-            scopes.push(stream.device, streams, _enter_queue(stream))
+            scopes.push(self, stream.device, streams, _enter_queue(stream))
         return self
 
     def __exit__(
@@ -162,7 +162,7 @@ class StreamGuard:
         traceback: TracebackType | None,
     ) -> None:
         if self.stream is not None:
-            undo = scopes.pop_frame().undo
+            undo = scopes.pop_frame(self).undo
             if undo is not None:
                 undo()
 
@@ -214,7 +214,7 @@ class MultiStreamGuard:
             _run_all(undo)
             raise
         ambient = {**top.streams, **{stream.device: stream for stream in self.streams}}
-        scopes.push(top.device, ambient, (lambda: _run_all(undo)) if undo else None)
+        scopes.push(self, top.device, ambient, (lambda: _run_all(undo)) if undo else None)
         return self
 
     def __exit__(
@@ -223,7 +223,7 @@ class MultiStreamGuard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        undo = scopes.pop_frame().undo
+        undo = scopes.pop_frame(self).undo
         if undo is not None:
             undo()
 

@@ -7,7 +7,6 @@ import operator
 from typing import TYPE_CHECKING, Any, overload
 
 from nbrt.errors import ArgumentTypeError, LaunchError
-from nbrt.runtime.commands import Command
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class ConfiguredKernel:
         if plan is None:
             plan = self._plan(stream)
         if not self._is_empty:
-            stream.submit(Command("launch", plan.launch, args, self._label))
+            stream.enqueue("launch", plan.launch, args, self._label)
 
     def __repr__(self) -> str:
         return f"<{self._label}[{self.grid}, {self.block}, {self.stream}, {self.shared}]>"

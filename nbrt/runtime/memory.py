@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from nbrt.runtime.commands import Command
 from nbrt.runtime.device import interface_of, lookup
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt._internal.device import Device
     from nbrt.backends.interface import Block, DeviceInterface
     from nbrt.runtime.stream import Stream
@@ -55,8 +58,10 @@ class Allocation:
         """What the backend handed out."""
         return self._block
 
-    def __del__(self) -> None:
-        self._memory.free(self.stream, self._block)
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At interpreter exit modules are already gone, and the memory is the system's anyway.
+        if not is_finalizing():
+            self._memory.free(self.stream, self._block)
 
 
 class DeviceMemory:
@@ -85,7 +90,7 @@ class DeviceMemory:
             self.allocated += block.nbytes
             if self.allocated > self.max_allocated:
                 self.max_allocated = self.allocated
-                self._note_reserved()
+                self.note_reserved()
         if self._freed:
             self._collect()
         return Allocation(self, stream, block, nbytes)
@@ -99,7 +104,9 @@ class DeviceMemory:
         """Give cached memory back to the system."""
         with self._lock:
             self._drain()
+            self.note_reserved()
             self.interface.empty_cache(self.device.index)
+        self._collect()
 
     def reset_peaks(self) -> None:
         """Start the peaks again from what is in use now."""
@@ -107,7 +114,8 @@ class DeviceMemory:
             self._drain()
             self.max_allocated = self.allocated
             self.max_reserved = 0
-            self._note_reserved()
+            self.note_reserved()
+        self._collect()
 
     def _collect(self) -> None:
         # Loops because the thread that held the lock may have emptied the list just before ours.
@@ -125,7 +133,8 @@ class DeviceMemory:
             if self.interface.lazy.is_ready:
                 stream.submit(Command("free", self.interface.deallocate, (block,)))
 
-    def _note_reserved(self) -> None:
+    def note_reserved(self) -> None:
+        """Bring the peak of reserved bytes up to date: a pool can grow while little is in use."""
         reserved = self.interface.memory_reserved(self.device.index)
         if reserved > self.max_reserved:
             self.max_reserved = reserved
@@ -183,7 +192,9 @@ def memory_reserved(device: DeviceLike = None) -> int:
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
     """Return the most bytes that the pool held, since the peaks were last reset."""
-    return books_of(device).max_reserved
+    books = books_of(device)
+    books.note_reserved()
+    return books.max_reserved
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import itertools
 import threading
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import scopes
-from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from nbrt.backends import registry
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NbrtCleanupWarning,
+    NotSupportedError,
+)
 from nbrt.runtime import commands
 from nbrt.runtime.commands import Command
 from nbrt.runtime.device import current_device, interface_of, lookup
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.lazy import LazyInitializer
     from nbrt.backends.queue import Queue
+    from nbrt.runtime.commands import CommandKind
     from nbrt.runtime.event import Event
     from nbrt.typing import DeviceLike
 
@@ -147,6 +155,18 @@ class Stream:
             return commands.run_tapped(self, command)
         return command.function(self.queue, *command.args)
 
+    def enqueue(
+        self,
+        kind: CommandKind,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        label: str = "",
+    ) -> Any:
+        """Submit ``Command(kind, function, args, label)``, which is made only if somebody looks."""
+        if commands.taps or not self._lazy.is_ready:
+            return self.submit(Command(kind, function, args, label))
+        return function(self.queue, *args)
+
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call ``function(*args)`` on the host when the work queued so far is done.
 
@@ -154,7 +174,7 @@ class Stream:
         """
         if not callable(function):
             raise ArgumentTypeError(f"expected a function to call, got {function!r}")
-        self.submit(Command("call", self.interface.call_host, (function, *args), _name(function)))
+        self.enqueue("call", self.interface.call_host, (function, *args), _name(function))
 
     def query(self) -> bool:
         """Return whether all work given so far is done."""
@@ -199,15 +219,22 @@ class Stream:
 
         def settle(error: BaseException | None) -> None:
             if future.done():
-                return
-            if error is None:
+                if error is not None:
+                    warnings.warn(str(error), NbrtCleanupWarning, stacklevel=1)
+            elif error is None:
                 future.set_result(None)
             else:
                 future.set_exception(error)
 
-        def done(error: BaseException | None) -> None:
-            if not loop.is_closed():
+        def done(error: BaseException | None) -> bool:
+            # Where nobody waits any more, a failure is left to the next synchronisation point.
+            if future.done() or loop.is_closed():
+                return False
+            try:
                 loop.call_soon_threadsafe(settle, error)
+            except RuntimeError:  # closed just now
+                return False
+            return True
 
         self.queue.notify(done)
         return future.__await__()
@@ -246,13 +273,14 @@ class _Pool:
         self._priority = priority
         self._interface = interface
         self._streams: list[Stream] = []
-        self._turn = itertools.cycle(range(STREAMS_PER_PRIORITY))
+        self._turn = 0
 
     def next(self) -> Stream:
-        slot = next(self._turn)
+        slot = self._turn
         if slot == len(self._streams):
             queue = self._interface.create_queue(self._device.index, self._priority)
             self._streams.append(_make(self._device, self._interface, queue))
+        self._turn = (slot + 1) % STREAMS_PER_PRIORITY
         return self._streams[slot]
 
 
@@ -316,12 +344,13 @@ def synchronize(device: DeviceLike = None) -> None:
     chosen = lookup(device)[0]
     interface = interface_of(chosen)
     failures: list[Exception] = []
-    for stream in list(_by_id.values()):
-        if stream.device == chosen:
-            try:
-                stream.queue.synchronize()
-            except Exception as error:  # noqa: BLE001  # re-raised below, after the other streams
-                failures.append(error)
+    with _lock:
+        streams = [stream for stream in _by_id.values() if stream.device == chosen]
+    for stream in streams:
+        try:
+            stream.queue.synchronize()
+        except Exception as error:  # noqa: BLE001  # re-raised below, after the other streams
+            failures.append(error)
     interface.synchronize(chosen.index)
     if failures:
         for further in failures[1:]:
@@ -336,6 +365,9 @@ def forget_streams(kind: str) -> None:
             del _defaults[device]
         for key in [key for key in _pools if key[0].kind == kind]:
             del _pools[key]
+
+
+registry.on_removed(forget_streams)
 
 
 def _protocol_handle(stream: object) -> int:

@@ -12,32 +12,44 @@ follow (named in ``spec.parameters``) must have exactly the types that `uniform_
 `normal_parameters` and `integer_parameters` return, so that one compiled kernel serves every call.
 Afterwards the generator advances its offset by ``spec.increment(n)``.
 
-A grid larger than needed is harmless: a thread past the end stores nothing.  Whole thread blocks
-take a path without per-element guards, decided by a condition that is uniform over the block, so
-a CPU compiler can vectorise the thread loop; on a GPU the branch costs nothing.
+A grid larger than needed is harmless: a thread past the end stores nothing.
+
+Every kernel has the form ``if whole: draw, store; elif first element inside: draw, guarded store``.
+``whole`` is uniform over the thread block, so a CPU compiler lifts it out of the thread loop and
+vectorises the first branch, where nothing is guarded; a GPU never diverges on it.  The draw stands
+in both branches, and the second begins with a test of its own, for that reason: LLVM would hoist
+what both branches begin with, and a loop so merged is too large for it to split again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
+from nbrt_kernels.random._store import (
+    FIRST_ATTEMPT,
+    bits_64,
+    store_four,
+    store_inside_four,
+    store_inside_two,
+    store_two,
+)
+from nbrt_kernels.random.integers import fill_integers_32, fill_integers_64
 from nbrt_kernels.random.philox import block_words
 from nbrt_kernels.random.transforms import (
-    integer_32,
-    integer_64,
-    join_words,
     normal_pair_f32,
     normal_pair_f64,
     scale_uniform,
     uniform_f32,
     uniform_f64,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "DRAWS",
@@ -52,41 +64,48 @@ __all__ = [
     "fill_uniform_f64",
 ]
 
-_FIRST_ATTEMPT = np.uint32(0)
+
+@device_function
+def _uniforms_f32(
+    block: Scalar, key0: Scalar, key1: Scalar, low: Scalar, span: Scalar, top: Scalar
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    w0, w1, w2, w3 = block_words(block, FIRST_ATTEMPT, key0, key1)
+    x0 = scale_uniform(uniform_f32(w0), low, span, top)
+    x1 = scale_uniform(uniform_f32(w1), low, span, top)
+    x2 = scale_uniform(uniform_f32(w2), low, span, top)
+    x3 = scale_uniform(uniform_f32(w3), low, span, top)
+    return x0, x1, x2, x3
 
 
 @device_function
-def _store_four(
-    out: Array, start: Scalar, whole: Scalar, a: Scalar, b: Scalar, c: Scalar, d: Scalar
-) -> None:
-    """Store up to four elements; `whole` promises that all four are inside."""
-    if whole:
-        out[start] = a
-        out[start + 1] = b
-        out[start + 2] = c
-        out[start + 3] = d
-    else:
-        if start < out.shape[0]:
-            out[start] = a
-        if start + 1 < out.shape[0]:
-            out[start + 1] = b
-        if start + 2 < out.shape[0]:
-            out[start + 2] = c
-        if start + 3 < out.shape[0]:
-            out[start + 3] = d
+def _uniforms_f64(
+    block: Scalar, key0: Scalar, key1: Scalar, low: Scalar, span: Scalar, top: Scalar
+) -> tuple[Scalar, Scalar]:
+    v0, v1 = bits_64(block, key0, key1)
+    x0 = scale_uniform(uniform_f64(v0), low, span, top)
+    x1 = scale_uniform(uniform_f64(v1), low, span, top)
+    return x0, x1
 
 
 @device_function
-def _store_two(out: Array, start: Scalar, whole: Scalar, a: Scalar, b: Scalar) -> None:
-    """Store up to two elements; `whole` promises that both are inside."""
-    if whole:
-        out[start] = a
-        out[start + 1] = b
-    else:
-        if start < out.shape[0]:
-            out[start] = a
-        if start + 1 < out.shape[0]:
-            out[start + 1] = b
+def _normals_f32(
+    block: Scalar, key0: Scalar, key1: Scalar, loc: Scalar, scale: Scalar
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    w0, w1, w2, w3 = block_words(block, FIRST_ATTEMPT, key0, key1)
+    z0, z1 = normal_pair_f32(w0, w1)
+    z2, z3 = normal_pair_f32(w2, w3)
+    x0, x1 = cuda.fma(z0, scale, loc), cuda.fma(z1, scale, loc)
+    x2, x3 = cuda.fma(z2, scale, loc), cuda.fma(z3, scale, loc)
+    return x0, x1, x2, x3
+
+
+@device_function
+def _normals_f64(
+    block: Scalar, key0: Scalar, key1: Scalar, loc: Scalar, scale: Scalar
+) -> tuple[Scalar, Scalar]:
+    v0, v1 = bits_64(block, key0, key1)
+    z0, z1 = normal_pair_f64(v0, v1)
+    return cuda.fma(z0, scale, loc), cuda.fma(z1, scale, loc)
 
 
 def fill_bits_32(out: Array, key0: Scalar, key1: Scalar, first_block: Scalar) -> None:
@@ -102,10 +121,13 @@ def fill_bits_32(out: Array, key0: Scalar, key1: Scalar, first_block: Scalar) ->
         ``offset // 4``.
     """
     i = cuda.grid(1)
-    whole = (cuda.blockIdx.x + 1) * cuda.blockDim.x * 4 <= out.shape[0]
     block = np.uint64(first_block) + np.uint64(i)
-    w0, w1, w2, w3 = block_words(block, _FIRST_ATTEMPT, key0, key1)
-    _store_four(out, 4 * i, whole, w0, w1, w2, w3)
+    if (cuda.blockIdx.x + 1) * cuda.blockDim.x * 4 <= out.shape[0]:
+        x0, x1, x2, x3 = block_words(block, FIRST_ATTEMPT, key0, key1)
+        store_four(out, 4 * i, x0, x1, x2, x3)
+    elif 4 * i < out.shape[0]:
+        x0, x1, x2, x3 = block_words(block, FIRST_ATTEMPT, key0, key1)
+        store_inside_four(out, 4 * i, x0, x1, x2, x3)
 
 
 def fill_bits_64(out: Array, key0: Scalar, key1: Scalar, first_block: Scalar) -> None:
@@ -121,10 +143,13 @@ def fill_bits_64(out: Array, key0: Scalar, key1: Scalar, first_block: Scalar) ->
         ``offset // 4``.
     """
     i = cuda.grid(1)
-    whole = (cuda.blockIdx.x + 1) * cuda.blockDim.x * 2 <= out.shape[0]
     block = np.uint64(first_block) + np.uint64(i)
-    w0, w1, w2, w3 = block_words(block, _FIRST_ATTEMPT, key0, key1)
-    _store_two(out, 2 * i, whole, join_words(w0, w1), join_words(w2, w3))
+    if (cuda.blockIdx.x + 1) * cuda.blockDim.x * 2 <= out.shape[0]:
+        x0, x1 = bits_64(block, key0, key1)
+        store_two(out, 2 * i, x0, x1)
+    elif 2 * i < out.shape[0]:
+        x0, x1 = bits_64(block, key0, key1)
+        store_inside_two(out, 2 * i, x0, x1)
 
 
 def fill_uniform_f32(
@@ -150,14 +175,13 @@ def fill_uniform_f32(
         From `uniform_parameters`: lower bound, ``high - low``, largest value below ``high``.
     """
     i = cuda.grid(1)
-    whole = (cuda.blockIdx.x + 1) * cuda.blockDim.x * 4 <= out.shape[0]
     block = np.uint64(first_block) + np.uint64(i)
-    w0, w1, w2, w3 = block_words(block, _FIRST_ATTEMPT, key0, key1)
-    x0 = scale_uniform(uniform_f32(w0), low, span, top)
-    x1 = scale_uniform(uniform_f32(w1), low, span, top)
-    x2 = scale_uniform(uniform_f32(w2), low, span, top)
-    x3 = scale_uniform(uniform_f32(w3), low, span, top)
-    _store_four(out, 4 * i, whole, x0, x1, x2, x3)
+    if (cuda.blockIdx.x + 1) * cuda.blockDim.x * 4 <= out.shape[0]:
+        x0, x1, x2, x3 = _uniforms_f32(block, key0, key1, low, span, top)
+        store_four(out, 4 * i, x0, x1, x2, x3)
+    elif 4 * i < out.shape[0]:
+        x0, x1, x2, x3 = _uniforms_f32(block, key0, key1, low, span, top)
+        store_inside_four(out, 4 * i, x0, x1, x2, x3)
 
 
 def fill_uniform_f64(
@@ -183,12 +207,13 @@ def fill_uniform_f64(
         From `uniform_parameters`: lower bound, ``high - low``, largest value below ``high``.
     """
     i = cuda.grid(1)
-    whole = (cuda.blockIdx.x + 1) * cuda.blockDim.x * 2 <= out.shape[0]
     block = np.uint64(first_block) + np.uint64(i)
-    w0, w1, w2, w3 = block_words(block, _FIRST_ATTEMPT, key0, key1)
-    x0 = scale_uniform(uniform_f64(join_words(w0, w1)), low, span, top)
-    x1 = scale_uniform(uniform_f64(join_words(w2, w3)), low, span, top)
-    _store_two(out, 2 * i, whole, x0, x1)
+    if (cuda.blockIdx.x + 1) * cuda.blockDim.x * 2 <= out.shape[0]:
+        x0, x1 = _uniforms_f64(block, key0, key1, low, span, top)
+        store_two(out, 2 * i, x0, x1)
+    elif 2 * i < out.shape[0]:
+        x0, x1 = _uniforms_f64(block, key0, key1, low, span, top)
+        store_inside_two(out, 2 * i, x0, x1)
 
 
 def fill_normal_f32(
@@ -209,16 +234,13 @@ def fill_normal_f32(
         From `normal_parameters`.
     """
     i = cuda.grid(1)
-    whole = (cuda.blockIdx.x + 1) * cuda.blockDim.x * 4 <= out.shape[0]
     block = np.uint64(first_block) + np.uint64(i)
-    w0, w1, w2, w3 = block_words(block, _FIRST_ATTEMPT, key0, key1)
-    z0, z1 = normal_pair_f32(w0, w1)
-    z2, z3 = normal_pair_f32(w2, w3)
-    x0 = cuda.fma(z0, scale, loc)
-    x1 = cuda.fma(z1, scale, loc)
-    x2 = cuda.fma(z2, scale, loc)
-    x3 = cuda.fma(z3, scale, loc)
-    _store_four(out, 4 * i, whole, x0, x1, x2, x3)
+    if (cuda.blockIdx.x + 1) * cuda.blockDim.x * 4 <= out.shape[0]:
+        x0, x1, x2, x3 = _normals_f32(block, key0, key1, loc, scale)
+        store_four(out, 4 * i, x0, x1, x2, x3)
+    elif 4 * i < out.shape[0]:
+        x0, x1, x2, x3 = _normals_f32(block, key0, key1, loc, scale)
+        store_inside_four(out, 4 * i, x0, x1, x2, x3)
 
 
 def fill_normal_f64(
@@ -239,116 +261,13 @@ def fill_normal_f64(
         From `normal_parameters`.
     """
     i = cuda.grid(1)
-    whole = (cuda.blockIdx.x + 1) * cuda.blockDim.x * 2 <= out.shape[0]
     block = np.uint64(first_block) + np.uint64(i)
-    w0, w1, w2, w3 = block_words(block, _FIRST_ATTEMPT, key0, key1)
-    z0, z1 = normal_pair_f64(join_words(w0, w1), join_words(w2, w3))
-    _store_two(out, 2 * i, whole, cuda.fma(z0, scale, loc), cuda.fma(z1, scale, loc))
-
-
-@device_function
-def _integer_32_at(
-    word: Scalar, position: Scalar, block: Scalar, key0: Scalar, key1: Scalar,
-    span: Scalar, threshold: Scalar,
-) -> Scalar:  # fmt: skip
-    """Draw one integer in [0, span), redrawing the word at `position` until it is accepted."""
-    value, remainder = integer_32(word, span)
-    attempt = np.uint32(0)
-    while remainder < threshold:
-        attempt = np.uint32(attempt + np.uint32(1))
-        w0, w1, w2, w3 = block_words(block, attempt, key0, key1)
-        low = w0 if position == 0 else w1
-        high = w2 if position == 2 else w3
-        value, remainder = integer_32(low if position < 2 else high, span)
-    return value
-
-
-@device_function
-def _integer_64_at(
-    value: Scalar, position: Scalar, block: Scalar, key0: Scalar, key1: Scalar,
-    span: Scalar, threshold: Scalar,
-) -> Scalar:  # fmt: skip
-    """Draw one integer in [0, span), redrawing the value at `position` until it is accepted."""
-    result, remainder = integer_64(value, span)
-    attempt = np.uint32(0)
-    while remainder < threshold:
-        attempt = np.uint32(attempt + np.uint32(1))
-        w0, w1, w2, w3 = block_words(block, attempt, key0, key1)
-        again = join_words(w0, w1) if position == 0 else join_words(w2, w3)
-        result, remainder = integer_64(again, span)
-    return result
-
-
-def fill_integers_32(
-    out: Array, key0: Scalar, key1: Scalar, first_block: Scalar,
-    low: Scalar, span: Scalar, threshold: Scalar,
-) -> None:  # fmt: skip
-    """Fill with unbiased integers of [low, high), for ranges up to 2**32.
-
-    Lemire's multiply-high with rejection: attempt k of an element reads the same word of the same
-    block with counter word 2 equal to k, so a value depends on seed, offset and index alone.
-
-    Parameters
-    ----------
-    out : any integer dtype, shape (n,), contiguous
-        Result.
-    key0, key1 : uint32
-        Low and high half of the seed.
-    first_block : uint64
-        ``offset // 4``.
-    low, span, threshold : uint64
-        From `integer_parameters`: lower bound modulo 2**64, ``high - low``, ``2**32 mod span``.
-    """
-    i = cuda.grid(1)
-    whole = (cuda.blockIdx.x + 1) * cuda.blockDim.x * 4 <= out.shape[0]
-    block = np.uint64(first_block) + np.uint64(i)
-    w0, w1, w2, w3 = block_words(block, _FIRST_ATTEMPT, key0, key1)
-    if threshold == np.uint64(0):
-        # Nothing can be rejected, and without the redraw loops this path vectorises.
-        x0, _r0 = integer_32(w0, span)
-        x1, _r1 = integer_32(w1, span)
-        x2, _r2 = integer_32(w2, span)
-        x3, _r3 = integer_32(w3, span)
-        _store_four(out, 4 * i, whole, low + x0, low + x1, low + x2, low + x3)
-    else:
-        x0 = _integer_32_at(w0, 0, block, key0, key1, span, threshold)
-        x1 = _integer_32_at(w1, 1, block, key0, key1, span, threshold)
-        x2 = _integer_32_at(w2, 2, block, key0, key1, span, threshold)
-        x3 = _integer_32_at(w3, 3, block, key0, key1, span, threshold)
-        _store_four(out, 4 * i, whole, low + x0, low + x1, low + x2, low + x3)
-
-
-def fill_integers_64(
-    out: Array, key0: Scalar, key1: Scalar, first_block: Scalar,
-    low: Scalar, span: Scalar, threshold: Scalar,
-) -> None:  # fmt: skip
-    """Fill with unbiased integers of [low, high), for ranges above 2**32.
-
-    Parameters
-    ----------
-    out : any integer dtype, shape (n,), contiguous
-        Result.
-    key0, key1 : uint32
-        Low and high half of the seed.
-    first_block : uint64
-        ``offset // 4``.
-    low, span, threshold : uint64
-        From `integer_parameters`: lower bound modulo 2**64, ``high - low`` (0 for 2**64),
-        ``2**64 mod span``.
-    """
-    i = cuda.grid(1)
-    whole = (cuda.blockIdx.x + 1) * cuda.blockDim.x * 2 <= out.shape[0]
-    block = np.uint64(first_block) + np.uint64(i)
-    w0, w1, w2, w3 = block_words(block, _FIRST_ATTEMPT, key0, key1)
-    v0, v1 = join_words(w0, w1), join_words(w2, w3)
-    if threshold == np.uint64(0):
-        x0, _r0 = integer_64(v0, span)
-        x1, _r1 = integer_64(v1, span)
-        _store_two(out, 2 * i, whole, low + x0, low + x1)
-    else:
-        x0 = _integer_64_at(v0, 0, block, key0, key1, span, threshold)
-        x1 = _integer_64_at(v1, 1, block, key0, key1, span, threshold)
-        _store_two(out, 2 * i, whole, low + x0, low + x1)
+    if (cuda.blockIdx.x + 1) * cuda.blockDim.x * 2 <= out.shape[0]:
+        x0, x1 = _normals_f64(block, key0, key1, loc, scale)
+        store_two(out, 2 * i, x0, x1)
+    elif 2 * i < out.shape[0]:
+        x0, x1 = _normals_f64(block, key0, key1, loc, scale)
+        store_inside_two(out, 2 * i, x0, x1)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from nbrt.typing import Dim3
 
 __all__ = ["CpuPlan", "CpuProgram", "owner_index"]
-
-
-_SCALARS = frozenset({int, float, complex, bool, np.float32, np.float64, np.int32, np.int64})
-"""Types that surely need no adoption: asked first, because every launch asks."""
 
 
 class CpuProgram:
@@ -63,29 +60,35 @@ class CpuProgram:
 class CpuPlan:
     """A kernel with its configuration; `index` is the device to hold arguments against, if any."""
 
-    __slots__ = ("_index", "_plan")
+    __slots__ = ("_adopts", "_index", "_plan")
 
     def __init__(self, plan: LaunchPlan, index: int | None) -> None:
         self._plan = plan
         self._index = index
+        self._adopts = False
 
     def launch(self, queue: Queue, *args: Any) -> None:
         """Run the blocks: at once on the default stream, else in the stream's thread."""
-        plan = self._plan
-        for argument in args:
-            kind = type(argument)
-            if kind is not np.ndarray and kind not in _SCALARS:
-                args = _adopted(args)
-                break
+        if self._adopts:
+            args = _adopted(args)
         if self._index is not None:
             _check_owners(args, self._index)
-        if type(queue) is InlineQueue:
-            with queue.lock:
-                plan(*args)
-        else:
-            # Wrong types show here, in the caller, not in the thread that runs the work.
-            plan.prepare(args)
-            queue.put(plan, *args)
+        try:
+            if type(queue) is InlineQueue:
+                with queue.lock:
+                    self._plan(*args)
+            else:
+                # Wrong types show here, in the caller, not in the thread that runs the work.
+                self._plan.prepare(args)
+                queue.put(self._plan, *args)
+        except TypeError:
+            # Arrays of other libraries are looked for once the compiler has refused an argument:
+            # a launch without any pays nothing for them.
+            adopted = _adopted(args)
+            if self._adopts or all(map(operator.is_, adopted, args)):
+                raise
+            self._adopts = True
+            self.launch(queue, *adopted)
 
 
 def owner_index(array: object) -> int | None:
@@ -114,7 +117,8 @@ def _adopted(args: tuple[Any, ...]) -> tuple[Any, ...]:
     adopted = []
     for position, argument in enumerate(args):
         if isinstance(argument, np.ndarray):
-            adopted.append(argument.view(np.ndarray))
+            is_plain = type(argument) is np.ndarray
+            adopted.append(argument if is_plain else argument.view(np.ndarray))
         elif isinstance(argument, SupportsCudaArrayInterface):
             raise DeviceMismatchError(
                 f"expected argument {position} in host memory, got a CUDA array of type "

@@ -90,14 +90,19 @@ class CpuEvent:
 
     def wait_on_host(self) -> None:
         """Wait for the mark."""
-        if self._mark is not None:
-            self._mark.wait()
+        mark = self._mark
+        if mark is not None and not mark.is_done:
+            if self._queue is not None:
+                self._queue.check_outside()
+            mark.wait()
 
     def synchronize(self) -> None:
         """Wait for the mark; raise the failure of work before it."""
         mark, queue = self._mark, self._queue
         if mark is None:
             return
+        if queue is not None and not mark.is_done:
+            queue.check_outside()
         mark.wait()
         if mark.failure is not None and queue is not None:
             queue.surface(mark.failure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import queue
+import sys
 import threading
 import warnings
 import weakref
@@ -61,11 +62,11 @@ class _Work:
 
 
 class _Notice:
-    """Tells somebody when the worker gets here; takes the failure over."""
+    """Tells somebody when the worker gets here; takes the failure over unless it answers False."""
 
     __slots__ = ("callback",)
 
-    def __init__(self, callback: Callable[[Failure | None], None]) -> None:
+    def __init__(self, callback: Callable[[Failure | None], object]) -> None:
         self.callback = callback
 
 
@@ -132,28 +133,33 @@ class WorkerQueue:
         """Wait for everything queued so far; raise what failed."""
         if self._thread is None and self._failure is None:
             return
-        if self._thread is threading.current_thread():
-            raise StreamError(
-                f"expected {self.name} to be synchronised from outside, got a call from work that "
-                f"runs on it, which would wait for itself; use an event or another stream"
-            )
+        self.check_outside()
         mark = Mark()
         self._push(_Notice(mark.complete))
         mark.wait()
         if mark.failure is not None:
             raise mark.failure.as_error(self.name)
 
-    def notify(self, callback: Callable[[BaseException | None], None]) -> None:
+    def check_outside(self) -> None:
+        """Raise if the caller is work of this queue, which would wait for itself."""
+        if self._thread is threading.current_thread():
+            raise StreamError(
+                f"expected {self.name} to be synchronised from outside, got a call from work that "
+                f"runs on it, which would wait for itself; wait on another stream or thread"
+            )
+
+    def notify(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back in the worker thread when everything queued so far is done."""
 
-        def pass_on(failure: Failure | None) -> None:
-            callback(None if failure is None else failure.as_error(self.name))
+        def pass_on(failure: Failure | None) -> object:
+            return callback(None if failure is None else failure.as_error(self.name))
 
         self._push(_Notice(pass_on))
 
     def surface(self, failure: Failure) -> None:
         """Raise `failure` on behalf of an event; work queued from now on runs again."""
-        self._push(_Notice(_ignore))
+        # A later failure is not this event's to take: it stays for its own synchronisation point.
+        self._push(_Notice(lambda taken: taken is failure))
         raise failure.as_error(self.name)
 
     def close(self) -> None:
@@ -191,10 +197,16 @@ class WorkerQueue:
                 continue
             if type(item) is _Stop:
                 return
-            self._run(item)
-            # Arguments must die before the work counts as done: their memory is free by then.
-            del item
-            self._completed += 1
+            if type(item) is Mark or type(item) is _Notice:
+                # Whoever is told that all is done must find it so.
+                self._completed += 1
+                self._run(item)
+                del item
+            else:
+                self._run(item)
+                # Arguments must die before the work counts as done: their memory is free by then.
+                del item
+                self._completed += 1
 
     def _run(self, item: Any) -> None:
         kind = type(item)
@@ -207,7 +219,8 @@ class WorkerQueue:
         else:
             failure, self._failure = self._failure, None
             try:
-                item.callback(failure)
+                if item.callback(failure) is False:
+                    self._failure = failure
             except Exception as error:  # noqa: BLE001  # a callback has no caller to raise to
                 warnings.warn(f"a callback failed: {error!r}", NbrtCleanupWarning, stacklevel=1)
 
@@ -221,10 +234,6 @@ class WorkerQueue:
             self._failure = Failure(error, _label(work.function), work.site)
 
 
-def _ignore(_: Failure | None) -> None:
-    pass
-
-
 def _label(function: object) -> str:
     name = getattr(function, "label", None) or getattr(function, "__qualname__", None)
     return str(name or type(function).__name__)
@@ -233,7 +242,11 @@ def _label(function: object) -> str:
 def _close_all() -> None:
     for each in list(_queues):
         if each._pid == os.getpid():
-            each.close()
+            try:
+                each.close()
+            except NbrtCleanupWarning as warning:
+                # Warnings that are errors must not keep the other queues from being closed.
+                sys.stderr.write(f"{type(warning).__name__}: {warning}\n")
 
 
 atexit.register(_close_all)

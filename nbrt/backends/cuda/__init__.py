@@ -1,0 +1,1 @@
+"""CUDA devices: numba-cuda compiles, CuPy's pools hold memory, the CUDA bindings fill the gaps."""

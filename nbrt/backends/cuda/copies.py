@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from nbrt.backends.cuda.driver import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE
-from nbrt.backends.cuda.queues import CudaQueue
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.cuda.queues import CudaQueue
 
 __all__ = ["Copier"]
 
@@ -32,6 +32,7 @@ class Copier:
     def __init__(self, driver: Driver, side_queue: Callable[[int], CudaQueue]) -> None:
         self._driver = driver
         self._side_queue = side_queue
+        self._peers: set[tuple[int, int]] = set()
 
     def copy(self, queue: CudaQueue, destination: Any, source: Any) -> None:
         """Enqueue a copy; the source is broadcast, the dtype converted within its kind.
@@ -81,8 +82,8 @@ class Copier:
         if isinstance(array, self._driver.cupy.ndarray):
             return int(array.data.device_id)
         raise ArgumentTypeError(
-            f"expected a CuPy or NumPy array, got {array!r} of type {type(array).__name__}; convert "
-            f"it with nbrt.asarray"
+            f"expected a CuPy or NumPy array, got {array!r} of type {type(array).__name__}; "
+            f"convert it with nbrt.asarray"
         )
 
     def _within(self, queue: CudaQueue, destination: Any, source: Any) -> None:
@@ -98,10 +99,8 @@ class Copier:
             self._driver.cupy.copyto(destination, source)
 
     def _from_host(self, queue: CudaQueue, destination: Any, source: Any) -> None:
-        values = np.empty(0, destination.dtype)
-        if source.shape == destination.shape and source.dtype == destination.dtype:
-            values = source
-        else:
+        values = source
+        if source.shape != destination.shape or source.dtype != destination.dtype:
             # Converted on the host, by NumPy's rules.
             values = np.empty(destination.shape, destination.dtype)
             np.copyto(values, source)
@@ -145,6 +144,7 @@ class Copier:
         """Copy between devices: packed by the source's device, spread out by the destination's."""
         cupy = self._driver.cupy
         to, origin = int(destination.data.device_id), int(source.data.device_id)
+        self._connect(to, origin)
         source_queue = queue if origin == queue.index else self._side_queue(origin)
         target_queue = queue if to == queue.index else self._side_queue(to)
         source_queue.join(queue)
@@ -171,21 +171,30 @@ class Copier:
         queue.join(target_queue)
         source_queue.join(target_queue)
 
+    def _connect(self, to: int, origin: int) -> None:
+        """Let the two devices copy directly, if they can; else CUDA goes through the host."""
+        if (to, origin) not in self._peers:
+            for index, peer in ((to, origin), (origin, to)):
+                if self._driver.can_access_peer(index, peer):
+                    self._driver.enable_peer(index, peer)
+            self._peers |= {(to, origin), (origin, to)}
+
 
 def _name(holder: int | None) -> str:
     return "the host" if holder is None else f"cuda:{holder}"
 
 
-def _is_contiguous(array: Any, order: str) -> bool:
+def _is_contiguous(array: Any, order: Literal["C", "F"]) -> bool:
     flags = array.flags
     return bool(flags.c_contiguous if order == "C" else flags.f_contiguous)
 
 
-def _shared_order(first: Any, second: Any) -> str | None:
+def _shared_order(first: Any, second: Any) -> Literal["C", "F"] | None:
     """Return the memory order in which both arrays are dense; None if there is none."""
-    for order in ("C", "F"):
-        if _is_contiguous(first, order) and _is_contiguous(second, order):
-            return order
+    if _is_contiguous(first, "C") and _is_contiguous(second, "C"):
+        return "C"
+    if _is_contiguous(first, "F") and _is_contiguous(second, "F"):
+        return "F"
     return None
 
 

@@ -1,8 +1,8 @@
 """`Driver`: every call into CUDA, on plain numbers; the one file that touches raw handles.
 
-CuPy's runtime and driver bindings do nearly all of it, because CuPy holds the memory and the current
-stream; the few calls it lacks come from cuda-bindings. Tests put a fake in this class's place, so
-everything above it runs without a GPU.
+CuPy's runtime and driver bindings do nearly all of it, because CuPy holds the memory and the
+current stream; the few calls it lacks come from cuda-bindings. Tests put a fake in this class's
+place, so everything above it runs without a GPU.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Driver:
         )
         self.get_device: Callable[[], int] = cupy.cuda.runtime.getDevice
 
-    # -- devices --------------------------------------------------------------------------------------
+    # -- devices ---------------------------------------------------------------------------------
 
     @_call("counting CUDA devices")
     def device_count(self) -> int:
@@ -172,11 +172,11 @@ class Driver:
             free, total = self._runtime.memGetInfo()
         return int(free), int(total)
 
-    # -- streams --------------------------------------------------------------------------------------
+    # -- streams ---------------------------------------------------------------------------------
 
     @_call("creating a stream")
     def new_stream(self, index: int, priority: int) -> Any:
-        """Return a CuPy stream that does not wait for the default one; destroyed with the object."""
+        """Return a new CuPy stream that does not wait for the default one, and dies with it."""
         with self.on_device(index):
             return self.cupy.cuda.Stream(non_blocking=True, priority=priority)
 
@@ -206,7 +206,7 @@ class Driver:
         """Return whether a stream is being captured into a graph."""
         return bool(self._runtime.streamIsCapturing(handle))
 
-    # -- events ---------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
     @_call("creating an event")
     def new_event(self, index: int, timing: bool, blocking: bool, interprocess: bool) -> int:
@@ -259,7 +259,7 @@ class Driver:
         with self.on_device(index):
             return int(self._runtime.ipcOpenEventHandle(ipc_handle))
 
-    # -- memory ---------------------------------------------------------------------------------------
+    # -- memory ----------------------------------------------------------------------------------
 
     @_call("copying memory")
     def copy(self, destination: int, source: int, nbytes: int, kind: int, stream: int) -> None:
@@ -285,7 +285,7 @@ class Driver:
         except self.errors:
             return False
 
-    # -- kernels --------------------------------------------------------------------------------------
+    # -- kernels ---------------------------------------------------------------------------------
 
     def function_of(self, kernel: Any) -> int:
         """Return the current context's function of a kernel of cuda-core."""

@@ -6,6 +6,7 @@ import contextlib
 import weakref
 from typing import TYPE_CHECKING
 
+from nbrt.backends.cuda.queues import CudaQueue
 from nbrt.errors import EventError, NbrtError
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ class CudaEvent:
         What it was made with.
     """
 
-    __slots__ = ("__weakref__", "_driver", "_finalizer", "_options", "handle", "index")
+    __slots__ = ("__weakref__", "_driver", "_finalizer", "_options", "_recorded", "handle", "index")
 
     def __init__(self, driver: Driver, index: int, handle: int, options: EventOptions) -> None:
         self._driver = driver
         self._options = options
         self.index = index
         self.handle = handle
+        self._recorded: tuple[CudaQueue, int] | None = None
         self._finalizer = weakref.finalize(self, driver.destroy_event, handle)
         # At exit the driver may be gone before us; the process takes the event along.
         self._finalizer.atexit = False
@@ -69,6 +71,8 @@ class CudaEvent:
             )
         with self._driver.on_device(self.index):
             self._driver.record_event(self.handle, queue.handle)
+        if isinstance(queue, CudaQueue):
+            self._recorded = (queue, queue.mark())
 
     def wait(self, queue: Queue) -> None:
         """Make later work of `queue`, of any device, wait for the last record."""
@@ -80,8 +84,11 @@ class CudaEvent:
         return self._driver.query_event(self.handle)
 
     def synchronize(self) -> None:
-        """Wait on the host for the last record."""
+        """Wait on the host for the last record; raise the failure of a host call before it."""
         self._driver.synchronize_event(self.handle)
+        if self._recorded is not None:
+            queue, mark = self._recorded
+            queue.surface(mark)
 
     def wait_on_host(self) -> None:
         """Do the same, whether the work before it failed or not."""

@@ -126,9 +126,7 @@ class CudaMemory:
     ) -> Array:
         """Return a CuPy array over a block; it and its views keep `owner` alive."""
         cupy = self._driver.cupy
-        memory = cupy.cuda.UnownedMemory(
-            block.address, block.nbytes, OwnerLink(owner), block.index
-        )
+        memory = cupy.cuda.UnownedMemory(block.address, block.nbytes, OwnerLink(owner), block.index)
         return cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
     def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> HostArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.interface import DeviceProperties
@@ -77,4 +78,4 @@ def _triple(sizes: Any) -> tuple[int, int, int]:
 def _uuid(raw: bytes) -> str:
     digits = raw.hex()
     cuts = (0, 8, 12, 16, 20, 32)
-    return "GPU-" + "-".join(digits[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
+    return "GPU-" + "-".join(digits[a:b] for a, b in itertools.pairwise(cuts))

@@ -57,13 +57,14 @@ class BorrowedStream:
 
 
 class _Task:
-    """A host function on its way through a stream."""
+    """A host function on its way through a stream; `number` counts those of its queue."""
 
-    __slots__ = ("call", "name", "site")
+    __slots__ = ("call", "name", "number", "site")
 
     def __init__(
-        self, function: Callable[..., object], args: tuple[Any, ...], site: CallSite
+        self, function: Callable[..., object], args: tuple[Any, ...], number: int, site: CallSite
     ) -> None:
+        self.number = number
         self.call: tuple[Callable[..., object], tuple[Any, ...]] | None = (function, args)
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self.site = site
@@ -74,12 +75,42 @@ class _Task:
         return released
 
 
+class _Failure:
+    """A host call that raised, and those that were dropped behind it."""
+
+    __slots__ = ("dropped", "error", "task")
+
+    def __init__(self, error: BaseException, task: _Task) -> None:
+        self.error = error
+        self.task = task
+        self.dropped: list[str] = []
+
+    def as_error(self, index: int) -> StreamError:
+        """Return the exception that a synchronisation point raises."""
+        lines = [
+            f"{self.task.name} failed on a stream of cuda:{index} with "
+            f"{type(self.error).__name__}: {self.error}",
+            f"It was submitted here:\n{self.task.site.format()}",
+        ]
+        if self.dropped:
+            shown = ", ".join(self.dropped[:5]) + (", ..." if len(self.dropped) > 5 else "")
+            lines.append(
+                f"{len(self.dropped)} later command(s) of the stream were dropped: {shown}. Submit "
+                f"them again once the cause is mended"
+            )
+        # A CUDA stream does not stop for a host call; only the calls themselves can be dropped.
+        lines.append("Kernels and copies queued behind it ran all the same")
+        error = StreamError("\n".join(lines))
+        error.__cause__ = self.error
+        return error
+
+
 class OnQueue:
     """Make a queue's device and stream current for CuPy, for a block; undone also on failure.
 
-    CuPy's own ``with stream`` keeps a stack per thread, which tasks that interleave would pop in the
-    wrong order (and CuPy's code advises against it, cupy #5943). So the stream before is read, and
-    put back with ``use``.
+    CuPy's own ``with stream`` keeps a stack per thread, which tasks that interleave would pop in
+    the wrong order (and CuPy's code advises against it, cupy #5943). So the stream before is read,
+    and put back with ``use``.
     """
 
     __slots__ = ("_before", "_device", "_queue")
@@ -141,6 +172,8 @@ class CudaQueue:
         "_held",
         "_is_closed",
         "_lock",
+        "_runner",
+        "_submitted",
         "driver",
         "handle",
         "index",
@@ -156,7 +189,9 @@ class CudaQueue:
         self.priority = priority
         self.handle = canonical_handle(int(stream.ptr))
         self.wrappers: dict[str, Any] = {}
-        self._failure: tuple[BaseException, _Task] | None = None
+        self._failure: _Failure | None = None
+        self._submitted = 0
+        self._runner: int | None = None
         self._finished: deque[object] = deque()
         self._held: deque[tuple[int, object]] = deque()
         self._lock = threading.Lock()
@@ -171,8 +206,10 @@ class CudaQueue:
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
         """Call ``function(*args)`` in a thread of the driver; it must not use CUDA itself."""
-        task = _Task(function, args, CallSite.here(depth=1))
         self._forget()
+        with self._lock:
+            self._submitted += 1
+            task = _Task(function, args, self._submitted, CallSite.here(depth=1))
         with self.driver.on_device(self.index):
             try:
                 self._open().launch_host_func(self._run, task)
@@ -186,14 +223,28 @@ class CudaQueue:
 
     def synchronize(self) -> None:
         """Wait for everything queued so far; raise the first failure since the last time."""
+        if self._runner == threading.get_ident():
+            raise StreamError(
+                f"expected {self!r} to be synchronised from outside, got a call from work that runs "
+                f"on it, which would wait for itself; host calls must not use CUDA at all"
+            )
         with self.driver.on_device(self.index):
             self.driver.synchronize_stream(self.handle)
         self._forget()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise self._as_error(failure)
+        self.surface(self.mark())
 
-    def notify(self, callback: Callable[[BaseException | None], None]) -> None:
+    def mark(self) -> int:
+        """Return a number for the end of the host calls queued so far."""
+        return self._submitted
+
+    def surface(self, mark: int) -> None:
+        """Raise the failure of a host call queued up to a mark, if there is one, once."""
+        failure = self._failure
+        if failure is not None and failure.task.number <= mark:
+            self._failure = None
+            raise failure.as_error(self.index)
+
+    def notify(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back from a thread of the driver; takes over the failure of a host call."""
 
         # Not a host function: CUDA does not call those once a kernel has failed, and whoever awaits
@@ -204,9 +255,10 @@ class CudaQueue:
             if status != 0:
                 error = translate_status(status, f"CUDA error {status}", f"work on {self!r}")
             elif failure is not None:
-                error = self._as_error(failure)
+                error = failure.as_error(self.index)
             try:
-                callback(error)
+                if callback(error) is False:
+                    self._failure = failure
             except Exception as raised:  # noqa: BLE001  # a callback has no caller to raise to
                 warnings.warn(f"a callback failed: {raised!r}", NbrtCleanupWarning, stacklevel=1)
 
@@ -227,7 +279,7 @@ class CudaQueue:
         """Keep an object alive until everything queued so far is done."""
         self._forget()
         # A graph keeps its operands itself, and an event recorded in capture cannot be asked.
-        if self.driver.is_capturing(self.handle):
+        if self.handle != DEFAULT_HANDLE and self.driver.is_capturing(self.handle):
             return
         event = self.driver.new_event(self.index, timing=False, blocking=False, interprocess=False)
         with self.driver.on_device(self.index):
@@ -257,15 +309,18 @@ class CudaQueue:
     def _run(self, task: _Task) -> None:
         """Run a host function; called by the driver, which nothing may be raised to."""
         # The arguments may be the last references to arrays, whose finalizers use CUDA, which this
-        # thread must not. So they, and errors whose tracebacks hold them, are dropped by the next
-        # call from outside, and no local name here may keep them in the meantime.
+        # thread must not. So they are dropped by the next call from outside, and no local name
+        # here may keep them in the meantime.
         try:
-            if task.call is not None:
+            if self._failure is not None:
+                self._failure.dropped.append(task.name)
+            elif task.call is not None:
+                self._runner = threading.get_ident()
                 task.call[0](*task.call[1])
         except BaseException as error:  # noqa: BLE001  # kept, and raised at synchronisation
-            self._finished.append(error)
-            if self._failure is None:
-                self._failure = (error, task)
+            self._failure = _Failure(error, task)
+        finally:
+            self._runner = None
         self._finished.append(task.release())
 
     def _forget(self) -> None:
@@ -280,13 +335,3 @@ class CudaQueue:
                 self._lock.release()
             for event, _ in done:
                 self.driver.destroy_event(event)
-
-    def _as_error(self, failure: tuple[BaseException, _Task]) -> StreamError:
-        cause, task = failure
-        error = StreamError(
-            f"{task.name} failed on a stream of cuda:{self.index} with {type(cause).__name__}: {cause}\n"
-            f"It was submitted here:\n{task.site.format()}\n"
-            f"Work queued behind it ran all the same: a CUDA stream does not stop for a host call"
-        )
-        error.__cause__ = cause
-        return error

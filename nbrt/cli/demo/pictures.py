@@ -39,9 +39,9 @@ def draw_pictures(result: DemoResult) -> Figure:
         axes.imshow(np.moveaxis(planes, 0, -1).clip(0, 1))
         axes.set_title(f"{name}{_quality(name, planes, result.original)}")
         axes.axis("off")
-    top[1][0].axis("off")
-    for axes, name in zip(top[1][1:], ("noisy", "denoised"), strict=True):
-        counts = result.counts[name]
+    bins = result.counts["noisy"].size
+    original = np.histogram(result.original, bins, (0, 1))[0]
+    for axes, counts in zip(top[1], (original, *result.counts.values()), strict=True):
         axes.stairs(counts, np.linspace(0, 1, counts.size + 1), fill=True, color="0.45")
         axes.set(xlabel="pixel value", ylabel="count", xlim=(0, 1))
     return figure

@@ -56,7 +56,7 @@ def _register(name: str, signatures: Sequence[Any], emit: Emit) -> Callable[...,
     """Register a builtin with fixed typing cases and one way of emitting it."""
     marker = _marker(name)
     template = type(f"Simt_{name}", (ConcreteTemplate,), {"key": marker, "cases": list(signatures)})
-    infer_global(marker)(template)
+    infer_global(marker, types.Function(template))
 
     def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
         return emit(builder, args)
@@ -118,7 +118,6 @@ _cbrt = _register("cbrt", [signature(t, t) for t in _FLOATS], _cube_root)
 _selp = _marker("selp")
 
 
-@infer_global(_selp)  # type: ignore[untyped-decorator]
 class _SelectTemplate(AbstractTemplate):  # type: ignore[misc]
     key = _selp
 
@@ -130,6 +129,9 @@ class _SelectTemplate(AbstractTemplate):  # type: ignore[misc]
         if first != second or first not in _SELECTABLE:
             return None
         return signature(first, test, first, first)
+
+
+infer_global(_selp, types.Function(_SelectTemplate))
 
 
 @lower_builtin(_selp, types.Any, types.Any, types.Any)  # type: ignore[untyped-decorator]

@@ -50,6 +50,8 @@ def _attribute_type(attribute: str) -> types.Type | None:
         return types.int32
     if head in ("laneid", "warpsize") and not tail:
         return types.int32
+    if head == "grid" and tail in tuple(_AXES):
+        return types.int64
     if head in ("grid", "gridsize") and tail in ("1", "2", "3"):
         return types.int64 if tail == "1" else types.UniTuple(types.int64, int(tail))
     return None
@@ -111,6 +113,8 @@ class _Reader:
             return self.constant(WARP_SIZE)
         if head == "laneid":
             return self.laneid()
+        if head == "grid" and tail in tuple(_AXES):
+            return self.grid(_AXES.index(tail))
         if head in ("grid", "gridsize"):
             compute = self.grid if head == "grid" else self.gridsize
             values = [compute(axis) for axis in range(int(tail))]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from numba.core import errors
+import numba
 
 from nbrt.backends.cpu.simt.source import describe
 from nbrt.errors import CompileError, NbrtError
@@ -18,12 +19,34 @@ if TYPE_CHECKING:
 __all__ = ["translated_errors"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
+_PLACE = re.compile(r" at (\S.*) \((\d+)\)\s*$", re.MULTILINE)
+_SPECIFIC = re.compile(r"raised a specific error:\s*\n\s*(?:\w+: )?(.+)")
+_SIGNATURE = re.compile(r"^\s*>>> (.+)$", re.MULTILINE)
+_NOISE = re.compile(r"^\s*(Failed in \w+ mode pipeline.*|- Resolution failure for .*|)$")
+
+_NOT_THE_KERNELS = (str(Path(numba.__file__).parent), str(Path(__file__).parent), "<")
+
+_ADVICE = (
+    (
+        ("NRT required", "Only accept returning of array"),
+        "the kernel makes a new array, list, string or the like, and a kernel cannot allocate "
+        "memory; use cuda.local.array, or pass an array in",
+    ),
+    (
+        ("<class 'function'>",),
+        "{reason}; to call a function from a kernel, decorate it with @cuda.jit(device=True)",
+    ),
+)
 
 
 @contextlib.contextmanager
 def translated_errors(function: FunctionType) -> Iterator[None]:
     """Turn what goes wrong while a kernel compiles into nbrt's errors.
+
+    Parameters
+    ----------
+    function : function
+        The kernel.
 
     Raises
     ------
@@ -34,9 +57,41 @@ def translated_errors(function: FunctionType) -> Iterator[None]:
         yield
     except NbrtError:
         raise
-    except (errors.NumbaError, NotImplementedError, TypeError, ValueError, KeyError) as error:
+    except Exception as error:
         raise CompileError(_message(function, error)) from error
 
 
-def _message(function: FunctionType, error: BaseException) -> str:
-    return f"{describe(function)}: {error}"
+def _message(function: FunctionType, error: Exception) -> str:
+    text = _ANSI.sub("", str(error))
+    place = _kernels_place(text) or _place_of(error)
+    where = f"{place}, in kernel {function.__qualname__}" if place else describe(function)
+    return f"{where}: {_reason(text) or type(error).__name__}"
+
+
+def _kernels_place(text: str) -> str | None:
+    """Find the innermost place that is the user's: Numba lists places from the inside out."""
+    for file, line in _PLACE.findall(text):
+        if not file.startswith(_NOT_THE_KERNELS):
+            return f"{file}:{line}"
+    return None
+
+
+def _place_of(error: Exception) -> str | None:
+    loc = getattr(error, "loc", None)
+    return f"{loc.filename}:{loc.line}" if loc is not None else None
+
+
+def _reason(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if not _NOISE.match(line)]
+    reason = lines[0] if lines else ""
+    signature = _SIGNATURE.search(text)
+    if reason.startswith("No implementation") and signature is not None:
+        reason = f"no version of {signature[1].strip()} exists for these types"
+        specific = _SPECIFIC.findall(text)
+        if specific:
+            inner = [found for found in specific if not _NOISE.match(found)]
+            reason = f"{signature[1].strip()}: {inner[-1] if inner else specific[-1]}"
+    for marks, advice in _ADVICE:
+        if any(mark in text for mark in marks):
+            return advice.format(reason=reason)
+    return reason

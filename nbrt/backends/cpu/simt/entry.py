@@ -2,63 +2,53 @@
 
 Its arguments are the address of a `LaunchRecord` and the kernel's own. It claims blocks from the
 record until none is left, so any number of OS threads may run it on one record at the same time.
-The loop over the threads of a block has a constant trip count, and its accesses are marked as
-independent between threads (which, between barriers, is what the CUDA model says), so that LLVM
-vectorises it without run-time overlap checks.
+
+Threads of a launch do not depend on each other here (no barriers), and the loops make the most of
+it. Memory accesses of different turns are marked independent, so that LLVM vectorises without
+run-time overlap checks. A kernel that asks only for its position in the grid cannot tell blocks
+apart, so neighbouring blocks along x are run as one *strip*, and a 16 x 16 block or a block of one
+thread vectorises as well as one of 256. A kernel that does ask gets loops of constant length.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
+from nbrt.backends.cpu.blocks import LaunchRecord
 from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher, dialect_uses
+from nbrt.backends.cpu.simt.pipeline import KernelBody, bounds_of, dialect_uses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["BlockLoop", "LaunchRecord", "run_blocks"]
+    from nbrt.backends.cpu.simt.guards import Bound
+
+__all__ = ["BlockLoop", "run_blocks"]
 
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
 
+_STRIP_THREADS = 2**30
+"""Longest strip: its positions stay far inside 32 bits."""
 
-class LaunchRecord(ctypes.Structure):
-    """What every OS thread that works on one launch shares."""
-
-    _fields_ = (
-        ("grid_x", ctypes.c_int64),
-        ("grid_y", ctypes.c_int64),
-        ("total", ctypes.c_int64),
-        ("chunk", ctypes.c_int64),
-        ("next", ctypes.c_int64),
-        ("grid_z", ctypes.c_int64),
-    )
-
-    grid_x: int
-    grid_y: int
-    grid_z: int
-    total: int
-    """Blocks to run: indices below this, x fastest."""
-    chunk: int
-    """Blocks claimed at a time; 0 runs all of them, claims nothing and leaves the record as it is."""
-    next: int
-    """First block that nobody has claimed."""
-
+_STRIP_THREADS_BETWEEN_ROWS = 256
+"""Longest strip of blocks with several rows: a tile whose rows share cache lines stays in L1."""
 
 _FIELDS = [name for name, _ in LaunchRecord._fields_]
+
+_PLACE_IN_BLOCK = {"threadIdx.x", "blockIdx.x", "laneid"}
+"""Attributes of the hidden argument that a strip of several blocks gets wrong."""
 
 
 class BlockLoopType(types.Opaque):  # type: ignore[misc]
     """Numba type that carries the kernel and the block shape to `run_blocks`."""
 
-    def __init__(self, body: ThreadDispatcher, block: tuple[int, int, int]) -> None:
+    def __init__(self, body: KernelBody, block: tuple[int, int, int]) -> None:
         self.body = body
         self.block = block
         super().__init__(name=f"BlockLoop({id(body)}, {block})")
@@ -70,18 +60,19 @@ register_model(BlockLoopType)(models.OpaqueModel)
 class BlockLoop:
     """The kernel and block shape that an entry function runs; a global of that function."""
 
-    def __init__(self, body: ThreadDispatcher, block: tuple[int, int, int]) -> None:
+    def __init__(self, body: KernelBody, block: tuple[int, int, int]) -> None:
         self._numba_type_ = BlockLoopType(body, block)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
     """Run blocks of a launch until none is left."""
-    result = loop.body.result((SimtContextType(loop.block), *arguments))
+    body, limits = loop.body.results((SimtContextType(loop.block), *arguments))
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
         values = cgutils.unpack_tuple(builder, args[2])
-        _Emitter(context, builder, loop.block, result, values).emit(args[1])
+        threads = _ThreadLoops(context, builder, loop.block, body, limits, values)
+        _BlockLoops(builder, threads).emit(args[1])
         return context.get_dummy_value()
 
     return types.none(loop, launch, types.StarArgTuple(arguments)), codegen
@@ -100,27 +91,41 @@ class _Metadata(ir.MDValue):  # type: ignore[misc]
         buffer += [f"distinct !{{ {', '.join(references)} }}", "\n"]
 
 
-class _Emitter:
-    """Emits the loops over blocks and threads around the kernel's body."""
+@contextlib.contextmanager
+def _loop(builder: ir.IRBuilder, start: ir.Value, end: ir.Value) -> Iterator[tuple[ir.Value, list[Any]]]:
+    """Loop from start to end, which is at least one turn away.
 
-    def __init__(
-        self, context: Any, builder: ir.IRBuilder, block: tuple[int, int, int], result: Any, args: Any
-    ) -> None:
-        self._context = context
+    Yields the counter and a list that will hold the branch back, once the body is complete.
+    """
+    before = builder.block
+    body = builder.append_basic_block("loop")
+    after = builder.append_basic_block("loop.end")
+    builder.branch(body)
+    builder.position_at_end(body)
+    counter = builder.phi(end.type)
+    counter.add_incoming(start, before)
+    back: list[Any] = []
+    yield counter, back
+    following = builder.add(counter, end.type(1), flags=("nsw", "nuw"))
+    counter.add_incoming(following, builder.block)
+    back.append(builder.cbranch(builder.icmp_unsigned("<", following, end), body, after))
+    builder.position_at_end(after)
+
+
+def _least(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+    return builder.select(builder.icmp_signed("<", left, right), left, right)
+
+
+def _greatest(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+    return builder.select(builder.icmp_signed(">", left, right), left, right)
+
+
+class _BlockLoops:
+    """Emits the loops that claim blocks and go through them."""
+
+    def __init__(self, builder: ir.IRBuilder, threads: _ThreadLoops) -> None:
         self._builder = builder
-        self._block = block
-        self._result = result
-        self._arguments = args
-        self._access_group = self._independent_accesses()
-
-    def _independent_accesses(self) -> _Metadata | None:
-        # An array on the stack is one array for all the turns of the loop: there the turns do
-        # depend on each other.
-        if any(use.local_arrays for use in dialect_uses(self._result)):
-            return None
-        return _Metadata(self._builder.module, [], names_itself=False)
-
-    # -- claiming blocks ---------------------------------------------------------------------
+        self._threads = threads
 
     def emit(self, launch: ir.Value) -> None:
         """Emit everything; `launch` is the address of a `LaunchRecord`."""
@@ -129,6 +134,7 @@ class _Emitter:
         grid = [self._load(name) for name in ("grid_x", "grid_y", "grid_z")]
         total, chunk = self._load("total"), self._load("chunk")
         whole = builder.icmp_signed("==", chunk, _I64(0))
+        self._threads.emit_limits()
         claim = builder.append_basic_block("claim")
         done = builder.append_basic_block("done")
         first = cgutils.alloca_once_value(builder, _I64(0))
@@ -137,9 +143,8 @@ class _Emitter:
         builder.position_at_end(claim)
         with builder.if_then(builder.not_(whole)):
             start = builder.atomic_rmw("add", self._field("next"), chunk, "monotonic")
-            end = builder.add(start, chunk)
             builder.store(start, first)
-            builder.store(builder.select(builder.icmp_signed("<", end, total), end, total), last)
+            builder.store(_least(builder, builder.add(start, chunk), total), last)
         start, end = builder.load(first), builder.load(last)
         blocks = builder.append_basic_block("blocks")
         builder.cbranch(builder.icmp_signed("<", start, end), blocks, done)
@@ -154,43 +159,136 @@ class _Emitter:
     def _load(self, name: str) -> ir.Value:
         return self._builder.load(self._field(name))
 
-    # -- blocks ------------------------------------------------------------------------------
-
     def _emit_range(self, grid: list[ir.Value], start: ir.Value, end: ir.Value) -> None:
         """Run blocks [start, end): divide once, then count up with carry."""
         builder = self._builder
         rest = builder.udiv(start, grid[0])
-        first = [builder.urem(start, grid[0]), builder.urem(rest, grid[1])]
-        first.append(builder.udiv(rest, grid[1]))
-        index = [cgutils.alloca_once_value(builder, value) for value in first]
-        for slot, value in zip(index, first, strict=True):
-            builder.store(value, slot)
-        with self._loop(end, start=start):
-            self._emit_block(grid, [builder.load(slot) for slot in index])
-            self._advance(grid, index)
+        at = [builder.urem(start, grid[0]), builder.urem(rest, grid[1]), builder.udiv(rest, grid[1])]
+        strip = builder.append_basic_block("strip")
+        after = builder.append_basic_block("strip.end")
+        before = builder.block
+        builder.branch(strip)
+        builder.position_at_end(strip)
+        current = builder.phi(_I64)
+        index = [builder.phi(_I64) for _ in at]
+        for phi, value in zip((current, *index), (start, *at), strict=True):
+            phi.add_incoming(value, before)
+        count = self._threads.strip_length(
+            _least(builder, builder.sub(end, current), builder.sub(grid[0], index[0]))
+        )
+        self._threads.emit_strip(grid, index, count)
+        following = [builder.add(current, count), *self._advance(grid, index, count)]
+        for phi, value in zip((current, *index), following, strict=True):
+            phi.add_incoming(value, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following[0], end), strip, after)
+        builder.position_at_end(after)
 
-    def _advance(self, grid: list[ir.Value], index: list[ir.Value]) -> None:
+    def _advance(
+        self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value
+    ) -> list[ir.Value]:
         builder = self._builder
-        advanced = builder.add(builder.load(index[0]), _I64(1))
-        builder.store(advanced, index[0])
-        for axis in (0, 1):
-            overflow = builder.icmp_unsigned("==", builder.load(index[axis]), grid[axis])
-            with builder.if_then(overflow, likely=False):
-                builder.store(_I64(0), index[axis])
-                builder.store(builder.add(builder.load(index[axis + 1]), _I64(1)), index[axis + 1])
+        advanced, carry = [], count
+        for position, extent in zip(index[:2], grid[:2], strict=True):
+            moved = builder.add(position, carry)
+            overflow = builder.icmp_unsigned("==", moved, extent)
+            advanced.append(builder.select(overflow, _I64(0), moved))
+            carry = builder.zext(overflow, _I64)
+        return [*advanced, builder.add(index[2], carry)]
 
-    # -- threads -----------------------------------------------------------------------------
 
-    def _emit_block(self, grid: list[ir.Value], index: list[ir.Value]) -> None:
+class _ThreadLoops:
+    """Emits the loops over the threads of a strip of blocks, around the kernel's body."""
+
+    def __init__(
+        self,
+        context: Any,
+        builder: ir.IRBuilder,
+        block: tuple[int, int, int],
+        body: Any,
+        limits: Any,
+        arguments: Sequence[ir.Value],
+    ) -> None:
+        self._context = context
+        self._builder = builder
+        self._block = block
+        self._body = body
+        self._limits = limits
+        self._arguments = arguments
+        self._bounds: list[tuple[Bound, ir.Value]] = []
+        uses = list(dialect_uses(body))
+        reads = set[str]().union(*(use.attributes for use in uses))
+        bounds = bounds_of(limits) if limits is not None else []
+        in_block = any(bound.kind == "thread" and bound.axis == 0 for bound in bounds)
+        self._has_strips = not reads & _PLACE_IN_BLOCK and not in_block
+        # An array on the stack is one array for all the turns of the loop: there the turns do
+        # depend on each other.
+        shares_stack = any(use.local_arrays for use in uses)
+        group = None if shares_stack else _Metadata(builder.module, [], names_itself=False)
+        self._access_group = group
+
+    def emit_limits(self) -> None:
+        """Compute the limits on the positions that run; they hold for the whole launch."""
+        if self._limits is None:
+            return
+        signature = self._limits.signature
+        nowhere = ir.Constant(self._context.get_value_type(signature.args[0]), None)
+        self._context.add_linking_libs([self._limits.library])
+        packed = self._context.call_internal(
+            self._builder, self._limits.fndesc, signature, [nowhere, *self._arguments]
+        )
+        values = cgutils.unpack_tuple(self._builder, packed)
+        self._bounds = list(zip(bounds_of(self._limits), values, strict=True))
+
+    def strip_length(self, available: ir.Value) -> ir.Value:
+        """Choose how many of the available blocks along x to run as one strip."""
+        if not self._has_strips:
+            return _I64(1)
+        width, height, depth = self._block
+        longest = _STRIP_THREADS if height * depth == 1 else _STRIP_THREADS_BETWEEN_ROWS
+        return _least(self._builder, available, _I64(max(1, longest // width)))
+
+    def emit_strip(
+        self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value
+    ) -> None:
+        """Run `count` blocks from `index` on."""
+        builder = self._builder
+        lengths = [_I64(extent) for extent in self._block]
+        if self._has_strips:
+            lengths[0] = builder.mul(count, lengths[0], flags=("nsw", "nuw"))
+        ranges = [self._range(axis, index[axis], lengths[axis]) for axis in range(3)]
         blocks = [self._bounded(value) for value in index]
         extents = [self._bounded(value) for value in grid]
         with contextlib.ExitStack() as nest:
+            if self._bounds:
+                runs = [builder.icmp_signed("<", start, end) for start, end in ranges]
+                every = builder.and_(builder.and_(runs[0], runs[1]), runs[2])
+                nest.enter_context(builder.if_then(every))
             threads = [_I32(0)] * 3
+            back: list[list[Any]] = []
             for axis in (2, 1, 0):
-                if self._block[axis] > 1:
-                    loop = self._loop(_I32(self._block[axis]), independent=True)
-                    threads[axis] = nest.enter_context(loop)
+                if self._block[axis] > 1 or (axis == 0 and self._has_strips):
+                    start, end = (builder.trunc(value, _I32) for value in ranges[axis])
+                    threads[axis], branch = nest.enter_context(_loop(builder, start, end))
+                    back.append(branch)
             self._call_body([*threads, *blocks, *extents])
+        for branch in back:
+            self._mark_independent(*branch)
+
+    def _range(self, axis: int, block: ir.Value, length: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Give the positions in the block, [start, end), that keep to the limits on an axis."""
+        builder = self._builder
+        start, end = _I64(0), length
+        base = builder.mul(block, _I64(self._block[axis]), flags=("nsw", "nuw"))
+        for bound, limit in self._bounds:
+            if bound.axis == axis:
+                here = builder.sub(limit, _I64(bound.shift))
+                if bound.kind == "grid":
+                    here = builder.sub(here, base)
+                if bound.upper:
+                    end = _least(builder, end, here)
+                else:
+                    start = _greatest(builder, start, here)
+        return start, end
 
     def _bounded(self, value: ir.Value) -> ir.Value:
         """Narrow to 32 bits in a way that shows LLVM that the sign bit is clear."""
@@ -198,15 +296,15 @@ class _Emitter:
 
     def _call_body(self, place: list[ir.Value]) -> None:
         context, builder = self._context, self._builder
-        signature = self._result.signature
+        signature = self._body.signature
         packed = context.get_value_type(signature.args[0])(ir.Undefined)
         for position, value in enumerate(place):
             packed = builder.insert_value(packed, value, position)
-        context.add_linking_libs(builder, [self._result.library])
-        before = len(builder.block.instructions)
+        context.add_linking_libs([self._body.library])
         block = builder.block
+        before = len(block.instructions)
         status, _ = context.call_internal_no_propagate(
-            builder, self._result.fndesc, signature, [packed, *self._arguments]
+            builder, self._body.fndesc, signature, [packed, *self._arguments]
         )
         if self._access_group is not None:
             for instruction in block.instructions[before:]:
@@ -216,32 +314,10 @@ class _Emitter:
         with cgutils.if_unlikely(builder, status.is_error):
             context.call_conv.return_status_propagate(builder, status)
 
-    # -- loops -------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _loop(
-        self, end: ir.Value, *, start: ir.Value | None = None, independent: bool = False
-    ) -> Iterator[ir.Value]:
-        """Loop from start (0) to end, which is at least one turn away; yields the counter."""
-        builder = self._builder
-        before = builder.block
-        body = builder.append_basic_block("loop")
-        after = builder.append_basic_block("loop.end")
-        builder.branch(body)
-        builder.position_at_end(body)
-        counter = builder.phi(end.type)
-        counter.add_incoming(end.type(0) if start is None else start, before)
-        yield counter
-        following = builder.add(counter, end.type(1), flags=("nsw", "nuw"))
-        counter.add_incoming(following, builder.block)
-        again = builder.cbranch(builder.icmp_unsigned("<", following, end), body, after)
-        if independent and self._access_group is not None:
-            again.set_metadata("llvm.loop", self._loop_metadata())
-        builder.position_at_end(after)
-
-    def _loop_metadata(self) -> _Metadata:
+    def _mark_independent(self, back: Any) -> None:
+        if self._access_group is None:
+            return
         module = self._builder.module
         name = ir.MetaDataString(module, "llvm.loop.parallel_accesses")
-        return _Metadata(
-            module, [module.add_metadata([name, self._access_group])], names_itself=True
-        )
+        accesses = module.add_metadata([name, self._access_group])
+        back.set_metadata("llvm.loop", _Metadata(module, [accesses], names_itself=True))

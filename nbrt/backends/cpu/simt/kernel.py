@@ -3,14 +3,223 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.cpu.blocks import run_launch
+from nbrt.backends.cpu.blocks import LaunchRecord, get_num_threads, run_shared
 from nbrt.backends.cpu.simt.arguments import check_count
-from nbrt.backends.cpu.simt.entry import LaunchRecord
+from nbrt.backends.cpu.simt.cache import KernelCache
 from nbrt.backends.cpu.simt.launch import EntryDispatcher
-from nbrt.backends.cpu.simt.pipeline import kernel_dispatcher
+from nbrt.backends.cpu.simt.pipeline import KernelBody
 from nbrt.backends.cpu.simt.source import kernel_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+__all__ = ["LaunchPlan", "SimtKernel"]
+
+Dim3 = tuple[int, int, int]
+
+_WORTH_SHARING_NS = 60_000
+"""Launches shorter than this run in the caller: waking a helper takes some tens of microseconds."""
+
+_CHUNK_NS = 20_000
+"""Least work claimed at a time, so that claiming costs next to nothing."""
+
+_CHUNKS_PER_THREAD = 16
+"""Enough pieces for the threads to finish together though blocks and cores differ in speed."""
+
+_MAX_PLANS = 256
+
+
+class SimtKernel:
+    """A kernel in the CUDA dialect, compiled for the CPU on first use for each block and types.
+
+    Parameters
+    ----------
+    function : callable
+        A plain function in the dialect, or a ``@cuda.jit`` dispatcher.
+    cache : bool, default True
+        Whether compiled code is kept on disk for other processes.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's name.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If `function` is not a function.
+    CompileError
+        If it is of a kind that no kernel can be, such as a generator.
+    """
+
+    def __init__(self, function: Callable[..., object], *, cache: bool = True) -> None:
+        self._function = kernel_function(function)
+        self.name = self._function.__name__
+        self._body = KernelBody(self._function)
+        self._cache = KernelCache(self._function) if cache else None
+        self._entries: dict[Dim3, EntryDispatcher] = {}
+        self._plans: dict[tuple[Dim3, Dim3], LaunchPlan] = {}
+
+    def __repr__(self) -> str:
+        return f"<SimtKernel {self.name}>"
+
+    def plan(self, grid: Dim3, block: Dim3) -> LaunchPlan:
+        """Give what launches this kernel with one configuration; cheap, compiles nothing.
+
+        Parameters
+        ----------
+        grid : tuple of int
+            Blocks along x, y and z, each at least 1.
+        block : tuple of int
+            Threads of a block along x, y and z, each at least 1.
+
+        Returns
+        -------
+        LaunchPlan
+            Call it with the kernel's arguments.
+        """
+        plan = self._plans.get((grid, block))
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[grid, block] = LaunchPlan(self, grid, block)
+        return plan
+
+    def entry(self, block: Dim3, *, cached: bool = True) -> EntryDispatcher:
+        """Give the dispatcher of the native entry function for one block shape."""
+        if not cached:
+            return EntryDispatcher(self._function, self._body, block, None)
+        entry = self._entries.get(block)
+        if entry is None:
+            made = EntryDispatcher(self._function, self._body, block, self._cache)
+            entry = self._entries.setdefault(block, made)
+        return entry
+
+    def check_count(self, arguments: tuple[object, ...]) -> None:
+        """Raise `ArgumentTypeError` if there are too few or too many arguments."""
+        check_count(self._function, arguments)
+
+
+class LaunchPlan:
+    """A kernel with its launch configuration; calling it runs every block, then returns.
+
+    Made by `SimtKernel.plan`. Safe to call from several threads at once.
+
+    Attributes
+    ----------
+    kernel : SimtKernel
+        The kernel.
+    grid, block : tuple of int
+        The launch configuration.
+    """
+
+    def __init__(self, kernel: SimtKernel, grid: Dim3, block: Dim3) -> None:
+        self.kernel = kernel
+        self.grid = grid
+        self.block = block
+        self._total = grid[0] * grid[1] * grid[2]
+        self._entry = kernel.entry(block)
+        self._record = LaunchRecord(*grid, self._total, 0, 0)
+        self._address = ctypes.addressof(self._record)
+        self._is_single = self._total == 1
+        self._block_ns: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<LaunchPlan {self.kernel.name}[{self.grid}, {self.block}]>"
+
+    def __call__(self, *args: object) -> None:
+        """Run the kernel: compile it first if these argument types are new.
+
+        Parameters
+        ----------
+        *args : object
+            The kernel's arguments.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If the number or a type of the arguments does not fit.
+        CompileError
+            If the kernel does not compile for these types.
+        Exception
+            What the kernel itself raises.
+        """
+        try:
+            if self._is_single:
+                self._entry(self._address, *args)
+            else:
+                self._run(args)
+        except TypeError:
+            self.kernel.check_count(args)
+            raise
+
+    def prepare(self, args: tuple[object, ...]) -> None:
+        """Check the arguments and compile for their types, without running anything.
+
+        Parameters
+        ----------
+        args : tuple
+            The kernel's arguments.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If the number or a type of the arguments does not fit.
+        CompileError
+            If the kernel does not compile for these types.
+        """
+        self.kernel.check_count(args)
+        self._entry.prepare(args)
+
+    def _run(self, args: tuple[object, ...]) -> None:
+        """Run several blocks: alone if that is quickest, else together with helper threads."""
+        threads = get_num_threads()
+        if threads == 1:
+            self._entry(self._address, *args)
+            return
+        done = 0
+        if self._block_ns is None:
+            self.prepare(args)
+            done = 1
+            self._block_ns = float(self._timed(args, LaunchRecord(*self.grid, 1, 1, 0)))
+        expected = (self._total - done) * self._block_ns
+        if expected < _WORTH_SHARING_NS:
+            if done:
+                self._timed(args, LaunchRecord(*self.grid, self._total, self._total, done))
+            else:
+                begin = time.perf_counter_ns()
+                self._entry(self._address, *args)
+                self._block_ns = (time.perf_counter_ns() - begin) / self._total
+            return
+        pieces = max(1, min(threads * _CHUNKS_PER_THREAD, int(expected / _CHUNK_NS)))
+        chunk = max(1, (self._total - done) // pieces)
+        begin = time.perf_counter_ns()
+        run_shared(self._entry, LaunchRecord(*self.grid, self._total, chunk, done), args)
+        self._block_ns = (time.perf_counter_ns() - begin) * threads / self._total
+
+    def _timed(self, args: tuple[object, ...], record: LaunchRecord) -> int:
+        begin = time.perf_counter_ns()
+        self._entry(ctypes.addressof(record), *args)
+        return time.perf_counter_ns() - begin
+
+    # -- looking inside ----------------------------------------------------------------------
+
+    @property
+    def signatures(self) -> list[tuple[Any, ...]]:
+        """Argument types that this block shape has been compiled for, without hidden ones."""
+        return [tuple(signature[1:]) for signature in self._entry.overloads]
+
+    def llvm(self, *args: object) -> str:
+        """Give the optimised LLVM IR for these arguments' types; compiles anew, uses no cache."""
+        return str(self._inspected(args).get_llvm_str())
+
+    def asm(self, *args: object) -> str:
+        """Give the machine code for these arguments' types as assembly text."""
+        return str(self._inspected(args).get_asm_str())
+
+    def _inspected(self, args: tuple[object, ...]) -> Any:
+        self.kernel.check_count(args)
+        return self.kernel.entry(self.block, cached=False).prepare(args).library

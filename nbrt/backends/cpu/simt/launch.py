@@ -8,9 +8,11 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from numba.core import types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 from nbrt.backends.cpu.simt.arguments import argument_types
+from nbrt.backends.cpu.simt.context import SimtContextType
 from nbrt.backends.cpu.simt.diagnostics import translated_errors
 from nbrt.backends.cpu.simt.entry import BlockLoop, run_blocks
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from nbrt.backends.cpu.simt.cache import KernelCache
-    from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher
+    from nbrt.backends.cpu.simt.pipeline import KernelBody
 
 __all__ = ["EntryDispatcher"]
 
@@ -38,8 +40,8 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
     ----------
     function : function
         The kernel as the user wrote it.
-    body : ThreadDispatcher
-        The dispatcher of what one thread does.
+    body : KernelBody
+        What one thread does.
     block : tuple of int
         Threads of a block along x, y and z.
     cache : KernelCache or None
@@ -49,12 +51,13 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
     def __init__(
         self,
         function: FunctionType,
-        body: ThreadDispatcher,
+        body: KernelBody,
         block: tuple[int, int, int],
         cache: KernelCache | None,
     ) -> None:
         self._function = function
         self._block = block
+        self._body = body
         self._disk = cache
         super().__init__(_entry_function(function, body, block), targetoptions=dict(_OPTIONS))
 
@@ -79,19 +82,26 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
     def compile(self, sig: Any) -> Any:
         """Compile for argument types, taking the code from disk if it is there."""
         arguments = tuple(sig)
-        if self._disk is None or arguments in self.overloads:
-            return super().compile(arguments)
-        result = self._disk.load(self._block, arguments, self.targetctx)
-        if result is not None:
-            self.add_overload(result)
-            return result.entry_point
-        entry_point = super().compile(arguments)
-        self._disk.save(self._block, arguments, self.overloads[arguments])
+        if arguments in self.overloads:
+            return self.overloads[arguments].entry_point
+        disk = self._disk
+        key = disk.key(self._block, arguments, self.targetctx) if disk is not None else None
+        if disk is not None and key is not None:
+            result = disk.load(key, arguments, self.targetctx)
+            if result is not None:
+                self.add_overload(result)
+                return result.entry_point
+        with global_compiler_lock:
+            # First what the user wrote: its errors then come as they are, not as the entry's.
+            self._body.results((SimtContextType(self._block), *arguments[1:]))
+            entry_point = super().compile(arguments)
+        if disk is not None and key is not None:
+            disk.save(key, self.overloads[arguments])
         return entry_point
 
 
 def _entry_function(
-    function: FunctionType, body: ThreadDispatcher, block: tuple[int, int, int]
+    function: FunctionType, body: KernelBody, block: tuple[int, int, int]
 ) -> FunctionType:
     """Make the Python function that Numba compiles into the entry: one call of `run_blocks`."""
     parameters = inspect.signature(function, follow_wrapped=False).parameters.values()

@@ -10,11 +10,14 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from numba.core import errors
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.untyped_passes import InlineClosureLikes
 
+from nbrt.backends.cpu.simt.guards import Bound, absorb_guards, keep_limits
+from nbrt.backends.cpu.simt.positions import simplify_positions
 from nbrt.backends.cpu.simt.resolve import DialectUse, resolve_dialect
 from nbrt.backends.cpu.simt.source import with_context, without_context
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FunctionType
 
-__all__ = ["ThreadDispatcher", "dialect_uses", "kernel_dispatcher"]
+__all__ = ["KernelBody", "ThreadDispatcher", "bounds_of", "dialect_uses"]
 
 _METADATA = "nbrt.simt"
 
@@ -36,13 +39,24 @@ _OPTIONS = {
 }
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)  # type: ignore[untyped-decorator]
+class NothingToLimitError(Exception):
+    """A kernel has no guards, so there is no limits function to compile."""
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[untyped-decorator]
 class _ResolveDialect(FunctionPass):  # type: ignore[misc]
     _name = "nbrt_simt_resolve_dialect"
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def run_pass(self, state: Any) -> bool:
-        is_kernel = state.pipeline.is_kernel
-        use = resolve_dialect(state.func_ir, device_dispatcher, is_kernel=is_kernel)
+        compiler = state.pipeline
+        func_ir = state.func_ir
+        use = resolve_dialect(func_ir, device_dispatcher, is_kernel=compiler.is_kernel)
+        simplify_positions(func_ir)
+        use.bounds = compiler.handle_guards(func_ir)
+        use.attributes = simplify_positions(func_ir)
         state.metadata[_METADATA] = use
         return True
 
@@ -57,9 +71,31 @@ class _DeviceCompiler(CompilerBase):  # type: ignore[misc]
         passes.finalize()
         return [passes]
 
+    def handle_guards(self, _func_ir: Any) -> list[Bound]:
+        return []
 
-class _KernelCompiler(_DeviceCompiler):
+
+class _WholeKernelCompiler(_DeviceCompiler):
+    """Compiles a kernel's body with its guards in it."""
+
     is_kernel = True
+
+
+class _GuardedKernelCompiler(_WholeKernelCompiler):
+    """Compiles a kernel's body without its guards: the thread loop keeps to the limits."""
+
+    def handle_guards(self, func_ir: Any) -> list[Bound]:
+        return absorb_guards(func_ir)
+
+
+class _LimitsCompiler(_DeviceCompiler):
+    """Compiles the function that computes a kernel's limits."""
+
+    def handle_guards(self, func_ir: Any) -> list[Bound]:
+        bounds = keep_limits(func_ir)
+        if not bounds:
+            raise NothingToLimitError
+        return bounds
 
 
 class ThreadDispatcher(CPUDispatcher):  # type: ignore[misc]
@@ -90,9 +126,34 @@ def device_dispatcher(callee: Any, hidden: bool) -> ThreadDispatcher:
     return versions[hidden]
 
 
-def kernel_dispatcher(function: FunctionType) -> ThreadDispatcher:
-    """Make the dispatcher of a kernel's body."""
-    return ThreadDispatcher(with_context(function), _KernelCompiler)
+class KernelBody:
+    """What one thread of a kernel does, and the limits on which threads do it.
+
+    Parameters
+    ----------
+    function : function
+        The kernel.
+    """
+
+    def __init__(self, function: FunctionType) -> None:
+        self._whole = ThreadDispatcher(with_context(function), _WholeKernelCompiler)
+        self._guarded = ThreadDispatcher(with_context(function), _GuardedKernelCompiler)
+        self._limits = ThreadDispatcher(with_context(function), _LimitsCompiler)
+
+    def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Compile for argument types; give the body and the limits function, or None for that."""
+        try:
+            limits = self._limits.result(arguments)
+        except (NothingToLimitError, errors.NumbaError):
+            # Also when a limit cannot be computed apart from the body, say from an odd type:
+            # the body with its guards in it says so, or does it.
+            return self._whole.result(arguments), None
+        return self._guarded.result(arguments), limits
+
+
+def bounds_of(result: Any) -> list[Bound]:
+    """Give what the results of a limits function mean."""
+    return list(result.metadata[_METADATA].bounds)
 
 
 def dialect_uses(result: Any) -> Iterator[DialectUse]:

@@ -18,6 +18,7 @@ from numba.core.ir_utils import build_definitions
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS
 from nbrt.backends.cpu.simt.context import ARGUMENT
 from nbrt.backends.cpu.simt.dialect import AXES, dialect_name, is_dialect_module, next_step
+from nbrt.backends.cpu.simt.guards import Bound
 from nbrt.backends.cpu.simt.source import is_device_function
 from nbrt.errors import CompileError, UnsupportedConstructError
 
@@ -40,6 +41,12 @@ class DialectUse:
 
     callees: list[Any] = field(default_factory=list)
     """Dispatchers of the device functions it calls."""
+
+    attributes: set[str] = field(default_factory=set)
+    """Attributes of the hidden argument that it reads."""
+
+    bounds: list[Bound] = field(default_factory=list)
+    """What its guards were turned into (kernels only)."""
 
 
 def resolve_dialect(

@@ -1,0 +1,96 @@
+"""saxpy on 2**24 float32: target at most 1.15 times the best peer on one thread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from benchmarks.environment import ROOT, run_pinned
+from benchmarks.harness import Contender, Measurement, Options, measure
+from benchmarks.report import Report, Table, Target, run
+
+_N = 1 << 24
+_QUICK_N = 1 << 22
+_SIMULATED = 2048
+_PEERS = ("NumPy", "Numba prange", "PoCL", "Warp")
+"""The peers of the promise (issue 2, section 7); the others are shown beside them."""
+
+_SIMULATOR = """
+import time, numpy as np
+from numba import cuda
+from nbrt_kernels.elementwise import saxpy
+n = {n}
+kernel = cuda.jit(saxpy)
+x = np.ones(n, np.float32); out = np.zeros_like(x)
+seconds = []
+for _ in range(3):
+    start = time.perf_counter()
+    kernel[n // 256, 256](out, np.float32(2.5), x, x)
+    seconds.append(time.perf_counter() - start)
+assert (out == 3.5).all()
+print(min(seconds[1:]))
+"""
+
+
+def worker(cores: int, quick: bool) -> dict[str, list[Measurement]]:
+    """Measure in this process, which is pinned already."""
+    from benchmarks.saxpy_peers import contenders
+
+    found: list[Contender] = contenders(_QUICK_N if quick else _N, cores)
+    options = Options.quick() if quick else Options(passes=11, sample_seconds=0.08)
+    return {"saxpy": measure(found, options)}
+
+
+def _simulator_seconds() -> float | None:
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, "-c", _SIMULATOR.format(n=_SIMULATED)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return float(done.stdout) if done.returncode == 0 else None
+
+
+def _target(table: Table) -> Target:
+    ours = table.row("nbrt")
+    peers = [row for row in table.rows if row.seconds and row.name.startswith(_PEERS)]
+    if ours is None or not peers:
+        return Target("saxpy on one thread over the best peer: at most 1.15", None, 1.15, "x")
+    best = min(peers, key=lambda row: row.median)
+    text = f"saxpy on one thread over the best peer ({best.name}): at most 1.15"
+    return Target(text, ours.ratio_to(best), 1.15, "x")
+
+
+def fill(report: Report, quick: bool) -> None:
+    n = _QUICK_N if quick else _N
+    flags = ["--quick"] if quick else []
+    for cores in (1, 2):
+        if cores > len(os.sched_getaffinity(0)):
+            report.notes.append("Two threads were not measured: the process may use one core.")
+            break
+        found = run_pinned("benchmarks.saxpy", cores, *flags)
+        rows = [Measurement.from_json(row) for row in found["saxpy"]]
+        heading = f"saxpy, {n} float32, {cores} thread{'s' * (cores > 1)}"
+        table = Table(heading, rows, "nbrt", items=n, nbytes=12 * n)
+        report.tables.append(table)
+        if cores == 1:
+            report.targets.append(_target(table))
+            nbrt = table.row("nbrt")
+    simulated = None if quick else _simulator_seconds()
+    if simulated is not None and nbrt is not None:
+        ratio = (simulated / _SIMULATED) / (nbrt.median / n)
+        report.notes.append(
+            f"numba-cuda's simulator (NUMBA_ENABLE_CUDASIM), {_SIMULATED} elements: "
+            f"{simulated / _SIMULATED * 1e6:.3g} µs per element, {ratio:.3g} times nbrt's."
+        )
+    else:
+        report.notes.append("numba-cuda's simulator: left out of quick runs, or did not run.")
+    report.notes.append("GB/s counts 12 bytes per element: two reads and one write.")
+
+
+if __name__ == "__main__":
+    run("saxpy", "saxpy", fill)

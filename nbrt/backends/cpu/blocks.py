@@ -1,0 +1,217 @@
+"""The block scheduler: the blocks of one launch, shared out over the cores.
+
+A launch is a native function that claims blocks from a shared record until none is left; it holds
+no GIL while it runs. The caller always works on its own launch itself, and helper threads join in
+if they happen to be free, so a launch never waits for a helper to become available: several Python
+threads can launch at once and none can block another. Not built on Numba's threading layers: one
+of them is not thread-safe and another kills forked children (anchors/cpu_exec.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+from nbrt.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LaunchRecord", "get_num_threads", "run_shared", "set_num_threads"]
+
+
+class LaunchRecord(ctypes.Structure):
+    """What every OS thread that works on one launch shares; native code reads it by address."""
+
+    _fields_ = (
+        ("grid_x", ctypes.c_int64),
+        ("grid_y", ctypes.c_int64),
+        ("grid_z", ctypes.c_int64),
+        ("total", ctypes.c_int64),
+        ("chunk", ctypes.c_int64),
+        ("next", ctypes.c_int64),
+    )
+
+    grid_x: int
+    grid_y: int
+    grid_z: int
+    total: int
+    """Blocks to run: indices below this, x fastest."""
+    chunk: int
+    """Blocks claimed at a time; 0 means run all of them, claim nothing and leave `next` alone."""
+    next: int
+    """First block that nobody has claimed."""
+
+
+_num_threads: int | None = None
+
+
+def get_num_threads() -> int:
+    """Give the number of OS threads that one launch may use, the caller's included.
+
+    Returns
+    -------
+    int
+        What `set_num_threads` was given; by default the CPUs this process may run on.
+    """
+    global _num_threads
+    if _num_threads is None:
+        _num_threads = _usable_cpus()
+    return _num_threads
+
+
+def set_num_threads(count: int) -> None:
+    """Choose how many OS threads one launch may use, the caller's included.
+
+    Parameters
+    ----------
+    count : int
+        At least 1; 1 runs every launch entirely in its caller.
+
+    Raises
+    ------
+    ArgumentError
+        If `count` is less than 1.
+    """
+    global _num_threads
+    if count < 1:
+        raise ArgumentError(f"the number of threads must be at least 1, got {count}")
+    _num_threads = count
+
+
+def _usable_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def run_shared(entry: Callable[..., object], record: LaunchRecord, arguments: tuple[Any, ...]) -> None:
+    """Run a launch on this thread and on as many helpers as are free and useful.
+
+    Parameters
+    ----------
+    entry : callable
+        Takes the address of a `LaunchRecord` and `arguments`; claims blocks until none is left.
+    record : LaunchRecord
+        The launch; its `chunk` must not be 0.
+    arguments : tuple
+        The kernel's own arguments.
+
+    Raises
+    ------
+    Exception
+        The first exception that any thread got from the kernel; no further chunk is begun then.
+    """
+    chunks = -(-(record.total - record.next) // record.chunk)
+    job = _Job(entry, record, arguments)
+    _team.offer(job, min(get_num_threads(), chunks) - 1)
+    job.work()
+    job.close()
+
+
+class _Job:
+    """One launch that is being worked on."""
+
+    def __init__(
+        self, entry: Callable[..., object], record: LaunchRecord, arguments: tuple[Any, ...]
+    ) -> None:
+        self._entry: Callable[..., object] | None = entry
+        self._record = record
+        self._arguments = arguments
+        self._state = threading.Condition(threading.Lock())
+        self._helpers = 0
+        self._closed = False
+        self._error: BaseException | None = None
+
+    def help(self) -> None:
+        """Work on the job as a helper, unless the caller is through with it already."""
+        with self._state:
+            if self._closed:
+                return
+            self._helpers += 1
+        try:
+            self.work()
+        finally:
+            with self._state:
+                self._helpers -= 1
+                self._state.notify_all()
+
+    def work(self) -> None:
+        """Run blocks until none is left, here or in any other thread."""
+        entry = self._entry
+        assert entry is not None
+        try:
+            entry(ctypes.addressof(self._record), *self._arguments)
+        except BaseException as error:  # noqa: BLE001 - handed to the caller in close()
+            with self._state:
+                if self._error is None:
+                    self._error = error
+            self._record.next = self._record.total
+
+    def close(self) -> None:
+        """Wait for the helpers that have begun, then raise what went wrong in any thread."""
+        with self._state:
+            self._closed = True
+            interrupt = self._wait_for_helpers()
+        error, self._error = self._error or interrupt, None
+        # A stale offer may sit in the queue for a while: it must not keep the arrays alive.
+        self._entry, self._arguments = None, ()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error, interrupt
+
+    def _wait_for_helpers(self) -> BaseException | None:
+        # Helpers write into the caller's arrays, so not even Ctrl-C may leave before they are done.
+        interrupt: BaseException | None = None
+        while self._helpers:
+            try:
+                self._state.wait()
+            except KeyboardInterrupt as error:
+                interrupt = error
+        return interrupt
+
+
+class _Team:
+    """Helper threads, started when first wanted; they live as long as the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._size = 0
+        self._offers: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+
+    def offer(self, job: _Job, helpers: int) -> None:
+        """Ask up to `helpers` threads to join in, now or when they become free."""
+        if helpers > self._size:
+            self._grow(helpers)
+        for _ in range(helpers):
+            self._offers.put(job)
+
+    def _grow(self, size: int) -> None:
+        with self._lock:
+            while self._size < size:
+                name = f"nbrt-cpu-{self._size}"
+                threading.Thread(target=self._serve, name=name, daemon=True).start()
+                self._size += 1
+
+    def _serve(self) -> None:
+        while True:
+            # A call, so that no job stays referenced while this thread sleeps.
+            self._offers.get().help()
+
+
+_team = _Team()
+
+
+def _forget_team() -> None:
+    """Begin anew in a forked child: the parent's helper threads do not exist there."""
+    global _team
+    _team = _Team()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_team)

@@ -1,0 +1,326 @@
+"""`CudaInterface`: CUDA devices through numba-cuda, CuPy and the CUDA bindings."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.cuda import presence
+from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
+from nbrt.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.cuda.compiler import KernelCompiler
+    from nbrt.backends.cuda.copies import Copier
+    from nbrt.backends.cuda.draws import Drawer
+    from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.cuda.events import CudaEvent
+    from nbrt.backends.cuda.launch import CudaProgram
+    from nbrt.backends.cuda.memory import CudaBlock, CudaMemory
+    from nbrt.backends.cuda.queues import CudaQueue
+    from nbrt.backends.queue import EventOptions
+    from nbrt.typing import Array, HostArray
+
+__all__ = ["CudaInterface"]
+
+_LOWEST_CUDA = 12000
+_PTDS_VARIABLES = (
+    "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM",
+    "CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM",
+)
+
+
+class CudaInterface(DeviceInterface):
+    """CUDA devices.
+
+    Making one, and asking it how many devices there are, loads neither CuPy nor Numba and does not
+    initialise CUDA.
+
+    Parameters
+    ----------
+    make_driver : callable, optional
+        Makes the layer that calls CUDA; tests put a fake there.
+    """
+
+    # What every device since compute capability 7.0 reports; CUDA clamps, so asking for more is
+    # harmless, and reading the range of a device would create a context on it.
+    capabilities = Capabilities(
+        concurrent_streams=True,
+        cuda_stream_protocol=True,
+        host_addressable=False,
+        interprocess_events=True,
+        pinned_memory=True,
+        stream_priorities=(0, -5),
+        driver_state=True,
+    )
+
+    def __init__(self, make_driver: Callable[[], Driver] | None = None) -> None:
+        super().__init__("cuda")
+        self._make_driver = make_driver
+        self._count: int | None = None
+        self._properties: dict[int, DeviceProperties] = {}
+        self._side_queues: dict[int, CudaQueue] = {}
+        self._compiler: KernelCompiler | None = None
+        self._lock = threading.RLock()
+        self._driver: Driver
+        self._memory: CudaMemory
+        self._copier: Copier
+        self._drawer: Drawer | None = None
+
+    # -- presence --------------------------------------------------------------------------------
+
+    def device_count(self) -> int:
+        """Return how many devices CUDA finds here."""
+        if self._count is not None:
+            return self._count
+        return 0 if self.unavailable_reason() is not None else presence.count_visible_devices()
+
+    def unavailable_reason(self) -> str | None:
+        """Return what is missing, and how to get it."""
+        if self._count is not None and self._count > 0:
+            return None
+        return None if self._make_driver is not None else presence.why_unavailable()
+
+    def initialize(self) -> None:
+        """Load CuPy, check versions, count the devices."""
+        from nbrt.backends.cuda.copies import Copier
+        from nbrt.backends.cuda.memory import CudaMemory
+
+        for variable in _PTDS_VARIABLES:
+            if os.environ.get(variable, "0") not in ("", "0"):
+                raise BackendUnavailableError(
+                    f"expected CUDA's legacy default stream, got {variable}="
+                    f"{os.environ[variable]}, which makes it another stream in every thread; unset "
+                    f"the variable and use nbrt.Stream() for concurrency"
+                )
+        driver = _load_driver() if self._make_driver is None else self._make_driver()
+        supported, used = driver.versions()
+        if min(supported, used) < _LOWEST_CUDA or supported // 1000 < used // 1000:
+            raise BackendUnavailableError(
+                f"expected a driver and a CuPy of CUDA 12 or newer that fit together, got a driver "
+                f"for CUDA {_version(supported)} and a CuPy for CUDA {_version(used)}; install "
+                f"nbrt[cuda{min(supported, used) // 1000}] or update the driver"
+            )
+        self._driver = driver
+        self._memory = CudaMemory(driver)
+        self._copier = Copier(driver, self._side_queue)
+        self._count = driver.device_count()
+
+    # -- devices ---------------------------------------------------------------------------------
+
+    def get_device_properties(self, index: int) -> DeviceProperties:
+        """Describe a device; creates no context."""
+        found = self._properties.get(index)
+        if found is None:
+            from nbrt.backends.cuda.properties import device_properties
+
+            found = device_properties(self._ready().properties(index))
+            self._properties[index] = found
+        return found
+
+    def current_device(self) -> int:
+        """Return the device that is current in the driver, for this thread."""
+        return self._ready().get_device()
+
+    def exchange_device(self, index: int) -> int:
+        """Make a device current in the driver, creating its context; return what was."""
+        before = self._ready().get_device()
+        if before != index:
+            self._driver.set_device(index)
+        return before
+
+    def maybe_exchange_device(self, index: int) -> int:
+        """Do the same, unless the device has no context yet."""
+        before = self._ready().get_device()
+        if before != index and self._driver.has_context(index):
+            self._driver.set_device(index)
+        return before
+
+    def can_access_peer(self, index: int, peer: int) -> bool:
+        """Return whether a device can read another's memory directly."""
+        return self._ready().can_access_peer(index, peer)
+
+    def synchronize(self, index: int) -> None:
+        """Wait until all work on a device is done, also that of other libraries."""
+        self._ready().synchronize_device(index)
+
+    # -- queues and events -----------------------------------------------------------------------
+
+    def default_queue(self, index: int) -> CudaQueue:
+        """Return a queue over the legacy default stream, which waits for blocking streams."""
+        from nbrt.backends.cuda.queues import CudaQueue
+
+        driver = self._ready()
+        return CudaQueue(driver, index, driver.null_stream())
+
+    def create_queue(self, index: int, priority: int) -> CudaQueue:
+        """Create a stream that does not wait for the default one."""
+        from nbrt.backends.cuda.queues import CudaQueue
+
+        driver = self._ready()
+        return CudaQueue(driver, index, driver.new_stream(index, priority), priority)
+
+    def borrow_queue(self, index: int, handle: int, owner: object) -> CudaQueue:
+        """Wrap another library's stream."""
+        from nbrt.backends.cuda.queues import BorrowedStream, CudaQueue, canonical_handle
+
+        driver = self._ready()
+        borrowed = BorrowedStream(canonical_handle(handle), owner)
+        return CudaQueue(driver, index, driver.external_stream(borrowed))
+
+    def enter_queue(self, queue: Any) -> Callable[[], None]:
+        """Make a queue's device and stream current, so that plain CuPy code follows them."""
+        driver = self._ready()
+        device_before = self.exchange_device(queue.index)
+        try:
+            stream_before = driver.current_stream()
+            queue.stream.use()
+        except BaseException:
+            self.maybe_exchange_device(device_before)
+            raise
+
+        def undo() -> None:
+            with driver.on_device(queue.index):
+                stream_before.use()
+            self.maybe_exchange_device(device_before)
+
+        return undo
+
+    def create_event(self, index: int, options: EventOptions) -> CudaEvent:
+        """Create an event."""
+        from nbrt.backends.cuda.events import CudaEvent
+
+        return CudaEvent.create(self._ready(), index, options)
+
+    def open_event(self, index: int, ipc_handle: bytes) -> CudaEvent:
+        """Open an event of another process."""
+        from nbrt.backends.cuda.events import CudaEvent
+        from nbrt.backends.queue import EventOptions
+
+        handle = self._ready().open_event(index, ipc_handle)
+        return CudaEvent(self._driver, index, handle, EventOptions(interprocess=True))
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def allocate(self, queue: Any, nbytes: int) -> CudaBlock:
+        """Reserve memory in our pool."""
+        return self._memory.allocate(queue, nbytes)
+
+    def deallocate(self, queue: Any, block: Any) -> None:
+        """Give memory back to the pool, behind the work of `queue`."""
+        self._memory.deallocate(queue, block)
+
+    def mem_get_info(self, index: int) -> tuple[int, int]:
+        """Return (free, total) bytes, as the driver counts for all processes."""
+        self._ready()
+        return self._memory.info(index)
+
+    def memory_reserved(self, index: int) -> int:
+        """Return the bytes that our pool holds."""
+        self._ready()
+        return self._memory.reserved(index)
+
+    def empty_cache(self, index: int) -> None:
+        """Give the pool's unused blocks back to the driver."""
+        self._ready()
+        self._memory.empty_cache(index)
+
+    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, owner: object) -> Array:
+        """Return a CuPy array over a block."""
+        return self._memory.as_array(block, shape, dtype, owner)
+
+    def owner_of(self, array: object) -> object | None:
+        """Return the owner given to `as_array`, for an array or a view of it."""
+        from nbrt.backends.cuda.memory import owner_of
+
+        return owner_of(array)
+
+    def index_of(self, array: object) -> int | None:
+        """Return the device of a CuPy array."""
+        from nbrt.backends.cuda.memory import index_of
+
+        return index_of(array)
+
+    def adopt(self, array: object) -> Array:
+        """Return a CuPy array over another library's."""
+        from nbrt.backends.cuda.interop import adopt_array
+
+        return adopt_array(self._ready(), array)
+
+    def copy(self, queue: Any, destination: Any, source: Any) -> None:
+        """Enqueue a copy."""
+        self._copier.copy(queue, destination, source)
+
+    def fill(self, queue: Any, array: Any, value: Any) -> None:
+        """Enqueue a fill."""
+        self._copier.fill(queue, array, value)
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> HostArray:
+        """Return page-locked host memory from a pool."""
+        self._ready()
+        return self._memory.empty_pinned(shape, dtype)
+
+    # -- kernels and draws -----------------------------------------------------------------------
+
+    def program(self, function: Callable[..., object]) -> CudaProgram:
+        """Take a kernel; numba-cuda compiles it at its first launch."""
+        from nbrt.backends.cuda.launch import CudaProgram
+
+        driver = self._ready()
+        return CudaProgram(
+            driver, self._get_compiler(), function, self.get_device_properties, self.adopt
+        )
+
+    def draw(
+        self,
+        queue: Any,
+        out: Any,
+        distribution: str,
+        seed: int,
+        offset: int,
+        parameters: tuple[Any, ...],
+    ) -> None:
+        """Launch the fill kernel of a distribution."""
+        if self._drawer is None:
+            from nbrt.backends.cuda.draws import Drawer
+
+            self._drawer = Drawer(self.program)
+        self._drawer.draw(queue, out, distribution, seed, offset, parameters)
+
+    def _ready(self) -> Driver:
+        if not self.lazy.is_ready:
+            self.lazy.ensure()
+        return self._driver
+
+    def _get_compiler(self) -> KernelCompiler:
+        with self._lock:
+            if self._compiler is None:
+                from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
+
+                self._compiler = NumbaCudaCompiler(self._driver)
+            return self._compiler
+
+    def _side_queue(self, index: int) -> CudaQueue:
+        with self._lock:
+            if index not in self._side_queues:
+                self._side_queues[index] = self.create_queue(index, 0)
+            return self._side_queues[index]
+
+
+def _load_driver() -> Driver:
+    try:
+        from nbrt.backends.cuda.driver import Driver
+
+        return Driver()
+    except Exception as error:
+        raise BackendUnavailableError(
+            f"expected CuPy and the CUDA bindings to load, got {type(error).__name__}: {error}; "
+            f'reinstall them with pip install "nbrt[cuda12]" or "nbrt[cuda13]"'
+        ) from error
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"

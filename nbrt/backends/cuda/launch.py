@@ -1,0 +1,222 @@
+"""Kernels on CUDA devices: configurations checked ahead, arguments checked and launched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cuda.queues import CudaQueue
+from nbrt.errors import ArgumentTypeError, DeviceMismatchError, LaunchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from nbrt.backends.cuda.compiler import KernelCompiler, KernelSource, LoadedKernel
+    from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.interface import DeviceProperties
+    from nbrt.backends.queue import Queue
+    from nbrt.typing import Dim3
+
+__all__ = ["CudaPlan", "CudaProgram"]
+
+_STATIC_SHARED = 48 * 1024
+"""Dynamic shared memory that every kernel may have without opting in."""
+
+
+class CudaProgram:
+    """A kernel for CUDA devices.
+
+    Parameters
+    ----------
+    driver : Driver
+        CUDA.
+    compiler : KernelCompiler
+        What compiles it.
+    function : callable
+        The kernel, or a dispatcher of it.
+    properties : callable
+        Returns the properties of a device.
+    adopt : callable
+        Returns a CuPy array over another library's device array.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        compiler: KernelCompiler,
+        function: Callable[..., object],
+        properties: Callable[[int], DeviceProperties],
+        adopt: Callable[[object], Any],
+    ) -> None:
+        self.driver = driver
+        self.compiler = compiler
+        self.source: KernelSource = compiler.adopt(function)
+        self.adopt = adopt
+        self._properties = properties
+        self._loaded: dict[tuple[int, Hashable], LoadedKernel] = {}
+
+    def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CudaPlan:
+        """Fix a configuration."""
+        limits = self._properties(index)
+        threads = block[0] * block[1] * block[2]
+        if threads > limits.max_threads_per_block:
+            raise LaunchError(
+                f"expected at most {limits.max_threads_per_block} threads per block, got {threads} "
+                f"from block {block}; use more blocks of fewer threads"
+            )
+        for what, asked, most in (
+            ("block", block, limits.max_block_dim),
+            ("grid", grid, limits.max_grid_dim),
+        ):
+            if any(size > limit for size, limit in zip(asked, most, strict=True)):
+                raise LaunchError(f"expected a {what} within {most}, got {asked}")
+        if shared > limits.shared_memory_per_block:
+            raise LaunchError(
+                f"expected at most {limits.shared_memory_per_block} bytes of shared memory per "
+                f"block on cuda:{index}, got {shared}; use smaller tiles"
+            )
+        return CudaPlan(self, index, grid, block, shared, limits.shared_memory_per_block)
+
+    def loaded(self, index: int, key: Hashable, args: tuple[Any, ...]) -> LoadedKernel:
+        """Return the kernel compiled for arguments of a key; call it with the device current."""
+        kernel = self._loaded.get((index, key))
+        if kernel is None:
+            kernel = self._loaded.setdefault((index, key), self.source.compile(args))
+        return kernel
+
+
+class CudaPlan:
+    """A kernel with its configuration on one device."""
+
+    __slots__ = ("_block", "_grid", "_index", "_kernels", "_most_shared", "_program", "_shared")
+
+    def __init__(
+        self,
+        program: CudaProgram,
+        index: int,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        most_shared: int,
+    ) -> None:
+        self._program = program
+        self._index = index
+        self._grid = grid
+        self._block = block
+        self._shared = shared
+        self._most_shared = most_shared
+        # Kernels that this configuration was held against, by the key of their argument types.
+        self._kernels: dict[Hashable, LoadedKernel] = {}
+
+    def launch(self, queue: Queue, *args: Any) -> None:
+        """Check the arguments, compile for their types if need be, and enqueue the launch."""
+        if not isinstance(queue, CudaQueue) or queue.index != self._index:
+            raise DeviceMismatchError(
+                f"expected a stream of cuda:{self._index}, for which the launch was planned, got "
+                f"{queue!r}; plan it for the stream's device"
+            )
+        key, args = self._checked(queue, args)
+        driver = self._program.driver
+        kernel = self._kernels.get(key)
+        if driver.get_device() == self._index and kernel is not None:
+            kernel.launch(queue, self._grid, self._block, self._shared, args)
+            return
+        with driver.on_device(self._index):
+            if kernel is None:
+                kernel = self._prepare(key, args)
+            kernel.launch(queue, self._grid, self._block, self._shared, args)
+
+    def _checked(self, queue: CudaQueue, args: tuple[Any, ...]) -> tuple[Hashable, tuple[Any, ...]]:
+        """Return the key of the arguments' types, and the arguments with foreign arrays adopted."""
+        program = self._program
+        names = program.source.parameter_names
+        if len(args) != len(names):
+            raise ArgumentTypeError(
+                f"expected {len(names)} arguments of {program.source.name} ({', '.join(names)}), "
+                f"got {len(args)}"
+            )
+        array_type = program.driver.cupy.ndarray
+        keys: list[Hashable] = []
+        adopted: list[Any] | None = None
+        for position, given in enumerate(args):
+            argument = given
+            key: Hashable | None = None
+            if not isinstance(argument, array_type):
+                key = program.compiler.key_of(argument)
+                if key is None:
+                    argument = self._foreign(queue, position, argument)
+                    if argument is not given:
+                        adopted = list(args) if adopted is None else adopted
+                        adopted[position] = argument
+            if isinstance(argument, array_type):
+                key = self._array_key(position, argument)
+            elif key is None:
+                key = self._nested_key(position, argument)
+            keys.append(key)
+        return tuple(keys), args if adopted is None else tuple(adopted)
+
+    def _array_key(self, position: int, array: Any) -> Hashable:
+        if array.data.device_id != self._index:
+            raise DeviceMismatchError(
+                f"expected argument {position} ({self._names(position)}) on cuda:{self._index}, "
+                f"where the kernel runs, got an array of cuda:{array.data.device_id}; copy it with "
+                f"nbrt.to(array, 'cuda:{self._index}')"
+            )
+        flags = array.flags
+        return array.dtype.char, array.ndim, flags.c_contiguous, flags.f_contiguous
+
+    def _nested_key(self, position: int, argument: Any) -> Hashable:
+        if not isinstance(argument, tuple):
+            kind: Hashable = argument.__class__
+            return kind
+        keys: list[Hashable] = [tuple]
+        for item in argument:
+            if isinstance(item, self._program.driver.cupy.ndarray):
+                keys.append(self._array_key(position, item))
+            elif isinstance(item, np.ndarray):
+                raise self._host_array(position)
+            else:
+                key = self._program.compiler.key_of(item)
+                keys.append(self._nested_key(position, item) if key is None else key)
+        return tuple(keys)
+
+    def _foreign(self, queue: CudaQueue, position: int, argument: Any) -> Any:
+        """Return a CuPy array over another library's; the argument itself if it is no array."""
+        if isinstance(argument, np.ndarray):
+            raise self._host_array(position)
+        if hasattr(argument, "__dlpack_device__") or hasattr(argument, "__cuda_array_interface__"):
+            with queue.entered():
+                return self._program.adopt(argument)
+        return argument
+
+    def _host_array(self, position: int) -> DeviceMismatchError:
+        return DeviceMismatchError(
+            f"expected argument {position} ({self._names(position)}) on cuda:{self._index}, where "
+            f"the kernel runs, got a NumPy array; copy it with nbrt.to(array, 'cuda:{self._index}')"
+        )
+
+    def _names(self, position: int) -> str:
+        return self._program.source.parameter_names[position]
+
+    def _prepare(self, key: Hashable, args: tuple[Any, ...]) -> LoadedKernel:
+        """Compile, and hold the configuration against what the compiled kernel needs."""
+        program = self._program
+        kernel = program.loaded(self._index, key, args)
+        threads = self._block[0] * self._block[1] * self._block[2]
+        if threads > kernel.max_threads_per_block:
+            raise LaunchError(
+                f"expected at most {kernel.max_threads_per_block} threads per block, which is what "
+                f"the registers of {program.source.name} leave room for, got {threads}; use "
+                f"smaller blocks, or cuda.jit(max_registers=...)"
+            )
+        if self._shared + kernel.static_shared > self._most_shared:
+            raise LaunchError(
+                f"expected at most {self._most_shared} bytes of shared memory per block, got "
+                f"{self._shared} dynamic ones and {kernel.static_shared} that "
+                f"{program.source.name} declares; use smaller tiles"
+            )
+        if self._shared + kernel.static_shared > _STATIC_SHARED:
+            kernel.allow_shared(self._shared)
+        self._kernels[key] = kernel
+        return kernel

@@ -1,0 +1,355 @@
+"""numba-cuda behind `KernelCompiler`: the only file that knows its internals.
+
+Two ways lead to a launch. The usual one packs the arguments ahead and gives them to the driver
+(`packing`). The other is numba-cuda's own ``_Kernel.launch``, for what the packed one does not
+know: debug kernels, argument extensions, tuples, enums, dates. Both use the types found here and
+never numba-cuda's typing of arrays: 0.30.4 compares strides in bytes with the item size in *bits*
+(``_typeof_cuda_array_interface_cached``), so it takes every eighth float32 of an array for a dense
+array, and computes with the wrong elements.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cuda.failures import translate_status
+from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, Packer
+from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.cuda.queues import CudaQueue
+    from nbrt.typing import Dim3
+
+__all__ = ["NumbaCudaCompiler", "NumbaKernel", "NumbaSource"]
+
+_PACKED_VERSION = (0, 30)
+"""The numba-cuda (major, minor) whose kernel parameters `packing` was written for."""
+
+_INT64 = range(-(2**63), 2**63)
+_UINT64 = range(2**63, 2**64)
+
+
+class NumbaCudaCompiler:
+    """numba-cuda as a `KernelCompiler`.
+
+    Parameters
+    ----------
+    driver : Driver
+        CUDA.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        # Importing numba.cuda initialises nothing, but takes its time: so not before it is used.
+        from numba import cuda
+        from numba.cuda.dispatcher import CUDADispatcher
+
+        version = importlib.metadata.version("numba-cuda").split(".")
+        self.driver = driver
+        self.is_packed = tuple(map(int, version[:2])) == _PACKED_VERSION
+        self.cuda: Any = cuda
+        self._dispatcher: Any = CUDADispatcher
+
+    def adopt(self, function: Callable[..., object]) -> NumbaSource:
+        """Take a plain function, or a ``cuda.jit`` dispatcher."""
+        if isinstance(function, self._dispatcher):
+            dispatcher: Any = function
+            if dispatcher.targetoptions.get("device"):
+                raise ArgumentTypeError(
+                    f"expected a kernel, got the device function "
+                    f"{dispatcher.py_func.__qualname__}; leave out device=True"
+                )
+            if not getattr(dispatcher, "_can_compile", True):
+                # Made with explicit signatures, it would convert arguments or refuse them. Types
+                # come from the arguments here, as for every other kernel.
+                dispatcher = self._dispatcher(
+                    dispatcher.py_func, targetoptions=dispatcher.targetoptions
+                )
+            return NumbaSource(self, dispatcher)
+        if not inspect.isfunction(function):
+            raise ArgumentTypeError(
+                f"expected a Python function or a cuda.jit dispatcher, got {function!r} of type "
+                f"{type(function).__name__}"
+            )
+        return NumbaSource(self, self.cuda.jit(function))
+
+    def key_of(self, argument: object) -> Hashable | None:
+        """Return what tells the types of scalars apart."""
+        kind: Hashable = argument.__class__  # type: ignore[assignment]  # types hash, mypy #11469
+        if kind is int:
+            if argument in _INT64:
+                return kind
+            return np.uint64 if argument in _UINT64 else "an int of more than 64 bits"
+        if kind is float or kind is bool or kind is complex or isinstance(argument, np.number):
+            return kind
+        # Dates of one class have types by unit.
+        return (kind, str(argument.dtype)) if isinstance(argument, np.generic) else None
+
+    def type_of(self, argument: Any) -> Any:
+        """Return numba's type of a kernel argument.
+
+        Raises
+        ------
+        TypeError
+            If kernels cannot take it.
+        """
+        from numba.cuda import types
+        from numba.cuda.np.numpy_support import from_dtype
+        from numba.cuda.typing.typeof import Purpose, typeof
+
+        if isinstance(argument, self.driver.cupy.ndarray):
+            flags = argument.flags
+            layout = "C" if flags.c_contiguous else ("F" if flags.f_contiguous else "A")
+            return types.Array(from_dtype(argument.dtype), argument.ndim, layout)
+        if isinstance(argument, tuple):
+            return types.BaseTuple.from_types(tuple(map(self.type_of, argument)))
+        if type(argument) is int and argument not in _INT64 and argument not in _UINT64:
+            message = f"{argument} has more than 64 bits"
+            raise TypeError(message)
+        try:
+            found = typeof(argument, Purpose.argument)
+        except (ValueError, NotImplementedError) as error:
+            raise TypeError(str(error)) from error
+        # What _Kernel._prepare_args passes, less what would come from host memory.
+        dates = (types.NPDatetime, types.NPTimedelta)
+        if not isinstance(found, (types.Number, types.Boolean, types.EnumMember, *dates)):
+            message = f"kernels cannot take a {type(argument).__name__}"
+            raise TypeError(message)
+        return found
+
+
+class NumbaSource:
+    """A numba-cuda dispatcher as a `KernelSource`.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    parameter_names : tuple of str
+        Names of its parameters.
+    """
+
+    def __init__(self, compiler: NumbaCudaCompiler, dispatcher: Any) -> None:
+        self._compiler = compiler
+        self._dispatcher = dispatcher
+        self._function = dispatcher.py_func
+        self.name = str(self._function.__qualname__)
+        self.parameter_names = tuple(inspect.signature(self._function).parameters)
+
+    def compile(self, args: tuple[Any, ...]) -> NumbaKernel:
+        """Compile for the types of `args`, and load on the current device."""
+        types = self._types_of(args)
+        try:
+            kernel = self._dispatcher.compile(types)
+            return NumbaKernel(self._compiler, kernel, kernel.library.get_cufunc())
+        except Exception as error:
+            raise self._as_compile_error(error, types) from error
+
+    def compile_ptx(self, args: tuple[Any, ...], capability: tuple[int, int]) -> str:
+        """Return the PTX for the types of `args`."""
+        types = self._types_of(args)
+        options = self._dispatcher.targetoptions
+        try:
+            with _target(capability):
+                ptx, _ = self._compiler.cuda.compile(
+                    self._function,
+                    types,
+                    device=False,
+                    abi="numba",
+                    cc=capability,
+                    output="ptx",
+                    fastmath=bool(options.get("fastmath", False)),
+                )
+        except Exception as error:
+            raise self._as_compile_error(error, types) from error
+        return str(ptx)
+
+    def _types_of(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        types = []
+        for position, argument in enumerate(args):
+            try:
+                types.append(self._compiler.type_of(argument))
+            except TypeError as error:
+                raise ArgumentTypeError(
+                    f"expected argument {position} ({self.parameter_names[position]}) of "
+                    f"{self.name} to be an array, a number or a tuple of them, got "
+                    f"{argument!r} of type {type(argument).__name__}: {error}"
+                ) from error
+        return tuple(types)
+
+    def _as_compile_error(self, error: Exception, types: tuple[Any, ...]) -> Exception:
+        from cuda.pathfinder import DynamicLibNotFoundError
+        from numba.cuda.core.errors import NumbaError
+        from numba.cuda.cudadrv.driver import CudaAPIError
+        from numba.cuda.cudadrv.error import CudaSupportError, NvvmSupportError
+
+        if isinstance(error, (DynamicLibNotFoundError, NvvmSupportError, CudaSupportError)):
+            return BackendUnavailableError(
+                f"expected CUDA's compiler libraries (NVVM, NVRTC), got {error}; install them with "
+                f'pip install "nbrt[cuda12]" or "nbrt[cuda13]"'
+            )
+        if isinstance(error, CudaAPIError):
+            return translate_status(int(error.code), str(error), f"loading {self.name}")
+        # numba-cuda lets some mistakes in a kernel out as plain Python errors, so anything else
+        # counts as the kernel's.
+        code = self._function.__code__
+        line = _line_in(str(error), code.co_filename) or code.co_firstlineno
+        named = ", ".join(
+            f"{name}: {kind}" for name, kind in zip(self.parameter_names, types, strict=False)
+        )
+        detail = str(error).strip() if isinstance(error, NumbaError) else repr(error)
+        return CompileError(
+            f"expected {self.name}({named}) to compile for CUDA, got an error at "
+            f"{code.co_filename}:{line}\n{detail}"
+        )
+
+
+class NumbaKernel:
+    """A compiled kernel on one device, as a `LoadedKernel`.
+
+    Attributes
+    ----------
+    max_threads_per_block, static_shared : int
+        What the driver says of it.
+    is_packed : bool
+        Whether it is launched the short way.
+    """
+
+    def __init__(self, compiler: NumbaCudaCompiler, kernel: Any, loaded: Any) -> None:
+        self._driver = compiler.driver
+        self._kernel = kernel
+        # The library object keeps the loaded module alive.
+        self._loaded = loaded
+        self._function = self._driver.function_of(loaded.handle)
+        self.max_threads_per_block = int(loaded.attrs.maxthreads)
+        self.static_shared = int(loaded.attrs.shared)
+        self._allowed = 0
+        self._shapes = shapes_of(kernel.argument_types)
+        is_plain = not (kernel.debug or kernel.extensions or kernel.launch_config_sensitive)
+        self._packer: Packer | None = None
+        if compiler.is_packed and is_plain and self._shapes is not None:
+            self._packer = Packer(code for shape in self._shapes for code in shape.codes)
+        self._launch = (
+            self._driver.launch_cooperative if kernel.cooperative else self._driver.launch
+        )
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether arguments go to the driver directly."""
+        return self._packer is not None
+
+    def allow_shared(self, nbytes: int) -> None:
+        """Opt in to more than 48 KiB of dynamic shared memory."""
+        if nbytes > self._allowed:
+            self._driver.allow_shared(self._function, nbytes)
+            self._allowed = nbytes
+
+    def launch(
+        self, queue: CudaQueue, grid: Dim3, block: Dim3, shared: int, args: tuple[Any, ...]
+    ) -> None:
+        """Enqueue a launch."""
+        packer, shapes = self._packer, self._shapes
+        if packer is None or shapes is None:
+            stream = core_stream(queue)
+            self._kernel.launch(args, grid, block, stream, shared)
+            return
+        packed = packer.pack(parameters_of(shapes, args))
+        try:
+            self._launch(self._function, grid, block, shared, queue.handle, packed.address)
+        finally:
+            packer.release(packed)
+
+
+def core_stream(queue: CudaQueue) -> Any:
+    """Return the one cuda-core stream over a queue: the only foreign kind that numba-cuda takes."""
+    stream = queue.wrappers.get("cuda-core")
+    if stream is None:
+        from cuda.core import Stream
+
+        stream = queue.wrappers.setdefault("cuda-core", Stream.from_handle(queue.handle))
+    return stream
+
+
+@contextmanager
+def _target(capability: tuple[int, int]) -> Iterator[None]:
+    """Compile for a capability in a process that may have no device.
+
+    numba-cuda takes the target of a kernel from its caller, but asks the current device for that of
+    the functions the kernel calls (``CUDADispatcher.compile_device``, 0.30.4). Under its compiler
+    lock, so that no other thread compiles meanwhile.
+    """
+    from numba.cuda import dispatcher
+    from numba.cuda.core.compiler_lock import global_compiler_lock
+
+    with global_compiler_lock:
+        before = dispatcher.get_current_device
+        dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
+        try:
+            yield
+        finally:
+            dispatcher.get_current_device = before
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentShape:
+    """How one argument becomes parameters.
+
+    Attributes
+    ----------
+    codes : str
+        The struct codes of its parameters.
+    is_array, is_complex : bool
+        What to take apart; neither: the argument is one parameter.
+    """
+
+    codes: str
+    is_array: bool = False
+    is_complex: bool = False
+
+
+def shapes_of(types: tuple[Any, ...]) -> tuple[ArgumentShape, ...] | None:
+    """Return how arguments of numba's types become parameters; None if one has no packed form."""
+    from numba.cuda.types import Array
+
+    shapes = []
+    for kind in types:
+        if isinstance(kind, Array):
+            shapes.append(ArgumentShape(ARRAY_HEADER + "q" * (2 * kind.ndim), is_array=True))
+        elif str(kind) in SCALAR_CODES:
+            codes = SCALAR_CODES[str(kind)]
+            shapes.append(ArgumentShape(codes, is_complex=len(codes) == 2))
+        else:
+            return None
+    return tuple(shapes)
+
+
+def parameters_of(shapes: tuple[ArgumentShape, ...], args: tuple[Any, ...]) -> list[Any]:
+    """Return the values of the parameters, in the order of the shapes' codes."""
+    values: list[Any] = []
+    for shape, argument in zip(shapes, args, strict=True):
+        if shape.is_array:
+            values += (0, 0, argument.size, argument.itemsize, argument.data.ptr)
+            values += argument.shape
+            values += argument.strides
+        elif shape.is_complex:
+            values += (argument.real, argument.imag)
+        else:
+            values.append(argument)
+    return values
+
+
+def _line_in(text: str, filename: str) -> int | None:
+    """Return the last line of the kernel's own file that an error of numba's mentions."""
+    ending = re.escape(filename.rsplit("/", 1)[-1])
+    found = re.findall(rf'{ending}"?(?:, line |\s\()(\d+)', text)
+    return int(found[-1]) if found else None

@@ -1,0 +1,98 @@
+"""Kernel arguments as bytes: the layout that numba-cuda's compiled kernels take.
+
+An array is passed as separate parameters: two null pointers (numba's meminfo and parent), element
+count, item size, address, then the shape and the strides in bytes; a complex number as its two
+halves. This is what ``numba.cuda.dispatcher._Kernel._prepare_args`` passes (0.30.4), and a test
+holds the two against each other. Doing it here saves a view object and a dozen Python calls per
+array (numba-cuda #477 and #578 have measurements).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ARRAY_HEADER", "SCALAR_CODES", "PackedArguments", "Packer"]
+
+ARRAY_HEADER = "qqqqQ"
+"""meminfo, parent, element count, item size, address."""
+
+_SLOT = 8
+
+# By numba's name of the type; each takes slots of 8 bytes, so every address is aligned.
+SCALAR_CODES = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+    "complex64": "ff",
+    "complex128": "dd",
+}
+
+
+class PackedArguments:
+    """A buffer of parameters and the table of their addresses, as cuLaunchKernel takes them.
+
+    Attributes
+    ----------
+    buffer : ctypes array
+        The parameters, one per 8 bytes.
+    address : int
+        The address of the table.
+    """
+
+    __slots__ = ("_table", "address", "buffer")
+
+    def __init__(self, count: int) -> None:
+        self.buffer = ctypes.create_string_buffer(max(1, count) * _SLOT)
+        first = ctypes.addressof(self.buffer)
+        self._table = (ctypes.c_void_p * max(1, count))(
+            *(first + _SLOT * position for position in range(count))
+        )
+        self.address = ctypes.addressof(self._table)
+
+
+class Packer:
+    """Packs the arguments of one list of types.
+
+    Parameters
+    ----------
+    codes : iterable of str
+        `struct` codes of the parameters, in order.
+    """
+
+    __slots__ = ("_count", "_free", "_pack_into")
+
+    def __init__(self, codes: Iterable[str]) -> None:
+        slots = [code + "x" * (_SLOT - struct.calcsize("<" + code)) for code in codes]
+        self._count = len(slots)
+        self._pack_into = struct.Struct("<" + "".join(slots)).pack_into
+        # The driver copies the parameters before a launch returns, so buffers are used again. A
+        # deque hands each to one thread at a time without a lock.
+        self._free: deque[PackedArguments] = deque()
+
+    def pack(self, values: list[Any]) -> PackedArguments:
+        """Return the packed values; give them back with `release` after the launch."""
+        try:
+            packed = self._free.pop()
+        except IndexError:
+            packed = PackedArguments(self._count)
+        self._pack_into(packed.buffer, 0, *values)
+        return packed
+
+    def release(self, packed: PackedArguments) -> None:
+        """Take a buffer back."""
+        self._free.append(packed)

@@ -1,0 +1,162 @@
+"""An out-of-tree kind of device in about a hundred lines: only `DeviceInterface` is subclassed.
+
+Its memory is the host's, its arrays are an ndarray subclass of its own, its kernels are interpreted
+one thread after the other. Guards, streams, events, memory statistics and launches come from nbrt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.inline import InlineQueue
+from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
+from nbrt.errors import DeviceMismatchError, LaunchError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MEMORY = 1 << 24
+THREADS_PER_BLOCK = 256
+
+
+class SampleArray(np.ndarray):
+    """The array type of this device's library."""
+
+    owner: object = None
+
+    def __array_finalize__(self, parent: object) -> None:
+        self.owner = getattr(parent, "owner", None)
+
+
+@dataclass
+class SampleBlock:
+    data: np.ndarray
+    address: int
+    nbytes: int
+
+
+class SampleDialect:
+    """What a kernel finds under the name ``cuda``: positions as plain attributes."""
+
+    def __init__(self) -> None:
+        self.threadIdx = self.blockIdx = self.blockDim = self.gridDim = types.SimpleNamespace()
+
+    def grid(self, ndim: int) -> Any:
+        place = [
+            getattr(self.blockIdx, axis) * getattr(self.blockDim, axis)
+            + getattr(self.threadIdx, axis)
+            for axis in "xyz"[:ndim]
+        ]
+        return place[0] if ndim == 1 else tuple(place)
+
+
+class SampleProgram:
+    def __init__(self, function: Callable[..., object]) -> None:
+        source = getattr(function, "py_func", function)
+        self.cuda = SampleDialect()
+        self.function = types.FunctionType(
+            source.__code__,
+            {**source.__globals__, "cuda": self.cuda},
+            source.__name__,
+            source.__defaults__,
+            source.__closure__,
+        )
+
+    def plan(self, index: int, grid: Any, block: Any, shared: int) -> SamplePlan:
+        if block[0] * block[1] * block[2] > THREADS_PER_BLOCK:
+            raise LaunchError(f"expected at most {THREADS_PER_BLOCK} threads, got block {block}")
+        return SamplePlan(self, index, grid, block)
+
+
+class SamplePlan:
+    def __init__(self, program: SampleProgram, index: int, grid: Any, block: Any) -> None:
+        self.program, self.index, self.grid, self.block = program, index, grid, block
+
+    def launch(self, queue: InlineQueue, *args: Any) -> None:
+        for argument in args:
+            holder = getattr(getattr(argument, "owner", None), "index", self.index)
+            if holder != self.index:
+                raise DeviceMismatchError(f"expected arrays of sample:{self.index}, got {holder}")
+        queue.put(self.run, *args)
+
+    def run(self, *args: Any) -> None:
+        cuda = self.program.cuda
+        cuda.blockDim, cuda.gridDim = _xyz(self.block), _xyz(self.grid)
+        for cuda.blockIdx in map(_xyz, _places(self.grid)):
+            for cuda.threadIdx in map(_xyz, _places(self.block)):
+                self.program.function(*args)
+
+
+class SampleInterface(DeviceInterface):
+    capabilities = Capabilities(cuda_stream_protocol=True, stream_priorities=(0, -2))
+
+    def __init__(self, name: str = "sample") -> None:
+        super().__init__(name)
+        self.used = [0, 0]
+        self.initialized = 0
+
+    def initialize(self) -> None:
+        self.initialized += 1
+
+    def device_count(self) -> int:
+        return 2
+
+    def get_device_properties(self, index: int) -> DeviceProperties:
+        return DeviceProperties("sample device", MEMORY, 1, max_threads_per_block=THREADS_PER_BLOCK)
+
+    def borrow_queue(self, index: int, handle: int, owner: object) -> InlineQueue:
+        queue = InlineQueue(index)
+        queue.handle = handle
+        return queue
+
+    def allocate(self, queue: InlineQueue, nbytes: int) -> SampleBlock:
+        size = -(-max(nbytes, 1) // 64) * 64
+        if self.used[queue.index] + size > MEMORY:
+            raise OutOfMemoryError(f"expected at most {MEMORY} bytes in use, got {size} more")
+        self.used[queue.index] += size
+        raw = np.empty(size + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        return SampleBlock(raw[start : start + size], raw.ctypes.data + start, size)
+
+    def deallocate(self, queue: InlineQueue, block: SampleBlock) -> None:
+        self.used[queue.index] -= block.nbytes
+
+    def mem_get_info(self, index: int) -> tuple[int, int]:
+        return MEMORY - self.used[index], MEMORY
+
+    def memory_reserved(self, index: int) -> int:
+        return self.used[index]
+
+    def as_array(self, block: SampleBlock, shape: Any, dtype: Any, owner: object) -> SampleArray:
+        array = np.ndarray(shape, dtype, block.data).view(SampleArray)
+        array.owner = owner
+        return array
+
+    def owner_of(self, array: object) -> object | None:
+        return array.owner if isinstance(array, SampleArray) else None
+
+    def index_of(self, array: object) -> int | None:
+        return getattr(self.owner_of(array), "index", None)
+
+    def copy(self, queue: InlineQueue, destination: Any, source: Any) -> None:
+        queue.put(np.copyto, destination, source)
+
+    def fill(self, queue: InlineQueue, array: Any, value: Any) -> None:
+        queue.put(np.copyto, array, value)
+
+    def program(self, function: Callable[..., object]) -> SampleProgram:
+        return SampleProgram(function)
+
+
+def _xyz(place: Any) -> types.SimpleNamespace:
+    return types.SimpleNamespace(**dict(zip("xyz", place, strict=True)))
+
+
+def _places(sizes: Any) -> list[tuple[int, int, int]]:
+    z_first = itertools.product(*(range(size) for size in reversed(sizes)))
+    return [(x, y, z) for z, y, x in z_first]

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from nbrt.errors import ArgumentTypeError, DeviceMismatchError, OutOfMemoryError
+from unit.cuda.fake_cuda import host_view
+
+if TYPE_CHECKING:
+    from nbrt.backends.cuda.backend import CudaInterface
+    from unit.cuda.fake_cuda import Simulation
+
+
+class Owner:
+    pass
+
+
+def make(interface: CudaInterface, shape: tuple[int, ...], dtype: str, index: int = 0) -> Any:
+    queue = interface.default_queue(index)
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    block = interface.allocate(queue, nbytes)
+    return interface.as_array(block, shape, np.dtype(dtype), Owner())
+
+
+def test_blocks_come_from_the_arena_of_their_stream(
+    interface: CudaInterface, simulation: Simulation
+) -> None:
+    simulation.setDevice(0)
+    queue = interface.create_queue(1, 0)
+    block = interface.allocate(queue, 100)
+    pool: Any = interface._memory._pools[1]
+    assert pool.arenas == [(1, queue.handle)]
+    assert (block.nbytes, block.index) == (512, 1)
+    assert simulation.get_device() == 0
+    assert simulation.current_streams[1] is simulation.null
+
+
+def test_free_on_another_stream_makes_the_first_wait(
+    interface: CudaInterface, simulation: Simulation
+) -> None:
+    simulation.is_eager = False
+    home, away = interface.create_queue(0, 0), interface.create_queue(0, 0)
+    block = interface.allocate(home, 100)
+    away.put(lambda: None)
+    interface.deallocate(away, block)
+    assert [entry[1] for entry in simulation.log if entry[0] == "wait"] == [home.handle]
+    assert block.pointer is None
+    other = interface.allocate(home, 100)
+    simulation.log.clear()
+    interface.deallocate(home, other)
+    interface.deallocate(home, other)
+    assert simulation.log == []
+
+
+def test_array_and_views_keep_the_owner_and_give_it_back(interface: CudaInterface) -> None:
+    block = interface.allocate(interface.default_queue(1), 96)
+    owner = Owner()
+    alive = weakref.ref(owner)
+    array = interface.as_array(block, (4, 6), np.dtype("float32"), owner)
+    view = array[1:, ::2].T
+    assert interface.owner_of(array) is owner
+    assert interface.owner_of(view) is owner
+    assert interface.index_of(view) == 1
+    assert interface.owner_of(np.zeros(3)) is None
+    assert interface.index_of(np.zeros(3)) is None
+    del owner, array
+    gc.collect()
+    assert alive() is not None
+    del view
+    gc.collect()
+    assert alive() is None
+
+
+def test_owner_of_foreign_memory_is_none(interface: CudaInterface) -> None:
+    array = interface._driver.cupy.empty((3,), "f4")
+    assert interface.owner_of(array) is None
+    assert interface.index_of(array) == 0
+
+
+def test_empty_allocation(interface: CudaInterface) -> None:
+    array = make(interface, (0, 3), "float64")
+    assert array.shape == (0, 3)
+
+
+def test_out_of_memory_says_how_much_there_is(interface: CudaInterface) -> None:
+    with pytest.raises(OutOfMemoryError, match=r"2097152 bytes on cuda:1.*1000 of 2000") as caught:
+        interface.allocate(interface.default_queue(1), 2 << 20)
+    assert isinstance(caught.value, MemoryError)
+    assert "Free arrays" in str(caught.value)
+
+
+def test_accounting_touches_only_devices_in_use(
+    interface: CudaInterface, simulation: Simulation
+) -> None:
+    assert interface.memory_reserved(1) == 0
+    interface.empty_cache(1)
+    assert simulation.contexts == set()
+    make(interface, (4,), "int32", 1)
+    assert interface.memory_reserved(1) == 4096
+    interface.empty_cache(1)
+    assert ("free_all_blocks", 1) in simulation.log
+    assert interface.mem_get_info(0) == (1000, 2000)
+
+
+def test_empty_pinned(interface: CudaInterface) -> None:
+    array = interface.empty_pinned((3, 4), np.dtype("int16"))
+    array[...] = 7
+    assert array.shape == (3, 4)
+    assert interface.empty_pinned((0,), np.dtype("int16")).size == 0
+
+
+LAYOUTS = {
+    "C": lambda array: array,
+    "F": lambda array: array.T,
+    "gaps": lambda array: array[:, ::2],
+    "reversed": lambda array: array[::-1],
+}
+
+
+@pytest.mark.parametrize("to", LAYOUTS)
+@pytest.mark.parametrize("origin", LAYOUTS)
+@pytest.mark.parametrize("road", ["h2d", "d2h", "d2d", "peer", "peer back"])
+def test_copies_in_every_layout(
+    interface: CudaInterface, simulation: Simulation, road: str, origin: str, to: str
+) -> None:
+    def device(layout: str, index: int) -> Any:
+        return LAYOUTS[layout](make(interface, (4, 4), "int32", index))
+
+    def host(layout: str) -> Any:
+        return LAYOUTS[layout](np.zeros((4, 4), np.int32))
+
+    simulation.is_eager = False
+    source = host(origin) if road == "h2d" else device(origin, 0)
+    target = host(to) if road == "d2h" else device(to, 1 if "peer" in road else 0)
+    values = np.arange(source.size, dtype=np.int32).reshape(source.shape)
+    (source if road == "h2d" else host_view(source))[...] = values
+    if target.shape != source.shape:
+        values = values[:, :1]
+        source = source[:, :1]
+    queue = interface.create_queue(1 if road == "peer" else 0, 0)
+    interface.copy(queue, target, source)
+    queue.synchronize()
+    result = target if road == "d2h" else host_view(target)
+    np.testing.assert_array_equal(result, np.broadcast_to(values, result.shape))
+
+
+def test_dtype_is_converted_within_its_kind(interface: CudaInterface) -> None:
+    queue = interface.default_queue(0)
+    array = make(interface, (3,), "float64")
+    interface.copy(queue, array, np.array([1, 2, 3], np.int16))
+    assert host_view(array).tolist() == [1.0, 2.0, 3.0]
+    result = np.zeros(3, np.float32)
+    interface.copy(queue, result, array)
+    assert result.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_page_locked_source_is_held_until_its_copy_is_done(
+    interface: CudaInterface, simulation: Simulation
+) -> None:
+    simulation.is_eager = False
+    queue = interface.create_queue(0, 0)
+    array = make(interface, (3,), "int32")
+    source = np.arange(3, dtype=np.int32)
+    simulation.page_locked.add(source.ctypes.data)
+    alive = weakref.ref(source)
+    interface.copy(queue, array, source)
+    del source
+    gc.collect()
+    assert alive() is not None
+    queue.synchronize()
+    assert alive() is None
+    assert simulation.events == {}
+    assert host_view(array).tolist() == [0, 1, 2]
+
+
+def test_nothing_is_held_in_capture(interface: CudaInterface, simulation: Simulation) -> None:
+    queue = interface.create_queue(0, 0)
+    simulation.capturing.add(queue.handle)
+    queue.hold(object())
+    assert simulation.events == {}
+
+
+def test_copy_refuses_a_stranger(interface: CudaInterface) -> None:
+    queue = interface.default_queue(0)
+    with pytest.raises(DeviceMismatchError, match=r"cuda:1 to cuda:1.*stream of one of them"):
+        interface.copy(queue, make(interface, (1,), "int8", 1), make(interface, (1,), "int8", 1))
+    with pytest.raises(ArgumentTypeError, match=r"nbrt\.asarray"):
+        interface.copy(queue, make(interface, (1,), "int8"), [1])
+
+
+@pytest.mark.parametrize(
+    ("value", "road"), [(0, "memset"), (7, "kernel copy"), (-0.0, "kernel copy")]
+)
+def test_fill(interface: CudaInterface, simulation: Simulation, value: float, road: str) -> None:
+    queue = interface.create_queue(0, 0)
+    array = make(interface, (5,), "float32")
+    host_view(array)[...] = 9
+    simulation.log.clear()
+    interface.fill(queue, array, value)
+    assert simulation.log == [(road, queue.handle)]
+    expected = np.full(5, value, np.float32)
+    assert host_view(array).tobytes() == expected.tobytes()
+
+
+def test_fill_follows_numpy(interface: CudaInterface) -> None:
+    queue = interface.default_queue(0)
+    array = make(interface, (4, 4), "uint8")
+    interface.fill(queue, array[:, ::2], 3)
+    assert host_view(array)[:, ::2].tolist() == [[3, 3]] * 4
+    with pytest.raises(OverflowError):
+        interface.fill(queue, array, -1)
+    with pytest.raises(DeviceMismatchError):
+        interface.fill(interface.default_queue(1), array, 0)
+
+
+def test_adopt_refuses_host_arrays(interface: CudaInterface) -> None:
+    with pytest.raises(DeviceMismatchError, match="device memory"):
+        interface.adopt(np.zeros(2))
+    with pytest.raises(ArgumentTypeError, match="__dlpack__"):
+        interface.adopt(object())
+    array = make(interface, (2,), "int8")
+    assert interface.adopt(array) is array
