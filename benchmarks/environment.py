@@ -16,15 +16,29 @@ __all__ = ["ROOT", "describe_environment", "pin", "run_pinned", "version_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_PACKAGES = (
-    "numpy numba numba-cuda llvmlite cupy-cuda12x cupy-cuda13x warp-lang torch taichi pyopencl "
-    "pocl-binary-distribution"
-).split()
+_PACKAGES = [
+    "numpy",
+    "numba",
+    "numba-cuda",
+    "llvmlite",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "warp-lang",
+    "torch",
+    "taichi",
+    "pyopencl",
+    "pocl-binary-distribution",
+]
 
-_THREAD_VARIABLES = (
-    "NBRT_CPU_THREADS NUMBA_NUM_THREADS OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS "
-    "POCL_MAX_PTHREAD_COUNT POCL_CPU_MAX_CU_COUNT"
-).split()
+_THREAD_VARIABLES = [
+    "NBRT_CPU_THREADS",
+    "NUMBA_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "POCL_MAX_PTHREAD_COUNT",
+    "POCL_CPU_MAX_CU_COUNT",
+]
 
 
 def version_of(package: str) -> str | None:
@@ -92,7 +106,9 @@ def _commit() -> str:
     commit = _git("rev-parse", "--short=12", "HEAD")
     if commit is None:
         return "none yet"
-    return commit + (" with changes" if _git("status", "--porcelain", "--", "nbrt", "kernels") else "")
+    return commit + (
+        " with changes" if _git("status", "--porcelain", "--", "nbrt", "kernels") else ""
+    )
 
 
 def _git(*arguments: str) -> str | None:

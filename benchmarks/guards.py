@@ -92,7 +92,10 @@ def fill(report: Report, quick: bool) -> None:
     for name, row in (("device", rows[1]), ("stream", rows[3])):
         report.targets.append(
             Target(
-                f"{name} guard over one ContextVar: at most 1 µs", row.excess_over(rows[0]), 1e-6, "s"
+                f"{name} guard over one ContextVar: at most 1 µs",
+                row.excess_over(rows[0]),
+                1e-6,
+                "s",
             )
         )
     asked = [

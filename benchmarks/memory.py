@@ -63,7 +63,9 @@ def _small(options: Options) -> Table:
     stream = nbrt.default_stream("cpu:0")
     contenders = [
         Contender("nbrt.empty", each(lambda: nbrt.empty(shape, kind))),
-        Contender("nbrt.empty, device named", each(lambda: nbrt.empty(shape, kind, device="cpu:0"))),
+        Contender(
+            "nbrt.empty, device named", each(lambda: nbrt.empty(shape, kind, device="cpu:0"))
+        ),
         Contender("nbrt.empty, stream given", each(lambda: nbrt.empty(shape, kind, stream=stream))),
         Contender("np.empty", each(lambda: np.empty(shape, kind))),
     ]

@@ -32,7 +32,7 @@ class Table:
     rows : sequence of Measurement
         One per contender.
     reference : str
-        The row that the others are held against; ``× reference`` above 1 means slower than it.
+        The row that the others are held against; ``x reference`` above 1 means slower than it.
     items : float or None
         Elements of one call, for a column of nanoseconds each.
     nbytes : float or None
@@ -165,8 +165,9 @@ def run(
 def format_seconds(seconds: float) -> str:
     """Return a time to three digits in the unit that suits it."""
     for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
-        if seconds < 1000 * scale:
-            return f"{seconds / scale:.3g} {unit}"
+        rounded = float(f"{seconds / scale:.3g}")
+        if rounded < 1000:
+            return f"{rounded:.3g} {unit}"
     return f"{seconds:.3g} s"
 
 
@@ -187,7 +188,7 @@ def _row_json(table: Table, row: Measurement) -> dict[str, Any]:
 def _table_markdown(table: Table) -> str:
     reference = table.row(table.reference)
     extra = ["ns each"] * (table.items is not None) + ["GB/s"] * (table.nbytes is not None)
-    head = ["", "median", "least", "spread", f"× {table.reference}", *extra, "note"]
+    head = ["", "median", "least", "spread", f"x {table.reference}", *extra, "note"]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
     for row in table.rows:
         if not row.seconds:
@@ -208,7 +209,8 @@ def _environment_line(environment: dict[str, Any], options: Options) -> str:
     versions = ", ".join(f"{name} {text}" for name, text in environment["versions"].items())
     return (
         f"{environment['date']}; {environment['processor']}, {environment['cores']} cores, load "
-        f"{environment['load_average'][0]} at the start; Python {environment['python']}, {versions}; "
-        f"commit {environment['commit']}. Medians over {options.passes} interleaved passes; ratios "
-        f"are medians of the ratios within a pass."
+        f"{environment['load_average'][0]} at the start; Python {environment['python']}, "
+        f"{versions}; commit {environment['commit']}. Medians over {options.passes} interleaved "
+        f"passes; ratios are medians of the ratios within a pass; spread is the distance between "
+        f"the quartiles over the median."
     )

@@ -1,4 +1,4 @@
-"""Run every benchmark, each in a process of its own: ``python -m benchmarks [--quick] [NAME ...]``."""
+"""Run benchmarks, each in a process of its own: ``python -m benchmarks [--quick] [NAME ...]``."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def _summary(folder: Path) -> str:
             continue
         found = json.loads(path.read_text(encoding="utf-8"))
         taken = f"{found['environment']['date'][:16]}, {found['environment']['commit']}"
-        for target in found["targets"]:
-            lines.append(
-                f"| [{name}]({name}.md) | {target['text']} | {_found(target)} | "
-                f"{target['verdict']} | {taken} |"
-            )
+        lines += [
+            f"| [{name}]({name}.md) | {target['text']} | {_found(target)} | "
+            f"{target['verdict']} | {taken} |"
+            for target in found["targets"]
+        ]
         if not found["targets"]:
             lines.append(f"| [{name}]({name}.md) | (a comparison, no target) | | | {taken} |")
     return "\n".join(lines) + "\n"

@@ -95,6 +95,9 @@ def make_map(function: Callable[..., Any], inputs: int = 1) -> MapKernel:
     ValueError
         If `inputs` is neither 1 nor 2.
     """
+    if inputs not in (1, 2):
+        message = f"make_map: expected 1 or 2 inputs, got {inputs!r}; write a kernel for more"
+        raise ValueError(message)
     scalar: Any = function if hasattr(function, "py_func") else device_function(function)
 
     def map_unary(out: Array, x: Array) -> None:
@@ -107,11 +110,7 @@ def make_map(function: Callable[..., Any], inputs: int = 1) -> MapKernel:
         if i < out.shape[0]:
             out[i] = scalar(x[i], y[i])
 
-    kernels: dict[int, MapKernel] = {1: map_unary, 2: map_binary}
-    if inputs not in kernels:
-        message = f"make_map: expected 1 or 2 inputs, got {inputs!r}; write a kernel for more"
-        raise ValueError(message)
-    return kernels[inputs]
+    return map_unary if inputs == 1 else map_binary
 
 
 def square(out: Array, x: Array) -> None:

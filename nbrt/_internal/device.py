@@ -46,7 +46,7 @@ class Device:
     kind: str
     index: int
 
-    def __new__(cls, kind: str, index: int | None = None) -> Device:  # noqa: D102
+    def __new__(cls, kind: str, index: int | None = None) -> Device:
         if not isinstance(kind, str):
             raise ArgumentTypeError(
                 f"expected a device name such as 'cuda:1', got {kind!r} of type "

@@ -12,7 +12,7 @@ import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
 from nbrt.random.state import PhiloxState, checked_seed, words_consumed
-from nbrt.runtime.array import copy, device_of, empty
+from nbrt.runtime.array import checked_shape, copy, device_of, empty, holder_of
 from nbrt.runtime.commands import Command
 from nbrt.runtime.device import current_device, resolve_device
 from nbrt.runtime.stream import current_stream
@@ -265,15 +265,17 @@ class Generator:
             raise ArgumentTypeError(
                 f"expected out of dtype {dtype}, got {out.dtype}; pass dtype={str(out.dtype)!r} too"
             )
-        shape = out.shape if size is None else (size if isinstance(size, tuple) else (size,))
-        if tuple(shape) != out.shape:
+        shape = out.shape if size is None else checked_shape(size)
+        if shape != out.shape:
             raise ArgumentError(f"expected out of shape {shape}, got {out.shape}; leave size out")
-        holder = device_of(out)
-        is_host = current_stream(self._device).interface.capabilities.host_addressable
-        if holder != self._device and not (
-            is_host and isinstance(out, np.ndarray) and holder.index == 0
-        ):
-            raise DeviceMismatchError(f"expected out on {self._device}, got an array of {holder}")
+        holder = holder_of(out)
+        if holder is None and not current_stream(self._device).interface.capabilities.host_addressable:
+            holder = device_of(out)
+        if holder is not None and holder != self._device:
+            raise DeviceMismatchError(
+                f"expected out on {self._device}, got an array of {holder}; make it with "
+                f"nbrt.empty(..., device='{self._device}')"
+            )
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise ArgumentError("expected a writable out, got a read-only array")
         return out

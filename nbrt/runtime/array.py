@@ -65,7 +65,7 @@ def empty(
     (2, 3)
     """
     chosen = _stream_for(device, stream)
-    sizes, kind = _checked_shape(shape), _checked_dtype(dtype)
+    sizes, kind = checked_shape(shape), _checked_dtype(dtype)
     allocation = allocate(chosen, math.prod(sizes) * kind.itemsize)
     return chosen.interface.as_array(allocation.block, sizes, kind, allocation)
 
@@ -138,7 +138,7 @@ def asarray(
     """
     array = _adopt(obj)
     if device is None and stream is None:
-        device = _holder(array)
+        device = holder_of(array)
     chosen = _stream_for(device, stream)
     target = array.dtype if dtype is None else _checked_dtype(dtype)
     if _is_on(array, chosen.device) and array.dtype == target:
@@ -185,7 +185,7 @@ def to_host(array: Array, *, stream: Stream | None = None) -> HostArray:
     device is returned as it is.
     """
     adopted = _adopt(array)
-    holder = _holder(adopted) or _HOST
+    holder = holder_of(adopted) or _HOST
     chosen = current_stream(holder) if stream is None else stream
     if chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
@@ -212,9 +212,13 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
     Raises
     ------
     ArgumentError
-        If the shapes cannot be broadcast, or the dtype would change kind (float to int).
+        If the shapes cannot be broadcast, the dtype would change kind (float to int), or the
+        destination is read-only.
     """
+    _check_is_array(destination, "an array to copy into")
     into, values = _adopt(destination), _adopt(source)
+    if isinstance(into, np.ndarray) and not into.flags.writeable:
+        raise ArgumentError("expected a writable array to copy into, got a read-only one")
     try:
         fits = np.broadcast_shapes(into.shape, values.shape) == into.shape
     except ValueError:
@@ -228,7 +232,7 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
             f"expected a source that casts to {into.dtype} within its kind, got {values.dtype}; "
             f"convert it first with astype"
         )
-    holders = (_holder(into), _holder(values))
+    holders = (holder_of(into), holder_of(values))
     if stream is None:
         side = holders[1] if holders[1] is not None and _is_host(holders[0]) else holders[0]
         stream = current_stream(side or _HOST)
@@ -243,7 +247,8 @@ def device_of(array: object) -> Device:
     ArgumentTypeError
         If it is not an array of any known kind of device.
     """
-    holder = _holder(_adopt(array))
+    _check_is_array(array, "an array")
+    holder = holder_of(_adopt(array))
     return holder or _HOST
 
 
@@ -259,12 +264,14 @@ def _stream_for(device: DeviceLike, stream: Stream | None) -> Stream:
     return stream
 
 
-def _checked_shape(shape: Shape) -> tuple[int, ...]:
+def checked_shape(shape: Shape) -> tuple[int, ...]:
+    if type(shape) is int and shape >= 0:
+        return (shape,)
     try:
         sizes = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else (shape,)))
     except TypeError:
         raise ArgumentTypeError(f"expected a shape of ints, got {shape!r}") from None
-    if any(size < 0 for size in sizes):
+    if sizes and min(sizes) < 0:
         raise ArgumentError(f"expected a shape without negative sizes, got {shape!r}")
     return sizes
 
@@ -279,6 +286,12 @@ def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
             f"expected a dtype of plain bytes, got {kind}, which holds Python objects"
         )
     return kind
+
+
+def _check_is_array(obj: object, wanted: str) -> None:
+    protocols = ("__array__", "__dlpack_device__", "__cuda_array_interface__")
+    if not any(hasattr(obj, protocol) for protocol in protocols):
+        raise ArgumentTypeError(f"expected {wanted}, got {obj!r} of type {type(obj).__name__}")
 
 
 def _adopt(obj: object) -> Any:
@@ -310,7 +323,7 @@ def _from_dlpack(obj: Any) -> Any:
     )
 
 
-def _holder(array: object) -> Device | None:
+def holder_of(array: object) -> Device | None:
     """Return the device whose pool or driver holds an array; None for plain host memory."""
     for interface in registry.ready_interfaces():
         index = interface.index_of(array)
@@ -326,12 +339,12 @@ def _is_host(device: Device | None) -> bool:
 
 
 def _is_on(array: Any, device: Device) -> bool:
-    holder = _holder(array)
+    holder = holder_of(array)
     return device == (_HOST if holder is None else holder)
 
 
 def _transfer(array: Any, dtype: np.dtype[Any], stream: Stream) -> Any:
-    holder = _holder(array)
+    holder = holder_of(array)
     result = empty(array.shape, dtype, stream=stream)
     if not np.can_cast(array.dtype, dtype, "same_kind"):
         # The conversion reads the values now, so the work that makes them must be done.
@@ -357,7 +370,7 @@ def _enqueue_copy(destination: Any, source: Any, stream: Stream) -> None:
 
 def _wait_for_holder(source: Any, stream: Stream) -> None:
     """Order a copy behind the work that makes its source on another device."""
-    holder = _holder(source)
+    holder = holder_of(source)
     if holder is not None and holder != stream.device:
         making = current_stream(holder)
         if not making.query():

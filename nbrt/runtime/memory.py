@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from nbrt.runtime.commands import Command
 from nbrt.runtime.device import interface_of, lookup
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ class DeviceMemory:
     def __init__(self, interface: DeviceInterface, device: Device) -> None:
         self.interface = interface
         self.device = device
+        self._allocate = interface.allocate
+        self._deallocate = interface.deallocate
         self.allocated = 0
         self.max_allocated = 0
         self.max_reserved = 0
@@ -86,10 +87,10 @@ class DeviceMemory:
         with self._lock:
             if self._freed:
                 self._drain()
-            block: Block = stream.submit(Command("allocate", self.interface.allocate, (nbytes,)))
-            self.allocated += block.nbytes
-            if self.allocated > self.max_allocated:
-                self.max_allocated = self.allocated
+            block: Block = stream.enqueue("allocate", self._allocate, (nbytes,))
+            self.allocated = allocated = self.allocated + block.nbytes
+            if allocated > self.max_allocated:
+                self.max_allocated = allocated
                 self.note_reserved()
         if self._freed:
             self._collect()
@@ -97,8 +98,15 @@ class DeviceMemory:
 
     def free(self, stream: Stream, block: Block) -> None:
         """Give a block back; called by finalizers."""
-        self._freed.append((stream, block))
-        self._collect()
+        if not self._lock.acquire(False):
+            self._freed.append((stream, block))
+        else:
+            try:
+                self._release(stream, block)
+            finally:
+                self._lock.release()
+        if self._freed:
+            self._collect()
 
     def empty_cache(self) -> None:
         """Give cached memory back to the system."""
@@ -119,7 +127,7 @@ class DeviceMemory:
 
     def _collect(self) -> None:
         # Loops because the thread that held the lock may have emptied the list just before ours.
-        while self._freed and self._lock.acquire(blocking=False):
+        while self._freed and self._lock.acquire(False):
             try:
                 self._drain()
             finally:
@@ -127,11 +135,13 @@ class DeviceMemory:
 
     def _drain(self) -> None:
         while self._freed:
-            stream, block = self._freed.popleft()
-            self.allocated -= block.nbytes
-            # A child forked from us inherits arrays but not the backend: their memory is the OS's.
-            if self.interface.lazy.is_ready:
-                stream.submit(Command("free", self.interface.deallocate, (block,)))
+            self._release(*self._freed.popleft())
+
+    def _release(self, stream: Stream, block: Block) -> None:
+        self.allocated -= block.nbytes
+        # A child forked from us inherits arrays but not the backend: their memory is the OS's.
+        if self.interface.lazy.is_ready:
+            stream.enqueue("free", self._deallocate, (block,))
 
     def note_reserved(self) -> None:
         """Bring the peak of reserved bytes up to date: a pool can grow while little is in use."""

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from numba.cuda import dispatcher
-from numba.cuda import compile_ptx as _numba_compile_ptx
 from numba.core import types
+from numba.cuda import compile_ptx as _numba_compile_ptx
+from numba.cuda import dispatcher
 
 from nbrt.backends.cpu.simt import SimtKernel
 

@@ -18,7 +18,10 @@ The polynomials are weighted minimax fits (Lawson iteration, 200-bit arithmetic,
 rounded one by one from the lowest and the rest fitted again); their relative errors are 2**-30.2
 (log), 2**-33.4 (sine), 2**-31.1 (cosine) in float32 and 2**-59.2, 2**-63.5, 2**-61.5 in float64.
 
-ACCURACY_PLACEHOLDER
+Measured errors. float32, over all 2**32 words: every result is the correctly rounded one (85 % of
+the words) or its neighbour; at most 1.37 ulp from the exact value for the logarithm, 1.33 for the
+radius, 1.30 for sine and cosine.  float64, over 3 * 2**20 words of all magnitudes against 64-bit
+significands: likewise at most one neighbour away, 1.41 ulp for the logarithm, 1.29 for the rest.
 """
 
 from __future__ import annotations

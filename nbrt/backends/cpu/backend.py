@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.cpu.blocks import set_num_threads
 from nbrt.backends.cpu.marks import CpuEvent
 from nbrt.backends.cpu.memory import HostBlock, HostPool, OwnedBytes
 from nbrt.backends.cpu.properties import available_memory, cpu_properties, total_memory
@@ -44,9 +45,11 @@ class CpuInterface(DeviceInterface):
 
     def initialize(self) -> None:
         """Make one pool per device."""
-        count = settings().cpu_devices
-        self._pools = tuple(HostPool(settings().cpu_memory_limit) for _ in range(count))
-        self._count = count
+        chosen = settings()
+        self._pools = tuple(HostPool(chosen.cpu_memory_limit) for _ in range(chosen.cpu_devices))
+        if chosen.cpu_threads:
+            set_num_threads(chosen.cpu_threads)
+        self._count = chosen.cpu_devices
 
     def get_device_properties(self, index: int) -> DeviceProperties:
         """Describe the processor; every virtual device is the same one."""
@@ -86,9 +89,9 @@ class CpuInterface(DeviceInterface):
 
     def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, owner: object) -> HostArray:
         """Return a NumPy array over a block."""
-        base = OwnedBytes((block.nbytes,), np.uint8, block.buffer, block.offset)
+        base = OwnedBytes(shape, dtype, block.buffer, block.offset)
         base.owner = owner
-        return np.ndarray(shape, dtype, base)
+        return base.view(np.ndarray)
 
     def owner_of(self, array: object) -> object | None:
         """Return the allocation under a NumPy array of ours."""

@@ -4,7 +4,7 @@ A launch is a native function that claims blocks from a shared record until none
 no GIL while it runs. The caller always works on its own launch itself, and helper threads join in
 if they happen to be free, so a launch never waits for a helper to become available: several Python
 threads can launch at once and none can block another. Not built on Numba's threading layers: one
-of them is not thread-safe and another kills forked children (anchors/cpu_exec.md).
+of them is not thread-safe and another kills forked children.
 """
 
 from __future__ import annotations

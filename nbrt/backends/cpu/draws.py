@@ -33,13 +33,15 @@ def draw(
 ) -> None:
     """Enqueue a fill of 1-D contiguous `out`; see `DeviceInterface.draw`."""
     dtype = out.dtype.name
+    first, second = parameters
+    converted: tuple[Any, ...]
     try:
         if distribution == "integers":
-            distribution, converted = integer_parameters(*parameters, dtype)
+            distribution, converted = integer_parameters(first, second, dtype)
         elif distribution == "normal":
-            converted = normal_parameters(*parameters, dtype)
+            converted = normal_parameters(first, second, dtype)
         else:
-            converted = uniform_parameters(*parameters, dtype)
+            converted = uniform_parameters(first, second, dtype)
     except ValueError as error:
         raise ArgumentError(str(error)) from error
     spec = DRAWS[distribution, dtype]

@@ -60,10 +60,11 @@ class CpuProgram:
 class CpuPlan:
     """A kernel with its configuration; `index` is the device to hold arguments against, if any."""
 
-    __slots__ = ("_adopts", "_index", "_plan")
+    __slots__ = ("_adopts", "_index", "_plan", "_run")
 
     def __init__(self, plan: LaunchPlan, index: int | None) -> None:
         self._plan = plan
+        self._run = plan.direct or plan
         self._index = index
         self._adopts = False
 
@@ -76,7 +77,7 @@ class CpuPlan:
         try:
             if type(queue) is InlineQueue:
                 with queue.lock:
-                    self._plan(*args)
+                    self._run(*args)
             else:
                 # Wrong types show here, in the caller, not in the thread that runs the work.
                 self._plan.prepare(args)
@@ -86,6 +87,7 @@ class CpuPlan:
             # a launch without any pays nothing for them.
             adopted = _adopted(args)
             if self._adopts or all(map(operator.is_, adopted, args)):
+                self._plan.kernel.check_count(args)
                 raise
             self._adopts = True
             self.launch(queue, *adopted)

@@ -43,12 +43,14 @@ class HostBlock:
         self.address = segment.address + offset
 
 
-class OwnedBytes(np.ndarray[Any, np.dtype[np.uint8]]):
-    """The bytes under an array, and the owner that gives them back when the last view is gone.
+class OwnedBytes(np.ndarray[Any, np.dtype[Any]]):
+    """The memory under an array, and the owner that gives it back when the last view is gone.
 
     NumPy collapses chains of views, but never through another subclass: so every array over a block
     keeps this object, and no other object of ours is needed.
     """
+
+    __slots__ = ("owner",)
 
     owner: object
 
@@ -179,7 +181,6 @@ class HostPool:
 def _size_class(nbytes: int) -> int:
     """Round up to a multiple of 64 bytes, coarser above 512: at most an eighth is wasted."""
     if nbytes <= 512:
-        return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
-    step = 1 << ((nbytes - 1).bit_length() - 3)
-    step = max(step, ALIGNMENT)
-    return -(-nbytes // step) * step
+        return (nbytes + 63) & -64 or ALIGNMENT
+    mask = (1 << ((nbytes - 1).bit_length() - 3)) - 1
+    return (nbytes + mask) & ~mask

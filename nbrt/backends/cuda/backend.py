@@ -128,7 +128,7 @@ class CudaInterface(DeviceInterface):
     def exchange_device(self, index: int) -> int:
         """Make a device current in the driver, creating its context; return what was."""
         before = self._ready().get_device()
-        if before != index:
+        if not self._driver.is_current(index):
             self._driver.set_device(index)
         return before
 

@@ -73,7 +73,7 @@ class OnDevice:
 
     def __enter__(self) -> None:
         self._before = self._driver.get_device()
-        if self._before != self._index:
+        if not self._driver.is_current(self._index):
             self._driver.set_device(self._index)
 
     def __exit__(
@@ -128,6 +128,15 @@ class Driver:
     def set_device(self, index: int) -> None:
         """Make a device current in this thread; since CUDA 12 this creates its context."""
         self._runtime.setDevice(index)
+
+    def is_current(self, index: int) -> bool:
+        """Return whether a device is current in this thread, with its context.
+
+        In a new thread CUDA's runtime answers 0 while the driver has no context at all, and
+        launches and numba-cuda go by the driver.
+        """
+        is_index: bool = self._runtime.getDevice() == index
+        return is_index and self._driver.ctxGetCurrent() != 0
 
     def has_context(self, index: int) -> bool:
         """Return whether the device's primary context exists; creates none."""

@@ -151,6 +151,8 @@ class NumbaSource:
         types = self._types_of(args)
         try:
             kernel = self._dispatcher.compile(types)
+            # numba-cuda binds a kernel to the device that it was compiled on first, and no other.
+            kernel.bind()
             return NumbaKernel(self._compiler, kernel, kernel.library.get_cufunc())
         except Exception as error:
             raise self._as_compile_error(error, types) from error

@@ -225,8 +225,8 @@ class CudaQueue:
         """Wait for everything queued so far; raise the first failure since the last time."""
         if self._runner == threading.get_ident():
             raise StreamError(
-                f"expected {self!r} to be synchronised from outside, got a call from work that runs "
-                f"on it, which would wait for itself; host calls must not use CUDA at all"
+                f"expected {self!r} to be synchronised from outside, got a call from work that "
+                f"runs on it, which would wait for itself; host calls must not use CUDA at all"
             )
         with self.driver.on_device(self.index):
             self.driver.synchronize_stream(self.handle)

@@ -96,7 +96,7 @@ class Simulation:
         self.events: dict[int, Record | None] = {}
         self.queues: dict[int, deque[Any]] = {0: deque()}
         self.null = FakeStream(self, 0, -1)
-        self.current_streams = {device: self.null for device in range(count)}
+        self.current_streams = dict.fromkeys(range(count), self.null)
         self.capturing: set[int] = set()
         self._thread = threading.local()
         self._next = 100
@@ -148,6 +148,9 @@ class Simulation:
             raise CudaError(101)
         self.contexts.add(index)
         self._thread.device = index
+
+    def ctxGetCurrent(self) -> int:
+        return int(hasattr(self._thread, "device"))
 
     def getDeviceCount(self) -> int:
         return self.count

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
 from nbrt.errors import ArgumentError, NotSupportedError
 from nbrt_kernels.random.fill import DRAWS
 from unit.cuda.test_numba_compiler import ptx_or_skip
@@ -107,8 +108,8 @@ def test_draw_refuses(interface: CudaInterface, program: Program) -> None:
     queue = interface.default_queue(0)
     with pytest.raises(NotSupportedError, match="uniform of int8"):
         interface.draw(queue, interface._driver.cupy.empty((3,), "int8"), "uniform", 0, 0, ())
+    out = interface._driver.cupy.empty((4, 4), "uint32")[:, ::2]
     with pytest.raises(ArgumentError, match="C-contiguous"):
-        out = interface._driver.cupy.empty((4, 4), "uint32")[:, ::2]
         interface.draw(queue, out, "bits", 0, 0, ())
     interface.draw(queue, interface._driver.cupy.empty((0,), "uint32"), "bits", 0, 0, ())
     assert program.launched == []

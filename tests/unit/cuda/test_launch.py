@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
 from nbrt.backends.cuda.launch import CudaProgram
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, LaunchError
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, OutOfMemoryError
 from unit.cuda.fake_cuda import host_view
 

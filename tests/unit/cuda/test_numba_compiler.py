@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from numba import cuda
+
 from nbrt.backends.cuda.numba_compiler import (
     NumbaCudaCompiler,
     NumbaKernel,
@@ -16,7 +18,6 @@ from nbrt.backends.cuda.numba_compiler import (
 )
 from nbrt.backends.cuda.packing import Packer
 from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
-from numba import cuda
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.backend import CudaInterface
@@ -109,6 +110,7 @@ def reference_parameters(kind: Any, value: Any) -> list[bytes]:
     """Return the bytes that numba-cuda itself passes for an argument."""
     from cuda.core.utils import StridedMemoryView
     from numba.cuda.dispatcher import _Kernel
+
     from unit.cuda.fake_cuda import host_view
 
     if hasattr(value, "data") and hasattr(value.data, "mem"):

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from nbrt.backends.cuda import presence
 
 CHECK_IMPORT = """

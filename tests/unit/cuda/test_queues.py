@@ -6,6 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from nbrt.backends.cuda.queues import canonical_handle
 from nbrt.backends.queue import EventOptions
 from nbrt.errors import (
@@ -162,6 +163,22 @@ def test_maybe_exchange_creates_no_context(
     interface.exchange_device(0)
     assert interface.maybe_exchange_device(1) == 0
     assert interface.current_device() == 1
+
+
+def test_a_new_thread_gets_its_context(interface: CudaInterface, simulation: Simulation) -> None:
+    """The runtime says device 0 there, but the driver has nothing current."""
+    interface.exchange_device(0)
+    seen: list[int] = []
+
+    def work() -> None:
+        seen.append(simulation.ctxGetCurrent())
+        with interface._driver.on_device(0):
+            seen.append(simulation.ctxGetCurrent())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [0, 1]
 
 
 def test_unknown_device(interface: CudaInterface) -> None:

@@ -58,7 +58,9 @@ def _register(name: str, signatures: Sequence[Any], emit: Emit) -> Callable[...,
     template = type(f"Simt_{name}", (ConcreteTemplate,), {"key": marker, "cases": list(signatures)})
     infer_global(marker, types.Function(template))
 
-    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+    def lower(
+        _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
+    ) -> ir.Value:
         return emit(builder, args)
 
     for case in signatures:
@@ -139,7 +141,38 @@ def _lower_select(
     context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
 ) -> ir.Value:
     test = context.cast(builder, args[0], sig.args[0], types.boolean)
-    return builder.select(context.get_value_as_data(builder, types.boolean, test), args[1], args[2])
+    return builder.select(test, args[1], args[2])
+
+
+_array_like = _marker("array_like")
+
+
+class _ArrayLikeTemplate(AbstractTemplate):  # type: ignore[misc]
+    key = _array_like
+
+    def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
+        if kws or len(args) != 1 or not isinstance(args[0], types.Array):
+            return None
+        return signature(args[0], args[0])
+
+
+infer_global(_array_like, types.Function(_ArrayLikeTemplate))
+
+
+@lower_builtin(_array_like, types.Array)  # type: ignore[untyped-decorator]
+def _lower_array_like(
+    _context: Any, _builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
+) -> ir.Value:
+    # A global array is compiled in as a constant already.
+    return args[0]
+
+
+def _fence(builder: ir.IRBuilder, _args: Sequence[ir.Value]) -> ir.Value:
+    builder.fence("seq_cst")
+    return ir.Constant(ir.IntType(8).as_pointer(), None)
+
+
+_threadfence = _register("threadfence", [signature(types.none)], _fence)
 
 
 def _literal_shape(shape: Any) -> tuple[int, ...]:
@@ -152,7 +185,7 @@ def _literal_shape(shape: Any) -> tuple[int, ...]:
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def local_array(typingctx: Any, shape: Any, dtype: Any, alignment: Any = None) -> Any:
+def local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None) -> Any:
     """Allocate an uninitialised per-thread array on the stack (``cuda.local.array``)."""
     extents = _literal_shape(shape)
     element = parse_dtype(dtype)
@@ -161,7 +194,7 @@ def local_array(typingctx: Any, shape: Any, dtype: Any, alignment: Any = None) -
     array = types.Array(dtype=element, ndim=len(extents), layout="C")
     aligned = alignment.literal_value if isinstance(alignment, types.IntegerLiteral) else None
 
-    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, _args: Any) -> ir.Value:
         count = 1
         for extent in extents:
             count *= extent
@@ -172,8 +205,8 @@ def local_array(typingctx: Any, shape: Any, dtype: Any, alignment: Any = None) -
         storage.align = max(aligned or 0, 16)
         return _wrap_array(context, builder, array, storage, extents)
 
-    arguments = (shape, dtype) if alignment is None else (shape, dtype, alignment)
-    return array(*arguments), codegen
+    given = types.Omitted(None) if alignment is None else alignment
+    return array(shape, dtype, given), codegen
 
 
 def _wrap_array(
@@ -205,6 +238,10 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "brev": _brev,
     "cbrt": _cbrt,
     "selp": _selp,
+    "const.array_like": _array_like,
+    "threadfence": _threadfence,
+    "threadfence_block": _threadfence,
+    "threadfence_system": _threadfence,
     "local.array": local_array,
 }
 """Dotted name in ``numba.cuda`` -> the function that stands for it on the CPU."""

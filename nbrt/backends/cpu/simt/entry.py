@@ -36,8 +36,9 @@ _I32 = ir.IntType(32)
 _STRIP_THREADS = 2**30
 """Longest strip: its positions stay far inside 32 bits."""
 
-_STRIP_THREADS_BETWEEN_ROWS = 256
-"""Longest strip of blocks with several rows: a tile whose rows share cache lines stays in L1."""
+_STRIP_THREADS_BETWEEN_ROWS = 4096
+"""Longest strip of blocks with several rows: long for streaming, short enough for rows to meet in
+the cache (256 made a 5-point stencil on 2048 x 2048 float32 1.5 times slower than a plain loop)."""
 
 _FIELDS = [name for name, _ in LaunchRecord._fields_]
 

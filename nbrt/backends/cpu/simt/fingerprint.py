@@ -8,6 +8,7 @@ is now and then useless is better than one that is now and then wrong.
 
 from __future__ import annotations
 
+import dis
 import enum
 import hashlib
 import sys
@@ -24,6 +25,8 @@ __all__ = ["UnhashableError", "fingerprint"]
 
 _VERSIONED = frozenset({"builtins", "numba", "numba_cuda", "llvmlite", "numpy"})
 """Packages whose versions are part of every key, so that their objects are known by name."""
+
+_RAISE = dis.opmap["RAISE_VARARGS"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range)
 
@@ -112,8 +115,9 @@ class _Walk:
         self._put(code.co_code, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
         self._put(code.co_flags, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         self._put(getattr(code, "co_exceptiontable", b""))
-        # A raised exception carries its place; nothing else that is compiled does.
-        self._put(code.co_filename, code.co_firstlineno, getattr(code, "co_linetable", b""))
+        if _RAISE in code.co_code[::2]:
+            # An exception says where it was raised. Else a function may move, as notebook cells do.
+            self._put(code.co_filename, code.co_firstlineno, getattr(code, "co_linetable", b""))
         names = set(code.co_names)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):

@@ -78,7 +78,7 @@ def absorb_guards(func_ir: Any) -> list[Bound]:
         What the thread loop must hold to instead.
     """
     guards = _find_guards(func_ir)
-    scope = next(iter(func_ir.blocks.values())).scope
+    scope = func_ir.blocks[min(func_ir.blocks)].scope
     for index, guard in enumerate(guards):
         loc = guard.block.terminator.loc
         body = guard.block.body[:-1]
@@ -119,7 +119,10 @@ def keep_limits(func_ir: Any) -> list[Bound]:
     results = []
     for guard, bound in zip(_repeated(guards), _bounds(guards), strict=True):
         inclusive = int(_compare(guard) in (operator.le, operator.gt) or _is_upper_equal(guard, bound))
-        values = (ir.Global("limit", limit, loc), ir.Const(inclusive, loc), ir.Const(int(bound.upper), loc))
+        # All comparisons with NaN are false: no thread passes a test, every thread fails it.
+        low_if_nan = int(bound.upper != guard.negated)
+        numbers = (ir.Const(inclusive, loc), ir.Const(low_if_nan, loc))
+        values = (ir.Global("limit", limit, loc), *numbers)
         call = [scope.redefine("$simt_limit", loc) for _ in values]
         body += [ir.Assign(v, var, loc) for v, var in zip(values, call, strict=True)]
         results.append(scope.redefine("$simt_limit", loc))

@@ -20,9 +20,7 @@ def assume(_typingctx: Any, condition: Any, negated: Any) -> Any:
     is_negated = bool(negated.literal_value)
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        flag = context.cast(builder, args[0], sig.args[0], types.boolean)
-        bit = context.get_value_as_data(builder, types.boolean, flag)
-        bit = builder.trunc(bit, ir.IntType(1)) if bit.type.width > 1 else bit
+        bit = context.cast(builder, args[0], sig.args[0], types.boolean)
         builder.assume(builder.not_(bit) if is_negated else bit)
         return context.get_dummy_value()
 
@@ -30,25 +28,26 @@ def assume(_typingctx: Any, condition: Any, negated: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def limit(_typingctx: Any, value: Any, inclusive: Any, upper: Any) -> Any:
+def limit(_typingctx: Any, value: Any, inclusive: Any, low_if_nan: Any) -> Any:
     """Give the integer L such that ``i < value`` (or ``i >= value``) is ``i < L`` (``i >= L``).
 
     With `inclusive`, for ``i <= value`` and ``i > value``. Positions are compared with floating
-    point values as numbers, and nothing compares with NaN, exactly as in the kernel.
+    point values as numbers. Comparing with NaN is always false, so what it means depends on the
+    side that runs then: `low_if_nan` asks for a limit below all positions, else it is above all.
     """
     value = types.unliteral(value)
     if not isinstance(value, types.Integer | types.Float) or value == types.float16:
         raise errors.NumbaTypeError(f"no limit can be made from {value}")
-    is_inclusive, is_upper = bool(inclusive.literal_value), bool(upper.literal_value)
+    is_inclusive, is_low = bool(inclusive.literal_value), bool(low_if_nan.literal_value)
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         if isinstance(value, types.Integer):
             number = _clamped_integer(context, builder, args[0], sig.args[0])
             return builder.add(number, ir.IntType(64)(int(is_inclusive)))
         wide = context.cast(builder, args[0], sig.args[0], types.float64)
-        return _limit_of_float(builder, wide, is_inclusive, is_upper)
+        return _limit_of_float(builder, wide, is_inclusive, is_low)
 
-    return types.int64(value, inclusive, upper), codegen
+    return types.int64(value, inclusive, low_if_nan), codegen
 
 
 def _clamped_integer(context: Any, builder: ir.IRBuilder, number: ir.Value, typ: Any) -> ir.Value:
@@ -63,7 +62,7 @@ def _clamped_integer(context: Any, builder: ir.IRBuilder, number: ir.Value, typ:
 
 
 def _limit_of_float(
-    builder: ir.IRBuilder, number: ir.Value, is_inclusive: bool, is_upper: bool
+    builder: ir.IRBuilder, number: ir.Value, is_inclusive: bool, is_low: bool
 ) -> ir.Value:
     double, i64 = ir.DoubleType(), ir.IntType(64)
     far = float(_FURTHEST)
@@ -74,4 +73,4 @@ def _limit_of_float(
     rounding = builder.module.declare_intrinsic(name, [double])
     whole = builder.call(rounding, [builder.select(is_nan, double(0.0), number)])
     result = builder.add(builder.fptosi(whole, i64), i64(int(is_inclusive)))
-    return builder.select(is_nan, i64(-_FURTHEST if is_upper else _FURTHEST), result)
+    return builder.select(is_nan, i64(-_FURTHEST if is_low else _FURTHEST), result)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 from typing import TYPE_CHECKING, Any
+
+from numba._dispatcher import compute_fingerprint
 
 from nbrt.backends.cpu.blocks import LaunchRecord, get_num_threads, run_shared
 from nbrt.backends.cpu.simt.arguments import check_count
@@ -114,6 +117,9 @@ class LaunchPlan:
         The kernel.
     grid, block : tuple of int
         The launch configuration.
+    direct : callable or None
+        For a grid of one block, what a call comes down to, less the check of a wrong number of
+        arguments; None for other grids.
     """
 
     def __init__(self, kernel: SimtKernel, grid: Dim3, block: Dim3) -> None:
@@ -124,8 +130,12 @@ class LaunchPlan:
         self._entry = kernel.entry(block)
         self._record = LaunchRecord(*grid, self._total, 0, 0)
         self._address = ctypes.addressof(self._record)
-        self._is_single = self._total == 1
+        # One block needs no schedule: the native function itself, called without a Python frame.
+        self.direct: Callable[..., object] | None = None
+        if self._total == 1:
+            self.direct = functools.partial(self._entry, self._address)
         self._block_ns: float | None = None
+        self._prepared: set[bytes] = set()
 
     def __repr__(self) -> str:
         return f"<LaunchPlan {self.kernel.name}[{self.grid}, {self.block}]>"
@@ -148,8 +158,8 @@ class LaunchPlan:
             What the kernel itself raises.
         """
         try:
-            if self._is_single:
-                self._entry(self._address, *args)
+            if self.direct is not None:
+                self.direct(*args)
             else:
                 self._run(args)
         except TypeError:
@@ -171,8 +181,16 @@ class LaunchPlan:
         CompileError
             If the kernel does not compile for these types.
         """
+        try:
+            fingerprint = compute_fingerprint(args)
+        except NotImplementedError:
+            fingerprint = None
+        if fingerprint in self._prepared:
+            return
         self.kernel.check_count(args)
         self._entry.prepare(args)
+        if fingerprint is not None:
+            self._prepared.add(fingerprint)
 
     def _run(self, args: tuple[object, ...]) -> None:
         """Run several blocks: alone if that is quickest, else together with helper threads."""

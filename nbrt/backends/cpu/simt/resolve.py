@@ -155,11 +155,21 @@ class _Resolver:
     # -- rewriting ---------------------------------------------------------------------------
 
     def run(self) -> None:
+        self._restore_argument()
         for block in self._ir.blocks.values():
             body: list[Any] = []
             for statement in block.body:
                 self._rewrite(statement, body)
             block.body = body
+
+    def _restore_argument(self) -> None:
+        """Bring back the hidden argument where inlining a closure has dropped it as unused."""
+        if ARGUMENT not in self._ir.arg_names or ARGUMENT in self._assignments:
+            return
+        entry = self._ir.blocks[min(self._ir.blocks)]
+        variable = entry.scope.get_or_define(ARGUMENT, entry.loc)
+        value = ir.Arg(ARGUMENT, self._ir.arg_names.index(ARGUMENT), entry.loc)
+        entry.body.insert(0, ir.Assign(value, variable, entry.loc))
 
     def _rewrite(self, statement: Any, body: list[Any]) -> None:
         if isinstance(statement, ir.Assign):
@@ -258,12 +268,11 @@ class _Resolver:
                 f"{_where(loc)}: {what} is used in a device function that is passed as a value; "
                 "call the function directly, or pass it the index as an argument"
             )
-        scope = next(iter(self._ir.blocks.values())).scope
-        return scope.get_exact(ARGUMENT)
+        return self._ir.blocks[min(self._ir.blocks)].scope.get_exact(ARGUMENT)
 
     def _bind(self, value: Any, loc: Any, body: list[Any]) -> Any:
         """Assign a Python object to a fresh variable before the current statement."""
-        scope = next(iter(self._ir.blocks.values())).scope
+        scope = self._ir.blocks[min(self._ir.blocks)].scope
         self._fresh += 1
         name = getattr(value, "__name__", "value")
         variable = scope.redefine(f"$simt_{name}_{self._fresh}", loc=loc)

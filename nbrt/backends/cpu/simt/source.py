@@ -63,7 +63,7 @@ def kernel_function(candidate: object) -> types.FunctionType:
     CompileError
         If it is a function of a kind that no kernel can be.
     """
-    function = candidate if inspect.isroutine(candidate) else getattr(candidate, "py_func", None)
+    function = getattr(candidate, "py_func", candidate)
     if isinstance(function, types.MethodType):
         raise ArgumentTypeError(
             f"a kernel must be a plain function, got the bound method {function.__qualname__}: its "

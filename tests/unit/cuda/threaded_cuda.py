@@ -1,0 +1,109 @@
+"""The simulation with a thread per stream, so that streams run alongside the host.
+
+As a pytest plugin (``-p unit.cuda.threaded_cuda``) it stands in for the CUDA backend, which puts the
+contract suite on the real driver layer, queues, events and memory, without a GPU. Kernels and draws
+cannot run there.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import defaultdict
+from typing import Any
+
+from unit.cuda.fake_cuda import FakeDriver, Simulation
+
+
+class ThreadedRecord:
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    @property
+    def is_done(self) -> bool:
+        return self._event.is_set()
+
+    def reach(self) -> None:
+        self._event.set()
+
+    def wait(self) -> None:
+        self._event.wait()
+
+
+class ThreadedSimulation(Simulation):
+    """Every stream is a thread that works off a queue."""
+
+    def __init__(self, count: int = 2) -> None:
+        super().__init__(count)
+        self.events: dict[int, Any] = {}
+        self._lock = threading.Lock()
+        self._work: defaultdict[int, Any] = defaultdict(self._start)
+
+    def _start(self) -> Any:
+        work: Any = queue.SimpleQueue()
+
+        def run() -> None:
+            while True:
+                work.get()()
+
+        threading.Thread(target=run, daemon=True).start()
+        return work
+
+    def enqueue(self, stream: int, work: Any) -> None:
+        with self._lock:
+            self._work[stream].put(work)
+
+    def _last(self, stream: int) -> ThreadedRecord:
+        record = ThreadedRecord()
+        self.enqueue(stream, record.reach)
+        return record
+
+    def streamSynchronize(self, stream: int) -> None:
+        self._last(stream).wait()
+
+    def streamQuery(self, stream: int) -> int:
+        record = self._last(stream)
+        # A real query needs no work in the stream; give the thread the moment it takes to get here.
+        threading.Event().wait(0.005)
+        return 0 if record.is_done else 600
+
+    def streamWaitEvent(self, stream: int, event: int) -> None:
+        record = self.events[event]
+        if record is not None:
+            self.enqueue(stream, record.wait)
+
+    def eventRecord(self, event: int, stream: int) -> None:
+        self.events[event] = self._last(stream)
+
+    def eventSynchronize(self, event: int) -> None:
+        if self.events[event] is not None:
+            self.events[event].wait()
+
+    def deviceSynchronize(self) -> None:
+        for stream in list(self._work):
+            self.streamSynchronize(stream)
+
+
+class ThreadedFakeDriver(FakeDriver):
+    def __init__(self) -> None:
+        super().__init__()
+        self.simulation = ThreadedSimulation()
+        null = self.simulation.null
+        self.cupy.simulation = self.simulation
+        self.cupy.cuda.Stream.null = null
+        self.cupy.cuda.Stream._simulation = self.simulation
+        self.cupy.cuda.get_current_stream = lambda: self.simulation.current_streams[
+            self.simulation.get_device()
+        ]
+        self._runtime = self._driver = self._bindings = self.simulation
+        self.get_device = self.simulation.getDevice
+
+
+def pytest_configure(config: Any) -> None:
+    """Put the simulation in the CUDA backend's place."""
+    import nbrt
+    from nbrt.backends.cuda.backend import CudaInterface
+
+    interface = CudaInterface(ThreadedFakeDriver)
+    interface.lazy.ensure()
+    nbrt.register_interface_for_device("cuda", interface, replace=True)
