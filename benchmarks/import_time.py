@@ -30,7 +30,7 @@ def _start(statement: str) -> Callable[[], object]:
 
 
 def fill(report: Report, quick: bool) -> None:
-    options = replace(report.options, passes=5 if quick else 9, sample_seconds=0.0)
+    options = replace(report.options, passes=3 if quick else 5, sample_seconds=0.0)
     report.options = options
     contenders = [
         Contender("bare Python", each(_start("pass"))),

@@ -92,7 +92,7 @@ def _integers(n: int, cores: int) -> list[Contender]:
 def fill(report: Report, quick: bool) -> None:
     n = _QUICK_N if quick else _N
     flags = ["--quick"] if quick else []
-    for cores in (1, 2):
+    for cores in (1,) if quick else (1, 2):
         if cores > len(os.sched_getaffinity(0)):
             report.notes.append("Two threads were not measured: the process may use one core.")
             break

@@ -85,10 +85,6 @@ class Report:
             "name": self.name,
             "title": self.title,
             "environment": self.environment,
-            "options": {
-                "passes": self.options.passes,
-                "sample_seconds": self.options.sample_seconds,
-            },
             "targets": [
                 {"text": each.text, "found": each.found, "limit": each.limit, "unit": each.unit}
                 | {"verdict": each.verdict}
@@ -105,7 +101,7 @@ class Report:
 
     def as_markdown(self) -> str:
         """Return a page."""
-        parts = [f"# {self.title}", _environment_line(self.environment, self.options)]
+        parts = [f"# {self.title}", _environment_line(self.environment)]
         if self.targets:
             lines = ["| target | found | verdict |", "|---|---:|---|"]
             lines += [
@@ -202,15 +198,16 @@ def _table_markdown(table: Table) -> str:
         if table.nbytes is not None:
             cells.append(f"{table.nbytes / row.median / 1e9:.3g}")
         lines.append("| " + " | ".join([*cells, row.note]) + " |")
-    return f"## {table.heading}\n\n" + "\n".join(lines)
+    passes = max((len(row.seconds) for row in table.rows), default=0)
+    return f"## {table.heading} ({passes} passes)\n\n" + "\n".join(lines)
 
 
-def _environment_line(environment: dict[str, Any], options: Options) -> str:
+def _environment_line(environment: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {text}" for name, text in environment["versions"].items())
     return (
         f"{environment['date']}; {environment['processor']}, {environment['cores']} cores, load "
         f"{environment['load_average'][0]} at the start; Python {environment['python']}, "
-        f"{versions}; commit {environment['commit']}. Medians over {options.passes} interleaved "
-        f"passes; ratios are medians of the ratios within a pass; spread is the distance between "
-        f"the quartiles over the median."
+        f"{versions}; commit {environment['commit']}. Medians over interleaved passes; ratios are "
+        f"medians of the ratios within a pass; spread is the distance between the quartiles over "
+        f"the median."
     )

@@ -73,7 +73,7 @@ def _nbrt(problem: Problem) -> list[Contender]:
     kernel = nbrt.kernel(saxpy)
     blocks = -(-problem.n // _BLOCK)
     with nbrt.device("cpu:0"):
-        x, y = nbrt.asarray(problem.x, device="cpu:0"), nbrt.asarray(problem.y, device="cpu:0")
+        x, y = (nbrt.to(vector, "cpu:0", copy=True) for vector in (problem.x, problem.y))
         out = nbrt.zeros(problem.n)
         configured = kernel[blocks, _BLOCK, nbrt.default_stream("cpu:0")]
 

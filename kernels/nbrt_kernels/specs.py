@@ -206,73 +206,51 @@ def _both(*signature: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return signature, _doubled(signature)
 
 
-def _specs() -> list[KernelSpec]:
-    e, f, g, h = elementwise, filters, images, histograms
-    sums = 4e-7  # float32 sums of up to 49 terms of one sign against float64
-    partial = (_I2, _F1, _F, _F, _I)
-    bytes_partial = (_I2, "uint8[::1]", _F, _F, _I)
-    plane: dict[str, Any] = {"dimensions": 2}
-    blurred: dict[str, Any] = {"dimensions": 2, "tolerance": sums}
+def _line_specs() -> list[KernelSpec]:
+    e, h = elementwise, histograms
+    counts = (_I2, _F1, _F, _F, _I), (_I2, "uint8[::1]", _F, _F, _I)
     return [
         _spec(e.saxpy, e.saxpy_reference, _saxpy, *_both(_F1, _F, _F1, _F1)),
         _spec(e.axpby, e.axpby_reference, _axpby, *_both(_F1, _F, _F1, _F, _F1)),
         _spec(e.square, e.square_reference, _square, *_both(_F1, _F1), ("int32[::1]",) * 2),
         _spec(e.clamp, e.clamp_reference, _clamp, *_both(_F1, _F1, _F, _F)),
-        _spec(f.conv2d, f.conv2d_reference, _conv2d, *_both(_F2, _F2, _F2, _I), **blurred),
-        _spec(f.box_blur, f.box_blur_reference, _box_blur, *_both(_F2, _F2, _I), **blurred),
-        _spec(
-            f.gaussian_rows,
-            f.gaussian_rows_reference,
-            _gaussian_rows,
-            *_both(_F2, _F2, _F1),
-            **blurred,
-        ),
-        _spec(
-            f.gaussian_columns,
-            f.gaussian_columns_reference,
-            _gaussian_columns,
-            *_both(_F2, _F2, _F1),
-            **blurred,
-        ),
-        _spec(
-            f.bilateral,
-            f.bilateral_reference,
-            _bilateral,
-            *_both(_F2, _F2, _F1, _F),
-            **blurred,
-        ),
-        _spec(
-            g.mandelbrot,
-            g.mandelbrot_reference,
-            _mandelbrot,
-            *_both(_I2, _F, _F, _F, _F, _I),
-            **plane,
-        ),
-        _spec(g.transpose, g.transpose_reference, _transpose, *_both(_F2, _F2), **plane),
-        _spec(
-            g.add_noise,
-            g.add_noise_reference,
-            _add_noise,
-            *_both(_F2, _F2, _F2, _F, _F, _F),
-            **plane,
-        ),
-        _spec(
-            g.rgb_to_gray,
-            g.rgb_to_gray_reference,
-            _rgb_to_gray,
-            *_both(_F2, _F3, _F, _F, _F),
-            **plane,
-        ),
-        _spec(
-            h.histogram_partial,
-            h.histogram_partial_reference,
-            _histogram_partial,
-            partial,
-            bytes_partial,
-        ),
-        _spec(h.column_sum, h.column_sum_reference, _column_sum, (_I2, _I2), **plane),
+        _spec(h.histogram_partial, h.histogram_partial_reference, _histogram_partial, *counts),
     ]
 
 
+def _filter_specs() -> list[KernelSpec]:
+    f = filters
+    blur = _both(_F2, _F2, _F1)
+    # float32 sums of up to 49 terms of one sign against float64.
+    options: dict[str, Any] = {"dimensions": 2, "tolerance": 4e-7}
+    columns = f.gaussian_columns
+    return [
+        _spec(f.conv2d, f.conv2d_reference, _conv2d, *_both(_F2, _F2, _F2, _I), **options),
+        _spec(f.box_blur, f.box_blur_reference, _box_blur, *_both(_F2, _F2, _I), **options),
+        _spec(f.gaussian_rows, f.gaussian_rows_reference, _gaussian_rows, *blur, **options),
+        _spec(columns, f.gaussian_columns_reference, _gaussian_columns, *blur, **options),
+        _spec(f.bilateral, f.bilateral_reference, _bilateral, *_both(_F2, _F2, _F1, _F), **options),
+    ]
+
+
+def _image_specs() -> list[KernelSpec]:
+    g, h = images, histograms
+    fractal = _both(_I2, _F, _F, _F, _F, _I)
+    noise = _both(_F2, _F2, _F2, _F, _F, _F)
+    gray = _both(_F2, _F3, _F, _F, _F)
+    return [
+        _spec(g.mandelbrot, g.mandelbrot_reference, _mandelbrot, *fractal, dimensions=2),
+        _spec(g.transpose, g.transpose_reference, _transpose, *_both(_F2, _F2), dimensions=2),
+        _spec(g.add_noise, g.add_noise_reference, _add_noise, *noise, dimensions=2),
+        _spec(g.rgb_to_gray, g.rgb_to_gray_reference, _rgb_to_gray, *gray, dimensions=2),
+        _spec(h.column_sum, h.column_sum_reference, _column_sum, (_I2, _I2), dimensions=2),
+    ]
+
+
+def _table() -> dict[str, KernelSpec]:
+    specs = [*_line_specs(), *_filter_specs(), *_image_specs()]
+    return {spec.name: spec for spec in specs}
+
+
 #: Every kernel by name. The fill kernels of the random draws are in `nbrt_kernels.random.DRAWS`.
-KERNELS: MappingProxyType[str, KernelSpec] = MappingProxyType({s.name: s for s in _specs()})
+KERNELS: MappingProxyType[str, KernelSpec] = MappingProxyType(_table())

@@ -2,9 +2,9 @@
 
 One ContextVar holds an immutable frame that points at the frame it replaced. Entering a guard
 pushes a frame, leaving it pops one, so a guard keeps nothing on itself: the same object nests,
-and threads and asyncio tasks, which each have a context, never see each other's frames. A frame knows
-its guard, because a generator suspended inside a guard can be closed out of order, or in another
-context.
+and threads and asyncio tasks, which each have a context, never see each other's frames. A frame
+knows its guard, because a generator suspended inside a guard can be closed out of order, or in
+another context.
 """
 
 from __future__ import annotations

@@ -52,9 +52,15 @@ class InlineQueue:
             pass
 
     def notify(self, callback: Callable[[BaseException | None], object]) -> None:
-        """Call back when work of other threads is done."""
-        with self.lock:
+        """Call back when work of other threads is done, without waiting for it here."""
+        if self.query():
             callback(None)
+        else:
+            threading.Thread(target=self._notify_later, args=(callback,), daemon=True).start()
+
+    def _notify_later(self, callback: Callable[[BaseException | None], object]) -> None:
+        self.synchronize()
+        callback(None)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -86,8 +92,9 @@ class InlineEvent:
     def synchronize(self) -> None:
         """Do nothing: the record is done."""
 
-    def wait_on_host(self) -> None:
-        """Do nothing: the record is done."""
+    def host_wait(self) -> Callable[[], None]:
+        """Return what does nothing: the record is done."""
+        return _do_nothing
 
     def elapsed_time(self, end: InlineEvent) -> float:
         """Return the milliseconds between the two records."""
@@ -102,3 +109,7 @@ class InlineEvent:
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def _do_nothing() -> None:
+    pass

@@ -319,7 +319,11 @@ class DeviceInterface(ABC):
         offset: int,
         parameters: tuple[Any, ...],
     ) -> None:
-        """Enqueue a fill of contiguous `out` from Philox stream (seed, offset), element layout."""
+        """Enqueue a fill of contiguous 1-D `out` from Philox stream (seed, offset).
+
+        `parameters` are Python numbers: (low, high) of "uniform" and "integers", (loc, scale) of
+        "normal". Element i depends on (seed, offset, i) alone.
+        """
         raise NotSupportedError(
             f"expected a kind of device with random draws, got {self.name!r}; "
             f"draw on cpu and copy with nbrt.to"

@@ -83,8 +83,8 @@ class EventHandle(Protocol):
         """Wait on the host for the last record; raise the StreamError of work before it."""
         ...
 
-    def wait_on_host(self) -> None:
-        """Wait on the host for the last record, whether the work before it failed or not."""
+    def host_wait(self) -> Callable[[], None]:
+        """Return what waits on the host for the record that is the last now, failed or not."""
         ...
 
     def elapsed_time(self, end: Any) -> float:

@@ -269,7 +269,8 @@ class Generator:
         if shape != out.shape:
             raise ArgumentError(f"expected out of shape {shape}, got {out.shape}; leave size out")
         holder = holder_of(out)
-        if holder is None and not current_stream(self._device).interface.capabilities.host_addressable:
+        capabilities = current_stream(self._device).interface.capabilities
+        if holder is None and not capabilities.host_addressable:
             holder = device_of(out)
         if holder is not None and holder != self._device:
             raise DeviceMismatchError(

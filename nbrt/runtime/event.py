@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.queue import EventOptions
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, EventError
-from nbrt.runtime.commands import Command
 from nbrt.runtime.device import interface_of, lookup
 from nbrt.runtime.stream import Stream, current_stream
 
@@ -102,7 +101,7 @@ class Event:
         handle = self._handle
         if handle is None:
             handle = chosen.interface.create_event(chosen.device.index, self._options)
-        chosen.submit(Command("record", _on_queue, (handle.record,)))
+        chosen.enqueue("record", handle.record)
         # Only now: a record that was refused leaves the event as it was.
         self._handle, self._interface = handle, chosen.interface
         self.device, self._stream = chosen.device, chosen
@@ -120,10 +119,10 @@ class Event:
         if handle is None:
             return
         if chosen.interface is self._interface:
-            chosen.submit(Command("wait", _on_queue, (handle.wait,)))
+            chosen.enqueue("wait", handle.wait)
         else:
             # Two backends know nothing of each other: the host carries the wait between them.
-            chosen.submit(Command("wait", chosen.interface.call_host, (handle.wait_on_host,)))
+            chosen.enqueue("wait", chosen.interface.call_host, (handle.host_wait(),))
 
     def query(self) -> bool:
         """Return whether the last record is done; True if the event was never recorded."""
@@ -216,10 +215,6 @@ class Event:
                 f"expected events that are done; {which} is pending: synchronize first"
             )
         return self._handle
-
-
-def _on_queue(queue: Any, function: Any) -> None:
-    function(queue)
 
 
 def _checked(stream: Stream) -> Stream:

@@ -88,7 +88,7 @@ class Kernel:
         ...     if i < x.size:
         ...         x[i] *= 2.0
         >>> with nbrt.device("cpu:0"):
-        ...     x = nbrt.full(5, 1.5)
+        ...     x = nbrt.full(5, 1.5, "float32")
         ...     double.forall(x.size)(x)
         >>> x
         array([3., 3., 3., 3., 3.], dtype=float32)

@@ -68,10 +68,11 @@ class Stream:
     Examples
     --------
     >>> import nbrt
-    >>> stream = nbrt.Stream("cpu:0")
-    >>> stream.call(print, "hello from a stream")
+    >>> stream, seen = nbrt.Stream("cpu:0"), []
+    >>> stream.call(seen.append, "done on a stream")
     >>> stream.synchronize()
-    hello from a stream
+    >>> seen
+    ['done on a stream']
     """
 
     __slots__ = ("__weakref__", "_lazy", "device", "id", "interface", "owner", "priority", "queue")

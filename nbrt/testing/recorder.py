@@ -67,7 +67,7 @@ class CommandRecorder:
         """Note that a command was submitted."""
         self.seen.append(_recorded(stream, command))
 
-    def after(self, stream: Stream, command: Command, result: object) -> None:
+    def after(self, stream: Stream, command: Command, result: object) -> None:  # noqa: ARG002
         """Note that it was accepted."""
         self.commands.append(_recorded(stream, command))
 

@@ -11,10 +11,22 @@ import nbrt
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.testing import Latch
 
-DTYPES = (
-    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 "
-    "float16 float32 float64 complex64 complex128"
-).split()
+DTYPES = [
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 def ones_and_zeros(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -30,8 +42,10 @@ def test_every_dtype_goes_there_and_back(device: nbrt.Device, dtype: str) -> Non
     host = nbrt.to_host(x)
     assert host.dtype == dtype
     assert np.array_equal(host, values)
-    y = nbrt.empty_like(x) if hasattr(nbrt, "empty_like") else nbrt.empty(
-        x.shape, dtype, device=device
+    y = (
+        nbrt.empty_like(x)
+        if hasattr(nbrt, "empty_like")
+        else nbrt.empty(x.shape, dtype, device=device)
     )
     nbrt.copy(y, x)
     assert np.array_equal(nbrt.to_host(y), values)
@@ -52,7 +66,12 @@ def test_empty(device: nbrt.Device) -> None:
 
 
 def test_full_takes_the_values_dtype(device: nbrt.Device) -> None:
-    for value, dtype in ((1, "int64"), (1.5, "float64"), (True, "bool"), (np.float32(2), "float32")):
+    for value, dtype in (
+        (1, "int64"),
+        (1.5, "float64"),
+        (True, "bool"),
+        (np.float32(2), "float32"),
+    ):
         x = nbrt.full((2,), value, device=device)
         assert x.dtype == dtype
         assert nbrt.to_host(x).tolist() == [value, value]
@@ -63,7 +82,12 @@ def test_full_takes_the_values_dtype(device: nbrt.Device) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "error"),
-    [(-1, ArgumentError), ((2, -3), ArgumentError), (1.5, ArgumentTypeError), ("3", ArgumentTypeError)],
+    [
+        (-1, ArgumentError),
+        ((2, -3), ArgumentError),
+        (1.5, ArgumentTypeError),
+        ("3", ArgumentTypeError),
+    ],
 )
 def test_wrong_shapes(device: nbrt.Device, shape: Any, error: type[Exception]) -> None:
     before = nbrt.memory_allocated(device)
@@ -154,7 +178,11 @@ def test_strided_arrays(device: nbrt.Device) -> None:
     x = nbrt.to(values, device, copy=True)
     views: list[Any] = [x[::2], x[:, ::-1], x.transpose(2, 0, 1), x[1, :, 2], x[..., 1:-1]]
     host_views = [
-        values[::2], values[:, ::-1], values.transpose(2, 0, 1), values[1, :, 2], values[..., 1:-1]
+        values[::2],
+        values[:, ::-1],
+        values.transpose(2, 0, 1),
+        values[1, :, 2],
+        values[..., 1:-1],
     ]
     for view, expected in zip(views, host_views, strict=True):
         assert np.array_equal(nbrt.to_host(view), expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import NoReturn
 
 import pytest
@@ -46,9 +47,7 @@ def test_the_loop_runs_while_a_stream_is_awaited(side_streams: Pair) -> None:
             for stream in side_streams:
                 latch.hold(stream)
                 stream.call(seen.append, "work")
-            await asyncio.gather(
-                *(wait_for(stream) for stream in side_streams * 2), release(latch)
-            )
+            await asyncio.gather(*(wait_for(stream) for stream in side_streams * 2), release(latch))
 
     asyncio.run(main())
     assert seen == ["the loop runs", "work", "work"]
@@ -110,6 +109,35 @@ def test_a_closed_loop_is_left_alone(side_stream: nbrt.Stream) -> None:
         asyncio.run(main())
     with pytest.raises(StreamError, match="planned"):
         side_stream.synchronize()
+
+
+def test_the_loop_runs_while_a_default_stream_is_awaited(device: nbrt.Device) -> None:
+    """Another thread is running work on the default stream; the loop must not wait for it."""
+    if not nbrt.get_interface_for_device(device).capabilities.host_addressable:
+        pytest.skip(f"the default stream of {device.kind} is the driver's")
+    default = nbrt.default_stream(device)
+    started, may_end = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def work() -> None:
+        started.set()
+        assert may_end.wait(10)
+        seen.append("work")
+
+    async def release() -> None:
+        seen.append("the loop runs")
+        may_end.set()
+
+    async def main() -> None:
+        await asyncio.gather(wait_for(default), release())
+
+    thread = threading.Thread(target=default.call, args=(work,))
+    thread.start()
+    assert started.wait(10)
+    asyncio.run(main())
+    thread.join(10)
+    assert seen == ["the loop runs", "work"]
+    assert default.query()
 
 
 def test_await_needs_a_loop(stream: nbrt.Stream) -> None:

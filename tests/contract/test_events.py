@@ -10,6 +10,7 @@ import time
 import pytest
 
 import nbrt
+from nbrt.backends.cpu.backend import CpuInterface
 from nbrt.errors import (
     ArgumentTypeError,
     DeviceMismatchError,
@@ -248,6 +249,39 @@ def test_wait_across_kinds(side_stream: nbrt.Stream, sample_backend: object) -> 
         side_stream.call(seen.append, "side again")
     side_stream.synchronize()
     assert seen[-1] == "side again"
+
+
+def test_wait_across_kinds_means_the_record_at_the_time_of_the_call(
+    side_stream: nbrt.Stream,
+) -> None:
+    class TwinInterface(CpuInterface):
+        """Another kind of device with queues that run alongside their caller."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.name = "twin"
+
+    nbrt.register_interface_for_device("twin", TwinInterface)
+    try:
+        twin = nbrt.Stream("twin:1")
+        seen: list[str] = []
+        with Latch(timeout=10) as early, Latch(timeout=10) as late:
+            early.hold(side_stream)
+            event = side_stream.record_event()
+            twin.wait_event(event)
+            twin.call(seen.append, "twin")
+            late.hold(side_stream)
+            event.record(side_stream)
+            early.wait_reached()
+            assert seen == []
+            early.release()
+            twin.synchronize()
+            assert seen == ["twin"]
+            assert not event.query()
+        x = nbrt.to(nbrt.full(3, 2.0, device="twin:1"), side_stream.device)
+        assert nbrt.to_host(x).tolist() == [2.0] * 3
+    finally:
+        nbrt.unregister_interface_for_device("twin")
 
 
 def test_the_default_stream_waits_in_the_caller(side_stream: nbrt.Stream) -> None:

@@ -53,8 +53,9 @@ def dtypes_of(method: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("method", DRAWS)
 def test_equal_bits_on_every_device_and_stream(drawer: nbrt.Device, method: str) -> None:
-    reference = {dtype: draw(nbrt.Generator(7, "cpu:0"), method, 1001, dtype) for dtype in
-                 dtypes_of(method)}
+    reference = {
+        dtype: draw(nbrt.Generator(7, "cpu:0"), method, 1001, dtype) for dtype in dtypes_of(method)
+    }
     for index in range(nbrt.device_count(drawer.kind)):
         place = nbrt.Device(drawer.kind, index)
         for stream in (nbrt.default_stream(place), nbrt.Stream(place)):
@@ -93,8 +94,15 @@ def test_numpys_signatures(method: str) -> None:
 @pytest.mark.parametrize("method", DRAWS)
 def test_sizes(drawer: nbrt.Device, method: str) -> None:
     generator = nbrt.Generator(3, drawer)
-    for size, shape in ((5, (5,)), ((2, 3), (2, 3)), ([2, 3], (2, 3)), ((), ()), (0, (0,)),
-                        (np.int64(4), (4,)), ((3, 0), (3, 0))):
+    for size, shape in (
+        (5, (5,)),
+        ((2, 3), (2, 3)),
+        ([2, 3], (2, 3)),
+        ((), ()),
+        (0, (0,)),
+        (np.int64(4), (4,)),
+        ((3, 0), (3, 0)),
+    ):
         values = getattr(generator, method)(size=size, **DRAWS[method])
         assert values.shape == shape
         assert nbrt.device_of(values) == drawer

@@ -19,9 +19,7 @@ def ambient(device: nbrt.Device) -> tuple[nbrt.Device, nbrt.Stream]:
     return nbrt.current_device(), nbrt.current_stream(device)
 
 
-def test_device_guard_switches_and_restores(
-    device: nbrt.Device, other_device: nbrt.Device
-) -> None:
+def test_device_guard_switches_and_restores(device: nbrt.Device, other_device: nbrt.Device) -> None:
     before = nbrt.current_device()
     with nbrt.device(device):
         assert nbrt.current_device() == device
@@ -77,9 +75,7 @@ def test_guards_restore_after_exceptions(device: nbrt.Device) -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, -1])
-def test_none_and_minus_one_change_nothing(
-    device: nbrt.Device, nothing: int | None
-) -> None:
+def test_none_and_minus_one_change_nothing(device: nbrt.Device, nothing: int | None) -> None:
     with nbrt.device(device):
         for make in (nbrt.device, nbrt.DeviceGuard, nbrt.OptionalDeviceGuard):
             with make(nothing) as guard:
@@ -94,7 +90,7 @@ def test_none_is_no_stream(device: nbrt.Device) -> None:
     with nbrt.stream(nbrt.Stream(device)) as entered:
         with nbrt.stream(None), nbrt.OptionalStreamGuard():
             assert nbrt.current_stream() is entered.stream
-        with pytest.raises(ArgumentTypeError, match="expected an nbrt.Stream, got None"):
+        with pytest.raises(ArgumentTypeError, match=r"expected an nbrt\.Stream, got None"):
             nbrt.StreamGuard(None)
 
 

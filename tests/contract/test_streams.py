@@ -205,9 +205,7 @@ def test_synchronize_waits_for_the_device_only(
     assert held.query()
 
 
-def test_wait_stream_orders_two_streams(
-    side_streams: tuple[nbrt.Stream, nbrt.Stream]
-) -> None:
+def test_wait_stream_orders_two_streams(side_streams: tuple[nbrt.Stream, nbrt.Stream]) -> None:
     first, second = side_streams
     seen: list[str] = []
     with Latch() as latch:

@@ -76,7 +76,16 @@ def _replace(value: Any, fake: FakeCuda, done: dict[int, Any]) -> Any:
     python = getattr(value, "py_func", None)
     if isinstance(python, types.FunctionType):
         return _rebind(python, fake, done)
-    for name in ("threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "local", "fma"):
+    for name in (
+        "threadIdx",
+        "blockIdx",
+        "blockDim",
+        "gridDim",
+        "grid",
+        "gridsize",
+        "local",
+        "fma",
+    ):
         if value is getattr(cuda, name):
             return getattr(fake, name)
     return value

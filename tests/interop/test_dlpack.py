@@ -35,7 +35,7 @@ class CudaExporter:
 
 
 def test_arrays_are_shared_with_other_libraries(device: nbrt.Device) -> None:
-    x = nbrt.asarray(np.arange(6.0), device=device)
+    x = nbrt.to(np.arange(6.0), device, copy=True)
     if not nbrt.get_interface_for_device(device).capabilities.host_addressable:
         pytest.skip("NumPy takes host memory only")
     twin = np.from_dlpack(x)

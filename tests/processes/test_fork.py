@@ -59,7 +59,9 @@ USES = {
 
 def test_use_after_a_fork_names_spawn() -> None:
     """The child is forked while a stream is held and its event is pending: nothing may hang."""
-    code = FORKED + f"""
+    code = (
+        FORKED
+        + f"""
     stream = nbrt.Stream("cpu:0")
     x = nbrt.zeros(3)
     generator = nbrt.Generator(1)
@@ -82,6 +84,7 @@ def test_use_after_a_fork_names_spawn() -> None:
     latch.release()
     nbrt.synchronize()
     """
+    )
     lines = output_of(code).splitlines()
     assert lines == [f"{name} 0" for name in USES]
 
@@ -110,7 +113,9 @@ def test_launch_after_a_fork_names_spawn() -> None:
 
 
 def test_presence_may_be_asked_after_a_fork() -> None:
-    code = FORKED + """
+    code = (
+        FORKED
+        + """
     nbrt.zeros(3)
 
     def child():
@@ -122,11 +127,14 @@ def test_presence_may_be_asked_after_a_fork() -> None:
 
     print(in_child(child))
     """
+    )
     assert output_of(code, environment={"NBRT_CPU_DEVICES": "3"}) == "0\n"
 
 
 def test_fork_before_initialisation_works() -> None:
-    code = FORKED + """
+    code = (
+        FORKED
+        + """
     assert nbrt.device_count("cpu") == 1 and nbrt.is_available("cpu")
 
     def child():
@@ -138,12 +146,15 @@ def test_fork_before_initialisation_works() -> None:
 
     print(in_child(child), in_child(child), child())
     """
+    )
     assert output_of(code) == "0 0 0\n"
 
 
 def test_a_forked_child_leaves_the_parents_work_alone() -> None:
     """Inherited arrays die and the child exits in the ordinary way, threads being gone."""
-    code = FORKED + """
+    code = (
+        FORKED
+        + """
     x = nbrt.zeros(1 << 20)
     stream = nbrt.Stream("cpu:0")
     latch = Latch()
@@ -162,6 +173,7 @@ def test_a_forked_child_leaves_the_parents_work_alone() -> None:
     stream.synchronize()
     print(x.sum())
     """
+    )
     assert output_of(code) == "7\n0.0\n"
 
 
@@ -216,7 +228,9 @@ def test_values_travel_to_spawned_processes() -> None:
 
 def test_a_child_of_a_child() -> None:
     """A child forked before initialisation initialises for itself, and then forks."""
-    code = FORKED + """
+    code = (
+        FORKED
+        + """
     def grandchild():
         try:
             nbrt.zeros(3)
@@ -230,5 +244,6 @@ def test_a_child_of_a_child() -> None:
 
     print(in_child(child))
     """
+    )
     done = run_python(code)
     assert (done.stdout, done.returncode) == ("5\n", 0), done.stderr

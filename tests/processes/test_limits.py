@@ -16,7 +16,9 @@ LIMITED = """
 
 
 def test_the_limit_is_kept_and_the_cache_is_dropped_before_it_is_hit() -> None:
-    code = LIMITED + """
+    code = (
+        LIMITED
+        + """
     with config.override(cpu_memory_limit=32 * MIB, cpu_devices=2):
         x = nbrt.full(8 * MIB, 1, "uint8", device="cpu:0")
         y = nbrt.empty(16 * MIB, "uint8", device="cpu:0")
@@ -33,11 +35,14 @@ def test_the_limit_is_kept_and_the_cache_is_dropped_before_it_is_hit() -> None:
             print(nbrt.memory_allocated("cpu:0") == figures[0])
         print(bool((x == 1).all()), nbrt.empty(30 * MIB, "uint8", device="cpu:1").size // MIB)
     """
+    )
     assert output_of(code) == "True True\n1\nTrue\n1\nTrue\nTrue 30\n"
 
 
 def test_out_of_memory_in_the_middle_of_a_draw_consumes_nothing() -> None:
-    code = LIMITED + """
+    code = (
+        LIMITED
+        + """
     with config.override(cpu_memory_limit=8 * MIB):
         generator = nbrt.Generator(3, "cpu")
         before = generator.state
@@ -46,11 +51,14 @@ def test_out_of_memory_in_the_middle_of_a_draw_consumes_nothing() -> None:
         except OutOfMemoryError:
             print(generator.state == before, nbrt.memory_allocated("cpu"))
     """
+    )
     assert output_of(code) == "True 0\n"
 
 
 def test_overrides_are_checked_and_undone() -> None:
-    code = LIMITED + """
+    code = (
+        LIMITED
+        + """
     from nbrt.errors import ArgumentError
 
     for wrong in ({"cpu_devices": 0}, {"cpu_devices": True}, {"no_such": 1}):
@@ -63,4 +71,5 @@ def test_overrides_are_checked_and_undone() -> None:
         print(nbrt.device_count("cpu"), nbrt.current_device())
     print(nbrt.device_count("cpu"), config.settings().device)
     """
+    )
     assert output_of(code) == "expected 1\n" * 3 + "3 cpu:2\n1 None\n"

@@ -88,7 +88,9 @@ def _usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def run_shared(entry: Callable[..., object], record: LaunchRecord, arguments: tuple[Any, ...]) -> None:
+def run_shared(
+    entry: Callable[..., object], record: LaunchRecord, arguments: tuple[Any, ...]
+) -> None:
     """Run a launch on this thread and on as many helpers as are free and useful.
 
     Parameters

@@ -10,6 +10,8 @@ from nbrt.backends.inline import InlineQueue
 from nbrt.errors import NotSupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt.backends.cpu.queues import Failure, WorkerQueue
     from nbrt.backends.queue import EventOptions, Queue
 
@@ -88,13 +90,9 @@ class CpuEvent:
         """Return whether the mark is reached; True if there is none."""
         return self._mark is None or self._mark.is_done
 
-    def wait_on_host(self) -> None:
-        """Wait for the mark."""
-        mark = self._mark
-        if mark is not None and not mark.is_done:
-            if self._queue is not None:
-                self._queue.check_outside()
-            mark.wait()
+    def host_wait(self) -> Callable[[], None]:
+        """Return what waits for the mark that is current now, wherever the event moves later."""
+        return _do_nothing if self._mark is None else self._mark.wait
 
     def synchronize(self) -> None:
         """Wait for the mark; raise the failure of work before it."""
@@ -123,3 +121,7 @@ class CpuEvent:
     def close(self) -> None:
         """Forget the mark."""
         self._mark = None
+
+
+def _do_nothing() -> None:
+    pass

@@ -106,7 +106,7 @@ class CudaInterface(DeviceInterface):
             )
         self._driver = driver
         self._memory = CudaMemory(driver)
-        self._copier = Copier(driver, self._side_queue)
+        self._copier = Copier(driver, self._side_queue, self._memory.empty_pinned)
         self._count = driver.device_count()
 
     # -- devices ---------------------------------------------------------------------------------

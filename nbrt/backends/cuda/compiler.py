@@ -53,12 +53,16 @@ class KernelSource(Protocol):
         For messages.
     parameter_names : tuple of str
         Names of its parameters.
+    defaults : tuple
+        Values of the last parameters where a launch leaves them out.
     """
 
     @property
     def name(self) -> str: ...  # noqa: D102  # described in the class
     @property
     def parameter_names(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def defaults(self) -> tuple[Any, ...]: ...  # noqa: D102
 
     def compile(self, args: tuple[Any, ...]) -> LoadedKernel:
         """Compile for the types of `args`, and load on the current device.

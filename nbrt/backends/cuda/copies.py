@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from nbrt.backends.cuda.driver import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE
-from nbrt.errors import ArgumentTypeError, DeviceMismatchError
+from nbrt.errors import ArgumentTypeError, DeviceMismatchError, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.queues import CudaQueue
+    from nbrt.typing import HostArray
 
 __all__ = ["Copier"]
 
@@ -27,17 +28,26 @@ class Copier:
         CUDA.
     side_queue : callable
         Returns a queue of our own on a device, for work that another device's stream cannot do.
+    empty_pinned : callable
+        Returns page-locked host memory of a shape and dtype.
     """
 
-    def __init__(self, driver: Driver, side_queue: Callable[[int], CudaQueue]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        side_queue: Callable[[int], CudaQueue],
+        empty_pinned: Callable[[tuple[int, ...], Any], HostArray],
+    ) -> None:
         self._driver = driver
         self._side_queue = side_queue
+        self._empty_pinned = empty_pinned
         self._peers: set[tuple[int, int]] = set()
 
     def copy(self, queue: CudaQueue, destination: Any, source: Any) -> None:
         """Enqueue a copy; the source is broadcast, the dtype converted within its kind.
 
-        It does not wait for the device, except where one side is pageable host memory.
+        It does not wait for the device. Values of pageable host memory are read now; into pageable
+        host memory they are written in stream order.
         """
         holders = (self._holder(destination), self._holder(source))
         if queue.index not in holders:
@@ -99,46 +109,69 @@ class Copier:
             self._driver.cupy.copyto(destination, source)
 
     def _from_host(self, queue: CudaQueue, destination: Any, source: Any) -> None:
-        values = source
-        if source.shape != destination.shape or source.dtype != destination.dtype:
-            # Converted on the host, by NumPy's rules.
-            values = np.empty(destination.shape, destination.dtype)
+        """Copy page-locked values as they are; others are taken along now, converted on the way."""
+        order = _shared_order(destination, source)
+        is_direct = (
+            order is not None
+            and source.shape == destination.shape
+            and source.dtype == destination.dtype
+            and self._driver.is_page_locked(source.ctypes.data)
+        )
+        if is_direct:
+            values = source
+        else:
+            order = _order_of(destination)
+            values = self._staging(queue, destination.shape, destination.dtype, order)
             np.copyto(values, source)
-        order = _shared_order(destination, values)
-        if order is None:
-            order = "C"
-            values = np.ascontiguousarray(values)
-        target = destination if _is_contiguous(destination, order) else None
-        landing = self._driver.cupy.empty(values.shape, values.dtype) if target is None else target
+        is_dense = order is not None and _is_contiguous(destination, order)
+        landing = destination
+        if not is_dense:
+            landing = self._driver.cupy.empty(values.shape, values.dtype)
         self._driver.copy(
             int(landing.data.ptr), values.ctypes.data, values.nbytes, HOST_TO_DEVICE, queue.handle
         )
-        if target is None:
+        if not is_dense:
             self._driver.cupy.copyto(destination, landing)
-        # CUDA has taken pageable memory along when the call returns, page-locked memory not.
-        if self._driver.is_page_locked(values.ctypes.data):
-            queue.hold(values)
+        queue.hold(values)
 
     def _to_host(self, queue: CudaQueue, destination: Any, source: Any) -> None:
-        cupy = self._driver.cupy
-        order = _shared_order(source, source) or "C"
-        values = source if _is_contiguous(source, order) else cupy.ascontiguousarray(source)
+        """Copy into page-locked memory as it is; into other memory with a host call behind."""
+        order = _order_of(source)
+        values = source
+        if not _is_contiguous(source, order):
+            values = self._driver.cupy.ascontiguousarray(source)
         is_direct = (
             destination.dtype == values.dtype
             and destination.shape == values.shape
             and _is_contiguous(destination, order)
+            and self._driver.is_page_locked(destination.ctypes.data)
         )
-        landing = destination if is_direct else np.empty(values.shape, values.dtype, order)
+        landing = destination
+        if not is_direct:
+            landing = self._staging(queue, values.shape, values.dtype, order)
         self._driver.copy(
             landing.ctypes.data, int(values.data.ptr), values.nbytes, DEVICE_TO_HOST, queue.handle
         )
         if is_direct:
-            if self._driver.is_page_locked(landing.ctypes.data):
-                queue.hold((landing, values))
+            queue.hold((landing, values))
         else:
-            # NumPy spreads the values out, so they have to be here.
-            self._driver.synchronize_stream(queue.handle)
-            np.copyto(destination, landing)
+            queue.put(np.copyto, destination, landing)
+
+    def _staging(
+        self, queue: CudaQueue, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"]
+    ) -> HostArray:
+        """Return page-locked memory for values on their way: CUDA would stop the host for others.
+
+        CuPy does the same for what it copies to a device (``cupy.array``).
+        """
+        if queue.is_capturing():
+            raise StreamError(
+                "expected page-locked host memory for a copy in a captured stream, got other "
+                "memory, which a replay could not find again; use nbrt's empty_pinned"
+            )
+        if order == "C":
+            return self._empty_pinned(shape, dtype)
+        return self._empty_pinned(shape[::-1], dtype).T
 
     def _between(self, queue: CudaQueue, destination: Any, source: Any) -> None:
         """Copy between devices: packed by the source's device, spread out by the destination's."""
@@ -187,6 +220,11 @@ def _name(holder: int | None) -> str:
 def _is_contiguous(array: Any, order: Literal["C", "F"]) -> bool:
     flags = array.flags
     return bool(flags.c_contiguous if order == "C" else flags.f_contiguous)
+
+
+def _order_of(array: Any) -> Literal["C", "F"]:
+    """Return the order in which to pack an array's values."""
+    return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
 
 def _shared_order(first: Any, second: Any) -> Literal["C", "F"] | None:

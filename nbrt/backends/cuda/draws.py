@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nbrt.errors import ArgumentError, NotSupportedError
-from nbrt_kernels.random.fill import DRAWS
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt_kernels.random.requests import draw_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,20 +45,30 @@ class Drawer:
         offset: int,
         parameters: tuple[Any, ...],
     ) -> None:
-        """Enqueue a fill of `out` from Philox stream (seed, offset)."""
-        kind = (distribution, str(out.dtype))
-        spec = DRAWS.get(kind)
-        if spec is None:
-            known = ", ".join(f"{name} of {dtype}" for name, dtype in DRAWS)
-            raise NotSupportedError(f"expected one of the draws {known}, got {' of '.join(kind)}")
+        """Enqueue a fill of `out` from Philox stream (seed, offset).
+
+        Raises
+        ------
+        ArgumentError
+            If a parameter is out of range, or `out` has gaps.
+        ArgumentTypeError
+            If there is no such draw for the dtype of `out`.
+        """
+        try:
+            spec, arguments = draw_request(distribution, out.dtype.name, parameters)
+        except ValueError as error:
+            raise ArgumentError(str(error)) from error
+        except TypeError as error:
+            raise ArgumentTypeError(str(error)) from error
         if not out.flags.c_contiguous:
             raise ArgumentError("expected a C-contiguous array to fill, got one with gaps; copy it")
         count = out.size
         if count == 0:
             return
+        kind = (spec.distribution, spec.dtype)
         program = self._programs.get(kind)
         if program is None:
             program = self._programs.setdefault(kind, self._make_program(spec.kernel))
         blocks = -(-spec.threads(count) // THREADS_PER_BLOCK)
         plan = program.plan(queue.index, (blocks, 1, 1), (THREADS_PER_BLOCK, 1, 1), 0)
-        plan.launch(queue, out.reshape(-1), *spec.arguments(seed, offset), *parameters)
+        plan.launch(queue, out.reshape(-1), *spec.arguments(seed, offset), *arguments)

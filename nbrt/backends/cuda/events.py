@@ -6,10 +6,12 @@ import contextlib
 import weakref
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cuda.queues import CudaQueue
+from nbrt.backends.cuda.queues import CudaQueue, Epoch
 from nbrt.errors import EventError, NbrtError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.queue import EventOptions, Queue
 
@@ -38,7 +40,7 @@ class CudaEvent:
         self._options = options
         self.index = index
         self.handle = handle
-        self._recorded: tuple[CudaQueue, int] | None = None
+        self._recorded: tuple[CudaQueue, int, Epoch] | None = None
         self._finalizer = weakref.finalize(self, driver.destroy_event, handle)
         # At exit the driver may be gone before us; the process takes the event along.
         self._finalizer.atexit = False
@@ -69,10 +71,12 @@ class CudaEvent:
                 f"expected a stream of cuda:{self.index}, where this event lives, got one of "
                 f"cuda:{queue.index}; make another event for that device"
             )
+        if isinstance(queue, CudaQueue):
+            queue.check_open()
         with self._driver.on_device(self.index):
             self._driver.record_event(self.handle, queue.handle)
         if isinstance(queue, CudaQueue):
-            self._recorded = (queue, queue.mark())
+            self._recorded = (queue, *queue.mark())
 
     def wait(self, queue: Queue) -> None:
         """Make later work of `queue`, of any device, wait for the last record."""
@@ -85,13 +89,23 @@ class CudaEvent:
 
     def synchronize(self) -> None:
         """Wait on the host for the last record; raise the failure of a host call before it."""
+        if self._recorded is None:
+            self._driver.synchronize_event(self.handle)
+            return
+        queue, number, epoch = self._recorded
+        queue.check_outside()
         self._driver.synchronize_event(self.handle)
-        if self._recorded is not None:
-            queue, mark = self._recorded
-            queue.surface(mark)
+        queue.surface(number, epoch)
 
-    def wait_on_host(self) -> None:
-        """Do the same, whether the work before it failed or not."""
+    def host_wait(self) -> Callable[[], None]:
+        """Return what does the same, whether the work before it failed or not.
+
+        CUDA has no wait on the host for a record that another one has replaced: an event that is
+        recorded again before the wait is reached is waited for as recorded then.
+        """
+        return self._wait_on_host
+
+    def _wait_on_host(self) -> None:
         with contextlib.suppress(NbrtError):
             self._driver.synchronize_event(self.handle)
 

@@ -131,7 +131,11 @@ class CudaPlan:
         """Return the key of the arguments' types, and the arguments with foreign arrays adopted."""
         program = self._program
         names = program.source.parameter_names
-        if len(args) != len(names):
+        missing = len(names) - len(args)
+        if 0 < missing <= len(program.source.defaults):
+            # numba-cuda has no default values, so they are filled in here.
+            args = (*args, *program.source.defaults[-missing:])
+        elif missing:
             raise ArgumentTypeError(
                 f"expected {len(names)} arguments of {program.source.name} ({', '.join(names)}), "
                 f"got {len(args)}"

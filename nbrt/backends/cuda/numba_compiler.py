@@ -137,6 +137,8 @@ class NumbaSource:
         For messages.
     parameter_names : tuple of str
         Names of its parameters.
+    defaults : tuple
+        Values of the last parameters where a launch leaves them out.
     """
 
     def __init__(self, compiler: NumbaCudaCompiler, dispatcher: Any) -> None:
@@ -145,6 +147,7 @@ class NumbaSource:
         self._function = dispatcher.py_func
         self.name = str(self._function.__qualname__)
         self.parameter_names = tuple(inspect.signature(self._function).parameters)
+        self.defaults: tuple[Any, ...] = self._function.__defaults__ or ()
 
     def compile(self, args: tuple[Any, ...]) -> NumbaKernel:
         """Compile for the types of `args`, and load on the current device."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.calls import CallSite
 from nbrt.backends.cuda.failures import translate, translate_status
-from nbrt.errors import NbrtCleanupWarning, NotSupportedError, StreamError
+from nbrt.errors import NbrtCleanupWarning, NbrtError, NotSupportedError, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cuda.driver import Driver
 
-__all__ = ["DEFAULT_HANDLE", "BorrowedStream", "CudaQueue", "OnQueue", "canonical_handle"]
+__all__ = [
+    "DEFAULT_HANDLE",
+    "BorrowedStream",
+    "CudaQueue",
+    "Epoch",
+    "OnQueue",
+    "canonical_handle",
+]
 
 DEFAULT_HANDLE = 0
 """The legacy default stream. CUDA also calls it 1; nbrt maps both to 0, because CuPy keys its pools
@@ -105,6 +112,19 @@ class _Failure:
         return error
 
 
+class Epoch:
+    """The time of a queue from one raised failure to the next; holds the failure that ends it.
+
+    Events keep the epoch they were recorded in, so whoever waits for one learns that the work
+    before it failed, also if somebody else was told already, and nothing of later failures.
+    """
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure: _Failure | None = None
+
+
 class OnQueue:
     """Make a queue's device and stream current for CuPy, for a block; undone also on failure.
 
@@ -167,7 +187,7 @@ class CudaQueue:
 
     __slots__ = (
         "__weakref__",
-        "_failure",
+        "_epoch",
         "_finished",
         "_held",
         "_is_closed",
@@ -189,7 +209,7 @@ class CudaQueue:
         self.priority = priority
         self.handle = canonical_handle(int(stream.ptr))
         self.wrappers: dict[str, Any] = {}
-        self._failure: _Failure | None = None
+        self._epoch = Epoch()
         self._submitted = 0
         self._runner: int | None = None
         self._finished: deque[object] = deque()
@@ -212,7 +232,7 @@ class CudaQueue:
             task = _Task(function, args, self._submitted, CallSite.here(depth=1))
         with self.driver.on_device(self.index):
             try:
-                self._open().launch_host_func(self._run, task)
+                self.check_open().launch_host_func(self._run, task)
             except self.driver.errors as error:
                 raise translate(error, "queueing a host call") from error
 
@@ -223,25 +243,30 @@ class CudaQueue:
 
     def synchronize(self) -> None:
         """Wait for everything queued so far; raise the first failure since the last time."""
+        self.check_outside()
+        with self.driver.on_device(self.index):
+            self.driver.synchronize_stream(self.handle)
+        self._forget()
+        self.surface(*self.mark())
+
+    def check_outside(self) -> None:
+        """Refuse to wait for work in a host call that the work is behind."""
         if self._runner == threading.get_ident():
             raise StreamError(
                 f"expected {self!r} to be synchronised from outside, got a call from work that "
                 f"runs on it, which would wait for itself; host calls must not use CUDA at all"
             )
-        with self.driver.on_device(self.index):
-            self.driver.synchronize_stream(self.handle)
-        self._forget()
-        self.surface(self.mark())
 
-    def mark(self) -> int:
-        """Return a number for the end of the host calls queued so far."""
-        return self._submitted
+    def mark(self) -> tuple[int, Epoch]:
+        """Return the end of the host calls queued so far: their number, and the epoch."""
+        return self._submitted, self._epoch
 
-    def surface(self, mark: int) -> None:
-        """Raise the failure of a host call queued up to a mark, if there is one, once."""
-        failure = self._failure
-        if failure is not None and failure.task.number <= mark:
-            self._failure = None
+    def surface(self, number: int, epoch: Epoch) -> None:
+        """Raise the failure of a host call up to a mark; calls queued from now on run again."""
+        failure = epoch.failure
+        if failure is not None and failure.task.number <= number:
+            if self._epoch is epoch:
+                self._epoch = Epoch()
             raise failure.as_error(self.index)
 
     def notify(self, callback: Callable[[BaseException | None], object]) -> None:
@@ -250,7 +275,9 @@ class CudaQueue:
         # Not a host function: CUDA does not call those once a kernel has failed, and whoever awaits
         # the stream would wait for ever.
         def done(stream: object, status: int, argument: object) -> None:
-            failure, self._failure = self._failure, None
+            failure = self._epoch.failure
+            if failure is not None:
+                self._epoch = Epoch()
             error: BaseException | None = None
             if status != 0:
                 error = translate_status(status, f"CUDA error {status}", f"work on {self!r}")
@@ -264,22 +291,34 @@ class CudaQueue:
 
         with self.driver.on_device(self.index):
             try:
-                self._open().add_callback(done, None)
+                self.check_open().add_callback(done, None)
             except self.driver.errors as error:
                 raise translate(error, "asking to be notified") from error
 
     def close(self) -> None:
-        """Give the stream up; CUDA destroys one of ours when its work is done."""
-        if not self._is_closed:
-            self._is_closed = True
+        """Finish the host calls and give the stream up; warn of a failure nobody asked for."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self._submitted:
+                self.synchronize()
+        except NbrtError as error:
+            warnings.warn(str(error), NbrtCleanupWarning, stacklevel=2)
+        finally:
             self.wrappers.clear()
+            # CUDA destroys a stream of ours when the rest of its work is done.
             self.stream = None
+
+    def is_capturing(self) -> bool:
+        """Return whether the queue is being captured; the default stream cannot be."""
+        return self.handle != DEFAULT_HANDLE and self.driver.is_capturing(self.handle)
 
     def hold(self, kept: object) -> None:
         """Keep an object alive until everything queued so far is done."""
         self._forget()
         # A graph keeps its operands itself, and an event recorded in capture cannot be asked.
-        if self.handle != DEFAULT_HANDLE and self.driver.is_capturing(self.handle):
+        if self.is_capturing():
             return
         event = self.driver.new_event(self.index, timing=False, blocking=False, interprocess=False)
         with self.driver.on_device(self.index):
@@ -301,7 +340,8 @@ class CudaQueue:
             # CUDA keeps what a pending wait needs; the handle can go at once.
             self.driver.destroy_event(event)
 
-    def _open(self) -> Any:
+    def check_open(self) -> Any:
+        """Return CuPy's stream; raises StreamError once the queue was closed."""
         if self.stream is None:
             raise StreamError(f"expected an open stream, got {self!r}, which was closed")
         return self.stream
@@ -311,14 +351,15 @@ class CudaQueue:
         # The arguments may be the last references to arrays, whose finalizers use CUDA, which this
         # thread must not. So they are dropped by the next call from outside, and no local name
         # here may keep them in the meantime.
+        epoch = self._epoch
         try:
-            if self._failure is not None:
-                self._failure.dropped.append(task.name)
+            if epoch.failure is not None:
+                epoch.failure.dropped.append(task.name)
             elif task.call is not None:
                 self._runner = threading.get_ident()
                 task.call[0](*task.call[1])
         except BaseException as error:  # noqa: BLE001  # kept, and raised at synchronisation
-            self._failure = _Failure(error, task)
+            epoch.failure = _Failure(error, task)
         finally:
             self._runner = None
         self._finished.append(task.release())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from nbrt.errors import ArgumentError, NotSupportedError
+from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt_kernels.random.fill import DRAWS
 from unit.cuda.test_numba_compiler import ptx_or_skip
 
@@ -94,20 +94,23 @@ def program(monkeypatch: pytest.MonkeyPatch, interface: CudaInterface) -> Progra
 def test_draw_launches_one_thread_per_block(interface: CudaInterface, program: Program) -> None:
     queue = interface.default_queue(1)
     out = interface._driver.cupy.empty((3, 1000), "float32")
-    parameters = (np.float32(0), np.float32(1), np.float32(1))
-    interface.draw(queue, out, "uniform", (7 << 32) + 5, 8, parameters)
+    interface.draw(queue, out, "uniform", (7 << 32) + 5, 8, (-1.0, 1.0))
     assert program.planned == [(1, (3, 1, 1), (256, 1, 1), 0)]  # 750 Philox blocks
     flat, *rest = program.launched[0]
     assert flat.shape == (3000,)
     assert flat.data.ptr == out.data.ptr
-    assert rest == [5, 7, 2, *parameters]
-    assert [type(value) for value in rest[:3]] == [np.uint32, np.uint32, np.uint64]
+    assert rest == [5, 7, 2, -1, 2, np.nextafter(np.float32(1), np.float32(0))]
+    assert [type(value) for value in rest] == [np.uint32, np.uint32, np.uint64] + 3 * [np.float32]
 
 
 def test_draw_refuses(interface: CudaInterface, program: Program) -> None:
     queue = interface.default_queue(0)
-    with pytest.raises(NotSupportedError, match="uniform of int8"):
-        interface.draw(queue, interface._driver.cupy.empty((3,), "int8"), "uniform", 0, 0, ())
+    with pytest.raises(ArgumentTypeError, match="got int8"):
+        interface.draw(queue, interface._driver.cupy.empty((3,), "int8"), "uniform", 0, 0, (0, 1))
+    with pytest.raises(ArgumentError, match="scale"):
+        interface.draw(
+            queue, interface._driver.cupy.empty((3,), "float32"), "normal", 0, 0, (0.0, -1.0)
+        )
     out = interface._driver.cupy.empty((4, 4), "uint32")[:, ::2]
     with pytest.raises(ArgumentError, match="C-contiguous"):
         interface.draw(queue, out, "bits", 0, 0, ())

@@ -38,6 +38,7 @@ class FakeCompiler:
 
     name = "saxpy"
     parameter_names = ("a", "x")
+    defaults: tuple[Any, ...] = ()
 
     def __init__(self) -> None:
         self.compiled: list[FakeLoaded] = []
@@ -144,6 +145,15 @@ def test_refuses_arrays_from_elsewhere(interface: CudaInterface, program: CudaPr
 def test_counts_arguments(interface: CudaInterface, program: CudaProgram) -> None:
     with pytest.raises(ArgumentTypeError, match=r"2 arguments of saxpy \(a, x\), got 1"):
         program.plan(0, ONE, ONE, 0).launch(interface.create_queue(0, 0), 1.0)
+
+
+def test_fills_in_defaults(
+    interface: CudaInterface, program: CudaProgram, compiler: FakeCompiler
+) -> None:
+    x = array(interface)
+    compiler.defaults = (x,)
+    program.plan(0, ONE, ONE, 0).launch(interface.create_queue(0, 0), 1.0)
+    assert compiler.compiled[0].launches[0][-1] == (1.0, x)
 
 
 def test_foreign_arrays_are_adopted(

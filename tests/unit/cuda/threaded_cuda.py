@@ -1,14 +1,15 @@
 """The simulation with a thread per stream, so that streams run alongside the host.
 
-As a pytest plugin (``-p unit.cuda.threaded_cuda``) it stands in for the CUDA backend, which puts the
-contract suite on the real driver layer, queues, events and memory, without a GPU. Kernels and draws
-cannot run there.
+As a pytest plugin (``-p unit.cuda.threaded_cuda``) it stands in for the CUDA backend, which puts
+the contract suite on the real driver layer, queues, events and memory, without a GPU. Kernels,
+draws and CuPy's own arithmetic cannot run there.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import defaultdict
 from typing import Any
 
@@ -18,12 +19,14 @@ from unit.cuda.fake_cuda import FakeDriver, Simulation
 class ThreadedRecord:
     def __init__(self) -> None:
         self._event = threading.Event()
+        self.seconds = 0.0
 
     @property
     def is_done(self) -> bool:
         return self._event.is_set()
 
     def reach(self) -> None:
+        self.seconds = time.perf_counter()
         self._event.set()
 
     def wait(self) -> None:
@@ -36,6 +39,7 @@ class ThreadedSimulation(Simulation):
     def __init__(self, count: int = 2) -> None:
         super().__init__(count)
         self.events: dict[int, Any] = {}
+        self.homes: dict[int, int] = {}
         self._lock = threading.Lock()
         self._work: defaultdict[int, Any] = defaultdict(self._start)
 
@@ -48,6 +52,11 @@ class ThreadedSimulation(Simulation):
 
         threading.Thread(target=run, daemon=True).start()
         return work
+
+    def new_stream(self, priority: int) -> Any:
+        stream = super().new_stream(priority)
+        self.homes[stream.ptr] = stream.device_id
+        return stream
 
     def enqueue(self, stream: int, work: Any) -> None:
         with self._lock:
@@ -75,13 +84,17 @@ class ThreadedSimulation(Simulation):
     def eventRecord(self, event: int, stream: int) -> None:
         self.events[event] = self._last(stream)
 
+    def eventElapsedTime(self, start: int, end: int) -> float:
+        return float(1e3 * (self.events[end].seconds - self.events[start].seconds))
+
     def eventSynchronize(self, event: int) -> None:
         if self.events[event] is not None:
             self.events[event].wait()
 
     def deviceSynchronize(self) -> None:
         for stream in list(self._work):
-            self.streamSynchronize(stream)
+            if self.homes.get(stream, self.get_device()) == self.get_device():
+                self.streamSynchronize(stream)
 
 
 class ThreadedFakeDriver(FakeDriver):

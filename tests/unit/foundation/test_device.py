@@ -37,7 +37,9 @@ def test_it_is_a_value() -> None:
     assert device == Device("cuda:1")
 
 
-@pytest.mark.parametrize("name", ["", " cpu", "cpu:", "cpu:-1", "1cpu", "cpu:1:2", "cpu:1.0", "cpü"])
+@pytest.mark.parametrize(
+    "name", ["", " cpu", "cpu:", "cpu:-1", "1cpu", "cpu:1:2", "cpu:1.0", "cpü"]
+)
 def test_malformed_names(name: str) -> None:
     with pytest.raises(ArgumentError, match="kind:index"):
         Device(name)

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers.simt_reference import fma
 from numba import cuda
 
+from helpers.simt_reference import fma
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.errors import ArgumentTypeError, CompileError
 
@@ -51,17 +51,6 @@ def test_boolean_arrays() -> None:
     out = np.zeros(8, bool)
     launch(kernel, out, a)
     np.testing.assert_array_equal(out, ~a)
-
-
-def test_half_precision_arrays_are_storage() -> None:
-    def kernel(out: Any, a: Any) -> None:
-        i = cuda.grid(1)
-        out[i] = a[i]
-
-    a = np.linspace(-3, 60000, 8).astype(np.float16)
-    out = np.zeros_like(a)
-    launch(kernel, out, a)
-    np.testing.assert_array_equal(out, a)
 
 
 def test_strided_reversed_readonly_and_fortran_arrays() -> None:
@@ -249,6 +238,8 @@ def test_constant_arrays() -> None:
         ([1, 2], "list"),
         ({}, "dict"),
         (np.array([None]), "numpy.ndarray of dtype object"),
+        (np.zeros(2, np.float16), "numpy.ndarray of dtype float16"),
+        (np.float16(1), "numpy.float16"),
         (object(), "object"),
         (2**70, "int"),
         ((1, "text"), "tuple"),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numba.cuda
 import numpy as np
 import pytest
-from helpers.simt_reference import run_reference
 from numba import cuda, njit
 from numba import cuda as renamed
 from numba.cuda import blockDim, blockIdx, grid, gridsize, threadIdx
 
+from helpers.simt_reference import run_reference
 from nbrt.backends.cpu.simt import SimtKernel
 
 if TYPE_CHECKING:
@@ -309,3 +311,23 @@ def test_large_grids_count_past_32_bits() -> None:
     out = np.zeros(512, np.int64)
     SimtKernel(kernel, cache=False).plan((2**31 - 1, 1, 1), (256, 1, 1))(out)
     assert (out[:256] == np.arange(2**31 * 256 - 512, 2**31 * 256 - 256)).all()
+
+
+# -- importing -------------------------------------------------------------------------------
+
+
+def test_the_compiler_imports_numba_cuda_only_if_a_kernel_has() -> None:
+    program = """
+import sys
+import numpy as np
+from nbrt.backends.cpu.simt import SimtKernel
+def kernel(x):
+    x[0] = 1
+x = np.zeros(1)
+SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))(x)
+print(x[0], [name for name in ("numba.cuda", "cupy", "nbrt_kernels") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "1.0 []", done.stderr

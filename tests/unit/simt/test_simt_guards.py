@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.simt_reference import run_reference
 from numba import cuda
 
+from helpers.simt_reference import run_reference
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.cpu.simt.pipeline import bounds_of
 

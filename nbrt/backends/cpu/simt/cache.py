@@ -70,7 +70,9 @@ class KernelCache:
     def __init__(self, function: FunctionType) -> None:
         self._function = function
 
-    def key(self, block: tuple[int, int, int], arguments: tuple[Any, ...], target: Any) -> str | None:
+    def key(
+        self, block: tuple[int, int, int], arguments: tuple[Any, ...], target: Any
+    ) -> str | None:
         """Give the name under which a version is kept, or None if this kernel cannot be kept."""
         try:
             parts = (

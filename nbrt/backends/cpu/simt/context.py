@@ -37,14 +37,14 @@ class SimtContextType(types.Type):  # type: ignore[misc]
         super().__init__(name=f"simt{block}")
 
 
-@register_model(SimtContextType)  # type: ignore[untyped-decorator]
+@register_model(SimtContextType)
 class _SimtContextModel(StructModel):  # type: ignore[misc]
     def __init__(self, manager: Any, fe_type: SimtContextType) -> None:
         super().__init__(manager, fe_type, [(name, types.int32) for name in _FIELDS])
 
 
 def _attribute_type(attribute: str) -> types.Type | None:
-    """Type of one attribute, as the CUDA target types it (numba_cuda ``cudadecl``, ``intrinsics``)."""
+    """Type of one attribute, as numba-cuda types it (``cudadecl``, ``intrinsics``)."""
     head, _, tail = attribute.partition(".")
     if head in ("threadIdx", "blockIdx", "blockDim", "gridDim") and tail in tuple(_AXES):
         return types.int32
@@ -57,7 +57,7 @@ def _attribute_type(attribute: str) -> types.Type | None:
     return None
 
 
-@infer_getattr  # type: ignore[untyped-decorator]
+@infer_getattr
 class _SimtAttributes(AttributeTemplate):  # type: ignore[misc]
     key = SimtContextType
 

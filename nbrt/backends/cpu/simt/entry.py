@@ -93,7 +93,9 @@ class _Metadata(ir.MDValue):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def _loop(builder: ir.IRBuilder, start: ir.Value, end: ir.Value) -> Iterator[tuple[ir.Value, list[Any]]]:
+def _loop(
+    builder: ir.IRBuilder, start: ir.Value, end: ir.Value
+) -> Iterator[tuple[ir.Value, list[Any]]]:
     """Loop from start to end, which is at least one turn away.
 
     Yields the counter and a list that will hold the branch back, once the body is complete.
@@ -164,7 +166,11 @@ class _BlockLoops:
         """Run blocks [start, end): divide once, then count up with carry."""
         builder = self._builder
         rest = builder.udiv(start, grid[0])
-        at = [builder.urem(start, grid[0]), builder.urem(rest, grid[1]), builder.udiv(rest, grid[1])]
+        at = [
+            builder.urem(start, grid[0]),
+            builder.urem(rest, grid[1]),
+            builder.udiv(rest, grid[1]),
+        ]
         strip = builder.append_basic_block("strip")
         after = builder.append_basic_block("strip.end")
         before = builder.block
@@ -248,9 +254,7 @@ class _ThreadLoops:
         longest = _STRIP_THREADS if height * depth == 1 else _STRIP_THREADS_BETWEEN_ROWS
         return _least(self._builder, available, _I64(max(1, longest // width)))
 
-    def emit_strip(
-        self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value
-    ) -> None:
+    def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
         """Run `count` blocks from `index` on."""
         builder = self._builder
         lengths = [_I64(extent) for extent in self._block]

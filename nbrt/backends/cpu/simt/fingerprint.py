@@ -113,7 +113,9 @@ class _Walk:
     def _code(self, code: types.CodeType) -> set[str]:
         """Hash a code object and give the names it uses, those of its inner functions included."""
         self._put(code.co_code, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
-        self._put(code.co_flags, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        self._put(
+            code.co_flags, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+        )
         self._put(getattr(code, "co_exceptiontable", b""))
         if _RAISE in code.co_code[::2]:
             # An exception says where it was raised. Else a function may move, as notebook cells do.

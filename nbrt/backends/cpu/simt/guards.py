@@ -118,7 +118,9 @@ def keep_limits(func_ir: Any) -> list[Bound]:
     body = _slice(func_ir, guards, needed)
     results = []
     for guard, bound in zip(_repeated(guards), _bounds(guards), strict=True):
-        inclusive = int(_compare(guard) in (operator.le, operator.gt) or _is_upper_equal(guard, bound))
+        inclusive = int(
+            _compare(guard) in (operator.le, operator.gt) or _is_upper_equal(guard, bound)
+        )
         # All comparisons with NaN are false: no thread passes a test, every thread fails it.
         low_if_nan = int(bound.upper != guard.negated)
         numbers = (ir.Const(inclusive, loc), ir.Const(low_if_nan, loc))

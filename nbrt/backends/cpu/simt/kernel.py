@@ -133,7 +133,8 @@ class LaunchPlan:
         # One block needs no schedule: the native function itself, called without a Python frame.
         self.direct: Callable[..., object] | None = None
         if self._total == 1:
-            self.direct = functools.partial(self._entry, self._address)
+            native: Any = self._entry
+            self.direct = functools.partial(native, self._address)
         self._block_ns: float | None = None
         self._prepared: set[bytes] = set()
 

@@ -1,5 +1,7 @@
-"""Stage 5, the door: one native entry function per kernel and block shape, called through Numba's
-own C dispatcher, which resolves the argument types in well under a microsecond.
+"""Stage 5, the door: calling the native entry function of a kernel and block shape.
+
+It is called through Numba's own C dispatcher, which finds the version for the types of the
+arguments in well under a microsecond.
 """
 
 from __future__ import annotations
@@ -82,22 +84,26 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
     def compile(self, sig: Any) -> Any:
         """Compile for argument types, taking the code from disk if it is there."""
         arguments = tuple(sig)
-        if arguments in self.overloads:
-            return self.overloads[arguments].entry_point
-        disk = self._disk
-        key = disk.key(self._block, arguments, self.targetctx) if disk is not None else None
-        if disk is not None and key is not None:
+        # Numba's and LLVM's state is shared by all threads, also when code is only loaded.
+        with global_compiler_lock:
+            if arguments in self.overloads:
+                return self.overloads[arguments].entry_point
+            disk = self._disk
+            key = disk.key(self._block, arguments, self.targetctx) if disk is not None else None
+            if disk is None or key is None:
+                return self._compile(arguments)
             result = disk.load(key, arguments, self.targetctx)
             if result is not None:
                 self.add_overload(result)
                 return result.entry_point
-        with global_compiler_lock:
-            # First what the user wrote: its errors then come as they are, not as the entry's.
-            self._body.results((SimtContextType(self._block), *arguments[1:]))
-            entry_point = super().compile(arguments)
-        if disk is not None and key is not None:
+            entry_point = self._compile(arguments)
             disk.save(key, self.overloads[arguments])
-        return entry_point
+            return entry_point
+
+    def _compile(self, arguments: tuple[Any, ...]) -> Any:
+        # First what the user wrote: its errors then come as they are, not as the entry's.
+        self._body.results((SimtContextType(self._block), *arguments[1:]))
+        return super().compile(arguments)
 
 
 def _entry_function(
@@ -119,5 +125,3 @@ def _entry_function(
     entry: FunctionType = namespace[name]
     entry.__defaults__ = function.__defaults__
     return entry
-
-

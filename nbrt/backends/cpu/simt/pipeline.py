@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from numba.core import errors
+from numba.core import errors, types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.registry import CPUDispatcher
@@ -20,6 +20,7 @@ from nbrt.backends.cpu.simt.guards import Bound, absorb_guards, keep_limits
 from nbrt.backends.cpu.simt.positions import simplify_positions
 from nbrt.backends.cpu.simt.resolve import DialectUse, resolve_dialect
 from nbrt.backends.cpu.simt.source import with_context, without_context
+from nbrt.errors import CompileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ class NothingToLimitError(Exception):
     """A kernel has no guards, so there is no limits function to compile."""
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[untyped-decorator]
+@register_pass(mutates_CFG=True, analysis_only=False)
 class _ResolveDialect(FunctionPass):  # type: ignore[misc]
     _name = "nbrt_simt_resolve_dialect"
 
@@ -136,19 +137,30 @@ class KernelBody:
     """
 
     def __init__(self, function: FunctionType) -> None:
+        self._function = function
         self._whole = ThreadDispatcher(with_context(function), _WholeKernelCompiler)
         self._guarded = ThreadDispatcher(with_context(function), _GuardedKernelCompiler)
         self._limits = ThreadDispatcher(with_context(function), _LimitsCompiler)
 
     def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         """Compile for argument types; give the body and the limits function, or None for that."""
+        limits = self._compile_limits(arguments)
+        body = (self._whole if limits is None else self._guarded).result(arguments)
+        if body.signature.return_type not in (types.none, types.void):
+            code = self._function.__code__
+            raise CompileError(
+                f"{code.co_filename}:{code.co_firstlineno}: a kernel must not return a value, and "
+                f"this one returns {body.signature.return_type}; write it into an array argument"
+            )
+        return body, limits
+
+    def _compile_limits(self, arguments: tuple[Any, ...]) -> Any:
+        # Also none when a limit cannot be computed apart from the body, say from an odd type: the
+        # body with its guards in it says so, or does it.
         try:
-            limits = self._limits.result(arguments)
+            return self._limits.result(arguments)
         except (NothingToLimitError, errors.NumbaError):
-            # Also when a limit cannot be computed apart from the body, say from an odd type:
-            # the body with its guards in it says so, or does it.
-            return self._whole.result(arguments), None
-        return self._guarded.result(arguments), limits
+            return None
 
 
 def bounds_of(result: Any) -> list[Bound]:

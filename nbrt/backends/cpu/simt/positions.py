@@ -246,30 +246,43 @@ def _member(owner: Kind, index: object) -> Kind:
 
 
 def _combine(function: Any, left: Kind, right: Kind) -> Kind:
-    left_scalar = Uniform() if left == _Part("blockDim", getattr(left, "axis", 0)) else left
-    right_scalar = Uniform() if right == _Part("blockDim", getattr(right, "axis", 0)) else right
-    if isinstance(left_scalar, Uniform) and isinstance(right_scalar, Uniform):
+    if _is_uniform(left) and _is_uniform(right):
         return Uniform()
-    pair = (left, right)
-    if function is operator.mul and all(isinstance(part, _Part) for part in pair):
-        axis = getattr(left, "axis", None)
-        if {*pair} == {_Part("blockIdx", axis), _Part("blockDim", axis)}:
-            return _Part("base", axis)
+    if function is operator.mul:
+        return _base(left, right) or _base(right, left)
     if function is operator.add:
-        for one, other in (pair, pair[::-1]):
-            if isinstance(one, Position) and one.kind == "thread":
-                if other == _Part("base", one.axis):
-                    return replace(one, kind="grid")
-            if isinstance(one, Position) and _is_int(other):
-                return replace(one, shift=one.shift + int(other.constant))
-    if function is operator.sub and isinstance(left, Position) and _is_int(right):
-        return replace(left, shift=left.shift - int(right.constant))
+        return _sum(left, right) or _sum(right, left)
+    if function is operator.sub and isinstance(left, Position):
+        by = _whole_number(right)
+        return replace(left, shift=left.shift - by) if by is not None else None
     return None
 
 
-def _is_int(kind: Kind) -> bool:
+def _is_uniform(kind: Kind) -> bool:
+    return isinstance(kind, Uniform) or (isinstance(kind, _Part) and kind.what == "blockDim")
+
+
+def _base(block: Kind, extent: Kind) -> Kind:
+    """Recognise ``blockIdx.x * blockDim.x``."""
+    if not (isinstance(block, _Part) and block.what == "blockIdx"):
+        return None
+    return _Part("base", block.axis) if extent == _Part("blockDim", block.axis) else None
+
+
+def _sum(position: Kind, other: Kind) -> Kind:
+    """Recognise a position plus a constant, and ``threadIdx.x + blockIdx.x * blockDim.x``."""
+    if not isinstance(position, Position):
+        return None
+    if position.kind == "thread" and other == _Part("base", position.axis):
+        return replace(position, kind="grid")
+    by = _whole_number(other)
+    return replace(position, shift=position.shift + by) if by is not None else None
+
+
+def _whole_number(kind: Kind) -> int | None:
     value = kind.constant if isinstance(kind, Uniform) else None
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
+    is_small = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
+    return value if is_small and isinstance(value, int) else None
 
 
 def simplify_positions(func_ir: Any) -> set[str]:
@@ -291,7 +304,8 @@ def simplify_positions(func_ir: Any) -> set[str]:
     positions = Positions(func_ir)
     assigns = [s for block in func_ir.blocks.values() for s in block.find_insts(ir.Assign)]
     context = next(
-        (s.target for s in assigns if isinstance(s.value, ir.Arg) and s.value.name == ARGUMENT), None
+        (s.target for s in assigns if isinstance(s.value, ir.Arg) and s.value.name == ARGUMENT),
+        None,
     )
     if context is None:
         return set()

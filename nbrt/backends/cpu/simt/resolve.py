@@ -18,12 +18,13 @@ from numba.core.ir_utils import build_definitions
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS
 from nbrt.backends.cpu.simt.context import ARGUMENT
 from nbrt.backends.cpu.simt.dialect import AXES, dialect_name, is_dialect_module, next_step
-from nbrt.backends.cpu.simt.guards import Bound
 from nbrt.backends.cpu.simt.source import is_device_function
 from nbrt.errors import CompileError, UnsupportedConstructError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nbrt.backends.cpu.simt.guards import Bound
 
 __all__ = ["DialectUse", "resolve_dialect"]
 
@@ -114,9 +115,8 @@ class _Resolver:
                     known, _ = self._constant(value.func)
                     skipped = value.func.name if known else None
                     used.update(v.name for v in value.list_vars() if v.name != skipped)
-                elif isinstance(value, (ir.Expr, ir.Stmt)) and not isinstance(value, ir.Del):
-                    if not (isinstance(value, ir.Expr) and value.op == "getattr"):
-                        used.update(variable.name for variable in value.list_vars())
+                elif _uses_values(value):
+                    used.update(variable.name for variable in value.list_vars())
         size = -1
         while size != len(used):
             size = len(used)
@@ -325,6 +325,12 @@ class _Resolver:
             return self._returns_none(value.value)
         # A call, for one: its type decides, and is checked once it is known.
         return isinstance(value, ir.Expr) and value.op == "call"
+
+
+def _uses_values(value: Any) -> bool:
+    if isinstance(value, ir.Expr):
+        return bool(value.op != "getattr")
+    return isinstance(value, ir.Stmt) and not isinstance(value, ir.Del)
 
 
 def _where(loc: Any) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cpu.simt.context import ARGUMENT
 from nbrt.errors import ArgumentTypeError, CompileError, UnsupportedConstructError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["describe", "is_device_function", "kernel_function", "with_context", "without_context"]
 

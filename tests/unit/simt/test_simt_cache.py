@@ -1,0 +1,252 @@
+"""Compiled kernels on disk: found by another process, missed when their meaning changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.simt.cache import cache_directory
+from nbrt.backends.cpu.simt.fingerprint import UnhashableError, fingerprint
+
+MODULE = """
+import json, sys
+import numpy as np
+from numba import cuda
+from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher
+import settings
+
+FACTOR = {factor}
+
+@cuda.jit(device=True)
+def inner(a):
+    return a {operator} 2
+
+@cuda.jit(device=True)
+def helper(a):
+    return inner(a) * FACTOR
+
+def make(shift):
+    table = np.array([{table}, 1.0])
+    def kernel(x, n):
+        i = cuda.grid(1)
+        if i < n:
+            x[i] = helper(i) + shift + table[0] + settings.OFFSET
+    return kernel
+
+compiled = 0
+real = ThreadDispatcher.result
+def counting(self, arguments):
+    global compiled
+    compiled += 1
+    return real(self, arguments)
+ThreadDispatcher.result = counting
+
+x = np.zeros(6)
+SimtKernel(make({shift})).plan((2, 1, 1), ({block}, 1, 1))(x, 6)
+print(json.dumps([bool(compiled), x.tolist()]))
+"""
+
+BASE = {"factor": 10, "operator": "+", "table": 0.25, "shift": 1, "block": 3}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NBRT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def run(folder: Path, offset: int = 0, **changes: Any) -> tuple[bool, list[float]]:
+    """Run the module in a new process; tell whether it compiled, and what came out."""
+    (folder / "settings.py").write_text(f"OFFSET = {offset}\n")
+    (folder / "program.py").write_text(MODULE.format(**{**BASE, **changes}))
+    here = Path(__file__).parents[3]
+    path = os.pathsep.join([str(here), str(folder)])
+    done = subprocess.run(
+        [sys.executable, str(folder / "program.py")],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    compiled, values = json.loads(done.stdout)
+    return compiled, values
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "cache").rglob("*.*"))
+
+
+def test_another_process_finds_it_and_every_change_misses(folder: Path) -> None:
+    plain = [(i + 2) * 10 + 1.25 for i in range(6)]
+    assert run(folder) == (True, plain)
+    assert run(folder) == (False, plain)
+    assert run(folder, factor=20) == (True, [(i + 2) * 20 + 1.25 for i in range(6)])
+    assert run(folder, operator="-") == (True, [(i - 2) * 10 + 1.25 for i in range(6)])
+    assert run(folder, table=0.5) == (True, [(i + 2) * 10 + 1.5 for i in range(6)])
+    assert run(folder, shift=2) == (True, [(i + 2) * 10 + 2.25 for i in range(6)])
+    assert run(folder, offset=5) == (True, [(i + 2) * 10 + 6.25 for i in range(6)])
+    assert run(folder, block=4)[0]
+    assert run(folder) == (False, plain)
+
+
+def test_damaged_files_are_compiled_over(folder: Path) -> None:
+    _, expected = run(folder)
+    (file,) = files(folder)
+    good = file.read_bytes()
+    for damaged in (
+        b"",
+        good[:100],
+        good[:-1],
+        good[:40] + bytes([good[40] ^ 1]) + good[41:],
+        b"\x80" * 5000,
+    ):
+        file.write_bytes(damaged)
+        assert run(folder) == (True, expected)
+        assert file.read_bytes() != damaged
+    assert run(folder) == (False, expected)
+
+
+@pytest.mark.parametrize("kind", ["a file in the way", "no permission", "a folder for a file"])
+def test_an_unusable_folder_is_no_error(folder: Path, kind: str) -> None:
+    cache = folder / "cache"
+    if kind == "a file in the way":
+        cache.write_text("not a folder")
+    elif kind == "no permission":
+        cache.mkdir()
+        cache.chmod(0o500)
+    else:
+        run(folder)
+        for file in cache.rglob("*.simt"):
+            file.unlink()
+            file.mkdir()
+    assert run(folder)[1] == [(i + 2) * 10 + 1.25 for i in range(6)]
+
+
+def test_nothing_is_left_beside_the_kept_files(folder: Path) -> None:
+    run(folder)
+    assert [file.suffix for file in files(folder)] == [".simt"]
+
+
+def test_the_cache_can_be_switched_off(folder: Path) -> None:
+    def kernel(x: Any) -> None:
+        x[cuda.grid(1)] = 1
+
+    SimtKernel(kernel, cache=False).plan((1, 1, 1), (4, 1, 1))(np.zeros(4))
+    assert files(folder) == []
+    SimtKernel(kernel).plan((1, 1, 1), (4, 1, 1))(np.zeros(4))
+    assert len(files(folder)) == 1
+
+
+def test_exceptions_survive_the_disk(folder: Path) -> None:
+    def kernel(x: Any) -> None:
+        if x[0] == 0:
+            raise ValueError("zero")
+
+    for _ in range(2):
+        plan = SimtKernel(kernel).plan((1, 1, 1), (1, 1, 1))
+        with pytest.raises(ValueError, match="zero"):
+            plan(np.zeros(1))
+    assert len(files(folder)) == 1
+
+
+def test_loaded_kernels_can_be_looked_into(folder: Path) -> None:
+    def kernel(x: Any) -> None:
+        x[cuda.grid(1)] = 1
+
+    for _ in range(2):
+        plan = SimtKernel(kernel).plan((1, 1, 1), (4, 1, 1))
+        plan(np.zeros(4))
+        assert "define" in plan.llvm(np.zeros(4))
+
+
+# -- fingerprints ----------------------------------------------------------------------------
+
+
+def test_what_cannot_be_hashed_is_not_kept() -> None:
+    class Anything:
+        value = 3
+
+    thing = Anything()
+
+    def plain_helper() -> None: ...
+
+    objects = np.array([None])
+
+    def uses_thing(x: Any) -> None:
+        x[0] = thing
+
+    def uses_function(x: Any) -> None:
+        plain_helper()
+
+    def uses_objects(x: Any) -> None:
+        x[0] = objects[0]
+
+    for kernel in (uses_thing, uses_function, uses_objects):
+        with pytest.raises(UnhashableError):
+            fingerprint(kernel)
+
+
+def test_recursion_ends() -> None:
+    scope: dict[str, Any] = {"cuda": cuda}
+    exec(
+        "@cuda.jit(device=True)\ndef f(n):\n    return g(n - 1) if n > 0 else 0\n"
+        "@cuda.jit(device=True)\ndef g(n):\n    return f(n - 1) + 1\n",
+        {**scope, "__name__": __name__},
+        scope,
+    )
+    scope["f"].py_func.__globals__.update(scope)
+    assert fingerprint(scope["f"].py_func) != fingerprint(scope["g"].py_func)
+
+
+def test_the_place_counts_only_where_something_is_raised() -> None:
+    text = "def kernel(x):\n    x[0] = 1\n"
+    raising = "def kernel(x):\n    if x[0]: raise ValueError\n"
+
+    def made(source: str, name: str) -> Any:
+        scope: dict[str, Any] = {"__name__": "made"}
+        exec(compile(source, name, "exec"), scope)
+        return fingerprint(scope["kernel"])
+
+    assert made(text, "one") == made("\n\n" + text, "two")
+    assert made(raising, "one") != made("\n\n" + raising, "one")
+    assert made(raising, "one") != made(raising, "two")
+
+
+def test_values_that_print_alike_are_told_apart() -> None:
+    def made(value: Any) -> bytes:
+        def kernel(x: Any) -> None:
+            x[0] = value
+
+        return fingerprint(kernel)
+
+    a = np.arange(6.0)
+    values = [
+        1, 1.0, True, "1", b"1", np.int32(1), np.int64(1), (1,), a, a.reshape(2, 3),
+        a.reshape(3, 2), a.astype("f4"), a + 1, np.asfortranarray(a.reshape(2, 3)), -0.0, 0.0,
+        np.float32, np.float64, np.dtype("f4"), cuda.grid, cuda.gridsize, None,
+    ]  # fmt: skip
+    assert len({made(value) for value in values}) == len(values)
+
+
+def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NBRT_CACHE_DIR", str(tmp_path))
+    assert cache_directory() == tmp_path
+    monkeypatch.delenv("NBRT_CACHE_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_directory() == tmp_path / ".cache" / "nbrt"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert cache_directory() == tmp_path / "x" / "nbrt"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache_directory() == tmp_path / "Library" / "Caches" / "nbrt"

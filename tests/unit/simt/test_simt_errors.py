@@ -1,0 +1,260 @@
+"""What cannot be compiled is refused by name, at the kernel's own line, in a few words."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from numba import cuda
+from numba.cuda import libdevice, shared
+
+from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.errors import ArgumentTypeError, CompileError, UnsupportedConstructError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def compile_error(kernel: Any, *args: Any) -> CompileError:
+    plan = SimtKernel(kernel, cache=False).plan((1, 1, 1), (32, 1, 1))
+    arguments = args or (np.zeros(32),)
+    with pytest.raises(CompileError) as caught:
+        plan.prepare(arguments)
+    with pytest.raises(CompileError) as again:
+        plan(*arguments)
+    assert str(again.value) == str(caught.value)
+    return caught.value
+
+
+def line_of(function: Any, text: str) -> str:
+    """Give ``file:line`` of the line of a function that contains a text."""
+    lines, first = inspect.getsourcelines(function)
+    number = next(i for i, line in enumerate(lines) if text in line)
+    return f"{__file__}:{first + number}"
+
+
+@cuda.jit(device=True)
+def waits(x: Any) -> None:
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def reads_nothing(x: Any) -> Any:
+    return x.nothing + 1
+
+
+def barrier(x: Any) -> None:
+    i = cuda.grid(1)
+    x[i] = i
+    cuda.syncthreads()
+
+
+def shared_array(x: Any) -> None:
+    tile = shared.array(32, np.float32)
+    x[0] = tile[0]
+
+
+def shuffle(x: Any) -> None:
+    x[0] = cuda.shfl_down_sync(0xFFFFFFFF, x[0], 1)
+
+
+def cooperative_groups(x: Any) -> None:
+    cuda.cg.this_grid().sync()
+
+
+def device_library(x: Any) -> None:
+    x[0] = libdevice.sin(x[0])
+
+
+def passed_on(x: Any) -> None:
+    x[0] = len(cuda.threadIdx)
+
+
+def vector_type(x: Any) -> None:
+    x[0] = cuda.float32x2(1.0, 2.0).x
+
+
+@pytest.mark.parametrize(
+    ("kernel", "construct", "text"),
+    [
+        (barrier, "cuda.syncthreads", "cuda.syncthreads()"),
+        (shared_array, "cuda.shared.array", "shared.array(32"),
+        (shuffle, "cuda.shfl_down_sync", "shfl_down"),
+        (cooperative_groups, "cuda.cg.this_grid", "this_grid"),
+        (device_library, "cuda.libdevice.sin", "libdevice.sin"),
+        (passed_on, "cuda.threadIdx", "len("),
+        (vector_type, "cuda.float2", "float32x2"),
+    ],
+)
+def test_unsupported_constructs_are_named(
+    kernel: Callable[..., None], construct: str, text: str
+) -> None:
+    error = compile_error(kernel)
+    assert isinstance(error, UnsupportedConstructError)
+    assert str(error).startswith(f"{line_of(kernel, text)}: {construct} ")
+    assert ";" in str(error)  # a next step follows
+
+
+def test_unsupported_constructs_in_device_functions_are_named_there() -> None:
+    def kernel(x: Any) -> None:
+        waits(x)
+
+    error = compile_error(kernel)
+    assert isinstance(error, UnsupportedConstructError)
+    assert str(error).startswith(line_of(waits.py_func, "cuda.syncthreads()"))
+
+
+def test_unknown_names_of_the_dialect() -> None:
+    def kernel(x: Any) -> None:
+        x[0] = cuda.no_such_thing
+
+    assert "numba.cuda has no attribute 'no_such_thing'" in str(compile_error(kernel))
+
+
+def test_the_number_of_dimensions_must_be_constant() -> None:
+    def kernel(x: Any) -> None:
+        x[cuda.grid(x.ndim)] = 1
+
+    error = compile_error(kernel)
+    assert str(error).startswith(line_of(kernel, "x.ndim"))
+    assert "cuda.grid takes one constant, 1, 2 or 3" in str(error)
+
+
+def test_typing_errors_name_the_innermost_line_of_the_user() -> None:
+    def kernel(x: Any) -> None:
+        i = cuda.grid(1)
+        x[i] = reads_nothing(x)
+
+    error = compile_error(kernel)
+    assert str(error).startswith(line_of(reads_nothing.py_func, "x.nothing"))
+    assert "Unknown attribute 'nothing' of type array(float64, 1d, C)" in str(error)
+    assert "in kernel" in str(error)
+    assert "\n" not in str(error)
+    assert error.__cause__ is not None
+
+
+def test_operations_without_a_version_for_the_types() -> None:
+    def kernel(x: Any) -> None:
+        x["a"] = 1
+
+    error = compile_error(kernel)
+    assert str(error).startswith(line_of(kernel, '"a"'))
+    assert "setitem(" in str(error)
+    assert len(str(error)) < 400
+
+
+def test_allocation_gets_advice() -> None:
+    def kernel(x: Any) -> None:
+        x[0] = np.zeros(3)[0]
+
+    assert "use cuda.local.array" in str(compile_error(kernel))
+
+
+def test_undecorated_functions_get_advice() -> None:
+    def helper(x: Any) -> Any:
+        return x
+
+    def kernel(x: Any) -> None:
+        x[0] = helper(x[0])
+
+    assert "@cuda.jit(device=True)" in str(compile_error(kernel))
+
+
+def test_local_array_shapes_must_be_constant() -> None:
+    def kernel(x: Any) -> None:
+        x[0] = cuda.local.array(x.size, np.float32)[0]
+
+    assert "must be made of integers known at compile time" in str(compile_error(kernel))
+
+
+def test_kernels_must_not_return_values() -> None:
+    @cuda.jit(device=True)
+    def one() -> Any:
+        return 1
+
+    def direct(x: Any) -> Any:
+        return x[0]
+
+    def through_a_call(x: Any) -> Any:
+        return one()
+
+    for kernel in (direct, through_a_call, lambda x: x):
+        assert "a kernel must not return a value" in str(compile_error(kernel))
+
+
+def test_what_cannot_be_a_kernel() -> None:
+    class Holder:
+        def method(self, x: Any) -> None: ...
+
+    async def coroutine(x: Any) -> None: ...
+
+    def generator(x: Any) -> Any:
+        yield x
+
+    def keyword(x: Any, *, n: int) -> None: ...
+
+    with pytest.raises(ArgumentTypeError, match="bound method"):
+        SimtKernel(Holder().method)
+    for wrong in (3, len, Holder, functools.partial(keyword, n=1)):
+        with pytest.raises(ArgumentTypeError, match="must be a Python function"):
+            SimtKernel(wrong)  # type: ignore[arg-type]
+    for wrong in (coroutine, generator):
+        with pytest.raises(UnsupportedConstructError, match="plain function"):
+            SimtKernel(wrong)
+    with pytest.raises(CompileError, match="'n' can only be given by keyword"):
+        SimtKernel(keyword)
+
+
+def test_wrapped_kernels_are_what_they_wrap_in_bytecode_only() -> None:
+    def kernel(x: Any) -> None:
+        x[cuda.grid(1)] = 1
+
+    @functools.wraps(kernel)
+    def wrapper(x: Any, y: Any) -> None:
+        x[cuda.grid(1)] = y
+
+    x = np.zeros(4)
+    SimtKernel(wrapper, cache=False).plan((1, 1, 1), (4, 1, 1))(x, 3.0)
+    assert (x == 3).all()
+
+
+# -- exceptions while running ----------------------------------------------------------------
+
+
+FAILS_WHERE_TOLD = """
+def kernel(x, bad):
+    i = cuda.grid(1)
+    if i == bad:
+        raise IndexError("out of bounds")
+    assert i != bad + 1
+    x[i] = 1
+"""
+
+
+@pytest.mark.parametrize("grid", [1, 64, 20_000])
+def test_exceptions_of_the_kernel_reach_the_caller(grid: int) -> None:
+    # From text, as pytest rewrites the assertions of this file.
+    scope: dict[str, Any] = {"cuda": cuda}
+    exec(FAILS_WHERE_TOLD, scope)
+    plan = SimtKernel(scope["kernel"], cache=False).plan((grid, 1, 1), (32, 1, 1))
+    x = np.zeros(grid * 32)
+    for _ in range(3):
+        with pytest.raises(IndexError, match="out of bounds"):
+            plan(x, grid * 32 - 3)
+        with pytest.raises(AssertionError):
+            plan(x, -1)
+    plan(x, -5)
+    assert (x == 1).all()
+
+
+def test_a_type_error_of_the_kernel_is_not_taken_for_a_wrong_argument() -> None:
+    def kernel(x: Any) -> None:
+        if x[0] == 0:
+            raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine") as caught:
+        SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))(np.zeros(1))
+    assert type(caught.value) is TypeError
