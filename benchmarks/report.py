@@ -162,7 +162,7 @@ def format_seconds(seconds: float) -> str:
     """Return a time to three digits in the unit that suits it."""
     for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
         rounded = float(f"{seconds / scale:.3g}")
-        if rounded < 1000:
+        if abs(rounded) < 1000:
             return f"{rounded:.3g} {unit}"
     return f"{seconds:.3g} s"
 

@@ -37,12 +37,15 @@ class Settings:
         0: as many as the process may use.
     cpu_memory_limit : int
         Bytes each CPU device may hold (``NBRT_CPU_MEMORY_LIMIT``); 0: no limit of ours.
+    cache_dir : str or None
+        Folder of compiled kernels (``NBRT_CACHE_DIR``); None: the user's cache folder.
     """
 
     device: str | None = None
     cpu_devices: int = 1
     cpu_threads: int = 0
     cpu_memory_limit: int = 0
+    cache_dir: str | None = None
 
     def __post_init__(self) -> None:
         _check_range("NBRT_CPU_DEVICES", self.cpu_devices, 1, _MAX_CPU_DEVICES)
@@ -110,6 +113,7 @@ def _parse(environment: Mapping[str, str]) -> Settings:
         cpu_devices=_integer(environment, "NBRT_CPU_DEVICES", 1),
         cpu_threads=_integer(environment, "NBRT_CPU_THREADS", 0),
         cpu_memory_limit=_integer(environment, "NBRT_CPU_MEMORY_LIMIT", 0),
+        cache_dir=environment.get("NBRT_CACHE_DIR") or None,
     )
 
 

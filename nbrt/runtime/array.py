@@ -363,18 +363,22 @@ def _enqueue_copy(destination: Any, source: Any, stream: Stream) -> None:
         raise ArgumentError(
             f"expected a stream of the destination's device, got {stream!r}; leave stream out"
         )
-    else:
-        _wait_for_holder(source, stream)
+    making = None if foreign else _wait_for_holder(source, stream)
     stream.submit(Command("copy", interface.copy, (destination, source)))
+    if making is not None and not stream.query():
+        # As in torch: what overwrites the source next must not overtake the copy.
+        making.wait_stream(stream)
 
 
-def _wait_for_holder(source: Any, stream: Stream) -> None:
-    """Order a copy behind the work that makes its source on another device."""
+def _wait_for_holder(source: Any, stream: Stream) -> Stream | None:
+    """Order a copy behind the work that makes its source on another device; return its stream."""
     holder = holder_of(source)
-    if holder is not None and holder != stream.device:
-        making = current_stream(holder)
-        if not making.query():
-            stream.wait_stream(making)
+    if holder is None or holder == stream.device:
+        return None
+    making = current_stream(holder)
+    if not making.query():
+        stream.wait_stream(making)
+    return making
 
 
 def _understands(interface: DeviceInterface, array: object) -> bool:

@@ -60,7 +60,11 @@ class Command:
 
 
 class CommandTap(Protocol):
-    """Something that looks at commands; both calls happen in the submitting thread."""
+    """Something that looks at commands; both calls happen in the submitting thread.
+
+    A tap must not allocate device memory itself: allocations pass it while the device's books are
+    locked.
+    """
 
     def before(self, stream: Stream, command: Command) -> None:
         """See a command before the backend does; raising here refuses it, unless it is a free."""

@@ -116,7 +116,14 @@ def test_targets_are_reported_never_asserted(found, verdict):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(3.2e-8, "32 ns"), (2.34e-6, "2.34 µs"), (9.999e-7, "1 µs"), (0.5, "500 ms"), (12.0, "12 s")],
+    [
+        (3.2e-8, "32 ns"),
+        (2.34e-6, "2.34 µs"),
+        (9.999e-7, "1 µs"),
+        (0.5, "500 ms"),
+        (12.0, "12 s"),
+        (-1.5e-3, "-1.5 ms"),
+    ],
 )
 @pytest.mark.usefixtures("harness")
 def test_times_are_written_in_the_unit_that_suits(seconds, text):

@@ -89,6 +89,9 @@ class CudaInterface(DeviceInterface):
         from nbrt.backends.cuda.copies import Copier
         from nbrt.backends.cuda.memory import CudaMemory
 
+        reason = self.unavailable_reason()
+        if reason is not None:
+            raise BackendUnavailableError(f"expected a usable CUDA device, got: {reason}")
         for variable in _PTDS_VARIABLES:
             if os.environ.get(variable, "0") not in ("", "0"):
                 raise BackendUnavailableError(

@@ -275,7 +275,8 @@ class CudaQueue:
         # Not a host function: CUDA does not call those once a kernel has failed, and whoever awaits
         # the stream would wait for ever.
         def done(stream: object, status: int, argument: object) -> None:
-            failure = self._epoch.failure
+            epoch = self._epoch
+            failure = epoch.failure
             if failure is not None:
                 self._epoch = Epoch()
             error: BaseException | None = None
@@ -284,8 +285,9 @@ class CudaQueue:
             elif failure is not None:
                 error = failure.as_error(self.index)
             try:
-                if callback(error) is False:
-                    self._failure = failure
+                # Nobody took the failure over: the next synchronisation point raises it.
+                if callback(error) is False and failure is not None:
+                    self._epoch = epoch
             except Exception as raised:  # noqa: BLE001  # a callback has no caller to raise to
                 warnings.warn(f"a callback failed: {raised!r}", NbrtCleanupWarning, stacklevel=1)
 
@@ -362,6 +364,8 @@ class CudaQueue:
             epoch.failure = _Failure(error, task)
         finally:
             self._runner = None
+            # The error's traceback holds this frame: without this, a cycle holds the arguments.
+            del epoch
         self._finished.append(task.release())
 
     def _forget(self) -> None:

@@ -40,6 +40,7 @@ class ThreadedSimulation(Simulation):
         super().__init__(count)
         self.events: dict[int, Any] = {}
         self.homes: dict[int, int] = {}
+        self._pending: defaultdict[int, int] = defaultdict(int)
         self._lock = threading.Lock()
         self._work: defaultdict[int, Any] = defaultdict(self._start)
 
@@ -59,22 +60,28 @@ class ThreadedSimulation(Simulation):
         return stream
 
     def enqueue(self, stream: int, work: Any) -> None:
+        def run() -> None:
+            try:
+                work()
+            finally:
+                with self._lock:
+                    self._pending[stream] -= 1
+
         with self._lock:
-            self._work[stream].put(work)
+            self._pending[stream] += 1
+            self._work[stream].put(run)
 
     def _last(self, stream: int) -> ThreadedRecord:
         record = ThreadedRecord()
-        self.enqueue(stream, record.reach)
+        with self._lock:
+            self._work[stream].put(record.reach)
         return record
 
     def streamSynchronize(self, stream: int) -> None:
         self._last(stream).wait()
 
     def streamQuery(self, stream: int) -> int:
-        record = self._last(stream)
-        # A real query needs no work in the stream; give the thread the moment it takes to get here.
-        threading.Event().wait(0.005)
-        return 0 if record.is_done else 600
+        return 600 if self._pending[stream] else 0
 
     def streamWaitEvent(self, stream: int, event: int) -> None:
         record = self.events[event]

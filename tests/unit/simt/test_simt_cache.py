@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,10 @@ from numba import cuda
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.cpu.simt.cache import cache_directory
 from nbrt.backends.cpu.simt.fingerprint import UnhashableError, fingerprint
+from nbrt.config import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MODULE = """
 import json, sys
@@ -60,9 +64,10 @@ BASE = {"factor": 10, "operator": "+", "table": 0.25, "shift": 1, "block": 3}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NBRT_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("NBRT_CACHE_DIR", str(tmp_path / "cache"))  # for other processes
+    with override(cache_dir=str(tmp_path / "cache")):
+        yield tmp_path
 
 
 def run(folder: Path, offset: int = 0, **changes: Any) -> tuple[bool, list[float]]:
@@ -239,14 +244,14 @@ def test_values_that_print_alike_are_told_apart() -> None:
 
 
 def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NBRT_CACHE_DIR", str(tmp_path))
-    assert cache_directory() == tmp_path
-    monkeypatch.delenv("NBRT_CACHE_DIR")
+    with override(cache_dir=str(tmp_path)):
+        assert cache_directory() == tmp_path
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cache_directory() == tmp_path / ".cache" / "nbrt"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert cache_directory() == tmp_path / "x" / "nbrt"
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert cache_directory() == tmp_path / "Library" / "Caches" / "nbrt"
+    with override(cache_dir=None):
+        assert cache_directory() == tmp_path / ".cache" / "nbrt"
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+        assert cache_directory() == tmp_path / "x" / "nbrt"
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert cache_directory() == tmp_path / "Library" / "Caches" / "nbrt"

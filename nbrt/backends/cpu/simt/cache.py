@@ -25,6 +25,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from nbrt.backends.cpu.simt.fingerprint import UnhashableError, fingerprint
+from nbrt.config import settings
 
 if TYPE_CHECKING:
     from types import FunctionType
@@ -44,8 +45,8 @@ def cache_directory() -> Path | None:
         ``NBRT_CACHE_DIR`` if set, else the platform's folder for a user's caches; None if the user
         has no home.
     """
-    chosen = os.environ.get("NBRT_CACHE_DIR")
-    if chosen:
+    chosen = settings().cache_dir
+    if chosen is not None:
         return Path(chosen)
     try:
         home = Path.home()

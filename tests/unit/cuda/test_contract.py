@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[2]
+
+# What needs no kernel, no draw and no arithmetic of CuPy's.
+SUITES = ("test_streams", "test_stream_failures", "test_events", "test_await", "test_guards")
+
+
+@pytest.mark.slow
+def test_contract_holds_on_the_simulation() -> None:
+    """The contract suite, with the simulated CUDA in the place of the real one."""
+    files = [str(TESTS / "contract" / f"{name}.py") for name in SUITES]
+    plugin = ["-p", "unit.cuda.threaded_cuda", "-p", "no:cacheprovider", "-k", "cuda", "-q"]
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent), str(TESTS.parent / "kernels")])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugin, *files],
+        cwd=TESTS.parent,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
