@@ -13,6 +13,7 @@ from nbrt.backends import registry
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime.commands import Command
 from nbrt.runtime.device import interface_of, lookup
+from nbrt.runtime.guard import StreamGuard
 from nbrt.runtime.memory import allocate
 from nbrt.runtime.stream import Stream, current_stream
 
@@ -347,9 +348,13 @@ def _transfer(array: Any, dtype: np.dtype[Any], stream: Stream) -> Any:
     holder = holder_of(array)
     result = empty(array.shape, dtype, stream=stream)
     if not np.can_cast(array.dtype, dtype, "same_kind"):
-        # The conversion reads the values now, so the work that makes them must be done.
-        (stream if holder is None else current_stream(holder)).synchronize()
-        array = array.astype(dtype)
+        # The conversion is the array's own library's: it reads the values now, on the current
+        # stream of their device, and `stream` must not read its result too early.
+        making = stream if holder is None else current_stream(holder)
+        making.synchronize()
+        with StreamGuard(making):
+            array = array.astype(dtype)
+        making.synchronize()
     _enqueue_copy(result, array, stream)
     return result
 

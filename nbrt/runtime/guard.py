@@ -210,6 +210,9 @@ class MultiStreamGuard:
                 left = _enter_queue(stream)
                 if left is not None:
                     undo.append(left)
+                    # Entering a stream moved the driver's device along; that one stays here.
+                    kind = stream.interface
+                    kind.exchange_device(scopes.current_index(kind.name))
         except BaseException:
             _run_all(undo)
             raise

@@ -132,3 +132,11 @@ def test_a_multi_guard_that_fails_enters_nothing(driven: DrivenInterface) -> Non
     with nbrt.MultiStreamGuard(first, second):
         assert driven.driver_queue is second.queue
     assert driven.driver_queue is None
+
+
+def test_a_multi_guard_leaves_the_current_device(driven: DrivenInterface) -> None:
+    first, second = nbrt.Stream("driven:0"), nbrt.Stream("driven:1")
+    with nbrt.device("driven:0"), nbrt.MultiStreamGuard(first, second):
+        assert nbrt.current_device() == nbrt.Device("driven:0")
+        assert driven.driver_device == 0
+        assert nbrt.current_stream("driven:1") is second

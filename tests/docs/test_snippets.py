@@ -1,0 +1,38 @@
+"""Every Python snippet of the README and the guide runs, page by page, from top to bottom."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import nbrt
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def _snippets(page: Path) -> str:
+    """Return the snippets of a page as one program, on the lines where they stand."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * text.count("\n")
+    for match in SNIPPET.finditer(text):
+        first = text.count("\n", 0, match.start(1))
+        code = match[1].splitlines()
+        lines[first : first + len(code)] = code
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_snippets_run(page: Path) -> None:
+    program = _snippets(page)
+    before = nbrt.current_device()
+    exec(compile(program, str(page), "exec"), {"__name__": "snippets"})
+    nbrt.synchronize()
+    assert nbrt.current_device() == before
+
+
+def test_there_are_snippets() -> None:
+    assert sum(bool(_snippets(page).strip()) for page in PAGES) >= 5
