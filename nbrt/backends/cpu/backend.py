@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.cpu.blocks import set_num_threads
-from nbrt.backends.cpu.marks import CpuEvent
+from nbrt.backends.cpu.events import CpuEvent
 from nbrt.backends.cpu.memory import HostBlock, HostPool, OwnedBytes
 from nbrt.backends.cpu.properties import available_memory, cpu_properties, total_memory
 from nbrt.backends.cpu.queues import WorkerQueue
