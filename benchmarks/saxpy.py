@@ -11,7 +11,6 @@ from benchmarks.harness import Contender, Measurement, Options, measure
 from benchmarks.report import Report, Table, Target, run
 
 _N = 1 << 24
-_QUICK_N = 1 << 20
 _SIMULATED = 2048
 _PEERS = ("NumPy", "Numba prange", "PoCL", "Warp")
 """The peers of the promise (issue 2, section 7); the others are shown beside them."""
@@ -37,8 +36,8 @@ def worker(cores: int, quick: bool) -> dict[str, list[Measurement]]:
     """Measure in this process, which is pinned already."""
     from benchmarks.saxpy_peers import contenders
 
-    found: list[Contender] = contenders(_QUICK_N if quick else _N, cores)
-    options = Options(passes=5 if quick else 21, sample_seconds=0.0)
+    found: list[Contender] = contenders(_N, cores)
+    options = Options(passes=7 if quick else 21, sample_seconds=0.0)
     return {"saxpy": measure(found, options)}
 
 
@@ -66,7 +65,7 @@ def _targets(table: Table) -> list[Target]:
 
 
 def fill(report: Report, quick: bool) -> None:
-    n = _QUICK_N if quick else _N
+    n = _N
     flags = ["--quick"] if quick else []
     for cores in (1,) if quick else (1, 2):
         if cores > len(os.sched_getaffinity(0)):

@@ -35,9 +35,12 @@ def show_demo(image: str | None, device: str | None, output: str, seed: int, sig
     )
     with stages:
 
-        def begin(line: str) -> None:
+        def end() -> None:
             for task in stages.tasks:
                 stages.update(task.id, completed=1)
+
+        def begin(line: str) -> None:
+            end()
             stages.add_task(line, total=1)
 
         result = run_demo(image, device=device, seed=seed, sigma=sigma, progress=begin)
@@ -45,7 +48,7 @@ def show_demo(image: str | None, device: str | None, output: str, seed: int, sig
         save_pictures(result, folder / "before_after.png")
         title = f"nbrt demo on {result.device}: two streams"
         save_timeline(result.steps, title, folder / "timeline.png")
-        begin("finished")
+        end()
     console.print(_step_table(result))
     console.print(_check_table(result.checks))
     console.print(f"pictures: {folder / 'before_after.png'}, {folder / 'timeline.png'}")

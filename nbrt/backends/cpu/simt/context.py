@@ -24,7 +24,12 @@ ARGUMENT = "__simt__"
 WARP_SIZE = 32
 
 _AXES = "xyz"
-_FIELDS = [f"{name}.{axis}" for name in ("threadIdx", "blockIdx", "gridDim") for axis in _AXES]
+_FIELDS = {
+    f"{name}.{axis}": types.int64 if name == "turn" else types.int32
+    for name in ("threadIdx", "blockIdx", "gridDim", "turn")
+    for axis in _AXES
+}
+"""``turn`` is how far a grid-stride loop has moved on from the thread's position in the grid."""
 
 Block = tuple[int, int, int]
 
@@ -40,7 +45,7 @@ class SimtContextType(types.Type):  # type: ignore[misc]
 @register_model(SimtContextType)
 class _SimtContextModel(StructModel):  # type: ignore[misc]
     def __init__(self, manager: Any, fe_type: SimtContextType) -> None:
-        super().__init__(manager, fe_type, [(name, types.int32) for name in _FIELDS])
+        super().__init__(manager, fe_type, list(_FIELDS.items()))
 
 
 def _attribute_type(attribute: str) -> types.Type | None:
@@ -50,7 +55,7 @@ def _attribute_type(attribute: str) -> types.Type | None:
         return types.int32
     if head in ("laneid", "warpsize") and not tail:
         return types.int32
-    if head == "grid" and tail in tuple(_AXES):
+    if head in ("grid", "turn") and tail in tuple(_AXES):
         return types.int64
     if head in ("grid", "gridsize") and tail in ("1", "2", "3"):
         return types.int64 if tail == "1" else types.UniTuple(types.int64, int(tail))
@@ -74,7 +79,7 @@ class _Reader:
         self._value = value
 
     def field(self, name: str) -> ir.Value:
-        return self._builder.extract_value(self._value, _FIELDS.index(name))
+        return self._builder.extract_value(self._value, list(_FIELDS).index(name))
 
     def wide(self, name: str) -> ir.Value:
         # All fields are in [0, 2**31), so zero extension is exact; said this way LLVM sees at
@@ -91,6 +96,10 @@ class _Reader:
         extent = self.constant(self._block[axis], 64)
         base = self._builder.mul(self.wide(f"blockIdx.{name}"), extent, flags=flags)
         return self._builder.add(base, thread, flags=flags)
+
+    def turn(self, axis: int) -> ir.Value:
+        moved = self.field(f"turn.{_AXES[axis]}")
+        return self._builder.add(self.grid(axis), moved, flags=("nsw", "nuw"))
 
     def gridsize(self, axis: int) -> ir.Value:
         extent = self.constant(self._block[axis], 64)
@@ -113,8 +122,9 @@ class _Reader:
             return self.constant(WARP_SIZE)
         if head == "laneid":
             return self.laneid()
-        if head == "grid" and tail in tuple(_AXES):
-            return self.grid(_AXES.index(tail))
+        if head in ("grid", "turn") and tail in tuple(_AXES):
+            compute = self.grid if head == "grid" else self.turn
+            return compute(_AXES.index(tail))
         if head in ("grid", "gridsize"):
             compute = self.grid if head == "grid" else self.gridsize
             values = [compute(axis) for axis in range(int(tail))]

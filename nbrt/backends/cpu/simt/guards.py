@@ -20,16 +20,16 @@ from numba.core.ir_utils import build_definitions
 from nbrt.backends.cpu.simt.hints import assume, limit
 from nbrt.backends.cpu.simt.positions import Position, Positions, Uniform
 
-__all__ = ["Bound", "absorb_guards", "keep_limits"]
+__all__ = ["MIRRORED", "NEGATED", "Bound", "absorb_guards", "keep_limits", "leads_to_end"]
 
-_MIRRORED = {
+MIRRORED = {
     operator.lt: operator.gt,
     operator.le: operator.ge,
     operator.gt: operator.lt,
     operator.ge: operator.le,
     operator.eq: operator.eq,
 }
-_NEGATED = {
+NEGATED = {
     operator.lt: operator.ge,
     operator.le: operator.gt,
     operator.gt: operator.le,
@@ -42,7 +42,7 @@ class Bound:
     """One limit on the positions that run, in the order in which the limits function gives them."""
 
     kind: str
-    """``"grid"`` for the position in the grid, ``"thread"`` for the one in the block."""
+    """Which position, as in `Position`: ``"grid"``, ``"thread"`` or ``"turn"``."""
 
     axis: int
 
@@ -140,7 +140,7 @@ def keep_limits(func_ir: Any) -> list[Bound]:
 
 
 def _compare(guard: _Guard) -> Any:
-    return _NEGATED[guard.compare] if guard.negated else guard.compare
+    return NEGATED[guard.compare] if guard.negated else guard.compare
 
 
 def _is_upper_equal(guard: _Guard, bound: Bound) -> bool:
@@ -221,7 +221,7 @@ def _find_guards(func_ir: Any) -> list[_Guard]:
 
 def _guard(positions: Positions, blocks: dict[int, Any], block: Any) -> _Guard | None:
     end = block.terminator
-    ends = [_leads_to_end(positions, blocks, target) for target in (end.truebr, end.falsebr)]
+    ends = [leads_to_end(positions, blocks, target) for target in (end.truebr, end.falsebr)]
     if ends[0] == ends[1]:
         return None
     leaves_if_true = ends[0]
@@ -232,17 +232,18 @@ def _guard(positions: Positions, blocks: dict[int, Any], block: Any) -> _Guard |
     function = compare.fn
     left, right = positions.classify(compare.lhs), positions.classify(compare.rhs)
     uniform = compare.rhs
-    if isinstance(right, Position) and isinstance(left, Uniform) and function in _MIRRORED:
-        left, right, uniform, function = right, left, compare.lhs, _MIRRORED[function]
+    if isinstance(right, Position) and isinstance(left, Uniform) and function in MIRRORED:
+        left, right, uniform, function = right, left, compare.lhs, MIRRORED[function]
     if not (isinstance(left, Position) and isinstance(right, Uniform)):
         return None
-    if function not in (_NEGATED if negated else _MIRRORED):
+    if function not in (NEGATED if negated else MIRRORED):
         return None
     continuation = end.falsebr if leaves_if_true else end.truebr
     return _Guard(block, end.cond, left, function, uniform, negated, continuation)
 
 
-def _leads_to_end(positions: Positions, blocks: dict[int, Any], label: int) -> bool:
+def leads_to_end(positions: Positions, blocks: dict[int, Any], label: int) -> bool:
+    """Tell whether from a block on nothing happens any more."""
     seen: set[int] = set()
     while label not in seen and positions.is_pure(blocks[label]):
         seen.add(label)

@@ -26,6 +26,8 @@ class Position:
     """The thread's position along one axis, plus a constant."""
 
     kind: str
+    """``"thread"``: in the block; ``"grid"``; ``"turn"``: where a grid-stride loop has got to."""
+
     axis: int
     shift: int = 0
 
@@ -36,6 +38,9 @@ class Uniform:
 
     constant: object = None
     """Its value, where it is a Python constant."""
+
+    extent: str = ""
+    """Which size of the grid it is: ``"gridsize.x"`` in threads, ``"gridDim.x"`` in blocks."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,11 @@ class _Part:
 @dataclass(frozen=True)
 class _UniformTuple:
     """A tuple of uniform scalars, such as a shape."""
+
+
+@dataclass(frozen=True)
+class _SizeTuple:
+    """What ``cuda.gridsize(2)`` or ``cuda.gridsize(3)`` gives."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,9 @@ class _Function:
     function: Any
 
 
-Kind = Position | Uniform | _Part | _UniformTuple | _GridTuple | _Context | _Function | None
+Kind = (
+    Position | Uniform | _Part | _UniformTuple | _SizeTuple | _GridTuple | _Context | _Function | None
+)
 
 _TO_INT64 = (int, np.int64, np.intp, types.int64, types.intp)
 _PURE_FUNCTIONS = (len, min, max, abs, bool, int, float, range)
@@ -137,6 +149,10 @@ class Positions:
     _exhaust_iter = _cast
 
     def _getattr(self, value: Any) -> Kind:
+        if value.attr == "stop":
+            counted = self.range_arguments(value.value)
+            stop = self.classify(counted[1]) if counted is not None else None
+            return Uniform() if isinstance(stop, Uniform) else None
         owner = self.classify(value.value)
         if isinstance(owner, _Context):
             return _index(value.attr)
@@ -171,8 +187,17 @@ class Positions:
         arguments = [self.classify(argument) for argument in value.args]
         if len(arguments) == 1 and function.function in _TO_INT64:
             return arguments[0] if isinstance(arguments[0], Position | Uniform) else None
-        uniform = all(isinstance(a, Uniform | _UniformTuple) for a in arguments)
+        uniform = all(isinstance(a, Uniform | _UniformTuple | _SizeTuple) for a in arguments)
         return Uniform() if uniform and function.function is not range else None
+
+    def range_arguments(self, variable: Any) -> Any:
+        """Give the arguments of the call ``range(start, stop, step)`` behind a variable, or None."""
+        value = self.definition(variable)
+        if not (isinstance(value, ir.Expr) and value.op == "call"):
+            return None
+        is_range = self.classify(value.func) == _Function(range)
+        is_plain = not value.kws and value.vararg is None and len(value.args) == 3
+        return value.args if is_range and is_plain else None
 
     # -- what the guards need ----------------------------------------------------------------
 
@@ -232,22 +257,28 @@ def _index(attribute: str) -> Kind:
         return Position("thread", AXES.index(tail))
     if head in ("blockIdx", "blockDim"):
         return _Part(head, AXES.index(tail))
-    if head == "gridsize" and tail in ("2", "3"):
-        return _UniformTuple()
-    return Uniform() if head in ("gridsize", "gridDim", "warpsize") else None
+    if head == "turn":
+        return Position("turn", AXES.index(tail))
+    if head == "gridsize":
+        return Uniform(extent="gridsize.x") if tail == "1" else _SizeTuple()
+    if head == "gridDim":
+        return Uniform(extent=attribute)
+    return Uniform() if head == "warpsize" else None
 
 
 def _member(owner: Kind, index: object) -> Kind:
     if isinstance(owner, _UniformTuple):
         return Uniform()
-    if isinstance(owner, _GridTuple) and isinstance(index, int) and 0 <= index < len(AXES):
-        return Position("grid", index)
-    return None
+    in_range = isinstance(index, int) and 0 <= index < len(AXES)
+    if isinstance(owner, _SizeTuple):
+        return Uniform(extent=f"gridsize.{AXES[index]}" if in_range else "")
+    return Position("grid", index) if isinstance(owner, _GridTuple) and in_range else None
 
 
 def _combine(function: Any, left: Kind, right: Kind) -> Kind:
     if _is_uniform(left) and _is_uniform(right):
-        return Uniform()
+        is_product = function is operator.mul
+        return Uniform(extent=_grid_size(left, right) or _grid_size(right, left) if is_product else "")
     if function is operator.mul:
         return _base(left, right) or _base(right, left)
     if function is operator.add:
@@ -260,6 +291,14 @@ def _combine(function: Any, left: Kind, right: Kind) -> Kind:
 
 def _is_uniform(kind: Kind) -> bool:
     return isinstance(kind, Uniform) or (isinstance(kind, _Part) and kind.what == "blockDim")
+
+
+def _grid_size(blocks: Kind, extent: Kind) -> str:
+    """Recognise ``gridDim.x * blockDim.x``."""
+    for axis, name in enumerate(AXES):
+        if blocks == Uniform(extent=f"gridDim.{name}") and extent == _Part("blockDim", axis):
+            return f"gridsize.{name}"
+    return ""
 
 
 def _base(block: Kind, extent: Kind) -> Kind:

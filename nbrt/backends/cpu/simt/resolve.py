@@ -49,6 +49,9 @@ class DialectUse:
     bounds: list[Bound] = field(default_factory=list)
     """What its guards were turned into (kernels only)."""
 
+    strides: list[int] = field(default_factory=list)
+    """Axes of its grid-stride loops, outermost first, where the launch makes the turns instead."""
+
 
 def resolve_dialect(
     func_ir: Any, device_dispatcher: Callable[[object, bool], Any], *, is_kernel: bool
