@@ -9,7 +9,7 @@ import numpy as np
 
 from nbrt.backends.cpu.blocks import set_num_threads
 from nbrt.backends.cpu.events import CpuEvent
-from nbrt.backends.cpu.memory import HostBlock, HostPool, OwnedBytes
+from nbrt.backends.cpu.memory import HostBlock, HostPool, OwnedBytes, owner_of
 from nbrt.backends.cpu.properties import available_memory, cpu_properties, total_memory
 from nbrt.backends.cpu.queues import WorkerQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
@@ -95,17 +95,13 @@ class CpuInterface(DeviceInterface):
 
     def owner_of(self, array: object) -> object | None:
         """Return the allocation under a NumPy array of ours."""
-        while isinstance(array, np.ndarray):
-            if type(array) is OwnedBytes:
-                return array.owner
-            array = array.base
-        return None
+        return owner_of(array)
 
     def index_of(self, array: object) -> int | None:
         """Return the device whose pool holds an array; 0 for other host arrays."""
         if not isinstance(array, np.ndarray):
             return None
-        return getattr(self.owner_of(array), "index", 0)
+        return getattr(owner_of(array), "index", 0)
 
     def copy(self, queue: Queue, destination: Any, source: Any) -> None:
         """Enqueue a copy; dtypes are converted as by NumPy's ``same_kind`` rule."""

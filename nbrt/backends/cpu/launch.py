@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.cpu.memory import OwnedBytes
+from nbrt.backends.cpu.memory import owner_of
 from nbrt.backends.cpu.properties import cpu_properties
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.inline import InlineQueue
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
 
-__all__ = ["CpuPlan", "CpuProgram", "owner_index"]
+__all__ = ["CpuPlan", "CpuProgram"]
 
 
 class CpuProgram:
@@ -93,21 +93,10 @@ class CpuPlan:
             self.launch(queue, *adopted)
 
 
-def owner_index(array: object) -> int | None:
-    """Return the index of the CPU device whose pool holds an array; None for memory of others."""
-    base = array
-    while isinstance(base, np.ndarray):
-        if type(base) is OwnedBytes:
-            index: int | None = getattr(base.owner, "index", None)
-            return index
-        base = base.base
-    return None
-
-
 def _check_owners(args: tuple[Any, ...], index: int) -> None:
     for position, argument in enumerate(args):
-        holder = owner_index(argument)
-        if holder is not None and holder != index:
+        holder = getattr(owner_of(argument), "index", index)
+        if holder != index:
             raise DeviceMismatchError(
                 f"expected argument {position} on cpu:{index}, where the kernel runs, got an array "
                 f"of cpu:{holder}; copy it with nbrt.to(array, 'cpu:{index}')"

@@ -11,7 +11,7 @@ import numpy as np
 
 from nbrt.errors import OutOfMemoryError
 
-__all__ = ["ALIGNMENT", "HostBlock", "HostPool", "OwnedBytes"]
+__all__ = ["ALIGNMENT", "HostBlock", "HostPool", "OwnedBytes", "owner_of"]
 
 ALIGNMENT = 64
 """Bytes; a cache line, and the widest vector load."""
@@ -53,6 +53,18 @@ class OwnedBytes(np.ndarray[Any, np.dtype[Any]]):
     __slots__ = ("owner",)
 
     owner: object
+
+
+def owner_of(array: object) -> object | None:
+    """Return what was given as owner of the block under an array, or None for other memory."""
+    while isinstance(array, np.ndarray):
+        if type(array) is OwnedBytes:
+            # A view that somebody took of an array's base has none, but its own base has.
+            owner: object | None = getattr(array, "owner", None)
+            if owner is not None:
+                return owner
+        array = array.base
+    return None
 
 
 class _Segment:

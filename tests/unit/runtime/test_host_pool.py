@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nbrt
 from nbrt.backends.cpu.memory import ALIGNMENT, HostBlock, HostPool
 from nbrt.errors import OutOfMemoryError
 
@@ -88,3 +89,15 @@ def test_what_the_system_refuses(size: int) -> None:
     with pytest.raises(OutOfMemoryError, match="expected the system to map"):
         pool.allocate(size)
     assert pool.reserved == 0
+
+
+def test_views_of_an_arrays_base_belong_to_its_device() -> None:
+    array = nbrt.zeros(16, device="cpu:1")
+    view = array.base[4:]
+    assert nbrt.device_of(view) == nbrt.Device("cpu:1")
+    address, before = array.ctypes.data, nbrt.memory_allocated("cpu:1")
+    del array
+    assert nbrt.memory_allocated("cpu:1") == before
+    del view
+    assert nbrt.memory_allocated("cpu:1") < before
+    assert nbrt.zeros(16, device="cpu:1").ctypes.data == address
