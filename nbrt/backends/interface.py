@@ -16,7 +16,7 @@ from nbrt._internal import scopes
 from nbrt._internal.device import Device
 from nbrt.backends.inline import InlineEvent, InlineQueue
 from nbrt.backends.lazy import LazyInitializer
-from nbrt.errors import NotSupportedError
+from nbrt.errors import LaunchError, NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,6 +88,29 @@ class DeviceProperties:
     compute_capability: tuple[int, int] | None = None
     details: Mapping[str, object] = field(default_factory=dict)
 
+    def check_launch(self, device: str, grid: Dim3, block: Dim3, shared: int) -> None:
+        """Raise LaunchError if `device`, which these properties describe, cannot run a launch."""
+        threads = block[0] * block[1] * block[2]
+        if threads > self.max_threads_per_block:
+            raise LaunchError(
+                f"expected at most {self.max_threads_per_block} threads per block on {device}, got "
+                f"{threads} from block {block}; use more blocks of fewer threads"
+            )
+        for what, asked, most in (
+            ("block", block, self.max_block_dim),
+            ("grid", grid, self.max_grid_dim),
+        ):
+            if any(size > limit for size, limit in zip(asked, most, strict=True)):
+                raise LaunchError(
+                    f"expected a {what} within {most} on {device}, got {asked}; cover the rest of "
+                    f"the range with a loop in the kernel"
+                )
+        if shared > self.shared_memory_per_block:
+            raise LaunchError(
+                f"expected at most {self.shared_memory_per_block} bytes of shared memory per block "
+                f"on {device}, got {shared}; use smaller tiles"
+            )
+
 
 class Block(Protocol):
     """Device memory from `DeviceInterface.allocate`; the rest of it is the backend's own."""
@@ -115,7 +138,7 @@ class Program(Protocol):
     """A kernel as one backend holds it: Python source, compiled on first use of a type."""
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> Plan:
-        """Fix a configuration on device `index`; raises LaunchError if the device cannot run it."""
+        """Fix a configuration, within the device's properties, on device `index`."""
         ...
 
 

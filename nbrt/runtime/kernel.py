@@ -64,6 +64,10 @@ class Kernel:
             f"{self.__name__}[grid, block](...) or {self.__name__}.forall(n)(...)"
         )
 
+    def __reduce__(self) -> str:
+        # As for functions: pickled by name, and a copy is the kernel itself.
+        return self.__qualname__
+
     def __repr__(self) -> str:
         return f"<nbrt.Kernel {self.__qualname__}>"
 
@@ -181,6 +185,9 @@ class ConfiguredKernel:
         if not self._is_empty:
             stream.enqueue("launch", plan.launch, args, self._label)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return operator.getitem, (self._kernel, (self.grid, self.block, self.stream, self.shared))
+
     def __repr__(self) -> str:
         return f"<{self._label}[{self.grid}, {self.block}, {self.stream}, {self.shared}]>"
 
@@ -188,6 +195,8 @@ class ConfiguredKernel:
         interface, index = stream.interface, stream.queue.index
         # An empty grid launches nothing, but a block that the device cannot run is still wrong.
         x, y, z = (max(1, size) for size in self.grid)
+        properties = interface.get_device_properties(index)
+        properties.check_launch(str(stream.device), (x, y, z), self.block, self.shared)
         plan = self._kernel.program(interface).plan(index, (x, y, z), self.block, self.shared)
         self._plans[interface, index] = plan
         return plan

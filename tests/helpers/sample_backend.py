@@ -15,7 +15,7 @@ import numpy as np
 
 from nbrt.backends.inline import InlineQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
-from nbrt.errors import DeviceMismatchError, LaunchError, OutOfMemoryError
+from nbrt.errors import DeviceMismatchError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,8 +68,6 @@ class SampleProgram:
         )
 
     def plan(self, index: int, grid: Any, block: Any, shared: int) -> SamplePlan:
-        if block[0] * block[1] * block[2] > THREADS_PER_BLOCK:
-            raise LaunchError(f"expected at most {THREADS_PER_BLOCK} threads, got block {block}")
         return SamplePlan(self, index, grid, block)
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.cpu.memory import owner_of
-from nbrt.backends.cpu.properties import cpu_properties
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.inline import InlineQueue
-from nbrt.errors import DeviceMismatchError, LaunchError
+from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 from nbrt.typing import SupportsCudaArrayInterface
 
 if TYPE_CHECKING:
@@ -41,19 +40,6 @@ class CpuProgram:
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CpuPlan:
         """Fix a configuration."""
-        limits = cpu_properties()
-        threads = block[0] * block[1] * block[2]
-        if threads > limits.max_threads_per_block:
-            raise LaunchError(
-                f"expected at most {limits.max_threads_per_block} threads per block, got {threads} "
-                f"from block {block}; use more blocks of fewer threads"
-            )
-        for what, asked, most in (
-            ("block", block, limits.max_block_dim),
-            ("grid", grid, limits.max_grid_dim),
-        ):
-            if any(size > limit for size, limit in zip(asked, most, strict=True)):
-                raise LaunchError(f"expected a {what} within {most}, got {asked}")
         return CpuPlan(self._kernel.plan(grid, block), index if self._has_many_devices else None)
 
 
@@ -82,11 +68,13 @@ class CpuPlan:
                 # Wrong types show here, in the caller, not in the thread that runs the work.
                 self._plan.prepare(args)
                 queue.put(self._plan, *args)
-        except TypeError:
+        except TypeError as error:
             # Arrays of other libraries are looked for once the compiler has refused an argument:
-            # a launch without any pays nothing for them.
-            adopted = _adopted(args)
-            if self._adopts or all(map(operator.is_, adopted, args)):
+            # a launch without any pays nothing for them. Any other TypeError may be the kernel's
+            # own, and a kernel that has started must not be launched again.
+            is_refused = isinstance(error, ArgumentTypeError) and not self._adopts
+            adopted = _adopted(args) if is_refused else args
+            if all(map(operator.is_, adopted, args)):
                 self._plan.kernel.check_count(args)
                 raise
             self._adopts = True

@@ -58,25 +58,8 @@ class CudaProgram:
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CudaPlan:
         """Fix a configuration."""
-        limits = self._properties(index)
-        threads = block[0] * block[1] * block[2]
-        if threads > limits.max_threads_per_block:
-            raise LaunchError(
-                f"expected at most {limits.max_threads_per_block} threads per block, got {threads} "
-                f"from block {block}; use more blocks of fewer threads"
-            )
-        for what, asked, most in (
-            ("block", block, limits.max_block_dim),
-            ("grid", grid, limits.max_grid_dim),
-        ):
-            if any(size > limit for size, limit in zip(asked, most, strict=True)):
-                raise LaunchError(f"expected a {what} within {most}, got {asked}")
-        if shared > limits.shared_memory_per_block:
-            raise LaunchError(
-                f"expected at most {limits.shared_memory_per_block} bytes of shared memory per "
-                f"block on cuda:{index}, got {shared}; use smaller tiles"
-            )
-        return CudaPlan(self, index, grid, block, shared, limits.shared_memory_per_block)
+        most_shared = self._properties(index).shared_memory_per_block
+        return CudaPlan(self, index, grid, block, shared, most_shared)
 
     def loaded(self, index: int, key: Hashable, args: tuple[Any, ...]) -> LoadedKernel:
         """Return the kernel compiled for arguments of a key; call it with the device current."""

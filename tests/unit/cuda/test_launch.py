@@ -101,22 +101,6 @@ def test_compiles_once_per_types_and_device(
     assert len(compiler.compiled) == 7
 
 
-@pytest.mark.parametrize(
-    ("grid", "block", "shared", "message"),
-    [
-        (ONE, (1025, 1, 1), 0, "at most 1024 threads per block, got 1025"),
-        (ONE, (1, 1, 65), 0, r"block within \(1024, 1024, 64\)"),
-        ((1, 65536, 1), ONE, 0, "grid within"),
-        (ONE, ONE, 232449, "at most 232448 bytes of shared memory per block on cuda:0"),
-    ],
-)
-def test_device_limits(
-    program: CudaProgram, grid: Any, block: Any, shared: int, message: str
-) -> None:
-    with pytest.raises(LaunchError, match=message):
-        program.plan(0, grid, block, shared)
-
-
 def test_kernel_limits(
     interface: CudaInterface, program: CudaProgram, compiler: FakeCompiler
 ) -> None:
