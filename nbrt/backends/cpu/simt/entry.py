@@ -4,7 +4,7 @@ Its arguments are the address of a `LaunchRecord` and the kernel's own. It claim
 record until none is left, so any number of OS threads may run it on one record at the same time.
 
 Threads of a launch do not depend on each other here (no barriers), and the loops make the most of
-it. Memory accesses of different turns are marked independent, so that LLVM vectorises without
+it. Memory accesses of different threads are marked independent, so that LLVM vectorises without
 run-time overlap checks. A kernel that asks only for its position in the grid cannot tell blocks
 apart, so neighbouring blocks along x are run as one *strip*, and a 16 x 16 block or a block of one
 thread vectorises as well as one of 256. A kernel that does ask gets loops of constant length.
@@ -21,7 +21,7 @@ from numba.extending import intrinsic, models, register_model
 
 from nbrt.backends.cpu.blocks import LaunchRecord
 from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.pipeline import KernelBody, bounds_of, dialect_uses
+from nbrt.backends.cpu.simt.pipeline import KernelBody, bounds_of, dialect_uses, strides_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,9 +36,11 @@ _I32 = ir.IntType(32)
 _STRIP_THREADS = 2**30
 """Longest strip: its positions stay far inside 32 bits."""
 
-_STRIP_THREADS_BETWEEN_ROWS = 4096
-"""Longest strip of blocks with several rows: long for streaming, short enough for rows to meet in
-the cache (256 made a 5-point stencil on 2048 x 2048 float32 1.5 times slower than a plain loop)."""
+_SHORT_STRIP_THREADS = 4096
+"""Longest strip whose threads are come back to, by the next row of a block or the next turn of a
+grid-stride loop: long for streaming, short enough to find its memory in the cache again (256 made
+a 5-point stencil on 2048 x 2048 float32 1.5 times slower than a plain loop; without end, a
+histogram with a row for each of 32768 threads was 2 times slower)."""
 
 _FIELDS = [name for name, _ in LaunchRecord._fields_]
 
@@ -137,7 +139,7 @@ class _BlockLoops:
         grid = [self._load(name) for name in ("grid_x", "grid_y", "grid_z")]
         total, chunk = self._load("total"), self._load("chunk")
         whole = builder.icmp_signed("==", chunk, _I64(0))
-        self._threads.emit_limits()
+        self._threads.emit_limits(grid)
         claim = builder.append_basic_block("claim")
         done = builder.append_basic_block("done")
         first = cgutils.alloca_once_value(builder, _I64(0))
@@ -222,6 +224,7 @@ class _ThreadLoops:
         self._limits = limits
         self._arguments = arguments
         self._bounds: list[tuple[Bound, ir.Value]] = []
+        self._strides = strides_of(body)
         uses = list(dialect_uses(body))
         reads = set[str]().union(*(use.attributes for use in uses))
         bounds = bounds_of(limits) if limits is not None else []
@@ -233,15 +236,17 @@ class _ThreadLoops:
         group = None if shares_stack else _Metadata(builder.module, [], names_itself=False)
         self._access_group = group
 
-    def emit_limits(self) -> None:
+    def emit_limits(self, grid: list[ir.Value]) -> None:
         """Compute the limits on the positions that run; they hold for the whole launch."""
         if self._limits is None:
             return
         signature = self._limits.signature
-        nowhere = ir.Constant(self._context.get_value_type(signature.args[0]), None)
+        # Limits depend on no thread's place, but they may be made from the size of the grid.
+        extents = [self._bounded(value) for value in grid]
+        hidden = self._packed(signature.args[0], [*[_I32(0)] * 6, *extents, *[_I64(0)] * 3])
         self._context.add_linking_libs([self._limits.library])
         packed = self._context.call_internal(
-            self._builder, self._limits.fndesc, signature, [nowhere, *self._arguments]
+            self._builder, self._limits.fndesc, signature, [hidden, *self._arguments]
         )
         values = cgutils.unpack_tuple(self._builder, packed)
         self._bounds = list(zip(bounds_of(self._limits), values, strict=True))
@@ -251,16 +256,57 @@ class _ThreadLoops:
         if not self._has_strips:
             return _I64(1)
         width, height, depth = self._block
-        longest = _STRIP_THREADS if height * depth == 1 else _STRIP_THREADS_BETWEEN_ROWS
+        comes_back = height * depth > 1 or bool(self._strides)
+        longest = _SHORT_STRIP_THREADS if comes_back else _STRIP_THREADS
         return _least(self._builder, available, _I64(max(1, longest // width)))
 
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
         """Run `count` blocks from `index` on."""
+        with contextlib.ExitStack() as nest:
+            turns = [_I64(0)] * 3
+            for axis in self._strides:
+                turns[axis] = nest.enter_context(self._turns(axis, grid[axis], index[axis]))
+            self._emit_turn(grid, index, count, turns)
+
+    @contextlib.contextmanager
+    def _turns(self, axis: int, grid: ir.Value, block: ir.Value) -> Iterator[ir.Value]:
+        """Loop over the turns that a strip makes along an axis; yields how far each is from it.
+
+        Turns outside, threads inside: neighbours in memory stay neighbours, and every thread makes
+        its turns in its own order.
+        """
+        builder, width = self._builder, _I64(self._block[axis])
+        base = builder.mul(block, width, flags=("nsw", "nuw"))
+        stride = builder.mul(grid, width, flags=("nsw", "nuw"))
+        _, end = self._limited(axis, "turn", base, (_I64(0), _I64(2**62)))
+        before = builder.block
+        test = builder.append_basic_block("turn.test")
+        body = builder.append_basic_block("turn")
+        after = builder.append_basic_block("turn.end")
+        builder.branch(test)
+        builder.position_at_end(test)
+        moved = builder.phi(_I64)
+        moved.add_incoming(_I64(0), before)
+        builder.cbranch(builder.icmp_signed("<", moved, end), body, after)
+        builder.position_at_end(body)
+        # Said so that LLVM sees that a position made from it is not negative.
+        yield builder.and_(moved, _I64(2**62 - 1))
+        moved.add_incoming(builder.add(moved, stride, flags=("nsw", "nuw")), builder.block)
+        builder.branch(test)
+        builder.position_at_end(after)
+
+    def _emit_turn(
+        self,
+        grid: list[ir.Value],
+        index: Sequence[ir.Value],
+        count: ir.Value,
+        turns: list[ir.Value],
+    ) -> None:
         builder = self._builder
         lengths = [_I64(extent) for extent in self._block]
         if self._has_strips:
             lengths[0] = builder.mul(count, lengths[0], flags=("nsw", "nuw"))
-        ranges = [self._range(axis, index[axis], lengths[axis]) for axis in range(3)]
+        ranges = [self._range(axis, index[axis], lengths[axis], turns[axis]) for axis in range(3)]
         blocks = [self._bounded(value) for value in index]
         extents = [self._bounded(value) for value in grid]
         with contextlib.ExitStack() as nest:
@@ -275,20 +321,34 @@ class _ThreadLoops:
                     start, end = (builder.trunc(value, _I32) for value in ranges[axis])
                     threads[axis], branch = nest.enter_context(_loop(builder, start, end))
                     back.append(branch)
-            self._call_body([*threads, *blocks, *extents])
+            self._call_body([*threads, *blocks, *extents, *turns])
         for branch in back:
             self._mark_independent(*branch)
 
-    def _range(self, axis: int, block: ir.Value, length: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def _range(
+        self, axis: int, block: ir.Value, length: ir.Value, turn: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
         """Give the positions in the block, [start, end), that keep to the limits on an axis."""
         builder = self._builder
-        start, end = _I64(0), length
         base = builder.mul(block, _I64(self._block[axis]), flags=("nsw", "nuw"))
+        start, end = _I64(0), length
+        for kind, origin in (
+            ("thread", _I64(0)),
+            ("grid", base),
+            ("turn", builder.add(base, turn, flags=("nsw", "nuw"))),
+        ):
+            start, end = self._limited(axis, kind, origin, (start, end))
+        return start, end
+
+    def _limited(
+        self, axis: int, kind: str, origin: ir.Value, positions: tuple[ir.Value, ir.Value]
+    ) -> tuple[ir.Value, ir.Value]:
+        """Cut down a range of positions, counted from an origin, to the limits of one kind."""
+        builder = self._builder
+        start, end = positions
         for bound, limit in self._bounds:
-            if bound.axis == axis:
-                here = builder.sub(limit, _I64(bound.shift))
-                if bound.kind == "grid":
-                    here = builder.sub(here, base)
+            if bound.axis == axis and bound.kind == kind:
+                here = builder.sub(builder.sub(limit, _I64(bound.shift)), origin)
                 if bound.upper:
                     end = _least(builder, end, here)
                 else:
@@ -299,12 +359,17 @@ class _ThreadLoops:
         """Narrow to 32 bits in a way that shows LLVM that the sign bit is clear."""
         return self._builder.and_(self._builder.trunc(value, _I32), _I32(2**31 - 1))
 
+    def _packed(self, typ: Any, place: list[ir.Value]) -> ir.Value:
+        """Make the hidden argument."""
+        packed = self._context.get_value_type(typ)(ir.Undefined)
+        for position, value in enumerate(place):
+            packed = self._builder.insert_value(packed, value, position)
+        return packed
+
     def _call_body(self, place: list[ir.Value]) -> None:
         context, builder = self._context, self._builder
         signature = self._body.signature
-        packed = context.get_value_type(signature.args[0])(ir.Undefined)
-        for position, value in enumerate(place):
-            packed = builder.insert_value(packed, value, position)
+        packed = self._packed(signature.args[0], place)
         context.add_linking_libs([self._body.library])
         block = builder.block
         before = len(block.instructions)

@@ -20,13 +20,14 @@ from nbrt.backends.cpu.simt.guards import Bound, absorb_guards, keep_limits
 from nbrt.backends.cpu.simt.positions import simplify_positions
 from nbrt.backends.cpu.simt.resolve import DialectUse, resolve_dialect
 from nbrt.backends.cpu.simt.source import with_context, without_context
+from nbrt.backends.cpu.simt.strides import straighten_strides
 from nbrt.errors import CompileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FunctionType
 
-__all__ = ["KernelBody", "ThreadDispatcher", "bounds_of", "dialect_uses"]
+__all__ = ["KernelBody", "ThreadDispatcher", "bounds_of", "dialect_uses", "strides_of"]
 
 _METADATA = "nbrt.simt"
 
@@ -41,7 +42,7 @@ _OPTIONS = {
 
 
 class NothingToLimitError(Exception):
-    """A kernel has no guards, so there is no limits function to compile."""
+    """A kernel has no guards, or no loop to take out: there is no limits function to compile."""
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -56,7 +57,7 @@ class _ResolveDialect(FunctionPass):  # type: ignore[misc]
         func_ir = state.func_ir
         use = resolve_dialect(func_ir, device_dispatcher, is_kernel=compiler.is_kernel)
         simplify_positions(func_ir)
-        use.bounds = compiler.handle_guards(func_ir)
+        compiler.handle_guards(func_ir, use)
         use.attributes = simplify_positions(func_ir)
         state.metadata[_METADATA] = use
         return True
@@ -72,8 +73,8 @@ class _DeviceCompiler(CompilerBase):  # type: ignore[misc]
         passes.finalize()
         return [passes]
 
-    def handle_guards(self, _func_ir: Any) -> list[Bound]:
-        return []
+    def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
+        """Rewrite what is in front of the body proper, and note down in `use` what came of it."""
 
 
 class _WholeKernelCompiler(_DeviceCompiler):
@@ -85,18 +86,36 @@ class _WholeKernelCompiler(_DeviceCompiler):
 class _GuardedKernelCompiler(_WholeKernelCompiler):
     """Compiles a kernel's body without its guards: the thread loop keeps to the limits."""
 
-    def handle_guards(self, func_ir: Any) -> list[Bound]:
-        return absorb_guards(func_ir)
+    def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
+        use.bounds = absorb_guards(func_ir)
+
+
+class _TurnCompiler(_WholeKernelCompiler):
+    """Compiles one turn of a kernel's grid-stride loops: the launch makes the turns."""
+
+    def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
+        use.strides = straighten_strides(func_ir)
+        use.bounds = absorb_guards(func_ir)
 
 
 class _LimitsCompiler(_DeviceCompiler):
     """Compiles the function that computes a kernel's limits."""
 
-    def handle_guards(self, func_ir: Any) -> list[Bound]:
-        bounds = keep_limits(func_ir)
-        if not bounds:
+    def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
+        use.bounds = keep_limits(func_ir)
+        if not use.bounds:
             raise NothingToLimitError
-        return bounds
+
+
+class _TurnLimitsCompiler(_DeviceCompiler):
+    """Compiles the function that computes a kernel's limits, those of its turns included."""
+
+    def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
+        use.strides = straighten_strides(func_ir)
+        use.bounds = keep_limits(func_ir) if use.strides else []
+        ending = {bound.axis for bound in use.bounds if bound.kind == "turn" and bound.upper}
+        if not use.strides or not ending.issuperset(use.strides):
+            raise NothingToLimitError
 
 
 class ThreadDispatcher(CPUDispatcher):  # type: ignore[misc]
@@ -138,14 +157,19 @@ class KernelBody:
 
     def __init__(self, function: FunctionType) -> None:
         self._function = function
-        self._whole = ThreadDispatcher(with_context(function), _WholeKernelCompiler)
-        self._guarded = ThreadDispatcher(with_context(function), _GuardedKernelCompiler)
-        self._limits = ThreadDispatcher(with_context(function), _LimitsCompiler)
+        copy = with_context(function)
+        self._whole = ThreadDispatcher(copy, _WholeKernelCompiler)
+        self._guarded = ThreadDispatcher(copy, _GuardedKernelCompiler)
+        self._limits = ThreadDispatcher(copy, _LimitsCompiler)
+        self._turn = ThreadDispatcher(copy, _TurnCompiler)
+        self._turn_limits = ThreadDispatcher(copy, _TurnLimitsCompiler)
 
     def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         """Compile for argument types; give the body and the limits function, or None for that."""
-        limits = self._compile_limits(arguments)
-        body = (self._whole if limits is None else self._guarded).result(arguments)
+        limits, dispatcher = _limits_result(self._turn_limits, arguments), self._turn
+        if limits is None:
+            limits, dispatcher = _limits_result(self._limits, arguments), self._guarded
+        body = (self._whole if limits is None else dispatcher).result(arguments)
         if body.signature.return_type not in (types.none, types.void):
             code = self._function.__code__
             raise CompileError(
@@ -154,18 +178,24 @@ class KernelBody:
             )
         return body, limits
 
-    def _compile_limits(self, arguments: tuple[Any, ...]) -> Any:
-        # Also none when a limit cannot be computed apart from the body, say from an odd type: the
-        # body with its guards in it says so, or does it.
-        try:
-            return self._limits.result(arguments)
-        except (NothingToLimitError, errors.NumbaError):
-            return None
+
+def _limits_result(limits: ThreadDispatcher, arguments: tuple[Any, ...]) -> Any:
+    # Also none when a limit cannot be computed apart from the body, say from an odd type: the body
+    # with its guards in it says so, or does it.
+    try:
+        return limits.result(arguments)
+    except (NothingToLimitError, errors.NumbaError):
+        return None
 
 
 def bounds_of(result: Any) -> list[Bound]:
     """Give what the results of a limits function mean."""
     return list(result.metadata[_METADATA].bounds)
+
+
+def strides_of(body: Any) -> list[int]:
+    """Give the axes along which the launch makes the turns of a kernel, outermost loop first."""
+    return list(body.metadata[_METADATA].strides)
 
 
 def dialect_uses(result: Any) -> Iterator[DialectUse]:

@@ -78,9 +78,8 @@ class _Function:
     function: Any
 
 
-Kind = (
-    Position | Uniform | _Part | _UniformTuple | _SizeTuple | _GridTuple | _Context | _Function | None
-)
+_Tuple = _UniformTuple | _SizeTuple | _GridTuple
+Kind = Position | Uniform | _Part | _Tuple | _Context | _Function | None
 
 _TO_INT64 = (int, np.int64, np.intp, types.int64, types.intp)
 _PURE_FUNCTIONS = (len, min, max, abs, bool, int, float, range)
@@ -184,6 +183,8 @@ class Positions:
         function = self.classify(value.func)
         if not isinstance(function, _Function) or value.kws or value.vararg is not None:
             return None
+        if self.is_reduction(value):
+            return None
         arguments = [self.classify(argument) for argument in value.args]
         if len(arguments) == 1 and function.function in _TO_INT64:
             return arguments[0] if isinstance(arguments[0], Position | Uniform) else None
@@ -191,7 +192,7 @@ class Positions:
         return Uniform() if uniform and function.function is not range else None
 
     def range_arguments(self, variable: Any) -> Any:
-        """Give the arguments of the call ``range(start, stop, step)`` behind a variable, or None."""
+        """Give the arguments of the call ``range(start, stop, step)`` behind a variable."""
         value = self.definition(variable)
         if not (isinstance(value, ir.Expr) and value.op == "call"):
             return None
@@ -224,6 +225,16 @@ class Positions:
         """Tell whether a block only computes: no stores, no calls of unknown functions."""
         return all(self._is_pure(statement) for statement in block.body[:-1])
 
+    def is_pure_call(self, call: Any) -> bool:
+        """Tell whether a call only computes."""
+        return isinstance(self.classify(call.func), _Function)
+
+    def is_reduction(self, call: Any) -> bool:
+        """Tell whether a call may go through an array: ``max(x)``, unlike ``max(a, b)``."""
+        function = self.classify(call.func)
+        is_extreme = isinstance(function, _Function) and function.function in (min, max)
+        return is_extreme and len(call.args) == 1
+
     def _is_pure(self, statement: Any) -> bool:
         if isinstance(statement, ir.Del):
             return True
@@ -232,7 +243,7 @@ class Positions:
         value = statement.value
         if isinstance(value, ir.Expr):
             if value.op == "call":
-                return isinstance(self.classify(value.func), _Function)
+                return self.is_pure_call(value)
             return value.op not in ("inplace_binop", "iternext", "getiter", "yield")
         return isinstance(value, (ir.Arg, ir.Const, ir.Global, ir.FreeVar, ir.Var))
 
@@ -269,16 +280,16 @@ def _index(attribute: str) -> Kind:
 def _member(owner: Kind, index: object) -> Kind:
     if isinstance(owner, _UniformTuple):
         return Uniform()
-    in_range = isinstance(index, int) and 0 <= index < len(AXES)
+    if not (isinstance(index, int) and 0 <= index < len(AXES)):
+        return Uniform() if isinstance(owner, _SizeTuple) else None
     if isinstance(owner, _SizeTuple):
-        return Uniform(extent=f"gridsize.{AXES[index]}" if in_range else "")
-    return Position("grid", index) if isinstance(owner, _GridTuple) and in_range else None
+        return Uniform(extent=f"gridsize.{AXES[index]}")
+    return Position("grid", index) if isinstance(owner, _GridTuple) else None
 
 
 def _combine(function: Any, left: Kind, right: Kind) -> Kind:
     if _is_uniform(left) and _is_uniform(right):
-        is_product = function is operator.mul
-        return Uniform(extent=_grid_size(left, right) or _grid_size(right, left) if is_product else "")
+        return Uniform(extent=_grid_size(left, right) if function is operator.mul else "")
     if function is operator.mul:
         return _base(left, right) or _base(right, left)
     if function is operator.add:
@@ -293,10 +304,11 @@ def _is_uniform(kind: Kind) -> bool:
     return isinstance(kind, Uniform) or (isinstance(kind, _Part) and kind.what == "blockDim")
 
 
-def _grid_size(blocks: Kind, extent: Kind) -> str:
-    """Recognise ``gridDim.x * blockDim.x``."""
+def _grid_size(left: Kind, right: Kind) -> str:
+    """Recognise ``gridDim.x * blockDim.x``, in either order."""
     for axis, name in enumerate(AXES):
-        if blocks == Uniform(extent=f"gridDim.{name}") and extent == _Part("blockDim", axis):
+        factors = Uniform(extent=f"gridDim.{name}"), _Part("blockDim", axis)
+        if (left, right) in (factors, factors[::-1]):
             return f"gridsize.{name}"
     return ""
 

@@ -11,7 +11,7 @@ a later one is as before. Nothing but memory may carry from turn to turn.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numba.core import ir
@@ -62,6 +62,7 @@ class _Loop:
 
     start: Position
     header: int
+    body: set[int]
     latches: list[int]
     test: int
     """The block that decides, for a first turn, whether there is one."""
@@ -72,8 +73,10 @@ class _Loop:
     limit: Any
     after: int
     """Where the loop leads when it is over."""
-    dropped: list[Any]
-    """Assignments that only served the counting."""
+    dropped: list[Any] = field(default_factory=list)
+    """Assignments that only served the counting of a ``for`` loop."""
+    advance: Any = None
+    """Assignment of the sum that a ``while`` loop counts on with."""
 
 
 def _find_loop(func_ir: Any, taken: list[int]) -> _Loop | None:
@@ -114,7 +117,7 @@ def _is_stable(positions: Positions, statement: Any) -> bool:
     if value.op in ("binop", "unary"):
         return value.fn in _ARITHMETIC
     if value.op == "call":
-        return positions.is_pure_call(value)
+        return positions.is_pure_call(value) and not positions.is_reduction(value)
     if value.op in ("getattr", "getitem", "static_getitem"):
         return positions.classify_value(value) is not None
     return value.op in ("cast", "build_tuple", "exhaust_iter", "getiter")
@@ -190,10 +193,17 @@ class _Matcher:
         loc = block.loc
         # As an attribute of the range, so that it is converted to an integer as the range does.
         stop = ir.Expr.getattr(chain[-1].value.value, "stop", loc)
-        dropped = [*chain, *head.values()]
         return _Loop(
-            *(start, self._header, self._latches, self._header, head["pair_first"].target),
-            *(operator.lt, stop, after, dropped),
+            start=start,
+            header=self._header,
+            body=self._body,
+            latches=self._latches,
+            test=self._header,
+            variable=head["pair_first"].target,
+            compare=operator.lt,
+            limit=stop,
+            after=after,
+            dropped=[*chain, *head.values()],
         )
 
     def _iterator(self, variable: Any) -> list[Any]:
@@ -216,32 +226,162 @@ class _Matcher:
 
     def _match_while(self, at: int, after: int, test: int) -> _Loop | None:
         carried = self._carried()
-        variable = next(iter(carried)) if len(carried) == 1 else None
-        if variable is None:
+        name = carried.pop() if len(carried) == 1 else ""
+        assigns = [
+            (label, statement)
+            for label, block in self._blocks.items()
+            for statement in block.find_insts(ir.Assign)
+            if statement.target.name == name
+        ]
+        before = [(label, s) for label, s in assigns if label in self._path]
+        inside = [(label, s) for label, s in assigns if label in self._body]
+        if len(assigns) != 2 or len(before) != 1 or len(inside) != 1:
             return None
-        start, advance = self._start(variable), self._advance(variable)
-        first, again = self._condition(test, variable), self._condition(at, variable)
-        if start is None or advance is None or first is None or again is None:
+        start = self._positions.classify_value(before[0][1].value)
+        first, again = self._condition(test, name), self._condition(at, name)
+        if not isinstance(start, Position) or start.kind != "grid" or not (first and again):
             return None
-        block, statement = advance
-        if at == self._header and at not in self._latches:
-            if block == at or not self._positions.is_pure(self._blocks[at]):
-                return None
-        elif block == at:
-            body = self._blocks[at].body
-            if body.index(statement) > body.index(again[2]):
-                return None
-        if first[0] is not again[0] or not _is_same(self._positions, first[1], again[1]):
+        advance = self._advance(inside[0][1])
+        step = self._step(advance.value, name) if advance is not None else None
+        if step is None or not self._is_grid_size(step, start.axis):
             return None
-        if not self._is_grid_size(advance[1].value, start.axis):
+        if not self._is_once_a_turn(*inside[0], at, again[0]):
             return None
-        return None
+        compare, limit = first[1:]
+        if compare is not again[1] or not _is_same(self._positions, limit, again[2]):
+            return None
+        return _Loop(
+            start=start,
+            header=self._header,
+            body=self._body,
+            latches=self._latches,
+            test=test,
+            variable=inside[0][1].target,
+            compare=compare,
+            limit=limit,
+            after=after,
+            advance=advance,
+        )
 
-    def _start(self, variable: str) -> Position | None:
-        return None
+    def _advance(self, statement: Any) -> Any:
+        """Give the assignment of the sum, if what is assigned here is one."""
+        if isinstance(statement.value, ir.Var):
+            value = self._positions.definition(statement.value)
+            found = [s for b in self._body for s in self._blocks[b].find_insts(ir.Assign)]
+            statement = next((s for s in found if s.value is value), None)
+        value = statement.value if statement is not None else None
+        if not isinstance(value, ir.Expr) or value.op not in ("binop", "inplace_binop"):
+            return None
+        function = value.immutable_fn if value.op == "inplace_binop" else value.fn
+        return statement if function is operator.add else None
 
-    def _advance(self, variable: str) -> tuple[int, Any] | None:
-        return None
+    def _step(self, value: Any, name: str) -> Any:
+        """Give what a sum adds to a variable."""
+        sides = [value.lhs, value.rhs]
+        others = [side for side in sides if side.name != name]
+        return others[0] if len(others) == 1 else None
 
-    def _condition(self, label: int, variable: str) -> tuple[Any, Any, Any] | None:
-        return None
+    def _is_once_a_turn(self, label: int, statement: Any, at: int, compare: Any) -> bool:
+        """Tell whether every turn runs a statement once, after the test before it, if that is so.
+
+        The test `compare` stands in the block `at`: at the beginning of each turn or at its end.
+        """
+        dominators = self._cfg.dominators()
+        if any(label not in dominators[latch] for latch in self._latches):
+            return False
+        loops = self._cfg.loops().values()
+        if any(label in other.body and other.body < self._body for other in loops):
+            return False
+        if at not in self._latches:
+            return label != at and self._positions.is_pure(self._blocks[at])
+        body = self._blocks[at].body
+        return label != at or body.index(statement) < body.index(compare)
+
+    def _condition(self, label: int, name: str) -> tuple[Any, Any, Any] | None:
+        """Give the statement, the operator and the limit of the test that goes on with the loop."""
+        block, end = self._blocks[label], self._blocks[label].terminator
+        if not isinstance(end, ir.Branch):
+            return None
+        compare, negated = self._positions.comparison(end.cond)
+        found = [s for s in block.find_insts(ir.Assign) if s.value is compare]
+        if not found or (end.truebr in self._body) == (end.falsebr in self._body):
+            return None
+        function, left, right = compare.fn, compare.lhs, compare.rhs
+        if right.name == name:
+            function, left, right = MIRRORED.get(function), right, left
+        if negated != (end.falsebr in self._body):
+            function = NEGATED.get(function)
+        if function not in (operator.lt, operator.le) or left.name != name:
+            return None
+        is_uniform = isinstance(self._positions.classify(right), Uniform)
+        return (found[0], function, right) if is_uniform else None
+
+
+def _is_same(positions: Positions, left: Any, right: Any) -> bool:
+    """Tell whether two uniform operands are computed in the same way from the same things."""
+    if isinstance(left, ir.Var) and isinstance(right, ir.Var):
+        values = positions.definition(left), positions.definition(right)
+        if left.name == right.name or None in values:
+            return left.name == right.name and values[0] is not None
+        return _is_same(positions, *values)
+    if isinstance(left, ir.Expr) and isinstance(right, ir.Expr):
+        mine, others = left._kws, right._kws
+        alike = left.op == right.op and mine.keys() == others.keys()
+        return alike and all(_is_same(positions, mine[key], others[key]) for key in mine)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        pairs = zip(left, right, strict=False)
+        return len(left) == len(right) and all(_is_same(positions, *pair) for pair in pairs)
+    if isinstance(left, (ir.Const, ir.Global, ir.FreeVar)) and isinstance(right, type(left)):
+        return left.value is right.value
+    return left is right or (isinstance(left, str | int) and left == right)
+
+
+def _rewrite(func_ir: Any, loop: _Loop) -> None:
+    """Put one turn in the place of a loop."""
+    blocks = func_ir.blocks
+    block = blocks[loop.test]
+    scope, loc, end = block.scope, block.loc, block.terminator
+    position = scope.redefine("$simt_turn", loc)
+    context = scope.get_exact(ARGUMENT)
+    value = ir.Expr.getattr(context, f"turn.{AXES[loop.start.axis]}", loc)
+    move = [ir.Assign(value, position, loc)]
+    if loop.start.shift:
+        shift, moved = scope.redefine("$simt_shift", loc), scope.redefine("$simt_turn", loc)
+        move.append(ir.Assign(ir.Const(loop.start.shift, loc), shift, loc))
+        move.append(ir.Assign(ir.Expr.binop(operator.add, position, shift, loc), moved, loc))
+        position = moved
+    move.append(ir.Assign(position, loop.variable, loc))
+    limit, go_on = scope.redefine("$simt_stop", loc), scope.redefine("$simt_go_on", loc)
+    test = [
+        ir.Assign(loop.limit, limit, loc),
+        ir.Assign(ir.Expr.binop(loop.compare, position, limit, loc), go_on, loc),
+    ]
+    inside, outside = end.truebr, end.falsebr
+    if inside not in loop.body:
+        inside, outside = outside, inside
+    others = block.body[:-1]
+    # The test at the top may use the position; one in front of the loop has not got to it yet.
+    body = [*move, *others] if loop.test == loop.header else [*others, *move]
+    block.body = [*body, *test, ir.Branch(go_on, inside, outside, loc)]
+    if loop.advance is not None:
+        # An addition in place could be an array's, as far as a look at the name tells.
+        value = loop.advance.value
+        loop.advance.value = ir.Expr.binop(operator.add, value.lhs, value.rhs, value.loc)
+    for latch in loop.latches:
+        _leave(blocks[latch], loop.header, loop.after)
+    for each in blocks.values():
+        each.body = [s for s in each.body if not any(s is dropped for dropped in loop.dropped)]
+    for label in compute_cfg_from_blocks(blocks).dead_nodes():
+        del blocks[label]
+    func_ir._definitions = build_definitions(blocks)
+
+
+def _leave(block: Any, header: int, after: int) -> None:
+    """Let a block that goes back to the header of a loop leave the loop instead."""
+    end = block.terminator
+    if isinstance(end, ir.Jump):
+        block.body[-1] = ir.Jump(after, end.loc)
+        return
+    sides = [after if side == header else side for side in (end.truebr, end.falsebr)]
+    leaves = sides[0] == sides[1]
+    block.body[-1] = ir.Jump(after, end.loc) if leaves else ir.Branch(end.cond, *sides, end.loc)
