@@ -262,9 +262,12 @@ class Generator:
         if not hasattr(out, "dtype") or not hasattr(out, "shape"):
             raise ArgumentTypeError(f"expected out to be an array, got {type(out).__name__}")
         if out.dtype != dtype:
-            raise ArgumentTypeError(
-                f"expected out of dtype {dtype}, got {out.dtype}; pass dtype={str(out.dtype)!r} too"
+            is_float = dtype.kind == "f"
+            fits = (
+                out.dtype in _FLOATS if is_float else out.dtype.kind in "iub" and out.dtype.isnative
             )
+            step = f"pass dtype={str(out.dtype)!r} too" if fits else f"make it with dtype={dtype}"
+            raise ArgumentTypeError(f"expected out of dtype {dtype}, got {out.dtype}; {step}")
         shape = out.shape if size is None else checked_shape(size)
         if shape != out.shape:
             raise ArgumentError(f"expected out of shape {shape}, got {out.shape}; leave size out")
@@ -316,8 +319,10 @@ def _integer(name: str, value: Any) -> int:
 
 
 def _check_integer_range(low: int, high: int, dtype: np.dtype[Any]) -> None:
-    if dtype.kind not in "iub":
-        raise ArgumentTypeError(f"expected an integer dtype or bool, got {dtype}")
+    if dtype.kind not in "iub" or not dtype.isnative:
+        raise ArgumentTypeError(
+            f"expected an integer dtype or bool, in this machine's byte order, got {dtype}"
+        )
     if low >= high:
         raise ArgumentError(f"expected low < high, got [{low}, {high})")
     least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

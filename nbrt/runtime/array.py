@@ -68,7 +68,12 @@ def empty(
     chosen = _stream_for(device, stream)
     sizes, kind = checked_shape(shape), _checked_dtype(dtype)
     allocation = allocate(chosen, math.prod(sizes) * kind.itemsize)
-    return chosen.interface.as_array(allocation.block, sizes, kind, allocation)
+    try:
+        return chosen.interface.as_array(allocation.block, sizes, kind, allocation)
+    except ValueError as error:
+        raise ArgumentError(
+            f"expected a shape that an array can have, got {sizes}: {error}"
+        ) from error
 
 
 def full(
@@ -84,12 +89,10 @@ def full(
     The dtype is that of the value by default; see `empty` for the other parameters.
     """
     chosen = _stream_for(device, stream)
-    value = np.asarray(fill_value)
-    if value.ndim != 0:
-        raise ArgumentError(f"expected a scalar to fill with, got shape {value.shape}")
-    array = empty(shape, value.dtype if dtype is None else dtype, stream=chosen)
-    value = value.astype(array.dtype)[()]
-    chosen.submit(Command("fill", chosen.interface.fill, (array, value)))
+    kind = None if dtype is None else _checked_dtype(dtype)
+    value = _fill_value(fill_value, None if kind is None else kind.base)
+    array = empty(shape, value.dtype if kind is None else kind, stream=chosen)
+    chosen.submit(Command("fill", chosen.interface.fill, (array, value[()])))
     return array
 
 
@@ -109,6 +112,25 @@ def zeros(
     array([0, 0, 0], dtype=int32)
     """
     return full(shape, 0, dtype, device=device, stream=stream)
+
+
+def _fill_value(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
+    # With the dtype, NumPy refuses Python ints that do not fit, which astype would wrap around.
+    is_exact = type(value) is int and dtype is not None and dtype.kind in "iu"
+    try:
+        found = np.asarray(value, dtype if is_exact else None)
+        found = found if dtype is None or found.ndim else found.astype(dtype)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"expected a value to fill with that fits {dtype}, got {value!r}: {error}"
+        ) from error
+    if found.ndim != 0:
+        raise ArgumentError(f"expected a scalar to fill with, got shape {found.shape}")
+    if found.dtype.hasobject:
+        raise ArgumentError(
+            f"expected a number to fill with that a dtype holds, got {value!r}; pass dtype"
+        )
+    return found
 
 
 def asarray(
@@ -187,7 +209,7 @@ def to_host(array: Array, *, stream: Stream | None = None) -> HostArray:
     """
     adopted = _adopt(array)
     holder = holder_of(adopted) or _HOST
-    chosen = current_stream(holder) if stream is None else stream
+    chosen = current_stream(holder) if stream is None else _stream_for(None, stream)
     if chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
         return np.asarray(adopted)
@@ -237,7 +259,7 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
     if stream is None:
         side = holders[1] if holders[1] is not None and _is_host(holders[0]) else holders[0]
         stream = current_stream(side or _HOST)
-    _enqueue_copy(into, values, stream)
+    _enqueue_copy(into, values, _stream_for(None, stream))
 
 
 def device_of(array: object) -> Device:

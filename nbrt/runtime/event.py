@@ -196,7 +196,12 @@ class Event:
         )
 
     def __repr__(self) -> str:
-        state = "not recorded" if self._stream is None else ("done" if self.query() else "pending")
+        if self._interface is not None and not self._interface.lazy.is_ready:
+            state = "of another process"  # a forked child must still be able to print it
+        else:
+            state = (
+                "not recorded" if self._stream is None else "done" if self.query() else "pending"
+            )
         return f"Event(device={str(self.device) if self.device else None!r}, {state})"
 
     def _usable_handle(self) -> EventHandle | None:

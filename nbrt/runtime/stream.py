@@ -199,15 +199,27 @@ class Stream:
         from nbrt.runtime.event import Event
 
         recorded = Event() if event is None else event
+        if not isinstance(recorded, Event):
+            raise ArgumentTypeError(f"expected an nbrt.Event to record, got {event!r}")
         recorded.record(self)
         return recorded
 
     def wait_event(self, event: Event) -> None:
         """Make work given from now on wait for an event."""
+        from nbrt.runtime.event import Event
+
+        if not isinstance(event, Event):
+            raise ArgumentTypeError(
+                f"expected an nbrt.Event to wait for, got {event!r}; for a stream use wait_stream"
+            )
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
         """Make work given from now on wait for the work that `stream` has so far."""
+        if not isinstance(stream, Stream):
+            raise ArgumentTypeError(
+                f"expected an nbrt.Stream to wait for, got {stream!r}; for an event use wait_event"
+            )
         self.wait_event(stream.record_event())
 
     def __await__(self) -> Generator[Any, None, None]:

@@ -112,6 +112,21 @@ def test_launch_after_a_fork_names_spawn() -> None:
     assert output_of(code) == "0 [1.0, 1.0, 1.0]\n"
 
 
+def test_an_event_can_be_printed_after_a_fork() -> None:
+    code = (
+        FORKED
+        + """
+    event = nbrt.Stream("cpu:0").record_event()
+
+    def child():
+        return 0 if repr(event) == "Event(device='cpu:0', of another process)" else 1
+
+    print(in_child(child))
+    """
+    )
+    assert output_of(code) == "0\n"
+
+
 def test_presence_may_be_asked_after_a_fork() -> None:
     code = (
         FORKED
