@@ -48,6 +48,9 @@ class Settings:
     cache_dir: str | None = None
 
     def __post_init__(self) -> None:
+        for name, value in (("NBRT_DEVICE", self.device), ("NBRT_CACHE_DIR", self.cache_dir)):
+            if value is not None and not isinstance(value, str):
+                raise ArgumentError(f"expected {name} to be a str or None, got {value!r}")
         _check_range("NBRT_CPU_DEVICES", self.cpu_devices, 1, _MAX_CPU_DEVICES)
         _check_range("NBRT_CPU_THREADS", self.cpu_threads, 0, 1024)
         _check_range("NBRT_CPU_MEMORY_LIMIT", self.cpu_memory_limit, 0, 2**62)

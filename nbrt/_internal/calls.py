@@ -14,6 +14,7 @@ __all__ = ["CallSite"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MAX_FRAMES = 24
+_MAX_SHOWN = 8
 
 
 class CallSite:
@@ -47,7 +48,8 @@ class CallSite:
             for code, instruction in reversed(self._entries)
         ]
         outside = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
-        return "".join(traceback.format_list(outside or frames)).rstrip()
+        shown = (outside or frames)[-_MAX_SHOWN:]
+        return "".join(traceback.format_list(shown)).rstrip()
 
 
 def _line_of(code: CodeType, instruction: int) -> int:

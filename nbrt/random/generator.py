@@ -88,6 +88,8 @@ class Generator:
     def advance(self, words: int) -> Generator:
         """Skip `words` 32-bit words, rounded up to whole blocks of 4; returns the generator.
 
+        The offset wraps around at 2**64.
+
         A float32 element takes one word and a float64 element two, so piece k of a draw starts at
         ``advance(start)`` or ``advance(2 * start)``.
         """

@@ -160,6 +160,7 @@ def asarray(
         Shares memory with `obj` if device and dtype are already as asked.
     """
     array = _adopt(obj)
+    _checked_dtype(array.dtype)
     if device is None and stream is None:
         device = holder_of(array)
     chosen = _stream_for(device, stream)

@@ -166,9 +166,15 @@ def device_count(kind: str | None = None) -> int:
     return get_interface_for_device(kind or current_device().kind).device_count()
 
 
-def is_available(kind: str) -> bool:
-    """Return whether a kind of device can be used here; initialises nothing."""
-    return get_interface_for_device(kind).is_available()
+def is_available(kind: str | None = None) -> bool:
+    """Return whether a kind of device can be used here; initialises nothing.
+
+    Parameters
+    ----------
+    kind : str, optional
+        ``"cpu"``, ``"cuda"`` or another backend; the current device's kind by default.
+    """
+    return get_interface_for_device(kind or current_device().kind).is_available()
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -205,3 +205,23 @@ def test_a_closed_queue_warns_of_a_failure_that_nobody_asked_for(device: nbrt.De
         queue.close()
     with pytest.raises(StreamError, match="closed"):
         interface.call_host(queue, fail)
+
+
+def test_a_kernel_that_fails_is_named(device: nbrt.Device) -> None:
+    if device.kind != "cpu":
+        pytest.skip(f"kernels of {device.kind} raise nothing")
+
+    @nbrt.kernel
+    def doomed(x: Any) -> None:
+        if x[0] == 0:
+            raise ValueError("planted")
+
+    stream = nbrt.Stream(device)
+    with nbrt.stream(stream):
+        x = nbrt.zeros(1)
+        doomed[1, 1](x)
+        doomed[1, 1](x)
+    with pytest.raises(StreamError, match=r"^kernel .*doomed failed on a stream of") as caught:
+        stream.synchronize()
+    assert "dropped: kernel" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ValueError)

@@ -212,11 +212,13 @@ def test_wait_stream_orders_two_streams(side_streams: tuple[nbrt.Stream, nbrt.St
         latch.hold(first)
         first.call(seen.append, "first")
         second.call(seen.append, "free")
+        free = second.record_event()
         second.wait_stream(first)
         second.call(seen.append, "second")
         first.call(seen.append, "not waited for")
         latch.wait_reached()
-        assert "second" not in seen
+        free.synchronize()
+        assert seen == ["free"]
     first.synchronize()
     second.synchronize()
     assert seen.index("first") < seen.index("second")

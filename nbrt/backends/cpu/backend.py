@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +36,6 @@ class CpuInterface(DeviceInterface):
         super().__init__("cpu")
         self._count = 0
         self._pools: tuple[HostPool, ...] = ()
-        self._queue_numbers = itertools.count(1)
 
     def device_count(self) -> int:
         """Return the number of virtual devices; fixed once the backend is initialised."""
@@ -57,7 +55,7 @@ class CpuInterface(DeviceInterface):
 
     def create_queue(self, index: int, priority: int) -> WorkerQueue:
         """Create a FIFO with its own thread."""
-        return WorkerQueue(index, priority, f"stream {next(self._queue_numbers)} of cpu:{index}")
+        return WorkerQueue(index, priority, f"a stream of cpu:{index}")
 
     def create_event(self, index: int, options: EventOptions) -> EventHandle:
         """Create an event that follows any CPU queue."""

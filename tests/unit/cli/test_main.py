@@ -109,3 +109,9 @@ def test_photo_is_scaled_into_the_unit_interval() -> None:
     assert planes.shape == (3, 600, 512)
     assert planes.dtype == np.float32
     assert 0 <= planes.min() < planes.max() <= 1
+
+
+def test_the_package_is_the_command(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "nbrt", "--version"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == f"nbrt {nbrt.__version__}\n"

@@ -258,3 +258,15 @@ def test_a_type_error_of_the_kernel_is_not_taken_for_a_wrong_argument() -> None:
     with pytest.raises(TypeError, match="mine") as caught:
         SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))(np.zeros(1))
     assert type(caught.value) is TypeError
+
+
+@pytest.mark.parametrize("broken", ["cuda.syncthreads()", "x[0] = 'a' + 1"])
+def test_the_traceback_leaves_the_compiler_out(broken: str) -> None:
+    namespace: dict[str, Any] = {"cuda": cuda}
+    exec(f"def kernel(x):\n    {broken}\n", namespace)
+    with pytest.raises(CompileError) as caught:
+        SimtKernel(namespace["kernel"]).plan((1, 1, 1), (1, 1, 1))(np.zeros(1))
+    files = [str(entry.path) for entry in caught.traceback]
+    assert not any("/numba/core/" in file for file in files)
+    cause = caught.value.__cause__
+    assert cause is None or cause.__traceback__ is None

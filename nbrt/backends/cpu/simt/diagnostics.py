@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +12,9 @@ from nbrt.backends.cpu.simt.source import describe
 from nbrt.errors import CompileError, NbrtError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import FunctionType
 
-__all__ = ["translated_errors"]
+__all__ = ["translated"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE = re.compile(r" at (\S.*) \((\d+)\)\s*$", re.MULTILINE)
@@ -39,26 +37,30 @@ _ADVICE = (
 )
 
 
-@contextlib.contextmanager
-def translated_errors(function: FunctionType) -> Iterator[None]:
+def translated(function: FunctionType, error: Exception) -> NbrtError:
     """Turn what goes wrong while a kernel compiles into nbrt's errors.
+
+    The frames between the launch and the place of the error are the compiler's, thirty of them and
+    none the user's, so the traceback leaves them out.
 
     Parameters
     ----------
     function : function
         The kernel.
+    error : Exception
+        What the compiler raised.
 
-    Raises
-    ------
-    CompileError
-        With the kernel's file and line and the reason; Numba's own error is its cause.
+    Returns
+    -------
+    NbrtError
+        The error itself if it is nbrt's; else a `CompileError` with the kernel's file and line and
+        the reason, whose cause is Numba's own error.
     """
-    try:
-        yield
-    except NbrtError:
-        raise
-    except Exception as error:
-        raise CompileError(_message(function, error)) from error
+    if isinstance(error, NbrtError):
+        return error.with_traceback(None)
+    failed = CompileError(_message(function, error))
+    failed.__cause__ = error.with_traceback(None)
+    return failed
 
 
 def _message(function: FunctionType, error: Exception) -> str:

@@ -117,6 +117,8 @@ class LaunchPlan:
         The kernel.
     grid, block : tuple of int
         The launch configuration.
+    label : str
+        What messages call it.
     direct : callable or None
         For a grid of one block, what a call comes down to, less the check of a wrong number of
         arguments; None for other grids.
@@ -124,6 +126,7 @@ class LaunchPlan:
 
     def __init__(self, kernel: SimtKernel, grid: Dim3, block: Dim3) -> None:
         self.kernel = kernel
+        self.label = f"kernel {kernel.name}"
         self.grid = grid
         self.block = block
         self._total = grid[0] * grid[1] * grid[2]

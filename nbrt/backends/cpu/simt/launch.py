@@ -15,7 +15,7 @@ from numba.core.registry import CPUDispatcher
 
 from nbrt.backends.cpu.simt.arguments import argument_types
 from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.diagnostics import translated_errors
+from nbrt.backends.cpu.simt.diagnostics import translated
 from nbrt.backends.cpu.simt.entry import BlockLoop, run_blocks
 
 if TYPE_CHECKING:
@@ -72,8 +72,11 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
 
     def _prepared(self, signature: tuple[Any, ...]) -> Any:
         if signature not in self.overloads:
-            with translated_errors(self._function):
+            try:
                 self.compile(signature)
+            except Exception as error:  # noqa: BLE001  # raised again, in the user's terms
+                failed = translated(self._function, error)
+                raise failed from failed.__cause__
         return self.overloads[signature]
 
     def _compile_for_args(self, *args: object, **_: object) -> Any:

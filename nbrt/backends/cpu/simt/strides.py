@@ -49,11 +49,31 @@ def straighten_strides(func_ir: Any) -> list[int]:
     list of int
         The axes along which the launch must make the turns, outermost loop first.
     """
+    _drop_empty_latches(func_ir)
     axes: list[int] = []
     while (loop := _find_loop(func_ir, axes)) is not None:
         _rewrite(func_ir, loop)
         axes.append(loop.start.axis)
     return axes
+
+
+def _drop_empty_latches(func_ir: Any) -> None:
+    """Let loops go back straight from where they decide to, past blocks that only jump.
+
+    CPython 3.12 and later put such a block behind the test at the end of a ``while`` body.
+    """
+    blocks = func_ir.blocks
+    for header, loop in compute_cfg_from_blocks(blocks).loops().items():
+        for label in loop.body - {header}:
+            if (
+                isinstance(blocks[label].body[0], ir.Jump)
+                and blocks[label].body[0].target == header
+            ):
+                for other in loop.body - {label}:
+                    _redirect(blocks[other], label, header)
+    for label in compute_cfg_from_blocks(blocks).dead_nodes():
+        del blocks[label]
+    func_ir._definitions = build_definitions(blocks)
 
 
 @dataclass
@@ -368,7 +388,7 @@ def _rewrite(func_ir: Any, loop: _Loop) -> None:
         value = loop.advance.value
         loop.advance.value = ir.Expr.binop(operator.add, value.lhs, value.rhs, value.loc)
     for latch in loop.latches:
-        _leave(blocks[latch], loop.header, loop.after)
+        _redirect(blocks[latch], loop.header, loop.after)
     for each in blocks.values():
         each.body = [s for s in each.body if not any(s is dropped for dropped in loop.dropped)]
     for label in compute_cfg_from_blocks(blocks).dead_nodes():
@@ -376,12 +396,12 @@ def _rewrite(func_ir: Any, loop: _Loop) -> None:
     func_ir._definitions = build_definitions(blocks)
 
 
-def _leave(block: Any, header: int, after: int) -> None:
-    """Let a block that goes back to the header of a loop leave the loop instead."""
+def _redirect(block: Any, old: int, new: int) -> None:
+    """Let a block lead to another one wherever it leads to `old`."""
     end = block.terminator
-    if isinstance(end, ir.Jump):
-        block.body[-1] = ir.Jump(after, end.loc)
-        return
-    sides = [after if side == header else side for side in (end.truebr, end.falsebr)]
-    leaves = sides[0] == sides[1]
-    block.body[-1] = ir.Jump(after, end.loc) if leaves else ir.Branch(end.cond, *sides, end.loc)
+    if isinstance(end, ir.Jump) and end.target == old:
+        block.body[-1] = ir.Jump(new, end.loc)
+    elif isinstance(end, ir.Branch) and old in (end.truebr, end.falsebr):
+        sides = [new if side == old else side for side in (end.truebr, end.falsebr)]
+        same = sides[0] == sides[1]
+        block.body[-1] = ir.Jump(new, end.loc) if same else ir.Branch(end.cond, *sides, end.loc)
