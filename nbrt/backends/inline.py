@@ -26,12 +26,13 @@ class InlineQueue:
     may queue more work on the stream that runs it.
     """
 
-    __slots__ = ("handle", "index", "lock", "priority")
+    __slots__ = ("handle", "index", "lock", "name", "priority")
 
     def __init__(self, index: int, priority: int = 0) -> None:
         self.index = index
         self.priority = priority
         self.handle = 0
+        self.name = "a stream that runs work at once"
         self.lock = threading.RLock()
 
     def put(self, function: Callable[..., object], *args: Any) -> None:

@@ -31,7 +31,11 @@ class Queue(Protocol):
         Lower is more urgent.
     handle : int
         The raw stream (CUDA: ``cudaStream_t``); 0 where there is none.
+    name : str
+        What messages call it; the runtime sets it to the stream that people hold.
     """
+
+    name: str
 
     @property
     def index(self) -> int: ...  # noqa: D102  # described in the class

@@ -307,6 +307,7 @@ def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: objec
     stream.priority = queue.priority
     stream.owner = owner
     stream.id = next(_ids)
+    queue.name = repr(stream)
     _by_id[stream.id] = stream
     return stream
 

@@ -140,8 +140,9 @@ def test_an_idle_thread_ends() -> None:
         for _ in range(3):
             stream.call(print, "work")
             stream.synchronize()
-            (worker,) = [each for each in threading.enumerate() if "stream" in each.name]
-            worker.join(10)
+            for worker in threading.enumerate():
+                if "Stream" in worker.name:
+                    worker.join(10)
             print(threading.active_count(), stream.query())
             stream.synchronize()
     """

@@ -92,11 +92,10 @@ class _Failure:
         self.task = task
         self.dropped: list[str] = []
 
-    def as_error(self, index: int) -> StreamError:
+    def as_error(self, where: str) -> StreamError:
         """Return the exception that a synchronisation point raises."""
         lines = [
-            f"{self.task.name} failed on a stream of cuda:{index} with "
-            f"{type(self.error).__name__}: {self.error}",
+            f"{self.task.name} failed on {where} with {type(self.error).__name__}: {self.error}",
             f"It was submitted here:\n{self.task.site.format()}",
         ]
         if self.dropped:
@@ -197,6 +196,7 @@ class CudaQueue:
         "driver",
         "handle",
         "index",
+        "name",
         "priority",
         "stream",
         "wrappers",
@@ -208,6 +208,7 @@ class CudaQueue:
         self.stream = stream
         self.priority = priority
         self.handle = canonical_handle(int(stream.ptr))
+        self.name = f"a stream of cuda:{index}"
         self.wrappers: dict[str, Any] = {}
         self._epoch = Epoch()
         self._submitted = 0
@@ -267,7 +268,7 @@ class CudaQueue:
         if failure is not None and failure.task.number <= number:
             if self._epoch is epoch:
                 self._epoch = Epoch()
-            raise failure.as_error(self.index)
+            raise failure.as_error(self.name)
 
     def notify(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back from a thread of the driver; takes over the failure of a host call."""
@@ -283,7 +284,7 @@ class CudaQueue:
             if status != 0:
                 error = translate_status(status, f"CUDA error {status}", f"work on {self!r}")
             elif failure is not None:
-                error = failure.as_error(self.index)
+                error = failure.as_error(self.name)
             try:
                 # Nobody took the failure over: the next synchronisation point raises it.
                 if callback(error) is False and failure is not None:

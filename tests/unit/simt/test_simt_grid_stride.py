@@ -91,6 +91,26 @@ def while_true(x: Any, y: Any, n: Any) -> None:
         i += cuda.gridsize(1)
 
 
+def while_ending_in_a_choice(x: Any, y: Any, n: Any) -> None:
+    i = cuda.grid(1)
+    while i < n:
+        here = i
+        i += cuda.gridsize(1)
+        if x[here] < 0.5:
+            y[here] += 1
+
+
+def while_ending_in_a_while(x: Any, y: Any, n: Any) -> None:
+    i = cuda.grid(1)
+    while i < n:
+        here = i
+        i += cuda.gridsize(1)
+        k = 0
+        while k < here % 4:
+            y[here] += x[k]
+            k += 1
+
+
 def while_below_a_shape(x: Any, y: Any, n: Any) -> None:
     i = cuda.grid(1)
     while i < x.shape[0] - n % 7:
@@ -212,6 +232,8 @@ TAKEN_OUT = [
     while_not,
     while_inclusive,
     while_true,
+    while_ending_in_a_choice,
+    while_ending_in_a_while,
     while_below_a_shape,
     position_used_after_advance,
     shifted,

@@ -49,6 +49,32 @@ def with_break(x: Any, y: Any, n: Any) -> None:
         y[i] = x[i]
 
 
+def while_with_break(x: Any, y: Any, n: Any) -> None:
+    i = cuda.grid(1)
+    while i < n:
+        if x[i] > 0.7:
+            break
+        y[i] = x[i]
+        i += cuda.gridsize(1)
+
+
+def while_with_continue(x: Any, y: Any, n: Any) -> None:
+    i = cuda.grid(1)
+    while i < n:
+        here = i
+        i += cuda.gridsize(1)
+        if x[here] > 0.7:
+            continue
+        y[here] = x[here]
+
+
+def while_two_tests(x: Any, y: Any, n: Any) -> None:
+    i = cuda.grid(1)
+    while i < n and i < 40:
+        y[i] += x[i]
+        i += cuda.gridsize(1)
+
+
 def with_return(x: Any, y: Any, n: Any) -> None:
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
         if x[i] > 0.7:
@@ -221,6 +247,9 @@ KEPT = [
     carried_now_and_then,
     carried_in_while,
     with_break,
+    while_with_break,
+    while_with_continue,
+    while_two_tests,
     with_return,
     with_raise,
     two_loops,
