@@ -148,7 +148,17 @@ class ConfiguredKernel:
         Dynamic shared memory in bytes.
     """
 
-    __slots__ = ("_is_empty", "_kernel", "_label", "_plans", "block", "grid", "shared", "stream")
+    __slots__ = (
+        "_is_empty",
+        "_kernel",
+        "_label",
+        "_last",
+        "_plans",
+        "block",
+        "grid",
+        "shared",
+        "stream",
+    )
 
     def __init__(
         self, source: Kernel, grid: Dim3, block: Dim3, stream: Stream | None, shared: int
@@ -157,6 +167,8 @@ class ConfiguredKernel:
         self._label = source.__qualname__
         self._is_empty = 0 in grid
         self._plans: dict[tuple[DeviceInterface, int], Plan] = {}
+        # One pair, replaced at once: threads that launch on different streams may share this.
+        self._last: tuple[Stream | None, Any] = (None, None)
         self.grid = grid
         self.block = block
         self.stream = stream
@@ -179,9 +191,10 @@ class ConfiguredKernel:
         stream = self.stream
         if stream is None:
             stream = current_stream()
-        plan = self._plans.get((stream.interface, stream.queue.index))
-        if plan is None:
+        last, plan = self._last
+        if last is not stream:
             plan = self._plan(stream)
+            self._last = (stream, plan)
         if not self._is_empty:
             stream.enqueue("launch", plan.launch, args, self._label)
 
@@ -193,6 +206,9 @@ class ConfiguredKernel:
 
     def _plan(self, stream: Stream) -> Plan:
         interface, index = stream.interface, stream.queue.index
+        known = self._plans.get((interface, index))
+        if known is not None:
+            return known
         # An empty grid launches nothing, but a block that the device cannot run is still wrong.
         x, y, z = (max(1, size) for size in self.grid)
         properties = interface.get_device_properties(index)
