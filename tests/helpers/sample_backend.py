@@ -1,4 +1,4 @@
-"""An out-of-tree kind of device in about a hundred lines: only `DeviceInterface` is subclassed.
+"""An out-of-tree kind of device in about 150 lines: only `DeviceInterface` is subclassed.
 
 Its memory is the host's, its arrays are an ndarray subclass of its own, its kernels are interpreted
 one thread after the other. Guards, streams, events, memory statistics and launches come from nbrt.

@@ -17,6 +17,7 @@ from nbrt.config import settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.draws import Drawer
     from nbrt.backends.interface import Program
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
     from nbrt.typing import HostArray
@@ -36,6 +37,7 @@ class CpuInterface(DeviceInterface):
         super().__init__("cpu")
         self._count = 0
         self._pools: tuple[HostPool, ...] = ()
+        self._drawer: Drawer | None = None
 
     def device_count(self) -> int:
         """Return the number of virtual devices; fixed once the backend is initialised."""
@@ -125,6 +127,9 @@ class CpuInterface(DeviceInterface):
         parameters: tuple[Any, ...],
     ) -> None:
         """Launch the fill kernel of a distribution."""
-        from nbrt.backends.cpu.draws import draw
+        if self._drawer is None:
+            from nbrt.backends.draws import Drawer
+            from nbrt_kernels.random.requests import draw_request
 
-        draw(queue, out, distribution, seed, offset, parameters)
+            self._drawer = Drawer(self.program, draw_request)
+        self._drawer.draw(queue, out, distribution, seed, offset, parameters)

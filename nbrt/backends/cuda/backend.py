@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cuda.compiler import KernelCompiler
     from nbrt.backends.cuda.copies import Copier
-    from nbrt.backends.cuda.draws import Drawer
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.events import CudaEvent
     from nbrt.backends.cuda.launch import CudaProgram
     from nbrt.backends.cuda.memory import CudaBlock, CudaMemory
     from nbrt.backends.cuda.queues import CudaQueue
+    from nbrt.backends.draws import Drawer
     from nbrt.backends.queue import EventOptions
     from nbrt.typing import Array, HostArray
 
@@ -288,9 +288,10 @@ class CudaInterface(DeviceInterface):
     ) -> None:
         """Launch the fill kernel of a distribution."""
         if self._drawer is None:
-            from nbrt.backends.cuda.draws import Drawer
+            from nbrt.backends.draws import Drawer
+            from nbrt_kernels.random.requests import draw_request
 
-            self._drawer = Drawer(self.program)
+            self._drawer = Drawer(self.program, draw_request)
         self._drawer.draw(queue, out, distribution, seed, offset, parameters)
 
     def _ready(self) -> Driver:
