@@ -17,7 +17,7 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --uni
 	--python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format docs bench lock clean
+.PHONY: help env demo test fuzz lint format docs bench lock clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list
@@ -34,6 +34,10 @@ test: $(VENV)/.dev  ## Run every test; what cannot run here is skipped by name
 	@echo "==> pytest: every test (GPU tests are skipped by name where there is no GPU)"
 	$(BIN)/pytest
 
+fuzz: $(VENV)/.dev  ## Run 10,000 random kernels through every lowering; for the night
+	@echo "==> pytest: differential fuzzing of the SIMT compiler"
+	NBRT_FUZZ_PROGRAMS=10000 $(BIN)/pytest tests/fuzz
+
 lint: $(VENV)/.dev  ## Check style, types, import rules and sizes
 	@echo "==> ruff check"
 	$(BIN)/ruff check .
@@ -42,7 +46,8 @@ lint: $(VENV)/.dev  ## Check style, types, import rules and sizes
 	@echo "==> mypy (strict)"
 	$(BIN)/mypy
 	@echo "==> lint-imports: who may import whom"
-	$(BIN)/lint-imports --no-logo
+	@# Its cache is by file: it still says of a module added since that it is not there.
+	$(BIN)/lint-imports --no-logo --no-cache
 	@echo "==> size check: 500 lines a file, 60 lines a function"
 	$(BIN)/python tools/size_check.py $(wildcard $(PACKAGES))
 
@@ -84,11 +89,11 @@ $(VENV)/.demo: $(VENV)/.created requirements/demo.txt pyproject.toml nbrt/_versi
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
-	@echo "==> installing the pinned development tools (requirements/dev.txt), about 300 MB"
+	@echo "==> installing the pinned development tools (requirements/dev.txt), about 350 MB"
 	@$(INSTALL) requirements/dev.txt
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev requirements/bench.txt
-	@echo "==> installing the pinned benchmark peers (requirements/bench.txt), about 210 MB"
+	@echo "==> installing the pinned benchmark peers (requirements/bench.txt), about 480 MB"
 	@$(INSTALL) requirements/bench.txt
 	@touch $@

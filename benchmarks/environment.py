@@ -28,6 +28,7 @@ _PACKAGES = [
     "taichi",
     "pyopencl",
     "pocl-binary-distribution",
+    "intel-opencl-rt",
 ]
 
 _THREAD_VARIABLES = [

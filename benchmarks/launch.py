@@ -118,7 +118,8 @@ def _opencl_launch(device: Any) -> Callable[[], None]:
 
     buffers = [device.over(vector) for vector in _vectors()]
     arguments = (buffers[0], _FACTOR, buffers[1], buffers[2], np.uint64(_N))
-    call: Callable[[], None] = device.launcher(device.kernel(OPENCL, "saxpy"), _N, _N, arguments)
+    kernel = device.kernel(OPENCL, "saxpy")
+    call: Callable[[], None] = device.launcher(kernel, (1,), (_N,), arguments)
     return call
 
 

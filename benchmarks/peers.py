@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib
 import io
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.environment import version_of
@@ -15,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenCL", "find", "opencl_devices"]
 
-_POCL = "Portable Computing Language"
+_PLATFORMS = ("Portable Computing Language", "Intel(R) OpenCL")
+_SYSTEM_DRIVERS = Path("/etc/OpenCL/vendors")
+_INTEL = Path(sys.prefix) / "lib" / "libintelocl.so"
 
 
 def find(module: str, package: str | None = None) -> tuple[ModuleType | None, str]:
@@ -32,15 +41,15 @@ def find(module: str, package: str | None = None) -> tuple[ModuleType | None, st
 
 
 class OpenCL:
-    """One PoCL device: a queue, and how to build a kernel."""
+    """One CPU device: a queue, and how to build a kernel."""
 
     def __init__(self, module: Any, device: Any) -> None:
         self.module = module
-        self.name = f"PoCL {device.platform.version.split()[-1].split(',')[0]}"
-        text = device.platform.version
-        if "PoCL" in text or "pocl" in text:
-            words = text.split()
-            self.name = "PoCL " + words[[word.lower() for word in words].index("pocl") + 1]
+        words = device.platform.version.split()
+        if "PoCL" in words:
+            self.name = f"PoCL {words[words.index('PoCL') + 1]}"
+        else:
+            self.name = f"Intel OpenCL {version_of('intel-opencl-rt') or ''}".strip()
         self._context = module.Context([device])
         self.queue = module.CommandQueue(self._context)
 
@@ -50,15 +59,15 @@ class OpenCL:
         return self.module.Kernel(program, name)
 
     def launcher(
-        self, kernel: Any, n: int, block: int, arguments: tuple[Any, ...]
+        self, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]
     ) -> Callable[[], None]:
-        """Return what launches `n` work items, rounded up to blocks, and waits for them."""
-        size = -(-n // block) * block
+        """Return what launches a grid of blocks and waits for it."""
+        size = tuple(g * b for g, b in zip(grid, block, strict=True))
         kernel.set_args(*arguments)
         enqueue, queue = self.module.enqueue_nd_range_kernel, self.queue
 
         def call() -> None:
-            enqueue(queue, kernel, (size,), (block,))
+            enqueue(queue, kernel, size, block)
             queue.finish()
 
         # A kernel does not keep its buffers alive.
@@ -74,13 +83,30 @@ class OpenCL:
 
 
 def opencl_devices() -> tuple[list[OpenCL], str]:
-    """Return every PoCL installed, and why there is none if the list is empty."""
+    """Return the devices of every PoCL and of Intel's runtime, and why there is none if so."""
+    _announce_intel()
     module, reason = find("pyopencl")
     if module is None:
         return [], f"pyopencl {reason}"
     try:
-        platforms = [each for each in module.get_platforms() if each.name == _POCL]
+        platforms = [each for each in module.get_platforms() if each.name in _PLATFORMS]
         found = [OpenCL(module, device) for each in platforms for device in each.get_devices()]
     except Exception as error:  # noqa: BLE001  # a broken driver is one more kind of missing
         return [], f"pyopencl finds no platform: {error}"
     return found, "no PoCL (pip install pocl-binary-distribution, or apt install pocl-opencl-icd)"
+
+
+@functools.cache
+def _announce_intel() -> None:
+    """Show the OpenCL loader the runtime from Intel's wheel, which registers itself nowhere.
+
+    A folder of drivers replaces the system's, so the system's are listed in it again.
+    """
+    if not _INTEL.exists() or "OCL_ICD_VENDORS" in os.environ:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="nbrt-opencl-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for driver in _SYSTEM_DRIVERS.glob("*.icd"):
+        shutil.copy(driver, folder)
+    (folder / "intel.icd").write_text(f"{_INTEL}\n", encoding="utf-8")
+    os.environ["OCL_ICD_VENDORS"] = str(folder)

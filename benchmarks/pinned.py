@@ -1,7 +1,8 @@
 """Run one benchmark's worker on a few cores: ``python -m benchmarks.pinned CORES MODULE ...``.
 
-The worker is the module's ``worker(cores, quick)``; its measurements are printed as JSON. Nothing
-that starts threads is imported before the process is pinned.
+The worker is the module's ``worker(cores, quick)``, which also gets the words that follow; its
+measurements are printed as JSON. Nothing that starts threads is imported before the process is
+pinned.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from benchmarks.environment import pin
 def main() -> None:
     cores, module, *rest = sys.argv[1:]
     pin(int(cores))
-    groups = importlib.import_module(module).worker(int(cores), "--quick" in rest)
+    words = [word for word in rest if not word.startswith("--")]
+    groups = importlib.import_module(module).worker(int(cores), "--quick" in rest, *words)
     print()
     print(json.dumps({key: [row.as_json() for row in rows] for key, rows in groups.items()}))
 

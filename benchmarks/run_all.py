@@ -14,7 +14,16 @@ from benchmarks.report import RESULTS, format_seconds
 
 __all__ = ["BENCHMARKS", "main"]
 
-BENCHMARKS = ("import_time", "guards", "memory", "launch", "saxpy", "random_draws", "streams")
+BENCHMARKS = (
+    "import_time",
+    "guards",
+    "memory",
+    "launch",
+    "saxpy",
+    "random_draws",
+    "streams",
+    "simt",
+)
 
 
 def main() -> int:

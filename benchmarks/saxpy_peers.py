@@ -136,7 +136,7 @@ def _opencl(problem: Problem) -> list[Contender]:
         out = problem.aligned()
         buffers = [device.over(array) for array in (out, problem.x, problem.y)]
         arguments = (buffers[0], FACTOR, buffers[1], buffers[2], np.uint64(problem.n))
-        call = device.launcher(kernel, problem.n, _BLOCK, arguments)
+        call = device.launcher(kernel, (-(-problem.n // _BLOCK),), (_BLOCK,), arguments)
         found.append(problem.contender(device.name, call, out, f"block of {_BLOCK}"))
     return found
 

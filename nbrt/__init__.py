@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from nbrt.runtime.guard import DeviceGuard as device  # noqa: N813  # torch's name for it
     from nbrt.runtime.guard import OptionalStreamGuard as stream  # noqa: N813
+    from nbrt.runtime.interpretation import interpret
     from nbrt.runtime.kernel import Kernel, kernel
     from nbrt.runtime.memory import (
         empty_cache,
@@ -91,6 +92,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_interface_for_device",
+    "interpret",
     "is_available",
     "kernel",
     "known_backends",
@@ -134,6 +136,7 @@ _HOMES = {
         "DeviceGuard MultiStreamGuard OptionalDeviceGuard OptionalStreamGuard StreamGuard "
         "device=DeviceGuard set_stream stream=OptionalStreamGuard"
     ),
+    "nbrt.runtime.interpretation": "interpret",
     "nbrt.runtime.kernel": "Kernel kernel",
     "nbrt.runtime.memory": (
         "empty_cache max_memory_allocated max_memory_reserved mem_get_info memory_allocated "

@@ -9,7 +9,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from nbrt.errors import ArgumentError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "override", "settings"]
 
 _MAX_CPU_DEVICES = 64
+_CACHE_LIMIT = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,18 @@ class Settings:
         Bytes each CPU device may hold (``NBRT_CPU_MEMORY_LIMIT``); 0: no limit of ours.
     cache_dir : str or None
         Folder of compiled kernels (``NBRT_CACHE_DIR``); None: the user's cache folder.
+    cache_limit : int
+        Bytes that compiled kernels may take there (``NBRT_CACHE_LIMIT``); those not used for
+        longest are deleted. 0: no limit.
+    interpret : bool
+        Whether kernels on CPU devices run in plain Python, for debuggers (``NBRT_INTERPRET``).
+    interpret_block, interpret_thread : tuple of (int, int, int)
+        The thread in which ``breakpoint()`` then stops (``NBRT_INTERPRET_BLOCK``,
+        ``NBRT_INTERPRET_THREAD``), as (x, y, z).
+    check : bool
+        Kernels are made in checked mode (``NBRT_CHECK``, 0 or 1).
+    check_seed : int or None
+        Shuffles blocks and threads of checked launches (``NBRT_CHECK_SEED``); None: in order.
     """
 
     device: str | None = None
@@ -46,14 +59,29 @@ class Settings:
     cpu_threads: int = 0
     cpu_memory_limit: int = 0
     cache_dir: str | None = None
+    cache_limit: int = _CACHE_LIMIT
+    check: bool = False
+    check_seed: int | None = None
+    interpret: bool = False
+    interpret_block: tuple[int, int, int] = (0, 0, 0)
+    interpret_thread: tuple[int, int, int] = (0, 0, 0)
 
     def __post_init__(self) -> None:
         for name, value in (("NBRT_DEVICE", self.device), ("NBRT_CACHE_DIR", self.cache_dir)):
             if value is not None and not isinstance(value, str):
                 raise ArgumentError(f"expected {name} to be a str or None, got {value!r}")
+        if not isinstance(self.check, bool):
+            raise ArgumentError(f"expected NBRT_CHECK to be 0 or 1, got {self.check!r}")
+        if self.check_seed is not None:
+            _check_range("NBRT_CHECK_SEED", self.check_seed, 0, 2**63 - 1)
         _check_range("NBRT_CPU_DEVICES", self.cpu_devices, 1, _MAX_CPU_DEVICES)
         _check_range("NBRT_CPU_THREADS", self.cpu_threads, 0, 1024)
         _check_range("NBRT_CPU_MEMORY_LIMIT", self.cpu_memory_limit, 0, 2**62)
+        _check_range("NBRT_CACHE_LIMIT", self.cache_limit, 0, 2**62)
+        if not isinstance(self.interpret, bool):
+            raise ArgumentError(f"expected NBRT_INTERPRET to be 0 or 1, got {self.interpret!r}")
+        _check_index("NBRT_INTERPRET_BLOCK", self.interpret_block)
+        _check_index("NBRT_INTERPRET_THREAD", self.interpret_thread)
 
 
 _overridden: Settings | None = None
@@ -117,10 +145,27 @@ def _parse(environment: Mapping[str, str]) -> Settings:
         cpu_threads=_integer(environment, "NBRT_CPU_THREADS", 0),
         cpu_memory_limit=_integer(environment, "NBRT_CPU_MEMORY_LIMIT", 0),
         cache_dir=environment.get("NBRT_CACHE_DIR") or None,
+        cache_limit=_integer(environment, "NBRT_CACHE_LIMIT", _CACHE_LIMIT),
+        check=_flag(environment, "NBRT_CHECK"),
+        check_seed=_integer(environment, "NBRT_CHECK_SEED", None),
+        interpret=_flag(environment, "NBRT_INTERPRET"),
+        interpret_block=_index(environment, "NBRT_INTERPRET_BLOCK"),
+        interpret_thread=_index(environment, "NBRT_INTERPRET_THREAD"),
     )
 
 
-def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
+def _flag(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "").strip()
+    if text not in ("", "0", "1"):
+        raise ArgumentError(f"expected {name} to be 0 or 1, got {text!r}")
+    return text == "1"
+
+
+@overload
+def _integer(environment: Mapping[str, str], name: str, default: int) -> int: ...
+@overload
+def _integer(environment: Mapping[str, str], name: str, default: None) -> int | None: ...
+def _integer(environment: Mapping[str, str], name: str, default: int | None) -> int | None:
     text = environment.get(name, "").strip()
     if not text:
         return default
@@ -128,6 +173,21 @@ def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
         return int(text)
     except ValueError:
         raise ArgumentError(f"expected {name} to be an integer, got {text!r}") from None
+
+
+def _index(environment: Mapping[str, str], name: str) -> tuple[int, int, int]:
+    text = environment.get(name, "").strip().strip("()")
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if len(parts) > 3 or not all(part.isdecimal() for part in parts):
+        raise ArgumentError(f"expected {name} to be x, or x,y or x,y,z, got {text!r}")
+    x, y, z = (*map(int, parts), 0, 0, 0)[:3]
+    return x, y, z
+
+
+def _check_index(name: str, value: object) -> None:
+    is_index = isinstance(value, tuple) and len(value) == 3
+    if not is_index or any(type(each) is not int or each < 0 for each in value):  # type: ignore[attr-defined]  # a tuple then
+        raise ArgumentError(f"expected {name} to be three ints (x, y, z) from 0 on, got {value!r}")
 
 
 def _check_range(name: str, value: object, low: int, high: int) -> None:

@@ -7,6 +7,8 @@ too, so that code written for NumPy or CuPy keeps working.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
@@ -17,6 +19,7 @@ __all__ = [
     "DeviceMismatchError",
     "EventError",
     "ForkedProcessError",
+    "KernelCheckError",
     "KernelError",
     "LaunchError",
     "NbrtCleanupWarning",
@@ -95,6 +98,25 @@ class UnsupportedConstructError(CompileError):
 
 class LaunchError(KernelError, ValueError):
     """A launch configuration or its arguments do not fit the kernel or the device."""
+
+
+class KernelCheckError(KernelError, RuntimeError):
+    """Checked mode found faults in a launch, which has run to its end.
+
+    Parameters
+    ----------
+    message : str
+        The text of the reports.
+    reports : tuple
+        One for each fault, with its kind, line, variable, index and threads as attributes.
+    """
+
+    def __init__(self, message: str, reports: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.reports = reports
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.reports)
 
 
 class NbrtCleanupWarning(RuntimeWarning):

@@ -11,6 +11,7 @@ draws are in `nbrt_kernels.random`.
 
 from __future__ import annotations
 
+from nbrt_kernels.algebra import batched_matmul, kmeans_step, nbody, spmv_csr
 from nbrt_kernels.elementwise import axpby, clamp, make_map, saxpy, square
 from nbrt_kernels.filters import (
     EDGE_CLAMP,
@@ -23,9 +24,11 @@ from nbrt_kernels.filters import (
     gaussian_rows,
     gaussian_weights,
 )
+from nbrt_kernels.grids import heat_step, jacobi_step
 from nbrt_kernels.histograms import column_sum, histogram_partial, histogram_plan
 from nbrt_kernels.images import add_noise, mandelbrot, rgb_to_gray, transpose
 from nbrt_kernels.random import DRAWS, DrawSpec
+from nbrt_kernels.rows import bitonic_sort, layer_norm, segmented_scan, softmax
 from nbrt_kernels.specs import KERNELS, Example, KernelSpec
 
 __all__ = [
@@ -38,8 +41,10 @@ __all__ = [
     "KernelSpec",
     "add_noise",
     "axpby",
+    "batched_matmul",
     "bilateral",
     "bilateral_range_factor",
+    "bitonic_sort",
     "box_blur",
     "clamp",
     "column_sum",
@@ -47,12 +52,20 @@ __all__ = [
     "gaussian_columns",
     "gaussian_rows",
     "gaussian_weights",
+    "heat_step",
     "histogram_partial",
     "histogram_plan",
+    "jacobi_step",
+    "kmeans_step",
+    "layer_norm",
     "make_map",
     "mandelbrot",
+    "nbody",
     "rgb_to_gray",
     "saxpy",
+    "segmented_scan",
+    "softmax",
+    "spmv_csr",
     "square",
     "transpose",
 ]

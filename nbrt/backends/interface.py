@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Block",
     "Capabilities",
+    "Check",
+    "CheckableProgram",
     "DeviceInterface",
     "DeviceProperties",
     "Plan",
@@ -112,6 +114,25 @@ class DeviceProperties:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How a launch is checked for faults.
+
+    Attributes
+    ----------
+    seed : int or None
+        Shuffles the order of blocks and of threads; None: ascending order.
+    strict : bool
+        A thread that returns before a barrier which others come to is a fault as well.
+    target : str or None
+        A GPU such as ``"sm_90"``, whose limits launches must keep.
+    """
+
+    seed: int | None = None
+    strict: bool = False
+    target: str | None = None
+
+
 class Block(Protocol):
     """Device memory from `DeviceInterface.allocate`; the rest of it is the backend's own."""
 
@@ -139,6 +160,15 @@ class Program(Protocol):
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> Plan:
         """Fix a configuration, within the device's properties, on device `index`."""
+        ...
+
+
+@runtime_checkable
+class CheckableProgram(Program, Protocol):
+    """A program that can also run with every access and barrier checked."""
+
+    def checked_plan(self, index: int, grid: Dim3, block: Dim3, shared: int, check: Check) -> Plan:
+        """Fix a configuration whose launches raise `KernelCheckError` if they find a fault."""
         ...
 
 
@@ -332,6 +362,25 @@ class DeviceInterface(ABC):
     @abstractmethod
     def program(self, function: Callable[..., object]) -> Program:
         """Take a kernel in the Numba CUDA dialect (a function or a dispatcher)."""
+
+    def inspect(
+        self,
+        function: Callable[..., object],
+        args: tuple[Any, ...],
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        target: str | None,
+    ) -> Any:
+        """Return what becomes of a kernel: see `nbrt.backends.inspection`; needs no device.
+
+        `args` are host values of the types that the kernel is compiled for; `target` names the
+        device's model where code depends on it.
+        """
+        raise NotSupportedError(
+            f"expected a kind of device whose code can be looked at, got {self.name!r}; "
+            f"kernel.inspect is about cpu and cuda"
+        )
 
     def draw(
         self,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from typing import TYPE_CHECKING, Any, overload
 
-from nbrt.errors import ArgumentTypeError, LaunchError
+from nbrt.backends.interface import Check, CheckableProgram
+from nbrt.config import settings
+from nbrt.errors import ArgumentTypeError, LaunchError, NotSupportedError
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.interface import DeviceInterface, Plan, Program
+    from nbrt.runtime.inspection import Inspection
     from nbrt.typing import Dim3
 
 __all__ = ["ConfiguredKernel", "Kernel", "kernel"]
@@ -32,14 +36,23 @@ class Kernel:
     ----------
     function : callable
         The kernel's source: a Python function that returns nothing, or a ``cuda.jit`` dispatcher.
+    check : Check or None
+        How launches are checked for faults; None: they are not.
 
     Attributes
     ----------
     function : callable
         What the kernel was made from.
+    check : Check or None
+        How launches are checked for faults.
+    py_func : function
+        The Python function. With `targetoptions`, those of the dispatcher if there was one, it lets
+        other kernels call this one, as they call a function that ``cuda.jit`` made.
+    targetoptions : dict
+        See above.
     """
 
-    def __init__(self, function: Callable[..., object]) -> None:
+    def __init__(self, function: Callable[..., object], check: Check | None = None) -> None:
         source = getattr(function, "py_func", function)
         if not callable(function) or not hasattr(source, "__code__"):
             raise ArgumentTypeError(
@@ -47,6 +60,9 @@ class Kernel:
                 f"{type(function).__name__}"
             )
         self.function = function
+        self.check = check
+        self.py_func = source
+        self.targetoptions = getattr(function, "targetoptions", {})
         self._programs: dict[DeviceInterface, Program] = {}
         self._configured: dict[Any, ConfiguredKernel] = {}
         functools.update_wrapper(self, source)
@@ -100,6 +116,80 @@ class Kernel:
         count = _checked_int("n", n, 0)
         size = _checked_int("block", block, 1)
         return self[-(-count // size), size, stream, shared]
+
+    def checked(
+        self, *, seed: int | None = None, strict: bool = False, target: str | None = None
+    ) -> Kernel:
+        """Return the same kernel in checked mode, for single launches.
+
+        Parameters
+        ----------
+        seed, strict, target
+            As in `kernel`.
+
+        Returns
+        -------
+        checked : Kernel
+            Its launches run on a CPU device, slower, and raise `KernelCheckError` with a report
+            for each fault.
+
+        Examples
+        --------
+        >>> import nbrt
+        >>> from numba import cuda
+        >>> @nbrt.kernel
+        ... def shift(x):
+        ...     i = cuda.grid(1)
+        ...     x[i] = x[i + 1]
+        >>> with nbrt.device("cpu:0"):
+        ...     try:
+        ...         shift.checked()[1, 4](nbrt.full(4, 1.0))
+        ...     except nbrt.errors.KernelCheckError as error:
+        ...         sorted({report.kind for report in error.reports})
+        ['out_of_bounds', 'race']
+        """
+        return self._with(_check(seed, strict, target))
+
+    def _with(self, check: Check | None) -> Kernel:
+        """Return the kernel with other checks; what is compiled is shared."""
+        other = Kernel(self.function, check)
+        other._programs = self._programs
+        return other
+
+    def inspect(
+        self,
+        *args: Any,
+        grid: Any = 1,
+        block: Any = _FORALL_BLOCK,
+        shared: int = 0,
+        gpu: str | None = None,
+    ) -> Inspection:
+        """Return what becomes of the kernel for the types of `args`; nothing is launched.
+
+        Parameters
+        ----------
+        *args
+            Arguments as for a launch, or names of their types: ``"float32"``, ``"int64[::1]"``.
+        grid, block, shared
+            The launch, as in ``kernel[grid, block, stream, shared]``; CPU code depends on the
+            block, occupancy on the block and on `shared`.
+        gpu : str, optional
+            A GPU such as ``"H100"`` or ``"sm_90"``, which need not be there.
+
+        Returns
+        -------
+        inspection : Inspection
+            With the attributes `signature`, `lowering`, `loops`, `llvm`, `asm`, `ptx`,
+            `resources` and `occupancy`, each made when first asked for.
+
+        Raises
+        ------
+        ArgumentError
+            If `gpu`, or the name of a type, is unknown.
+        ArgumentTypeError
+            If no arguments are given and the kernel has parameters.
+        """
+        return self[grid, block, None, shared].inspect(*args, gpu=gpu)
 
     def program(self, interface: DeviceInterface) -> Program:
         """Return the kernel as a backend holds it."""
@@ -198,6 +288,25 @@ class ConfiguredKernel:
         if not self._is_empty:
             stream.enqueue("launch", plan.launch, args, self._label)
 
+    def inspect(self, *args: Any, gpu: str | None = None) -> Inspection:
+        """Return what becomes of the kernel in this configuration; see `Kernel.inspect`."""
+        from nbrt.runtime.inspection import Inspection
+
+        function = self._kernel.function
+        needed = [
+            name
+            for name, each in inspect.signature(
+                self._kernel, follow_wrapped=True
+            ).parameters.items()
+            if each.default is each.empty and each.kind is not each.VAR_POSITIONAL
+        ]
+        if needed and not args:
+            raise ArgumentTypeError(
+                f"expected arguments for ({', '.join(needed)}) of {self._label}, or names of their "
+                f"types such as 'float32[::1]', got none; the code depends on them"
+            )
+        return Inspection(function, args, self.grid, self.block, self.shared, gpu)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return operator.getitem, (self._kernel, (self.grid, self.block, self.stream, self.shared))
 
@@ -213,17 +322,45 @@ class ConfiguredKernel:
         x, y, z = (max(1, size) for size in self.grid)
         properties = interface.get_device_properties(index)
         properties.check_launch(str(stream.device), (x, y, z), self.block, self.shared)
-        plan = self._kernel.program(interface).plan(index, (x, y, z), self.block, self.shared)
+        program, check = self._kernel.program(interface), self._kernel.check
+        if check is None:
+            plan = program.plan(index, (x, y, z), self.block, self.shared)
+        elif isinstance(program, CheckableProgram):
+            plan = program.checked_plan(index, (x, y, z), self.block, self.shared, check)
+        else:
+            raise NotSupportedError(
+                f"expected a cpu device for the checked mode of {self._label}, got "
+                f"{stream.device}; launch under nbrt.device('cpu'), or on a GPU run the program "
+                f"under compute-sanitizer (--tool memcheck, racecheck, initcheck or synccheck)"
+            )
         self._plans[interface, index] = plan
         return plan
 
 
 @overload
-def kernel(function: Callable[..., object]) -> Kernel: ...
+def kernel(
+    function: Callable[..., object],
+    *,
+    check: bool | None = None,
+    seed: int | None = None,
+    strict: bool = False,
+    target: str | None = None,
+) -> Kernel: ...
 @overload
-def kernel() -> Callable[[Callable[..., object]], Kernel]: ...
+def kernel(
+    *,
+    check: bool | None = None,
+    seed: int | None = None,
+    strict: bool = False,
+    target: str | None = None,
+) -> Callable[[Callable[..., object]], Kernel]: ...
 def kernel(
     function: Callable[..., object] | None = None,
+    *,
+    check: bool | None = None,
+    seed: int | None = None,
+    strict: bool = False,
+    target: str | None = None,
 ) -> Kernel | Callable[[Callable[..., object]], Kernel]:
     """Turn a function in the Numba CUDA dialect into a kernel for every kind of device.
 
@@ -232,6 +369,16 @@ def kernel(
     function : callable
         A Python function in the dialect (``cuda.grid``, ``cuda.threadIdx``, ...), or a dispatcher
         made by ``numba.cuda.jit``. Also usable as ``@nbrt.kernel()``.
+    check : bool, optional
+        Checked mode: launches on a CPU device look for faults such as indices out of bounds and
+        data races, and raise `KernelCheckError`. None: as ``NBRT_CHECK`` says.
+    seed : int, optional
+        In checked mode, shuffles the order of blocks and of threads, so that results which depend
+        on it change with the seed. None: as ``NBRT_CHECK_SEED`` says; ascending if not set.
+    strict : bool, default False
+        In checked mode, a thread that returns before a barrier which others come to is a fault.
+    target : str, optional
+        In checked mode, a GPU such as ``"sm_90"`` whose limits launches must keep.
 
     Returns
     -------
@@ -244,8 +391,16 @@ def kernel(
         If `function` is neither.
     """
     if function is None:
-        return kernel
-    return function if isinstance(function, Kernel) else Kernel(function)
+        return functools.partial(kernel, check=check, seed=seed, strict=strict, target=target)
+    wanted = settings().check if check is None else check
+    checking = _check(seed, strict, target) if wanted else None
+    if isinstance(function, Kernel):
+        return function if checking == function.check else function._with(checking)
+    return Kernel(function, checking)
+
+
+def _check(seed: int | None, strict: bool, target: str | None) -> Check:
+    return Check(settings().check_seed if seed is None else seed, strict, target)
 
 
 def _dim3(name: str, value: Any, smallest: int) -> Dim3:

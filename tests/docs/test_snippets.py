@@ -1,4 +1,4 @@
-"""Every Python snippet of the README and the guide runs, page by page, from top to bottom."""
+"""Every Python snippet of the README and of the pages for users runs, page by page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import pytest
 import nbrt
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+    ROOT / "docs" / "inspection.md",
+    ROOT / "docs" / "debugging.md",
+]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

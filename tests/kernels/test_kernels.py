@@ -14,20 +14,23 @@ from nbrt_kernels import DRAWS, KERNELS, elementwise, filters, histograms, image
 from nbrt_kernels._dialect import cuda
 
 LINES = [(1,), (31,), (32,), (1000,), (4097,)]
-PLANES = [(1, 1), (1, 70), (70, 1), (17, 33), (32, 64), (3, 5)]
+PLANES = [(1, 1), (1, 70), (70, 1), (17, 33), (32, 64), (3, 5), (2, 1000)]
+SPACES = [(1, 1, 1), (3, 9, 35), (2, 17, 5), (5, 32, 16), (1, 1, 40)]
 
 CASES = [
     pytest.param(spec, shape, id=f"{spec.name}-{'x'.join(map(str, shape))}")
     for spec in KERNELS.values()
-    for shape in (LINES if spec.dimensions == 1 else PLANES)
+    for shape in (LINES, PLANES, SPACES)[spec.dimensions - 1]
 ]
+ANY_BLOCK = [spec for spec in KERNELS.values() if not spec.block]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("spec", "shape"), CASES)
 def test_kernel_equals_its_reference(spec, shape, seed):
     example = spec.example(shape, seed)
-    launch(spec.function, example.threads, *example.arguments, block=(16, 4)[: spec.dimensions])
+    block = spec.block or (16, 4)[: spec.dimensions]
+    launch(spec.function, example.threads, *example.arguments, block=block)
     result, expected = example.arguments[0], example.expected
     if spec.tolerance == 0.0:
         assert np.array_equal(result, expected)
@@ -35,7 +38,7 @@ def test_kernel_equals_its_reference(spec, shape, seed):
         assert np.abs(result - expected).max() <= spec.tolerance * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("spec", KERNELS.values(), ids=list(KERNELS))
+@pytest.mark.parametrize("spec", ANY_BLOCK, ids=lambda spec: spec.name)
 def test_result_does_not_depend_on_the_thread_block(spec):
     shape = (1003,) if spec.dimensions == 1 else (37, 45)
     results = []

@@ -89,6 +89,7 @@ def test_streams_and_arrays_do_without_numba() -> None:
         ({"NBRT_CPU_DEVICES": "0"}, "expected NBRT_CPU_DEVICES to be an integer in [1, 64], got 0"),
         ({"NBRT_CPU_THREADS": "-1"}, "expected NBRT_CPU_THREADS to be an integer in [0, 1024]"),
         ({"NBRT_CPU_MEMORY_LIMIT": "1e9"}, "expected NBRT_CPU_MEMORY_LIMIT to be an integer"),
+        ({"NBRT_CACHE_LIMIT": "-1"}, "expected NBRT_CACHE_LIMIT to be an integer in [0, "),
         ({"NBRT_DEVICE": "gpu"}, "got 'gpu'"),
         ({"NBRT_DEVICE": "cpu:9"}, "got cpu:9; set NBRT_CPU_DEVICES"),
         ({"NBRT_DEVICE": "cpu 0"}, "expected a device name 'kind' or 'kind:index'"),

@@ -17,10 +17,11 @@ from nbrt.config import settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.cpu.simt.inspection import CpuCode
     from nbrt.backends.draws import Drawer
     from nbrt.backends.interface import Program
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
-    from nbrt.typing import HostArray
+    from nbrt.typing import Dim3, HostArray
 
 __all__ = ["CpuInterface"]
 
@@ -116,6 +117,20 @@ class CpuInterface(DeviceInterface):
         from nbrt.backends.cpu.launch import CpuProgram
 
         return CpuProgram(function, has_many_devices=self.device_count() > 1)
+
+    def inspect(
+        self,
+        function: Callable[..., object],
+        args: tuple[Any, ...],
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        target: str | None,
+    ) -> CpuCode:
+        """Return what the SIMT compiler makes of a kernel."""
+        from nbrt.backends.cpu.simt.inspection import CpuCode
+
+        return CpuCode(function, args, grid, block)
 
     def draw(
         self,

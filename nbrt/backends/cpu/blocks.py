@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["LaunchRecord", "get_num_threads", "run_shared", "set_num_threads"]
 
 
+_NONE = -1
+"""In `LaunchRecord.failed`, where no thread has raised."""
+
+
 class LaunchRecord(ctypes.Structure):
     """What every OS thread that works on one launch shares; native code reads it by address."""
 
@@ -33,6 +37,8 @@ class LaunchRecord(ctypes.Structure):
         ("total", ctypes.c_int64),
         ("chunk", ctypes.c_int64),
         ("next", ctypes.c_int64),
+        ("shared", ctypes.c_int64),
+        ("failed", ctypes.c_int32 * 6),
     )
 
     grid_x: int
@@ -44,6 +50,21 @@ class LaunchRecord(ctypes.Structure):
     """Blocks claimed at a time; 0 means run all of them, claim nothing and leave `next` alone."""
     next: int
     """First block that nobody has claimed."""
+    shared: int
+    """Bytes of dynamic shared memory for each block."""
+    failed: ctypes.Array[ctypes.c_int32]
+    """Of a thread that raised: its place in the block and the block's in the grid."""
+
+    def __init__(self, *fields: int) -> None:
+        super().__init__(*fields)
+        self.failed[0] = _NONE
+
+    def note(self, error: BaseException) -> None:
+        """Note on an exception which thread has raised it, if one of a kernel's threads has."""
+        place = tuple(self.failed)
+        if place[0] != _NONE:
+            error.add_note(f"in block {place[3:]}, thread {place[:3]}")
+            self.failed[0] = _NONE
 
 
 _num_threads: int | None = None
@@ -150,6 +171,7 @@ class _Job:
         except BaseException as error:  # noqa: BLE001 - handed to the caller in close()
             with self._state:
                 if self._error is None:
+                    self._record.note(error)
                     self._error = error
             self._record.next = self._record.total
 

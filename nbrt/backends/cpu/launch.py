@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from nbrt.backends.cpu.memory import owner_of
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.inline import InlineQueue
+from nbrt.config import settings
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 from nbrt.typing import SupportsCudaArrayInterface
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.cpu.simt import LaunchPlan
+    from nbrt.backends.cpu.simt.checked.kernel import CheckedKernel, CheckedPlan
+    from nbrt.backends.interface import Check
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
 
@@ -35,27 +39,58 @@ class CpuProgram:
     """
 
     def __init__(self, function: Callable[..., object], has_many_devices: bool) -> None:
+        self._function = function
         self._kernel = SimtKernel(function)
         self._has_many_devices = has_many_devices
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CpuPlan:
         """Fix a configuration."""
-        return CpuPlan(self._kernel.plan(grid, block), index if self._has_many_devices else None)
+        owner = index if self._has_many_devices else None
+        source = (self._function, grid, block, shared)
+        return CpuPlan(self._kernel.plan(grid, block, shared), owner, source)
+
+    def checked_plan(
+        self, index: int, grid: Dim3, block: Dim3, shared: int, check: Check
+    ) -> CpuPlan:
+        """Fix a configuration whose launches raise `KernelCheckError` if they find a fault."""
+        plan = self._checked.plan(grid, block, shared, check)
+        owner = index if self._has_many_devices else None
+        return CpuPlan(plan, owner, (self._function, grid, block, shared))
+
+    @cached_property
+    def _checked(self) -> CheckedKernel:
+        # Most programs never check: what it takes is imported by those that do.
+        from nbrt.backends.cpu.simt.checked.kernel import CheckedKernel
+
+        return CheckedKernel(self._function)
 
 
 class CpuPlan:
-    """A kernel with its configuration; `index` is the device to hold arguments against, if any."""
+    """A kernel with its configuration.
 
-    __slots__ = ("_adopts", "_index", "_plan", "_run")
+    `index` is the device to hold arguments against, if any; `source` what to interpret: function,
+    grid, block and dynamic shared memory.
+    """
 
-    def __init__(self, plan: LaunchPlan, index: int | None) -> None:
+    __slots__ = ("_adopts", "_index", "_plan", "_run", "_source")
+
+    def __init__(
+        self,
+        plan: LaunchPlan | CheckedPlan,
+        index: int | None,
+        source: tuple[Callable[..., object], Dim3, Dim3, int],
+    ) -> None:
+        self._source = source
         self._plan = plan
-        self._run = plan.direct or plan
+        self._run: Callable[..., object] = plan.direct or plan
         self._index = index
         self._adopts = False
 
     def launch(self, queue: Queue, *args: Any) -> None:
         """Run the blocks: at once on the default stream, else in the stream's thread."""
+        if settings().interpret:
+            self._interpret(queue, args)
+            return
         if self._adopts:
             args = _adopted(args)
         if self._index is not None:
@@ -76,9 +111,24 @@ class CpuPlan:
             adopted = _adopted(args) if is_refused else args
             if all(map(operator.is_, adopted, args)):
                 self._plan.kernel.check_count(args)
+                self._plan.note(error)
                 raise
             self._adopts = True
             self.launch(queue, *adopted)
+        except Exception as error:
+            self._plan.note(error)
+            raise
+
+    def _interpret(self, queue: Queue, args: tuple[Any, ...]) -> None:
+        """Run the blocks in plain Python, here, where a debugger's terminal is."""
+        from nbrt.backends.cpu.interpret import interpret
+
+        args = _adopted(args)
+        if self._index is not None:
+            _check_owners(args, self._index)
+        queue.synchronize()
+        chosen = settings()
+        interpret(*self._source, args, (chosen.interpret_block, chosen.interpret_thread))
 
 
 def _check_owners(args: tuple[Any, ...], index: int) -> None:

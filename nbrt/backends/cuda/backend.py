@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.events import CudaEvent
     from nbrt.backends.cuda.launch import CudaProgram
     from nbrt.backends.cuda.memory import CudaBlock, CudaMemory
+    from nbrt.backends.cuda.ptx import CudaCode
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.backends.draws import Drawer
     from nbrt.backends.queue import EventOptions
-    from nbrt.typing import Array, HostArray
+    from nbrt.typing import Array, Dim3, HostArray
 
 __all__ = ["CudaInterface"]
 
@@ -276,6 +277,20 @@ class CudaInterface(DeviceInterface):
         return CudaProgram(
             driver, self._get_compiler(), function, self.get_device_properties, self.adopt
         )
+
+    def inspect(
+        self,
+        function: Callable[..., object],
+        args: tuple[Any, ...],
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        target: str | None,
+    ) -> CudaCode:
+        """Return what numba-cuda and ptxas make of a kernel; needs neither driver nor GPU."""
+        from nbrt.backends.cuda.ptx import CudaCode
+
+        return CudaCode(function, args, block, shared, target)
 
     def draw(
         self,

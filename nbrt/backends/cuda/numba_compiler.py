@@ -196,12 +196,17 @@ class NumbaSource:
         from cuda.pathfinder import DynamicLibNotFoundError
         from numba.cuda.core.errors import NumbaError
         from numba.cuda.cudadrv.driver import CudaAPIError
-        from numba.cuda.cudadrv.error import CudaSupportError, NvvmSupportError
+        from numba.cuda.cudadrv.error import CCSupportError, CudaSupportError, NvvmSupportError
 
         if isinstance(error, (DynamicLibNotFoundError, NvvmSupportError, CudaSupportError)):
             return BackendUnavailableError(
                 f"expected CUDA's compiler libraries (NVVM, NVRTC), got {error}; install them with "
                 f'pip install "nbrt[cuda12]" or "nbrt[cuda13]"'
+            )
+        if isinstance(error, CCSupportError):
+            return BackendUnavailableError(
+                f"expected a compute capability that the installed CUDA compiles for, got {error}; "
+                f"7.0 needs CUDA 12, and new ones a newer CUDA than this"
             )
         if isinstance(error, CudaAPIError):
             return translate_status(int(error.code), str(error), f"loading {self.name}")

@@ -19,7 +19,12 @@ CONDA_NAMES = {
     "matplotlib": "matplotlib-base",  # conda's "matplotlib" adds Qt
 }
 # On PyPI a meta package with an extra for each library; on conda-forge each is a package.
-CONDA_TOOLKIT = {"cudart": "cuda-cudart", "nvrtc": "cuda-nvrtc", "nvvm": "cuda-nvvm-impl"}
+CONDA_TOOLKIT = {
+    "cudart": "cuda-cudart",
+    "nvcc": "cuda-nvcc-tools",
+    "nvrtc": "cuda-nvrtc",
+    "nvvm": "cuda-nvvm-impl",
+}
 # Needed to make a conda environment, or pulled in by an extra on PyPI.
 CONDA_ONLY = {"pip", "python", "mkdocstrings-python"}
 
@@ -40,8 +45,8 @@ def _from_pyproject() -> dict[str, SpecifierSet]:
             continue  # an extra made of other extras
         for name in _conda_names(requirement):
             wanted = requirement.specifier
-            if name == "cuda-cudart" and name in found:
-                continue  # the core's bounds hold; `dev` narrows them to the compiler's CUDA
+            if name in {"cuda-cudart", "cuda-nvcc-tools"} and name in found:
+                continue  # the first bounds hold; `dev` narrows them to the compiler's CUDA
             assert found.setdefault(name, wanted) == wanted, f"two bounds for {name}"
     return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -91,6 +93,32 @@ def test_demo_lock_satisfies_pyproject(python: str, platform: str) -> None:
 def test_bench_lock_satisfies_pyproject(python: str) -> None:
     requirements = [Requirement(text) for text in PROJECT["dependency-groups"]["bench"]]
     _check("bench.txt", requirements, python, "linux")
+
+
+@pytest.mark.parametrize(
+    ("name", "extras"), [("dev.txt", ["viz", "jupyter", "dev"]), ("demo.txt", ["viz"])]
+)
+def test_lock_holds_what_its_packages_need(name: str, extras: list[str]) -> None:
+    # An extra such as nvcc of cuda-toolkit is a package of its own, which pyproject does not name.
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    pins, environment = _pins(name, python, sys.platform), _environment(python, sys.platform)
+    pending, seen = _wanted(*extras), set[str]()
+    while pending:
+        requirement = pending.pop()
+        if str(requirement) in seen:
+            continue
+        seen.add(str(requirement))
+        package = canonicalize_name(requirement.name)
+        assert package in pins, f"{requirement} is not in {name}"
+        assert pins[package] in requirement.specifier, f"{name} pins {pins[package]}: {requirement}"
+        for text in importlib.metadata.requires(package) or []:
+            needed = Requirement(text)
+            if needed.marker is None or any(
+                needed.marker.evaluate({**environment, "extra": extra})
+                for extra in ["", *requirement.extras]
+            ):
+                pending.append(needed)
+    assert len(seen) > len(pins) / 2
 
 
 @pytest.mark.parametrize("python", PYTHONS)

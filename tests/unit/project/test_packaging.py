@@ -16,6 +16,7 @@ import pytest
 import nbrt
 
 ROOT = Path(__file__).resolve().parents[3]
+FILES = {".py", ".typed", ".ll"}  # .ll: LLVM IR that the SIMT compiler puts together
 FOLDERS = ["benchmarks", "docs", "kernels", "notebooks", "requirements", "tests", "tools"]
 
 # Prints where each name would be imported from; None: nowhere.
@@ -56,11 +57,12 @@ def test_wheel_holds_the_two_packages_and_nothing_beside(wheel: Path) -> None:
     assert {"nbrt/py.typed", "nbrt_kernels/py.typed"} <= set(names)
 
 
-def test_wheel_holds_every_module_of_the_tree(wheel: Path) -> None:
+def test_wheel_holds_every_file_of_the_tree(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder, package in [(ROOT, "nbrt"), (ROOT / "kernels", "nbrt_kernels")]:
-        modules = {path.relative_to(folder).as_posix() for path in (folder / package).rglob("*.py")}
-        assert modules <= names
+        paths = [path for path in (folder / package).rglob("*") if path.suffix in FILES]
+        assert {path.relative_to(folder).as_posix() for path in paths} <= names
+    assert any(name.startswith("nbrt/") and name.endswith(".ll") for name in names)
 
 
 def test_wheel_has_licence_and_command(wheel: Path) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numba import cuda
 
+from helpers.processes import output_of
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.cache import cache_directory
+from nbrt.backends.cpu.simt.cache import _trimmed, cache_directory
 from nbrt.backends.cpu.simt.fingerprint import UnhashableError, fingerprint
 from nbrt.config import override
 
@@ -172,6 +173,74 @@ def test_loaded_kernels_can_be_looked_into(folder: Path) -> None:
         plan = SimtKernel(kernel).plan((1, 1, 1), (4, 1, 1))
         plan(np.zeros(4))
         assert "define" in plan.llvm(np.zeros(4))
+
+
+TALKING = """
+import sys
+import numpy as np
+from numba import cuda
+from nbrt.backends.cpu.simt import SimtKernel
+
+@cuda.jit(device=True)
+def next_of(i):
+    print("after", i)
+    return i + 1
+
+def kernel(x):
+    i = cuda.grid(1)
+    if i == 2:
+        print("thread", i, "of", x.size, x[i])
+        x[i] = next_of(i)
+        raise ValueError("two", 2)
+
+def other(x):
+    x[0] = next_of(41)
+
+x = np.array([0.0, 0.0, 0.5, 0.0])
+try:
+    SimtKernel(kernel).plan((1, 1, 1), (4, 1, 1))(x)
+except ValueError as error:
+    print(error.args, x)
+SimtKernel(other).plan((1, 1, 1), (4, 1, 1))(x[3:])
+names = ("pipeline", "builtins", "lowering", "diagnostics")
+loaded = [name for name in names if f"nbrt.backends.cpu.simt.{name}" in sys.modules]
+print(loaded, "numba.np.arraymath" in sys.modules)
+"""
+
+
+def test_loaded_kernels_print_and_raise_without_the_compiler(folder: Path) -> None:
+    program = folder / "talking.py"
+    program.write_text(TALKING)
+    run_it = f"import runpy\nrunpy.run_path({str(program)!r}, run_name='__main__')"
+    said = "thread 2 of 4 0.5\nafter 2\n('two', 2) [0. 0. 3. 0.]\n" + "after 41\n" * 4
+    first, second = output_of(run_it), output_of(run_it)
+    assert first.startswith(said)
+    assert second == said + "[] False\n"
+
+
+def test_the_oldest_go_when_the_folder_grows_too_large(folder: Path) -> None:
+    def launch(value: int) -> None:
+        def kernel(x: Any) -> None:
+            x[0] = value
+
+        SimtKernel(kernel).plan((1, 1, 1), (1, 1, 1))(np.zeros(1))
+
+    for value in range(4):
+        launch(value)
+    kept = files(folder)
+    assert len(kept) == 4
+    for age, file in enumerate(kept):
+        os.utime(file, (1_000_000_000 - age,) * 2)
+    launch(1)  # from disk
+    (used,) = (file for file in kept if file.stat().st_mtime > 1_000_000_000)
+    _trimmed.clear()
+    with override(cache_dir=str(folder / "cache"), cache_limit=int(2.5 * used.stat().st_size)):
+        launch(4)
+        left = files(folder)
+        assert len(left) == 2
+        assert used in left
+        launch(5)  # looked once, and no more
+        assert len(files(folder)) == 3
 
 
 # -- fingerprints ----------------------------------------------------------------------------

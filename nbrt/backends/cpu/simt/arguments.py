@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["argument_types", "check_count"]
 
 _ACCEPTED = (
-    "NumPy arrays of numbers, int, float, complex, bool, NumPy scalars (no float16), and tuples or "
+    "NumPy arrays of numbers, int, float, complex, bool, NumPy scalars, and tuples or "
     "named tuples of these"
 )
 _SCALARS = (
@@ -65,6 +65,12 @@ def _type_of(function: FunctionType, index: int, value: object) -> Any:
         found = typeof(value, Purpose.argument)
     except (errors.NumbaError, ValueError, TypeError, NotImplementedError):
         found = None
+    if found is None and _is_too_large(value):
+        raise ArgumentTypeError(
+            f"kernel {function.__name__!r}: argument {_parameter(function, index)!r} holds an "
+            "integer outside [-2**63, 2**64), and a kernel computes with 64 bits; pass it as a "
+            "float, or in parts"
+        )
     if found is None or not _is_accepted(found):
         raise ArgumentTypeError(
             f"kernel {function.__name__!r}: argument {_parameter(function, index)!r} has the type "
@@ -73,11 +79,15 @@ def _type_of(function: FunctionType, index: int, value: object) -> Any:
     return found
 
 
+def _is_too_large(value: object) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_is_too_large, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
+
+
 def _is_accepted(typ: Any) -> bool:
     if isinstance(typ, types.Array):
         return _is_accepted(typ.dtype)
-    if typ == types.float16:
-        return False  # Numba's CPU target has no code for it (0.68)
     if isinstance(typ, types.BaseTuple):
         return all(_is_accepted(member) for member in typ.types)
     return isinstance(typ, _SCALARS)

@@ -2,6 +2,7 @@
 
 A cache is never a reason for a launch to fail or to run other code than the kernel says: files are
 written aside and renamed, checked when read, and any trouble means compiling as if there were none.
+When the folder grows beyond ``NBRT_CACHE_LIMIT``, what was not used for longest goes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import llvmlite
+import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba.core import config
@@ -96,22 +98,46 @@ class KernelCache:
             digest, payload = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
             if hashlib.sha256(payload).digest() != digest:
                 return None
-            result = CompileResult._rebuild(target, *pickle.loads(payload))
+            symbols, parts = pickle.loads(payload)
+            if not _are_known(symbols):
+                target.refresh()  # brings in all that Numba's compiled code may call
+                if not _are_known(symbols):
+                    return None
+            result = CompileResult._rebuild(target, *parts)
         except Exception:  # noqa: BLE001 - whatever is wrong with the file, compiling is right
             return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used now; a file system may not say so by itself
         return result if tuple(result.signature.args) == arguments else None
 
     def save(self, key: str, result: Any) -> None:
         """Keep a compile result under a key, if the disk lets us."""
         path = _path(key)
-        if path is None:
+        if path is None or not all(env.can_cache() for env in result.referenced_envs):
             return
         try:
-            payload = dumps(result._reduce())
+            payload = dumps((_symbols(result.library), result._reduce()))
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, hashlib.sha256(payload).digest() + payload)
+            _trim(path.parents[1])
         except Exception:  # noqa: BLE001 - the kernel is compiled; not keeping it costs time only
             return
+
+
+def _symbols(library: Any) -> list[str]:
+    """Name what compiled code takes from the process that it runs in."""
+    module = library._final_module
+    values = (*module.functions, *module.global_variables)
+    return [
+        value.name
+        for value in values
+        if value.is_declaration and not value.name.startswith("llvm.")
+    ]
+
+
+def _are_known(symbols: list[str]) -> bool:
+    # Asked beforehand: LLVM ends the process when it links a symbol that is not there.
+    return all(llvm.address_of_symbol(name) is not None for name in symbols)
 
 
 def _path(key: str) -> Path | None:
@@ -132,6 +158,25 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
+_trimmed: set[Path] = set()
+
+
+def _trim(folder: Path) -> None:
+    """Delete what was not used for longest, down to the limit; once per process and folder."""
+    limit = settings().cache_limit
+    if not limit or folder in _trimmed:
+        return
+    _trimmed.add(folder)
+    files = [(file, file.stat()) for file in folder.glob("*/*")]
+    total = sum(found.st_size for _, found in files)
+    for file, found in sorted(files, key=lambda each: each[1].st_mtime_ns):
+        if total <= limit:
+            break
+        with contextlib.suppress(OSError):  # another process may be faster
+            file.unlink()
+            total -= found.st_size
+
+
 @lru_cache(maxsize=1)
 def _environment() -> bytes:
     """Hash what compiled code depends on besides the kernel: versions, settings, this compiler."""
@@ -141,7 +186,11 @@ def _environment() -> bytes:
     cuda = sys.modules.get("numba.cuda")
     dialect = getattr(cuda, "__version__", None)
     digest.update(repr((versions, np.__version__, dialect, settings)).encode())
-    here = Path(__file__).parent
-    for path in sorted([*here.glob("*.py"), here.parent / "blocks.py"]):
-        digest.update(path.name.encode() + path.read_bytes())
+    here = os.path.dirname(__file__)
+    own = [os.path.join(os.path.dirname(here), "blocks.py")]
+    for folder, _, names in os.walk(here):  # a third of pathlib's time, at every first launch
+        own += [os.path.join(folder, name) for name in names if name.endswith((".py", ".ll"))]
+    for path in sorted(own):
+        with open(path, "rb", buffering=0) as file:
+            digest.update(os.path.relpath(path, here).encode() + file.read())
     return digest.digest()

@@ -34,6 +34,11 @@ _ADVICE = (
         ("<class 'function'>",),
         "{reason}; to call a function from a kernel, decorate it with @cuda.jit(device=True)",
     ),
+    (
+        ("'breakpoint'",),
+        "{reason}; breakpoint() stops in kernels that run in plain Python: set NBRT_INTERPRET=1 or "
+        "launch inside `with nbrt.interpret():`",
+    ),
 )
 
 

@@ -2,66 +2,78 @@
 
 ``from numba import cuda as c``, ``from numba.cuda import grid`` and a closure variable that holds
 ``cuda.threadIdx`` are all the same object, so a table from object to dotted name recognises every
-spelling. It is built from ``numba.cuda`` only when a kernel has already imported that itself.
+spelling. It is built from ``numba.cuda``, and from ``numba_cuda_mlir.cuda`` with the same names,
+only when a kernel has already imported that itself.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 
-__all__ = ["AXES", "dialect_name", "is_dialect_module", "next_step"]
+__all__ = [
+    "AXES",
+    "dialect_member",
+    "dialect_name",
+    "is_dialect_module",
+    "is_of_dialect",
+    "next_step",
+]
 
 AXES = ("x", "y", "z")
 
+_MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
+_PACKAGES = ("numba.cuda", "numba_cuda", "numba_cuda_mlir")
 _NAMESPACES = ("local", "shared", "const", "atomic", "cg")
+_SUBMODULES = ("bf16", "fp16", "libdevice")
+"""Modules that numba.cuda imports only when it meets a device: kernels name them without."""
 
 _STEPS = {
-    "syncthreads": "barriers are not compiled yet: split the kernel in two at the barrier",
-    "syncwarp": "remove it: without warp operations no thread of the kernel needs it",
-    "shared": "without barriers shared memory has no use: use cuda.local.array or a global array",
-    "atomic": "give each thread its own output element and reduce afterwards",
-    "cg": "split the kernel in two at the grid barrier and launch both",
-    "libdevice": "use the function of the same meaning from the math module",
-    "const": "refer to the array as a global: it is compiled in as a constant",
+    "bf16": "use float16 or float32",
+    "libdevice": "use the function of the same meaning from the math module, if there is one",
 }
 _FALLBACK_STEP = "run the kernel on a CUDA device, or write this part with supported names"
 
 _table: dict[int, str] = {}
 _keep_alive: list[object] = []
-_table_module: ModuleType | None = None
+_table_modules: list[ModuleType | None] = []
 
 
 def _members(namespace: object) -> list[str]:
     return [name for name in dir(namespace) if not name.startswith("_")]
 
 
-def _is_owned(value: object) -> bool:
+def is_of_dialect(value: object) -> bool:
+    """Tell whether a value is defined by a package of the dialect, publicly or not."""
     module = getattr(value, "__module__", None)
-    return isinstance(module, str) and module.startswith(("numba.cuda", "numba_cuda"))
+    return isinstance(module, str) and module.startswith(_PACKAGES)
 
 
 def _refresh() -> None:
-    """Build the table from ``numba.cuda`` as it is now, if the program has imported it."""
-    global _table_module
-    module = sys.modules.get("numba.cuda")
-    if module is _table_module or module is None:
+    """Build the table from the dialect's modules as they are now, if the program has any."""
+    modules = [sys.modules.get(name) for name in _MODULES]
+    if modules == _table_modules:
         return
     _table.clear()
     _keep_alive.clear()
-    for name in _members(module):
-        value = getattr(module, name)
-        if _is_owned(value) and not isinstance(value, ModuleType):
-            _enter(value, name)
-    for space in _NAMESPACES:
-        namespace = getattr(module, space, None)
-        if namespace is not None:
-            _enter(namespace, space)
-            for name in _members(namespace):
-                value = getattr(namespace, name)
-                if _is_owned(value) and not isinstance(value, ModuleType):
-                    _enter(value, f"{space}.{name}")
-    _table_module = module
+    for module in filter(None, modules):
+        _enter_members(module, "")
+        for space in _NAMESPACES:
+            namespace = getattr(module, space, None)
+            if namespace is not None:
+                _enter(namespace, space)
+                _enter_members(namespace, f"{space}.")
+    _table_modules[:] = modules
+
+
+def _enter_members(namespace: object, prefix: str) -> None:
+    for name in _members(namespace):
+        value = getattr(namespace, name)
+        if is_of_dialect(value) and not isinstance(value, ModuleType):
+            # What has a name of its own is known by that: `float4` is `float32x4`.
+            own = getattr(value, "__name__", name) if isinstance(value, type) else name
+            _enter(value, f"{prefix}{own if hasattr(namespace, own) else name}")
 
 
 def _enter(value: object, name: str) -> None:
@@ -70,8 +82,28 @@ def _enter(value: object, name: str) -> None:
 
 
 def is_dialect_module(value: object) -> bool:
-    """Tell whether a value is the module ``numba.cuda`` itself."""
-    return isinstance(value, ModuleType) and value is sys.modules.get("numba.cuda")
+    """Tell whether a value is the module ``numba.cuda`` itself, or one with the same names."""
+    return isinstance(value, ModuleType) and any(
+        value is sys.modules.get(name) for name in _MODULES
+    )
+
+
+def dialect_member(module: ModuleType, name: str) -> tuple[bool, object]:
+    """Give ``(True, value)`` of what ``numba.cuda`` has under a name; ``(False, None)`` if nothing.
+
+    Parameters
+    ----------
+    module : module
+        ``numba.cuda``, or one with the same names.
+    name : str
+        The attribute.
+    """
+    if name in _SUBMODULES and not hasattr(module, name):
+        try:
+            return True, importlib.import_module(f"{module.__name__}.{name}")
+        except ImportError:
+            return False, None
+    return hasattr(module, name), getattr(module, name, None)
 
 
 def dialect_name(value: object) -> str | None:
@@ -89,18 +121,18 @@ def dialect_name(value: object) -> str | None:
     """
     _refresh()
     name = _table.get(id(value))
-    if name is not None or isinstance(value, ModuleType) or not _is_owned(value):
+    if name is not None or isinstance(value, ModuleType) or not is_of_dialect(value):
         return name
     if not callable(value):
         return None
-    # Not a public name of numba.cuda, but its own: libdevice functions, for one.
-    module = str(getattr(value, "__module__", "")).rpartition("numba.cuda.")[2]
+    # Not a public name of numba.cuda, but its own: functions of libdevice or fp16, for one.
+    module = str(getattr(value, "__module__", "")).rpartition("cuda.")[2]
+    if module == "vector_types":
+        return str(value)  # the type behind the constructor of that name
+    module = module.removeprefix("_internal.cuda_")
     return f"{module}.{getattr(value, '__qualname__', value)}"
 
 
 def next_step(name: str) -> str:
     """Give the advice that goes with an unsupported name of the dialect."""
-    for key in (name, name.partition(".")[0], name.partition("_")[0]):
-        if key in _STEPS:
-            return _STEPS[key]
-    return _FALLBACK_STEP
+    return _STEPS.get(name.partition(".")[0], _FALLBACK_STEP)

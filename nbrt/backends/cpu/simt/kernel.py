@@ -13,11 +13,12 @@ from nbrt.backends.cpu.blocks import LaunchRecord, get_num_threads, run_shared
 from nbrt.backends.cpu.simt.arguments import check_count
 from nbrt.backends.cpu.simt.cache import KernelCache
 from nbrt.backends.cpu.simt.launch import EntryDispatcher
-from nbrt.backends.cpu.simt.pipeline import KernelBody
 from nbrt.backends.cpu.simt.source import kernel_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nbrt.backends.cpu.simt.pipeline import KernelBody
 
 __all__ = ["LaunchPlan", "SimtKernel"]
 
@@ -61,15 +62,14 @@ class SimtKernel:
     def __init__(self, function: Callable[..., object], *, cache: bool = True) -> None:
         self._function = kernel_function(function)
         self.name = self._function.__name__
-        self._body = KernelBody(self._function)
         self._cache = KernelCache(self._function) if cache else None
         self._entries: dict[Dim3, EntryDispatcher] = {}
-        self._plans: dict[tuple[Dim3, Dim3], LaunchPlan] = {}
+        self._plans: dict[tuple[Dim3, Dim3, int], LaunchPlan] = {}
 
     def __repr__(self) -> str:
         return f"<SimtKernel {self.name}>"
 
-    def plan(self, grid: Dim3, block: Dim3) -> LaunchPlan:
+    def plan(self, grid: Dim3, block: Dim3, shared: int = 0) -> LaunchPlan:
         """Give what launches this kernel with one configuration; cheap, compiles nothing.
 
         Parameters
@@ -78,28 +78,36 @@ class SimtKernel:
             Blocks along x, y and z, each at least 1.
         block : tuple of int
             Threads of a block along x, y and z, each at least 1.
+        shared : int, default 0
+            Bytes of dynamic shared memory for each block.
 
         Returns
         -------
         LaunchPlan
             Call it with the kernel's arguments.
         """
-        plan = self._plans.get((grid, block))
+        plan = self._plans.get((grid, block, shared))
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            plan = self._plans[grid, block] = LaunchPlan(self, grid, block)
+            plan = self._plans[grid, block, shared] = LaunchPlan(self, grid, block, shared)
         return plan
 
     def entry(self, block: Dim3, *, cached: bool = True) -> EntryDispatcher:
         """Give the dispatcher of the native entry function for one block shape."""
         if not cached:
-            return EntryDispatcher(self._function, self._body, block, None)
+            return EntryDispatcher(self._function, lambda: self._body, block, None)
         entry = self._entries.get(block)
         if entry is None:
-            made = EntryDispatcher(self._function, self._body, block, self._cache)
+            made = EntryDispatcher(self._function, lambda: self._body, block, self._cache)
             entry = self._entries.setdefault(block, made)
         return entry
+
+    @functools.cached_property
+    def _body(self) -> KernelBody:
+        from nbrt.backends.cpu.simt.pipeline import KernelBody
+
+        return KernelBody(self._function)
 
     def check_count(self, arguments: tuple[object, ...]) -> None:
         """Raise `ArgumentTypeError` if there are too few or too many arguments."""
@@ -117,6 +125,8 @@ class LaunchPlan:
         The kernel.
     grid, block : tuple of int
         The launch configuration.
+    shared : int
+        Bytes of dynamic shared memory for each block.
     label : str
         What messages call it.
     direct : callable or None
@@ -124,14 +134,15 @@ class LaunchPlan:
         arguments; None for other grids.
     """
 
-    def __init__(self, kernel: SimtKernel, grid: Dim3, block: Dim3) -> None:
+    def __init__(self, kernel: SimtKernel, grid: Dim3, block: Dim3, shared: int) -> None:
         self.kernel = kernel
+        self.shared = shared
         self.label = f"kernel {kernel.name}"
         self.grid = grid
         self.block = block
         self._total = grid[0] * grid[1] * grid[2]
         self._entry = kernel.entry(block)
-        self._record = LaunchRecord(*grid, self._total, 0, 0)
+        self._record = LaunchRecord(*grid, self._total, 0, 0, shared)
         self._address = ctypes.addressof(self._record)
         # One block needs no schedule: the native function itself, called without a Python frame.
         self.direct: Callable[..., object] | None = None
@@ -159,16 +170,22 @@ class LaunchPlan:
         CompileError
             If the kernel does not compile for these types.
         Exception
-            What the kernel itself raises.
+            What the kernel itself raises, with a note of the block and the thread.
         """
         try:
             if self.direct is not None:
                 self.direct(*args)
             else:
                 self._run(args)
-        except TypeError:
-            self.kernel.check_count(args)
+        except Exception as error:
+            if isinstance(error, TypeError):
+                self.kernel.check_count(args)
+            self.note(error)
             raise
+
+    def note(self, error: Exception) -> None:
+        """Note on an exception which thread has raised it; who calls `direct` does that himself."""
+        self._record.note(error)
 
     def prepare(self, args: tuple[object, ...]) -> None:
         """Check the arguments and compile for their types, without running anything.
@@ -206,11 +223,11 @@ class LaunchPlan:
         if self._block_ns is None:
             self.prepare(args)
             done = 1
-            self._block_ns = float(self._timed(args, LaunchRecord(*self.grid, 1, 1, 0)))
+            self._block_ns = float(self._timed(args, self._new_record(1, 1, 0)))
         expected = (self._total - done) * self._block_ns
         if expected < _WORTH_SHARING_NS:
             if done:
-                self._timed(args, LaunchRecord(*self.grid, self._total, self._total, done))
+                self._timed(args, self._new_record(self._total, self._total, done))
             else:
                 begin = time.perf_counter_ns()
                 self._entry(self._address, *args)
@@ -219,12 +236,19 @@ class LaunchPlan:
         pieces = max(1, min(threads * _CHUNKS_PER_THREAD, int(expected / _CHUNK_NS)))
         chunk = max(1, (self._total - done) // pieces)
         begin = time.perf_counter_ns()
-        run_shared(self._entry, LaunchRecord(*self.grid, self._total, chunk, done), args)
+        run_shared(self._entry, self._new_record(self._total, chunk, done), args)
         self._block_ns = (time.perf_counter_ns() - begin) * threads / self._total
+
+    def _new_record(self, total: int, chunk: int, first: int) -> LaunchRecord:
+        return LaunchRecord(*self.grid, total, chunk, first, self.shared)
 
     def _timed(self, args: tuple[object, ...], record: LaunchRecord) -> int:
         begin = time.perf_counter_ns()
-        self._entry(ctypes.addressof(record), *args)
+        try:
+            self._entry(ctypes.addressof(record), *args)
+        except Exception as error:
+            record.note(error)
+            raise
         return time.perf_counter_ns() - begin
 
     # -- looking inside ----------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Stage 5, the door: calling the native entry function of a kernel and block shape.
 
 It is called through Numba's own C dispatcher, which finds the version for the types of the
-arguments in well under a microsecond.
+arguments in well under a microsecond. The stages before it are imported by the first kernel that is
+compiled: what comes from disk does without them, and without Numba's own library of functions.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 from nbrt.backends.cpu.simt.arguments import argument_types
-from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.diagnostics import translated
-from nbrt.backends.cpu.simt.entry import BlockLoop, run_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FunctionType
 
     from nbrt.backends.cpu.simt.cache import KernelCache
+    from nbrt.backends.cpu.simt.lowering import Lowering
     from nbrt.backends.cpu.simt.pipeline import KernelBody
 
 __all__ = ["EntryDispatcher"]
@@ -42,8 +42,8 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
     ----------
     function : function
         The kernel as the user wrote it.
-    body : KernelBody
-        What one thread does.
+    body : callable
+        Gives the `KernelBody`: what one thread does.
     block : tuple of int
         Threads of a block along x, y and z.
     cache : KernelCache or None
@@ -53,7 +53,7 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
     def __init__(
         self,
         function: FunctionType,
-        body: KernelBody,
+        body: Callable[[], KernelBody],
         block: tuple[int, int, int],
         cache: KernelCache | None,
     ) -> None:
@@ -61,7 +61,7 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
         self._block = block
         self._body = body
         self._disk = cache
-        super().__init__(_entry_function(function, body, block), targetoptions=dict(_OPTIONS))
+        super().__init__(_entry_function(function), targetoptions=dict(_OPTIONS))
 
     def prepare(self, arguments: tuple[object, ...]) -> Any:
         """Compile for the types of the kernel's arguments and give Numba's compile result."""
@@ -70,11 +70,19 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
         )[1]
         return self._prepared(tuple(bound))
 
+    @property
+    def lowering(self) -> Lowering:
+        """How the code that was compiled last runs the threads of a block, and why."""
+        found: Lowering = self.py_func.__globals__["__loop__"]._numba_type_.lowering
+        return found
+
     def _prepared(self, signature: tuple[Any, ...]) -> Any:
         if signature not in self.overloads:
             try:
                 self.compile(signature)
             except Exception as error:  # noqa: BLE001  # raised again, in the user's terms
+                from nbrt.backends.cpu.simt.diagnostics import translated
+
                 failed = translated(self._function, error)
                 raise failed from failed.__cause__
         return self.overloads[signature]
@@ -104,26 +112,33 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
             return entry_point
 
     def _compile(self, arguments: tuple[Any, ...]) -> Any:
+        from nbrt.backends.cpu.simt.context import SimtContextType
+        from nbrt.backends.cpu.simt.entry import BlockLoop, run_blocks
+        from nbrt.backends.cpu.simt.environments import with_environments
+
+        body = self._body()
         # First what the user wrote: its errors then come as they are, not as the entry's.
-        self._body.results((SimtContextType(self._block), *arguments[1:]))
-        return super().compile(arguments)
+        body.results((SimtContextType(self._block), *arguments[1:]))
+        names = self.py_func.__globals__
+        names["__run__"] = run_blocks
+        names.setdefault("__loop__", BlockLoop(body, self._block))
+        entry_point = super().compile(arguments)
+        self.overloads[arguments] = with_environments(self.overloads[arguments])
+        return entry_point
 
 
-def _entry_function(
-    function: FunctionType, body: KernelBody, block: tuple[int, int, int]
-) -> FunctionType:
-    """Make the Python function that Numba compiles into the entry: one call of `run_blocks`."""
+def _entry_function(function: FunctionType) -> FunctionType:
+    """Make the Python function that Numba compiles into the entry: one call of `run_blocks`.
+
+    The names in it that are not parameters are bound when it is first compiled.
+    """
     parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
     star = inspect.Parameter.VAR_POSITIONAL
     declared = ["__launch__", *(f"{'*' * (p.kind is star)}{p.name}" for p in parameters)]
     passed = ["__loop__", "__launch__", *(p.name for p in parameters)]
     name = function.__name__ if function.__name__.isidentifier() else "kernel"
     source = f"def {name}({', '.join(declared)}):\n    __run__({', '.join(passed)})\n"
-    namespace: dict[str, Any] = {
-        "__name__": __name__,
-        "__run__": run_blocks,
-        "__loop__": BlockLoop(body, block),
-    }
+    namespace: dict[str, Any] = {"__name__": __name__}
     exec(compile(source, f"<entry of {name}>", "exec"), namespace)
     entry: FunctionType = namespace[name]
     entry.__defaults__ = function.__defaults__

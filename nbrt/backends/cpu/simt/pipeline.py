@@ -11,13 +11,19 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from numba.core import errors, types
+from numba.core.analysis import compute_cfg_from_blocks
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
 from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import AnnotateTypes, NativeLowering
 from numba.core.untyped_passes import InlineClosureLikes
 
 from nbrt.backends.cpu.simt.guards import Bound, absorb_guards, keep_limits
+from nbrt.backends.cpu.simt.mentions import mentions_markers
 from nbrt.backends.cpu.simt.positions import simplify_positions
+from nbrt.backends.cpu.simt.python_calls import adapt_python_calls
+from nbrt.backends.cpu.simt.ranges import adapt_ranges
 from nbrt.backends.cpu.simt.resolve import DialectUse, resolve_dialect
 from nbrt.backends.cpu.simt.source import with_context, without_context
 from nbrt.backends.cpu.simt.strides import straighten_strides
@@ -27,9 +33,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FunctionType
 
-__all__ = ["KernelBody", "ThreadDispatcher", "bounds_of", "dialect_uses", "strides_of"]
+__all__ = [
+    "METADATA",
+    "DeviceCompiler",
+    "KernelBody",
+    "ThreadDispatcher",
+    "ThreadLibrary",
+    "bounds_of",
+    "dialect_uses",
+    "marker_kinds",
+    "marker_places",
+    "strides_of",
+]
 
-_METADATA = "nbrt.simt"
+METADATA = "nbrt.simt"
+"""Key of a compile result's metadata under which its `DialectUse` is."""
 
 _OPTIONS = {
     "nopython": True,
@@ -55,21 +73,84 @@ class _ResolveDialect(FunctionPass):  # type: ignore[misc]
     def run_pass(self, state: Any) -> bool:
         compiler = state.pipeline
         func_ir = state.func_ir
-        use = resolve_dialect(func_ir, device_dispatcher, is_kernel=compiler.is_kernel)
+        use = resolve_dialect(func_ir, compiler.device_dispatcher, is_kernel=compiler.is_kernel)
         simplify_positions(func_ir)
         compiler.handle_guards(func_ir, use)
         use.attributes = simplify_positions(func_ir)
-        state.metadata[_METADATA] = use
+        adapt_ranges(func_ir)
+        adapt_python_calls(func_ir)
+        use.loops = bool(compute_cfg_from_blocks(func_ir.blocks).loops())
+        state.metadata[METADATA] = use
         return True
 
 
-class _DeviceCompiler(CompilerBase):  # type: ignore[misc]
+class ThreadLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """LLVM code as Numba wrote it: to be linked into a block's code and optimised there, once."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        pass
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _BeforeLowering(LoweringPass):  # type: ignore[misc]
+    """Keep Numba from making machine code of a function that is only ever inlined."""
+
+    _name = "nbrt_simt_before_lowering"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = ThreadLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        return False
+
+
+class _Inlined:
+    """What other compiled functions know a function without an address by."""
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _AfterLowering(LoweringPass):  # type: ignore[misc]
+    """Make the function callable from others, which Numba does only where it has an address."""
+
+    _name = "nbrt_simt_after_lowering"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        lowered = state.cr._replace(cfunc=_Inlined())
+        state.targetctx.insert_user_function(lowered.cfunc, lowered.fndesc, [state.library])
+        state.cr = lowered
+        return False
+
+
+class DeviceCompiler(CompilerBase):  # type: ignore[misc]
+    """Compiles a device function."""
+
     is_kernel = False
 
+    @staticmethod
+    def device_dispatcher(callee: Any, hidden: bool) -> ThreadDispatcher:
+        """Give the dispatcher of a device function that this one calls."""
+        return device_dispatcher(callee, hidden)
+
     def define_pipelines(self) -> list[Any]:
+        """Give Numba's passes with this compiler's in between."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "nbrt_simt")
         # After closures are inlined, so that names used inside them are seen as well.
         passes.add_pass_after(_ResolveDialect, InlineClosureLikes)
+        passes.add_pass_after(_BeforeLowering, AnnotateTypes)
+        passes.add_pass_after(_AfterLowering, NativeLowering)
         passes.finalize()
         return [passes]
 
@@ -77,7 +158,7 @@ class _DeviceCompiler(CompilerBase):  # type: ignore[misc]
         """Rewrite what is in front of the body proper, and note down in `use` what came of it."""
 
 
-class _WholeKernelCompiler(_DeviceCompiler):
+class _WholeKernelCompiler(DeviceCompiler):
     """Compiles a kernel's body with its guards in it."""
 
     is_kernel = True
@@ -98,7 +179,7 @@ class _TurnCompiler(_WholeKernelCompiler):
         use.bounds = absorb_guards(func_ir)
 
 
-class _LimitsCompiler(_DeviceCompiler):
+class _LimitsCompiler(DeviceCompiler):
     """Compiles the function that computes a kernel's limits."""
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
@@ -107,7 +188,7 @@ class _LimitsCompiler(_DeviceCompiler):
             raise NothingToLimitError
 
 
-class _TurnLimitsCompiler(_DeviceCompiler):
+class _TurnLimitsCompiler(DeviceCompiler):
     """Compiles the function that computes a kernel's limits, those of its turns included."""
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
@@ -121,7 +202,7 @@ class _TurnLimitsCompiler(_DeviceCompiler):
 class ThreadDispatcher(CPUDispatcher):  # type: ignore[misc]
     """Compiles what one thread does: a kernel's body or a device function, per argument types."""
 
-    def __init__(self, function: FunctionType, compiler: type[_DeviceCompiler]) -> None:
+    def __init__(self, function: FunctionType, compiler: type[DeviceCompiler]) -> None:
         super().__init__(function, targetoptions=dict(_OPTIONS), pipeline_class=compiler)
 
     def add_overload(self, cres: Any) -> None:
@@ -142,7 +223,7 @@ def device_dispatcher(callee: Any, hidden: bool) -> ThreadDispatcher:
     versions = _devices.setdefault(callee, {})
     if hidden not in versions:
         copy = with_context if hidden else without_context
-        versions[hidden] = ThreadDispatcher(copy(callee.py_func), _DeviceCompiler)
+        versions[hidden] = ThreadDispatcher(copy(callee.py_func), DeviceCompiler)
     return versions[hidden]
 
 
@@ -166,17 +247,29 @@ class KernelBody:
 
     def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         """Compile for argument types; give the body and the limits function, or None for that."""
+        if mentions_markers(self._function):
+            body = self._whole.result(arguments)
+            if marker_kinds(body):
+                return self._checked(body), None
         limits, dispatcher = _limits_result(self._turn_limits, arguments), self._turn
         if limits is None:
             limits, dispatcher = _limits_result(self._limits, arguments), self._guarded
-        body = (self._whole if limits is None else dispatcher).result(arguments)
+        return self._checked(
+            (self._whole if limits is None else dispatcher).result(arguments)
+        ), limits
+
+    def whole(self, arguments: tuple[Any, ...]) -> Any:
+        """Compile for argument types, with the guards in the body."""
+        return self._checked(self._whole.result(arguments))
+
+    def _checked(self, body: Any) -> Any:
         if body.signature.return_type not in (types.none, types.void):
             code = self._function.__code__
             raise CompileError(
                 f"{code.co_filename}:{code.co_firstlineno}: a kernel must not return a value, and "
                 f"this one returns {body.signature.return_type}; write it into an array argument"
             )
-        return body, limits
+        return body
 
 
 def _limits_result(limits: ThreadDispatcher, arguments: tuple[Any, ...]) -> Any:
@@ -190,19 +283,29 @@ def _limits_result(limits: ThreadDispatcher, arguments: tuple[Any, ...]) -> Any:
 
 def bounds_of(result: Any) -> list[Bound]:
     """Give what the results of a limits function mean."""
-    return list(result.metadata[_METADATA].bounds)
+    return list(result.metadata[METADATA].bounds)
 
 
 def strides_of(body: Any) -> list[int]:
     """Give the axes along which the launch makes the turns of a kernel, outermost loop first."""
-    return list(body.metadata[_METADATA].strides)
+    return list(body.metadata[METADATA].strides)
+
+
+def marker_kinds(body: Any) -> set[str]:
+    """Give the kinds of markers in a kernel and in all that it calls."""
+    return set[str]().union(*(use.markers for use in dialect_uses(body)))
+
+
+def marker_places(body: Any) -> list[str]:
+    """Give where a kernel, or what it calls, calls markers: name, file and line."""
+    return list(dict.fromkeys(place for use in dialect_uses(body) for place in use.places))
 
 
 def dialect_uses(result: Any) -> Iterator[DialectUse]:
     """Go through what a compiled function and everything it calls use of the dialect."""
     pending, seen = [result], set()
     while pending:
-        use = pending.pop().metadata[_METADATA]
+        use = pending.pop().metadata[METADATA]
         yield use
         for callee in use.callees:
             if id(callee) not in seen:

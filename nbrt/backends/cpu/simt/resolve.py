@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from numba.core import ir
 from numba.core.ir_utils import build_definitions
 
-from nbrt.backends.cpu.simt.builtins import REPLACEMENTS
+from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind, vector_type
 from nbrt.backends.cpu.simt.context import ARGUMENT
-from nbrt.backends.cpu.simt.dialect import AXES, dialect_name, is_dialect_module, next_step
+from nbrt.backends.cpu.simt.dialect import (
+    AXES,
+    dialect_member,
+    dialect_name,
+    is_dialect_module,
+    next_step,
+)
+from nbrt.backends.cpu.simt.overloads import extension_of
 from nbrt.backends.cpu.simt.source import is_device_function
 from nbrt.errors import CompileError, UnsupportedConstructError
 
@@ -31,6 +38,7 @@ __all__ = ["DialectUse", "resolve_dialect"]
 _DIMENSIONS = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _CONSTANTS = ("laneid", "warpsize")
 _GRIDS = ("grid", "gridsize")
+_CALLED_ONLY = ("lanemask_lt", "shared.array")  # take more than what the program gives them
 
 
 @dataclass
@@ -40,8 +48,20 @@ class DialectUse:
     local_arrays: bool = False
     """The function itself calls ``cuda.local.array``."""
 
+    markers: set[str] = field(default_factory=set)
+    """Kinds of markers that it calls itself: ``barrier``, ``grid``, ``shared``, ``warp``."""
+
+    places: list[str] = field(default_factory=list)
+    """Where the function itself calls markers: name, file and line of each call."""
+
+    loops: bool = False
+    """The function itself has a loop, guards and grid-stride loops that were taken out aside."""
+
     callees: list[Any] = field(default_factory=list)
     """Dispatchers of the device functions it calls."""
+
+    sites: list[Any] = field(default_factory=list)
+    """Places that the checked mode may have to name."""
 
     attributes: set[str] = field(default_factory=set)
     """Attributes of the hidden argument that it reads."""
@@ -94,6 +114,7 @@ class _Resolver:
         self._assignments = self._collect_assignments()
         self._passed_on = self._collect_passed_on()
         self._fresh = 0
+        self._shared_arrays = 0
         self.use = DialectUse()
 
     # -- what a variable stands for ----------------------------------------------------------
@@ -140,6 +161,8 @@ class _Resolver:
             return self._constant(value)
         if isinstance(value, ir.Expr) and value.op == "getattr":
             known, owner = self._constant(value.value)
+            if known and is_dialect_module(owner):
+                return dialect_member(owner, value.attr)
             # Only modules and the dialect's own namespaces: their attributes are names, not state.
             if known and (isinstance(owner, ModuleType) or dialect_name(owner) is not None):
                 found = getattr(owner, value.attr, _MISSING)
@@ -184,9 +207,27 @@ class _Resolver:
             if special is not None:
                 self._rewrite_reference(statement, special, body)
                 return
+            self._rewrite_value(statement)
         if not isinstance(statement, ir.Del):
             self._reject_stray_names(statement)
         body.append(statement)
+
+    def _rewrite_value(self, statement: Any) -> None:
+        """Put in place what the code may name but Numba does not know by that name."""
+        value = statement.value
+        known, found = self._constant_value(value)
+        if not known or isinstance(value, ir.Var | ir.Const):
+            return
+        extension = extension_of(found, self._implementation_dispatcher)
+        if extension is not None:
+            self.use.callees.append(extension)
+            statement.value = ir.Global(found.__name__, extension.function, statement.loc)
+        elif isinstance(value, ir.Expr) and is_dialect_module(self._constant(value.value)[1]):
+            # A type such as cuda.float32, or a module.
+            statement.value = ir.Global(value.attr, found, statement.loc)
+
+    def _implementation_dispatcher(self, function: Any) -> Any:
+        return self._device_dispatcher(_Implementation(function), False)
 
     def _rewrite_index(self, statement: Any) -> bool:
         """Turn ``cuda.threadIdx.x`` and the like into an attribute of the hidden argument."""
@@ -224,12 +265,30 @@ class _Resolver:
             statement.value = self._grid(value, name)
             return True
         if name in REPLACEMENTS:
-            self.use.local_arrays |= name == "local.array"
-            value.func = self._bind(REPLACEMENTS[name], value.loc, body)
+            self._call_builtin(value, name, body)
         else:
             self._unsupported(name, value.loc)
         self._reject_stray_names(value)
         return True
+
+    def _call_builtin(self, call: Any, name: str, body: list[Any]) -> None:
+        self._note_builtin(name, call.loc)
+        call.func = self._bind(REPLACEMENTS[name], call.loc, body)
+        if name == "shared.array":
+            # One array for each place that asks for one, also of two on one line.
+            self._shared_arrays += 1
+            site = self._bind(self._shared_arrays, call.loc, body)
+            call.kws = [*call.kws, ("site", site)]
+        elif name == "lanemask_lt":
+            lane = ir.Expr.getattr(self._context(f"cuda.{name}", call.loc), "laneid", call.loc)
+            call.args = [self._assign(lane, "laneid", call.loc, body)]
+
+    def _note_builtin(self, name: str, loc: Any) -> None:
+        self.use.local_arrays |= name == "local.array"
+        kind = marker_kind(name)
+        if kind is not None:
+            self.use.markers.add(kind)
+            self.use.places.append(f"cuda.{name} at {_where(loc)}")
 
     def _call_device_function(self, call: Any, callee: Any, body: list[Any]) -> None:
         hidden = ARGUMENT in self._ir.arg_names
@@ -255,8 +314,20 @@ class _Resolver:
         """Handle a name that is only mentioned here: every call through it has been rewritten."""
         if statement.target.name not in self._passed_on:
             return  # nothing is left that refers to it, and Numba could not type it
+        name = dialect_name(special) or ""
+        vector = vector_type(name)
+        if vector is not None:
+            # The type of an array's elements: as a constructor it would have been called.
+            statement.value = ir.Global(name, vector, statement.loc)
+            body.append(statement)
+            return
+        if _is_value(name):
+            self._note_builtin(name, statement.loc)
+            statement.value = ir.Global(name, REPLACEMENTS[name], statement.loc)
+            body.append(statement)
+            return
         if not is_device_function(special):
-            self._unsupported(dialect_name(special) or "", statement.loc)
+            self._unsupported(name, statement.loc)
         # An argument of another function, for one: whoever calls it has no hidden argument.
         dispatcher = self._device_dispatcher(special, False)
         self.use.callees.append(dispatcher)
@@ -275,11 +346,14 @@ class _Resolver:
 
     def _bind(self, value: Any, loc: Any, body: list[Any]) -> Any:
         """Assign a Python object to a fresh variable before the current statement."""
+        name = getattr(value, "__name__", "value")
+        return self._assign(ir.Global(name, value, loc), name, loc, body)
+
+    def _assign(self, value: Any, name: str, loc: Any, body: list[Any]) -> Any:
         scope = self._ir.blocks[min(self._ir.blocks)].scope
         self._fresh += 1
-        name = getattr(value, "__name__", "value")
         variable = scope.redefine(f"$simt_{name}_{self._fresh}", loc=loc)
-        body.append(ir.Assign(ir.Global(name, value, loc), variable, loc))
+        body.append(ir.Assign(value, variable, loc))
         return variable
 
     def _reject_stray_names(self, node: Any) -> None:
@@ -293,7 +367,7 @@ class _Resolver:
                         f"{_where(node.loc)}: numba.cuda has no attribute {node.value.attr!r}"
                     )
                 name = dialect_name(found) or ""
-                if name not in _CONSTANTS:
+                if name not in _CONSTANTS and vector_type(name) is None and not _is_value(name):
                     self._unsupported(name, node.loc)
 
     def _unsupported(self, name: str, loc: Any) -> NoReturn:
@@ -330,6 +404,11 @@ class _Resolver:
         return isinstance(value, ir.Expr) and value.op == "call"
 
 
+def _is_value(name: str) -> bool:
+    """Tell whether a name of the dialect can be passed around before it is called."""
+    return name not in _CALLED_ONLY and name in REPLACEMENTS
+
+
 def _uses_values(value: Any) -> bool:
     if isinstance(value, ir.Expr):
         return bool(value.op != "getattr")
@@ -338,6 +417,13 @@ def _uses_values(value: Any) -> bool:
 
 def _where(loc: Any) -> str:
     return f"{loc.filename}:{loc.line}"
+
+
+class _Implementation:
+    """What an overload gives for types, in the form of a device function."""
+
+    def __init__(self, function: Any) -> None:
+        self.py_func = function
 
 
 class _Missing:

@@ -1,0 +1,175 @@
+"""Copies of a kernel and its device functions in which the names of ``numba.cuda`` are ours.
+
+The copies run the user's own bytecode, so tracebacks, breakpoints and stepping show the user's
+lines. No module, function or closure of the user's is changed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cpu.interpret.arrays import Array
+from nbrt.backends.cpu.interpret.dialect import Cuda
+from nbrt.backends.cpu.simt.dialect import dialect_name, is_dialect_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.cpu.interpret.scheduler import Thread
+    from nbrt.typing import Dim3
+
+__all__ = ["Interpretation", "as_compiled"]
+
+
+def as_compiled(value: Any) -> Any:
+    """Return a value as compiled code has it: a number as a NumPy scalar of the type it has there.
+
+    A Python float is weak in NumPy: multiplied with a float32 it gives a float32, where compiled
+    code computes in 64 bits.
+    """
+    if type(value) is np.ndarray:
+        return value.view(Array)
+    if type(value) is int:
+        if -(2**63) <= value < 2**63:
+            return np.int64(value)
+        return np.uint64(value) if 0 <= value < 2**64 else value
+    if type(value) is float:
+        return np.float64(value)
+    if type(value) is complex:
+        return np.complex128(value)
+    if isinstance(value, tuple):
+        items = map(as_compiled, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+class _Module:
+    """A module of the user's or of Numba's, whose attributes are substituted when read."""
+
+    def __init__(self, module: types.ModuleType, interpretation: Interpretation) -> None:
+        self._module = module
+        self._interpretation = interpretation
+
+    def __getattr__(self, name: str) -> Any:
+        return self._interpretation.substitute(getattr(self._module, name))
+
+    def __repr__(self) -> str:
+        return repr(self._module)
+
+
+class Interpretation:
+    """Everything that stands for something else while one launch is interpreted.
+
+    Parameters
+    ----------
+    grid, block : tuple of int
+        The launch.
+
+    Attributes
+    ----------
+    cuda : Cuda
+        The stand-in for ``numba.cuda``.
+    builtins : dict
+        The builtins that kernels see; a change is seen by code that runs.
+    """
+
+    def __init__(self, grid: Dim3, block: Dim3) -> None:
+        module = sys.modules.get("numba.cuda")
+        self.cuda = Cuda(module, grid, block, self.substitute)
+        # range() makes Python's integers, which are weak in NumPy as well; map() is not stepped
+        # into by a debugger.
+        self.builtins: dict[str, Any] = {
+            **vars(builtins),
+            "range": lambda *bounds: map(np.int64, range(*bounds)),
+        }
+        self._lanes: list[Callable[[Any], object]] = []
+        self._functions: dict[int, tuple[Any, types.FunctionType]] = {}
+
+    def function(self, function: types.FunctionType) -> types.FunctionType:
+        """Return the copy of a function; made once, so that functions may call themselves."""
+        known = self._functions.get(id(function))
+        if known is not None:
+            return known[1]
+        # All of the user's globals, for the debugger; those that the code names are substituted.
+        scope: dict[str, Any] = {**function.__globals__, "__builtins__": self.builtins}
+        cells = tuple(types.CellType() for _ in function.__closure__ or ())
+        copy = types.FunctionType(
+            _with_typed_constants(function.__code__),
+            scope,
+            function.__name__,
+            as_compiled(function.__defaults__),
+            cells,
+        )
+        copy.__kwdefaults__ = function.__kwdefaults__
+        copy.__qualname__ = function.__qualname__
+        # The original is kept alive, or another one might get its id.
+        self._functions[id(function)] = function, copy
+        for name in _names(function.__code__) & function.__globals__.keys():
+            value = function.__globals__[name]
+            self._bind(value, functools.partial(scope.__setitem__, name))
+        for cell, original in zip(cells, function.__closure__ or (), strict=True):
+            self._bind(original.cell_contents, functools.partial(setattr, cell, "cell_contents"))
+        return copy
+
+    def switch(self, thread: Thread, *, stops: bool) -> None:
+        """Prepare for a thread to run: its lane, and whether ``breakpoint()`` stops."""
+        self.builtins["breakpoint"] = builtins.breakpoint if stops else _nothing
+        for assign in self._lanes:
+            assign(np.int64(thread.lane))
+
+    def _bind(self, value: Any, assign: Callable[[Any], object]) -> None:
+        if dialect_name(value) == "laneid":
+            self._lanes.append(assign)  # imported by name: a plain number in each thread
+        else:
+            assign(self.substitute(value))
+
+    def substitute(self, value: Any) -> Any:
+        """Return what stands for a value that a kernel refers to; often the value itself."""
+        if is_dialect_module(value):
+            return self.cuda
+        if isinstance(value, types.ModuleType):
+            return self._module(value)
+        name = dialect_name(value)
+        if name is not None:
+            return self._builtin(name, value)
+        python = getattr(value, "py_func", None)
+        if python is None and not isinstance(value, types.FunctionType):
+            python = getattr(value, "__wrapped__", None)  # a kernel called as a device function
+        if isinstance(python, types.FunctionType):
+            return self.function(python)
+        return as_compiled(value)
+
+    def _module(self, module: types.ModuleType) -> Any:
+        name = module.__name__
+        if name.startswith("numba.cuda."):
+            space = getattr(self.cuda, name.rpartition(".")[2], None)
+            return _Module(module, self) if isinstance(space, types.ModuleType) else space
+        is_plain = name.partition(".")[0] in sys.stdlib_module_names or module is np
+        return module if is_plain else _Module(module, self)
+
+    def _builtin(self, name: str, value: Any) -> Any:
+        found = self.cuda.vector(value) or self.cuda.builtin(name)
+        return as_compiled(value) if found is None else found
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Stand for ``breakpoint()`` in the threads that are not watched."""
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _with_typed_constants(code: types.CodeType) -> types.CodeType:
+    constants = tuple(
+        _with_typed_constants(each) if isinstance(each, types.CodeType) else as_compiled(each)
+        for each in code.co_consts
+    )
+    return code.replace(co_consts=constants)

@@ -1,0 +1,131 @@
+"""CPU versions of the dialect's functions: the dialect pass puts these in the place of the names.
+
+A file holds one concept. What only a warp, a block or the grid can do becomes the call of a marker
+(``simt/markers.py``); everything else is plain code of one thread. Files that make hundreds of
+functions known to Numba are imported by the first kernel that names one of theirs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from numba import literal_unroll
+from numba.core.registry import cpu_target
+
+from nbrt.backends.cpu.simt.builtins import (
+    arithmetic,
+    atomics,
+    barriers,
+    cooperative,
+    half,  # noqa: F401  # for what it makes known to Numba: values of the type float16
+    hints,
+    memory,
+    warp,
+)
+
+__all__ = ["MARKER_NAMES", "REPLACEMENTS", "marker_kind", "vector_type"]
+
+_VECTOR = re.compile(r"(u?int|float)\d+x\d")
+_LATE = {
+    re.compile(r"fp16\."): ("half_functions",),
+    re.compile(r"libdevice\."): ("libdevice", "libdevice_bits"),
+    _VECTOR: ("vectors",),
+}
+"""Names of the dialect, and the files that are imported when one of them is met."""
+
+
+class _Replacements(Mapping[str, Callable[..., Any]]):
+    """Dotted name in ``numba.cuda`` -> the function that stands for it on the CPU."""
+
+    def __init__(self, known: dict[str, Callable[..., Any]]) -> None:
+        self._known = known
+        self._pending = dict(_LATE)
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if name not in self._known:
+            self._load([pattern for pattern in self._pending if pattern.match(name)])
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load(list(self._pending))
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _load(self, patterns: list[re.Pattern[str]]) -> None:
+        for pattern in patterns:
+            for file in self._pending[pattern]:
+                self._known.update(importlib.import_module(f"{__name__}.{file}").REPLACEMENTS)
+            del self._pending[pattern]
+        if patterns:
+            # Numba looks for new registrations before it compiles, and this is in the middle.
+            cpu_target.target_context.refresh()
+
+
+REPLACEMENTS: Mapping[str, Callable[..., Any]] = _Replacements(
+    {
+        **arithmetic.REPLACEMENTS,
+        **atomics.REPLACEMENTS,
+        **barriers.REPLACEMENTS,
+        **cooperative.REPLACEMENTS,
+        **hints.REPLACEMENTS,
+        **memory.REPLACEMENTS,
+        **warp.REPLACEMENTS,
+        "literal_unroll": literal_unroll,
+    }
+)
+
+
+def vector_type(name: str) -> Any:
+    """Give the type that stands for a vector type of ``numba.cuda`` on the CPU.
+
+    Parameters
+    ----------
+    name : str
+        Its name there, such as ``"float32x4"``.
+
+    Returns
+    -------
+    numba type or None
+        None if there is no such vector type.
+    """
+    if not _VECTOR.fullmatch(name) or name not in REPLACEMENTS:
+        return None
+    from nbrt.backends.cpu.simt.builtins import vectors
+
+    return vectors.TYPES[name]
+
+
+_KINDS = {
+    "cg.this_grid": "grid",
+    "shared.array": "shared",
+    "syncthreads": "barrier",
+    "syncthreads_and": "barrier",
+    "syncthreads_count": "barrier",
+    "syncthreads_or": "barrier",
+    **dict.fromkeys(warp.REPLACEMENTS.keys() - {"lanemask_lt"} | {"syncwarp"}, "warp"),
+}
+
+
+MARKER_NAMES = frozenset(name.rpartition(".")[2] for name in _KINDS) - {"array"} | {"shared"}
+"""Names by which code can come to a marker through attributes."""
+
+
+def marker_kind(name: str) -> str | None:
+    """Tell which kind of marker a name of the dialect becomes.
+
+    Parameters
+    ----------
+    name : str
+        Dotted name in ``numba.cuda``.
+
+    Returns
+    -------
+    str or None
+        ``"barrier"``, ``"grid"``, ``"shared"`` or ``"warp"``; None if it is code of one thread.
+    """
+    return _KINDS.get(name)

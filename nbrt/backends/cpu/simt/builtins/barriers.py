@@ -1,0 +1,72 @@
+"""Barriers and fences: ``syncthreads`` and its counting forms, ``syncwarp``, ``threadfence``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.typing.templates import signature
+from numba.extending import intrinsic
+
+from nbrt.backends.cpu.simt.builtins.registry import call_external, nothing, register
+from nbrt.backends.cpu.simt.markers import BARRIER, WARP_SYNC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["REPLACEMENTS"]
+
+_I32 = ir.IntType(32)
+_FULL_WARP = ir.Constant(_I32, 0xFFFFFFFF)
+
+
+def _barrier(builder: ir.IRBuilder, _args: Sequence[ir.Value]) -> ir.Value:
+    call_external(builder, BARRIER, ir.VoidType())
+    return nothing()
+
+
+def _warp_barrier(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    call_external(builder, WARP_SYNC, ir.VoidType(), args or (_FULL_WARP,))
+    return nothing()
+
+
+def _fence(builder: ir.IRBuilder, _args: Sequence[ir.Value]) -> ir.Value:
+    builder.fence("seq_cst")
+    return nothing()
+
+
+def _deciding_barrier(kind: str) -> Callable[..., Any]:
+    """Make ``syncthreads_count``, ``_and`` or ``_or``: any integer decides, as on CUDA."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def barrier(_typingctx: Any, predicate: Any) -> Any:
+        if not isinstance(predicate, (types.Integer, types.Boolean)):
+            return None
+
+        def codegen(
+            _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
+        ) -> ir.Value:
+            return call_external(builder, f"{BARRIER}.{kind}", _I32, args)
+
+        return signature(types.int32, types.int32), codegen
+
+    return barrier  # type: ignore[no-any-return]
+
+
+_threadfence = register("threadfence", [signature(types.none)], _fence)
+
+REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "syncthreads": register("syncthreads", [signature(types.none)], _barrier),
+    "syncthreads_count": _deciding_barrier("count"),
+    "syncthreads_and": _deciding_barrier("and"),
+    "syncthreads_or": _deciding_barrier("or"),
+    "syncwarp": register(
+        "syncwarp",
+        [signature(types.none), signature(types.none, types.int32)],
+        _warp_barrier,
+    ),
+    "threadfence": _threadfence,
+    "threadfence_block": _threadfence,
+    "threadfence_system": _threadfence,
+}

@@ -1,0 +1,184 @@
+"""Arrays that a kernel declares: ``shared.array``, ``local.array``, ``const.array_like``."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+from numba.core import cgutils, errors, types
+from numba.core.datamodel.models import StructModel
+from numba.core.typing.npydecl import parse_dtype
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin
+
+from nbrt.backends.cpu.simt.builtins.registry import call_external, stand_in
+from nbrt.backends.cpu.simt.markers import SHARED_BYTES, SHARED_DYNAMIC, shared_array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["REPLACEMENTS"]
+
+_POINTER = ir.IntType(8).as_pointer()
+_LOCAL_ALIGNMENT = 16
+_SHARED_ALIGNMENT = 64  # a cache line: rows of a tile are then loaded as whole vectors
+_POINTER_BYTES = 8
+
+
+def _literal_shape(name: str, shape: Any) -> tuple[int, ...]:
+    members = shape if isinstance(shape, types.BaseTuple) else (shape,)
+    if not all(isinstance(member, types.IntegerLiteral) for member in members):
+        raise errors.RequireLiteralValue(
+            f"the shape of {name} must be made of integers known at compile time"
+        )
+    return tuple(member.literal_value for member in members)
+
+
+def _element(name: str, dtype: Any) -> Any:
+    element = parse_dtype(dtype)
+    if element is None:
+        raise errors.NumbaTypeError(f"{name}: {dtype} is not a data type")
+    return element
+
+
+def _literal_alignment(name: str, alignment: Any) -> int | None:
+    if alignment is None or isinstance(alignment, types.NoneType | types.Omitted):
+        return None
+    if not isinstance(alignment, types.IntegerLiteral):
+        raise errors.RequireLiteralValue(
+            f"the alignment of {name} must be an integer known at compile time"
+        )
+    value = int(alignment.literal_value)
+    if value <= 0 or value & (value - 1) or value % _POINTER_BYTES:
+        raise errors.NumbaValueError(
+            f"the alignment of {name} must be a power of two and a multiple of {_POINTER_BYTES}, "
+            f"got {value}"
+        )
+    return value
+
+
+def _check(name: str, context: Any, element: Any, extents: tuple[int, ...]) -> None:
+    plain = isinstance(element, types.Number | types.Boolean | types.Record)
+    if not plain and not isinstance(context.data_model_manager[element], StructModel):
+        raise errors.NumbaTypeError(f"{name} cannot hold elements of type {element}")
+    if any(extent <= 0 for extent in extents):
+        raise errors.NumbaValueError(f"{name} must have at least one element, got shape {extents}")
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def _local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None) -> Any:
+    """Allocate an uninitialised per-thread array on the stack (``cuda.local.array``)."""
+    name = "cuda.local.array"
+    extents = _literal_shape(name, shape)
+    array = types.Array(dtype=_element(name, dtype), ndim=len(extents), layout="C")
+    aligned = _literal_alignment(name, alignment)
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, _args: Any) -> ir.Value:
+        _check(name, context, array.dtype, extents)
+        data = context.get_data_type(array.dtype)
+        # alloca_once places it in the function's entry block: taken once per call, not once per
+        # turn of a loop around it, and LLVM merges it into the caller's frame when inlining.
+        storage = cgutils.alloca_once(builder, ir.ArrayType(data, math.prod(extents)))
+        storage.align = max(aligned or 0, _LOCAL_ALIGNMENT)
+        shape = [context.get_constant(types.intp, extent) for extent in extents]
+        return _wrap_array(context, builder, array, storage, shape)
+
+    given = types.Omitted(None) if alignment is None else alignment
+    return array(shape, dtype, given), codegen
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def _shared_array(
+    _typingctx: Any, shape: Any, dtype: Any, alignment: Any = None, site: Any = None
+) -> Any:
+    """Give the block's array of this call site, or its dynamic memory (``cuda.shared.array``).
+
+    The dialect pass adds `site`, the number of the call in its function.
+    """
+    name = "cuda.shared.array"
+    extents = _literal_shape(name, shape)
+    array = types.Array(dtype=_element(name, dtype), ndim=len(extents), layout="C")
+    aligned = max(_literal_alignment(name, alignment) or 0, _SHARED_ALIGNMENT)
+    dynamic = extents == (0,)
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, _args: Any) -> ir.Value:
+        _check(name, context, array.dtype, () if dynamic else extents)
+        itemsize = context.get_abi_sizeof(context.get_data_type(array.dtype))
+        if dynamic:
+            # Every such array begins where the memory begins, whatever its type, as on CUDA.
+            symbol = SHARED_DYNAMIC
+            total = call_external(builder, SHARED_BYTES, ir.IntType(64))
+            shape = [builder.udiv(total, ir.Constant(total.type, itemsize))]
+        else:
+            where = _site(context.fndesc, site.literal_value)
+            symbol = shared_array(math.prod(extents) * itemsize, aligned, where)
+            shape = [context.get_constant(types.intp, extent) for extent in extents]
+        storage = call_external(builder, symbol, _POINTER)
+        return _wrap_array(context, builder, array, storage, shape)
+
+    given = types.Omitted(None) if alignment is None else alignment
+    return array(shape, dtype, given, site), codegen
+
+
+def _site(function: Any, number: int) -> str:
+    """Name a call site: equal for all calls of one compiled function, and for them alone."""
+    # Only the mangled name tells apart what two closures made from one text, or one function
+    # compiled for two types; what stands before it is for people.
+    digest = hashlib.sha256(function.mangled_name.encode()).hexdigest()[:16]
+    label = re.sub(r"\W", "_", function.qualname.rpartition(".")[2], flags=re.ASCII)
+    return f"{label}_{number}_{digest}"
+
+
+def _wrap_array(
+    context: Any, builder: ir.IRBuilder, array: Any, storage: ir.Value, shape: Sequence[ir.Value]
+) -> ir.Value:
+    """Make a Numba array value that views ``storage``."""
+    itemsize = context.get_constant(
+        types.intp, context.get_abi_sizeof(context.get_data_type(array.dtype))
+    )
+    strides = [itemsize]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], extent, flags=("nsw", "nuw")))
+    value = context.make_array(array)(context, builder)
+    context.populate_array(
+        value,
+        data=builder.bitcast(storage, value.data.type),
+        shape=shape,
+        strides=strides,
+        itemsize=itemsize,
+        meminfo=None,
+    )
+    return value._getvalue()
+
+
+_array_like = stand_in("array_like")
+
+
+class _ArrayLikeTemplate(AbstractTemplate):  # type: ignore[misc]
+    key = _array_like
+
+    def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
+        if kws or len(args) != 1 or not isinstance(args[0], types.Array):
+            return None
+        return signature(args[0], args[0])
+
+
+infer_global(_array_like, types.Function(_ArrayLikeTemplate))
+
+
+@lower_builtin(_array_like, types.Array)  # type: ignore[untyped-decorator]
+def _lower_array_like(
+    _context: Any, _builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
+) -> ir.Value:
+    # A global array is compiled in as a constant already.
+    return args[0]
+
+
+REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "shared.array": _shared_array,
+    "local.array": _local_array,
+    "const.array_like": _array_like,
+}

@@ -1,0 +1,263 @@
+"""The part of the shadow runtime that follows accesses to memory."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from nbrt.backends.cpu.simt.checked import layout as at
+from nbrt.backends.cpu.simt.checked.kinds import Access, Kind
+from nbrt.backends.cpu.simt.checked.words import (
+    block_of,
+    load,
+    native,
+    report,
+    row_of,
+    store,
+    who_of,
+)
+
+__all__ = ["access", "bounds", "local_array", "overflow", "shared_array"]
+
+_READ = int(Access.READ)
+_ATOMIC = int(Access.ATOMIC)
+_FILL = int(Access.FILL)
+
+_OUTSIDE = int(Kind.OUT_OF_BOUNDS)
+_NEGATIVE = int(Kind.NEGATIVE_INDEX)
+_OVERFLOW = int(Kind.INDEX_OVERFLOW)
+_UNINITIALISED = int(Kind.UNINITIALISED)
+_RACE = int(Kind.RACE)
+_DYNAMIC = int(Kind.DYNAMIC_SHARED)
+
+_LOW20 = (1 << 20) - 1
+
+
+# -- races -------------------------------------------------------------------------------------
+
+
+@njit  # type: ignore[untyped-decorator]
+def _is_handed_over(s: int, who: int, when: int, acquired: int) -> bool:
+    """Tell whether an access was followed by a fence and an atomic, and mine follows an atomic."""
+    published = load(block_of(s, who >> 32), at.PUBLISHED)
+    return bool((when >> 40) < published <= acquired)
+
+
+@njit  # type: ignore[untyped-decorator]
+def _conflicts(s: int, who: int, when: int, mine: int, now: int, shared: int) -> bool:
+    """Tell whether an earlier access, known to be of the other kind, is unordered with mine."""
+    if who == 0 or (who & mine & 0x10000):
+        return False
+    if who >> 32 != mine >> 32:
+        if shared or (when >> 40) < load(s, at.GRID_SYNCED):
+            return False
+        return not _is_handed_over(s, who, when, load(block_of(s, mine >> 32), at.BLOCK_ACQUIRED))
+    theirs, me = (who >> 17) & 0x7FF, (mine >> 17) & 0x7FF
+    if theirs == me or ((when ^ now) >> 20) & _LOW20:
+        return False
+    if theirs >> 5 == me >> 5 and (when ^ now) & _LOW20:
+        return False
+    return not _is_handed_over(s, who, when, load(s, row_of(s, me) + at.ACQUIRED))
+
+
+@njit  # type: ignore[untyped-decorator]
+def _remember(cell: int, first: int, mine: int, now: int) -> None:
+    """Put an access into the three slots of its kind."""
+    who = load(cell, first)
+    if who >> 17 != mine >> 17 and who != 0:
+        slot = first + (2 if who >> 32 == mine >> 32 else 4)
+        store(cell, slot, who)
+        store(cell, slot + 1, load(cell, first + 1))
+        if slot == first + 4:
+            store(cell, first + 2, 0)
+    store(cell, first, mine)
+    store(cell, first + 1, now)
+
+
+@njit  # type: ignore[untyped-decorator]
+def _check_race(
+    s: int, cell: int, mine: int, now: int, kind: int, shared: int, address: int, start: int
+) -> None:
+    site = mine & 0xFFFF
+    last = at.WRITES + (3 if kind == _READ else 6) * at.SLOT
+    for slot in range(at.WRITES, last, at.SLOT):
+        who, when = load(cell, slot), load(cell, slot + 1)
+        if _conflicts(s, who, when, mine, now, shared):
+            was_read = 1 if slot >= at.WRITES + 3 * at.SLOT else 0
+            report(s, _RACE, site, who, when, address, start, was_read, shared)
+            return
+
+
+@njit  # type: ignore[untyped-decorator]
+def _check_cell(
+    s: int, cell: int, mine: int, now: int, kind: int, shared: int, address: int, start: int
+) -> None:
+    block = mine >> 32
+    if shared:
+        if load(cell, 0) != block:
+            if kind in (_READ, _ATOMIC):
+                report(s, _UNINITIALISED, mine & 0xFFFF, 0, 0, address, start, 1, shared - 1)
+            # A new block: what another one did with its own shared memory is no concern here.
+            for word in range(at.CELL):
+                store(cell, word, 0)
+            store(cell, 0, block)
+        if kind == _FILL:
+            return
+    _check_race(s, cell, mine, now, kind, shared, address, start)
+    _remember(cell, at.WRITES + (3 * at.SLOT if kind == _READ else 0), mine, now)
+
+
+@njit  # type: ignore[untyped-decorator]
+def _check_local(s: int, region: int, address: int, size: int, site: int, kind: int) -> None:
+    start, shift = load(s, region), load(s, region + 2)
+    words = load(s, region + 3)
+    for index in range((address - start) >> shift, ((address + size - 1 - start) >> shift) + 1):
+        if kind in (_READ, _ATOMIC) and load(words, index) == 0:
+            owner = load(s, region + 4)
+            report(s, _UNINITIALISED, site, 0, 0, address, start, 0, owner)
+            return
+        store(words, index, 1)
+
+
+@njit  # type: ignore[untyped-decorator]
+def _find(s: int, table: int, count: int, address: int) -> int:
+    for i in range(count):
+        region = table + i * at.REGION
+        if load(s, region) <= address < load(s, region + 1):
+            return region
+    return -1
+
+
+@njit  # type: ignore[untyped-decorator]
+def _check_cells(
+    s: int, region: int, address: int, size: int, site: int, kind: int, shared: int
+) -> None:
+    start, end, shift = load(s, region), load(s, region + 1), load(s, region + 2)
+    cells = load(s, region + 3)
+    thread = load(s, at.THREAD)
+    mine = who_of(thread, load(s, at.BLOCK), 1 if kind == _ATOMIC else 0, site)
+    row = row_of(s, thread)
+    barriers = load(s, row + at.MADE_BARRIERS) & _LOW20
+    warps = load(s, row + at.MADE_WARPS) & _LOW20
+    now = (load(s, at.CLOCK) << 40) | (barriers << 20) | warps
+    last = min(address + size, end) - 1
+    for index in range((address - start) >> shift, ((last - start) >> shift) + 1):
+        cell = cells + index * (at.CELL * 8)
+        _check_cell(s, cell, mine, now, kind, shared, address, start)
+
+
+@native
+def access(s: int, address: int, size: int, site: int, kind: int) -> None:
+    """Check one access of `size` bytes that is within its array."""
+    thread = load(s, at.THREAD)
+    row = row_of(s, thread)
+    store(s, row + at.FAR_USED, 1)
+    mine = at.LOCALS + (load(s, at.SEAT) + thread) * at.MAX_LOCALS * at.REGION
+    count = load(s, row + at.LOCAL_COUNT)
+    region = _find(s, mine, count, address)
+    if region >= 0:
+        _check_local(s, region, address, size, site, kind)
+        return
+    if kind == _ATOMIC:
+        clock = load(s, at.CLOCK)
+        block = block_of(s, load(s, at.BLOCK))
+        store(s, row + at.ACQUIRED, clock)
+        store(block, at.BLOCK_ACQUIRED, clock)
+        store(block, at.PUBLISHED, load(block, at.FENCED))
+    region = _find(s, at.SHARED, load(s, at.SHARED_COUNT), address)
+    if region >= 0:
+        # Counted from 1: 0 is global memory.
+        made_at = load(s, region + 4) + 1
+        _check_cells(s, region, address, size, site, kind, made_at)
+        return
+    region = _find(s, at.GLOBALS, load(s, at.GLOBAL_COUNT), address)
+    if region >= 0 and kind != _FILL:
+        _check_cells(s, region, address, size, site, kind, 0)
+
+
+# -- indices -----------------------------------------------------------------------------------
+
+
+@native
+def bounds(s: int, site: int, index: int, extent: int, axis: int, data: int) -> None:
+    """Report an index outside [0, extent)."""
+    scratch = s + at.SCRATCH * 8
+    if scratch <= data < scratch + at.SCRATCH_BYTES or data == load(s, at.EMPTY):
+        return  # in a view of what was outside already, or was not there at all: reported before
+    for word in range(at.SCRATCH, at.STATE_WORDS):
+        store(s, word, 0)
+    kind = _NEGATIVE if -extent <= index < 0 else _OUTSIDE
+    report(s, kind, site, 0, 0, index, extent, axis, 0)
+
+
+@native
+def overflow(s: int, site: int, left: int, right: int, bits: int) -> None:
+    """Report an operation on integers whose exact result does not fit into so many bits."""
+    report(s, _OVERFLOW, site, 0, 0, left, right, bits, 0)
+
+
+# -- arrays of the kernel's own ----------------------------------------------------------------
+
+
+@native
+def local_array(s: int, address: int, size: int, shift: int, site: int) -> None:
+    """Take note of a local array, all of it uninitialised."""
+    thread = load(s, at.THREAD)
+    row = row_of(s, thread) + at.LOCAL_COUNT
+    table = at.LOCALS + (load(s, at.SEAT) + thread) * at.MAX_LOCALS * at.REGION
+    count = load(s, row)
+    kept = 0
+    words = 0
+    for i in range(count):
+        region = table + i * at.REGION
+        start, end = load(s, region), load(s, region + 1)
+        if start == address and end == address + size:
+            words = load(s, region + 3)
+        elif end <= address or address + size <= start:
+            # Another array on the same stack address is of a call that has returned.
+            for word in range(at.REGION):
+                store(s, table + kept * at.REGION + word, load(s, region + word))
+            kept += 1
+    needed = ((size - 1) >> shift) + 1
+    if words == 0:
+        following = load(s, at.LOCAL_NEXT)
+        if kept == at.MAX_LOCALS or following + needed > at.LOCAL_WORDS:
+            store(s, at.UNCHECKED, load(s, at.UNCHECKED) + 1)
+            store(s, row, kept)
+            return
+        words = load(s, at.LOCAL_ARENA) + following * 8
+        store(s, at.LOCAL_NEXT, following + needed)
+    for word in range(needed):
+        store(words, word, 0)
+    region = table + kept * at.REGION
+    store(s, region, address)
+    store(s, region + 1, address + size)
+    store(s, region + 2, shift)
+    store(s, region + 3, words)
+    store(s, region + 4, site)
+    store(s, row, kept + 1)
+
+
+@native
+def shared_array(s: int, address: int, size: int, shift: int, site: int) -> None:
+    """Take note of a shared array, if no thread of the block has done so yet."""
+    if size == 0:
+        store(s, at.EMPTY, address)
+        report(s, _DYNAMIC, site, 0, 0, 0, 0, 0, 0)
+        return
+    count = load(s, at.SHARED_COUNT)
+    if _find(s, at.SHARED, count, address) >= 0:
+        return
+    needed = ((size - 1) >> shift) + 1
+    following = load(s, at.SHARED_NEXT)
+    if count == at.MAX_SHARED or following + needed > at.SHARED_CELLS:
+        store(s, at.UNCHECKED, load(s, at.UNCHECKED) + 1)
+        return
+    region = at.SHARED + count * at.REGION
+    store(s, region, address)
+    store(s, region + 1, address + size)
+    store(s, region + 2, shift)
+    store(s, region + 3, load(s, at.SHARED_ARENA) + following * (at.CELL * 8))
+    store(s, region + 4, site)
+    store(s, at.SHARED_NEXT, following + needed)
+    store(s, at.SHARED_MOST, max(load(s, at.SHARED_MOST), following + needed))
+    store(s, at.SHARED_COUNT, count + 1)

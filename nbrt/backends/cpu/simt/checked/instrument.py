@@ -1,0 +1,388 @@
+"""The pass that puts checks into a kernel: on typed Numba IR, so that it knows what is an array.
+
+Every access is preceded by a probe. Where the probe finds an index outside the array, the access
+goes on, but to some zeros in its place: the array and the index that the access uses are those that
+the probe gives back. So whatever lowers the access, Numba or a builtin of the dialect, stays as it
+is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import defaultdict
+from typing import Any
+
+from numba.core import ir, types
+from numba.core.compiler_machinery import FunctionPass, register_pass
+
+from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind
+from nbrt.backends.cpu.simt.builtins.cooperative import GridGroupType
+from nbrt.backends.cpu.simt.checked import probes
+from nbrt.backends.cpu.simt.checked.flow import far_sides, sums_in_indices
+from nbrt.backends.cpu.simt.checked.kinds import Access, SiteKind
+from nbrt.backends.cpu.simt.checked.sites import Site, spell, table
+from nbrt.backends.cpu.simt.context import ARGUMENT
+from nbrt.backends.cpu.simt.pipeline import METADATA
+
+__all__ = ["InstrumentPass"]
+
+_BOUNDS_ONLY = -1
+_FENCES = ("threadfence", "threadfence_block", "threadfence_system")
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class InstrumentPass(FunctionPass):  # type: ignore[misc]
+    """Put checks into one function."""
+
+    _name = "nbrt_simt_instrument"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        """Rewrite the function's IR in place."""
+        instrumenter = _Instrumenter(state)
+        instrumenter.run()
+        state.metadata[METADATA].sites = instrumenter.sites
+        return True
+
+
+class _Instrumenter:
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._ir = state.func_ir
+        self._types = state.typemap
+        self._calls = state.calltypes
+        self._is_kernel = state.pipeline.is_kernel
+        self._names = {id(value): name for name, value in REPLACEMENTS.items()}
+        self._body: list[Any] = []
+        self._loc: Any = None
+        self._barriers: dict[int, int] = {}
+        self._fresh = 0
+        self.sites: list[Site] = []
+
+    def run(self) -> None:
+        blocks = self._ir.blocks
+        self._sums = sums_in_indices(self._ir, self._types, self._calls)
+        meetings = self._enter_barriers()
+        for label, block in sorted(blocks.items()):
+            self._body, self._loc = [], block.loc
+            for number in meetings[label]:
+                self._probe(probes.passed, self._number(number))
+            for statement in block.body:
+                self._loc = statement.loc
+                self._rewrite(statement)
+            block.body = self._body
+
+    def _enter_barriers(self) -> dict[int, list[int]]:
+        """Give the barriers numbers; for each block, list those whose far side it is."""
+        homes: dict[int, int] = {}
+        for label, block in self._ir.blocks.items():
+            for statement in block.find_insts(ir.Assign):
+                if self._is_barrier(statement.value):
+                    number = self._site(SiteKind.BARRIER, statement)
+                    self._barriers[id(statement)] = number
+                    homes[number] = label
+        behind = far_sides(self._ir, set(homes.values()), is_kernel=self._is_kernel)
+        meetings: dict[int, list[int]] = defaultdict(list)
+        for number, home in homes.items():
+            for label in behind[home]:
+                meetings[label].append(number)
+        return meetings
+
+    # -- statements --------------------------------------------------------------------------
+
+    def _rewrite(self, statement: Any) -> None:
+        if isinstance(statement, (ir.SetItem, ir.StaticSetItem)):
+            self._store(statement)
+        elif isinstance(statement, ir.SetAttr):
+            self._field(statement, statement.target, statement.attr, Access.WRITE)
+            self._body.append(statement)
+        elif isinstance(statement, ir.Assign) and isinstance(statement.value, ir.Expr):
+            self._assign(statement)
+        else:
+            self._body.append(statement)
+            value = getattr(statement, "value", None)
+            if self._is_kernel and isinstance(value, ir.Arg) and value.name == ARGUMENT:
+                self._probe(probes.begin_thread, statement.target)
+
+    def _assign(self, statement: Any) -> None:
+        value = statement.value
+        if value.op in ("getitem", "static_getitem"):
+            self._load(statement)
+        elif value.op == "getattr":
+            self._field(statement, value.value, value.attr, Access.READ)
+            self._body.append(statement)
+        elif value.op == "call":
+            self._call(statement)
+        else:
+            self._sum(statement)
+            self._body.append(statement)
+
+    def _load(self, statement: Any) -> None:
+        value = statement.value
+        array = self._types[value.value.name]
+        if isinstance(array, types.Record) and isinstance(getattr(value, "index", None), str):
+            self._field(statement, value.value, value.index, Access.READ)
+        index = value.index if value.op == "getitem" else value.index_var
+        if self._is_checked(array, index):
+            result = self._types[statement.target.name]
+            is_element = not isinstance(result, (types.Array, types.Record))
+            access = int(Access.READ) if is_element else _BOUNDS_ONLY
+            kind = SiteKind.READ
+            owner, safe = self._guard(statement, value.value, index, kind, access)
+            statement.value = self._element(owner, safe)
+        self._body.append(statement)
+
+    def _element(self, array: Any, index: Any) -> Any:
+        """Make the expression ``array[index]``."""
+        expression = ir.Expr.getitem(array, index, self._loc)
+        given = (self._types[array.name], self._types[index.name])
+        resolve = self._state.typingctx.resolve_function_type
+        self._calls[expression] = resolve(operator.getitem, given, {})
+        return expression
+
+    def _store(self, statement: Any) -> None:
+        target = self._types[statement.target.name]
+        is_static = isinstance(statement, ir.StaticSetItem)
+        if isinstance(target, types.Record) and is_static and isinstance(statement.index, str):
+            self._field(statement, statement.target, statement.index, Access.WRITE)
+        index = statement.index_var if is_static else statement.index
+        if not self._is_checked(target, index):
+            self._body.append(statement)
+            return
+        is_element = self._is_element(target, self._types[index.name])
+        access = int(Access.WRITE) if is_element else _BOUNDS_ONLY
+        owner, safe = self._guard(statement, statement.target, index, SiteKind.WRITE, access)
+        if not is_element:
+            self._fill(statement, owner, safe)
+        stored = ir.SetItem(owner, safe, statement.value, statement.loc)
+        value = self._types[statement.value.name]
+        context = self._state.typingctx
+        self._calls[stored] = context.resolve_setitem(target, self._types[safe.name], value)
+        self._body.append(stored)
+
+    def _fill(self, statement: Any, array: Any, index: Any) -> None:
+        """Check an assignment to a slice: each element of it, and of what is copied into it."""
+        source = self._types[statement.value.name]
+        if isinstance(source, types.Array):
+            number = self._site(SiteKind.READ, statement, statement.value)
+            self._touch(statement.value, number, Access.READ)
+        expression = self._element(array, index)
+        view = self._assigned(expression, self._calls[expression].return_type, "view")
+        number = self._site(SiteKind.WRITE, statement, statement.target, index)
+        self._touch(view, number, Access.WRITE)
+
+    def _field(self, statement: Any, record: Any, name: str, access: Access) -> None:
+        """Check the read or the write of a record's field."""
+        typ = self._types[record.name]
+        field = typ.fields.get(name) if isinstance(typ, types.Record) else None
+        if field is None or isinstance(field.type, types.NestedArray):
+            return
+        context = self._state.targetctx
+        size = context.get_abi_sizeof(context.get_data_type(field.type))
+        kind = SiteKind.READ if access is Access.READ else SiteKind.WRITE
+        shown = f"{spell(self._ir, record)}.{name}"
+        number = self._enter(kind, statement.loc, variable=shown)
+        figures = (field.offset, size, number, int(access))
+        self._probe(probes.check_record, record, *map(self._number, figures))
+
+    def _sum(self, statement: Any) -> None:
+        """Check that an operation on integers of which an index is made is exact."""
+        operation = self._sums.get(id(statement.value))
+        if operation is None:
+            return
+        value = statement.value
+        number = self._site(SiteKind.ARITHMETIC, statement, statement.target)
+        if operation == "narrow":
+            bits = self._number(self._types[statement.target.name].bitwidth)
+            self._probe(probes.check_sum(operation), value.args[0], bits, self._number(number))
+        else:
+            self._probe(probes.check_sum(operation), value.lhs, value.rhs, self._number(number))
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def _builtin(self, value: Any) -> str | None:
+        """Give the dialect's name of what an expression calls."""
+        if not (isinstance(value, ir.Expr) and value.op == "call"):
+            return None
+        for found in self._ir._definitions.get(value.func.name, []):
+            if isinstance(found, ir.Global):
+                return self._names.get(id(found.value))
+        return None
+
+    def _is_barrier(self, value: Any) -> bool:
+        return self._is_grid_barrier(value) or (
+            marker_kind(self._builtin(value) or "") == "barrier"
+        )
+
+    def _is_grid_barrier(self, value: Any) -> bool:
+        if not (isinstance(value, ir.Expr) and value.op == "call"):
+            return False
+        function = self._types[value.func.name]
+        return isinstance(function, types.BoundFunction) and isinstance(
+            function.this, GridGroupType
+        )
+
+    def _call(self, statement: Any) -> None:
+        value = statement.value
+        name = self._builtin(value)
+        kind = marker_kind(name) if name is not None else None
+        if self._is_barrier(value):
+            self._barrier(statement)
+        elif name is None:
+            self._sum(statement)
+            self._escape(value)
+            self._body.append(statement)
+        elif name.startswith("atomic."):
+            self._atomic(statement)
+        elif kind == "warp" and name != "activemask":
+            self._warp(statement)
+        else:
+            self._body.append(statement)
+            if name in _FENCES:
+                self._probe(probes.fence)
+            elif name in ("local.array", "shared.array"):
+                self._array(statement, name)
+
+    def _barrier(self, statement: Any) -> None:
+        number = self._number(self._barriers[id(statement)])
+        left = self._probe(probes.before_barrier, number)
+        self._body.append(statement)
+        is_grid = self._is_grid_barrier(statement.value)
+        self._probe(probes.after_grid if is_grid else probes.after_barrier, left)
+
+    def _array(self, statement: Any, name: str) -> None:
+        array = self._types[statement.target.name]
+        call = self._calls[statement.value]
+        shape = call.args[0]
+        members = tuple(shape) if isinstance(shape, types.BaseTuple) else (shape,)
+        extents = tuple(member.literal_value for member in members)
+        context = self._state.targetctx
+        size = context.get_abi_sizeof(context.get_data_type(array.dtype))
+        for extent in extents:
+            size *= extent
+        kind = SiteKind.LOCAL if name == "local.array" else SiteKind.SHARED
+        shown = self._name_of(statement) or f"cuda.{name}"
+        detail = (str(array.dtype), extents, size)
+        number = self._enter(kind, statement.loc, variable=shown, detail=detail)
+        if kind is SiteKind.LOCAL:
+            self._probe(probes.local_array, statement.target, self._number(number))
+        else:
+            dynamic = self._number(extents == (0,))
+            self._probe(probes.shared_array, statement.target, self._number(number), dynamic)
+
+    def _name_of(self, statement: Any) -> str:
+        """Find the variable that the result of a call is given to, if it is."""
+        for block in self._ir.blocks.values():
+            for other in block.find_insts(ir.Assign):
+                if isinstance(other.value, ir.Var) and other.value.name == statement.target.name:
+                    return str(other.target.unversioned_name)
+        name = str(statement.target.unversioned_name)
+        return "" if name.startswith("$") else name
+
+    def _atomic(self, statement: Any) -> None:
+        value = statement.value
+        array, index = value.args[:2] if len(value.args) > 1 else (None, None)
+        if array is None or not self._is_checked(self._types[array.name], index):
+            self._body.append(statement)
+            return
+        owner, safe = self._guard(statement, array, index, SiteKind.ATOMIC, int(Access.ATOMIC))
+        call = ir.Expr.call(value.func, [owner, safe, *value.args[2:]], value.kws, statement.loc)
+        given = [self._types[argument.name] for argument in call.args]
+        named = {key: self._types[argument.name] for key, argument in call.kws}
+        function = self._types[value.func.name]
+        self._calls[call] = function.get_call_type(self._state.typingctx, given, named)
+        statement.value = call
+        self._body.append(statement)
+
+    def _warp(self, statement: Any) -> None:
+        arguments = statement.value.args
+        mask = arguments[0] if arguments else self._number(0xFFFFFFFF)
+        number = self._number(self._site(SiteKind.WARP, statement))
+        left = self._probe(probes.before_warp, number, mask)
+        self._body.append(statement)
+        self._probe(probes.after_warp, left, number, mask)
+
+    def _escape(self, call: Any) -> None:
+        """Take arrays as initialised that are handed to code which is not looked into."""
+        function = self._types[call.func.name]
+        if isinstance(function, types.Dispatcher):
+            return
+        handed = [variable for variable in call.args if self._is_array(variable)]
+        if isinstance(function, types.BoundFunction):
+            for found in self._ir._definitions.get(call.func.name, []):
+                if isinstance(found, ir.Expr) and found.op == "getattr":
+                    handed += [found.value] if self._is_array(found.value) else []
+        for variable in handed:
+            self._touch(variable, 0, Access.FILL)
+
+    # -- small parts -------------------------------------------------------------------------
+
+    def _is_array(self, variable: Any) -> bool:
+        return isinstance(self._types[variable.name], types.Array)
+
+    def _is_checked(self, array: Any, index: Any) -> bool:
+        if index is None or not isinstance(array, types.Array):
+            return False
+        typ = self._types[index.name]
+        members = tuple(typ) if isinstance(typ, types.BaseTuple) else (typ,)
+        plain = (types.Integer, types.SliceType, types.NoneType, types.EllipsisType)
+        return all(isinstance(member, plain) for member in members)
+
+    def _is_element(self, array: Any, index: Any) -> bool:
+        members = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
+        return len(members) == array.ndim and all(isinstance(m, types.Integer) for m in members)
+
+    def _guard(
+        self, statement: Any, array: Any, index: Any, kind: SiteKind, access: int
+    ) -> tuple[Any, Any]:
+        """Put a guard in; give the array and the index to use."""
+        number = self._site(kind, statement, array, index)
+        pair = self._probe(probes.guard, array, index, self._number(number), self._number(access))
+        owner_type, index_type = self._types[pair.name].types
+        owner = self._assigned(
+            ir.Expr.static_getitem(pair, 0, None, self._loc), owner_type, "array"
+        )
+        safe = self._assigned(ir.Expr.static_getitem(pair, 1, None, self._loc), index_type, "index")
+        return owner, safe
+
+    def _touch(self, array: Any, number: int, access: Access) -> None:
+        self._probe(probes.touch, array, self._number(number), self._number(int(access)))
+
+    def _site(self, kind: SiteKind, statement: Any, array: Any = None, index: Any = None) -> int:
+        variable = spell(self._ir, array) if array is not None else ""
+        shown = spell(self._ir, index) if index is not None else ""
+        return self._enter(kind, statement.loc, variable=variable, index=shown)
+
+    def _enter(self, kind: SiteKind, loc: Any, **shown: Any) -> int:
+        name = self._state.func_id.func_name
+        site = Site(kind, name, loc.filename, loc.line, **shown)
+        number = table.add(site)
+        self.sites.append(site)
+        return number
+
+    def _number(self, value: int) -> Any:
+        return self._assigned(ir.Const(int(value), self._loc), types.int64, "number")
+
+    def _assigned(self, value: Any, typ: Any, name: str) -> Any:
+        scope = self._ir.blocks[min(self._ir.blocks)].scope
+        self._fresh += 1
+        variable = scope.redefine(f"$check_{name}_{self._fresh}", loc=self._loc)
+        self._types[variable.name] = typ
+        if isinstance(value, ir.Expr) and value.op == "static_getitem":
+            self._calls[value] = None
+        self._body.append(ir.Assign(value, variable, self._loc))
+        self._ir._definitions[variable.name] = [value]
+        return variable
+
+    def _probe(self, function: Any, *arguments: Any) -> Any:
+        """Put in a call of a probe; give the variable that holds its result."""
+        context = self._state.typingctx
+        resolved = context.resolve_value_type(function)
+        reference = ir.Global("probe", function, self._loc)
+        callee = self._assigned(reference, resolved, "probe")
+        call = ir.Expr.call(callee, list(arguments), (), self._loc)
+        given = tuple(self._types[argument.name] for argument in arguments)
+        self._calls[call] = resolved.get_call_type(context, given, {})
+        return self._assigned(call, self._calls[call].return_type, "checked")

@@ -1,0 +1,228 @@
+"""Checked mode as the CPU backend holds it: a kernel, and the plan of launching it with checks."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cpu.simt.arguments import check_count
+from nbrt.backends.cpu.simt.checked.compiler import compiled_sites
+from nbrt.backends.cpu.simt.checked.entry import CheckedEntry, CheckedLaunch
+from nbrt.backends.cpu.simt.checked.kinds import Kind, SiteKind
+from nbrt.backends.cpu.simt.checked.layout import MAX_SEATS
+from nbrt.backends.cpu.simt.checked.limits import check_target, faults
+from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
+from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader
+from nbrt.backends.cpu.simt.pipeline import marker_kinds
+from nbrt.backends.cpu.simt.source import kernel_function
+from nbrt.errors import KernelCheckError, LaunchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.cpu.simt.checked.memory import Argument
+    from nbrt.backends.interface import Check
+    from nbrt.typing import Dim3
+
+__all__ = ["CheckedKernel", "CheckedPlan"]
+
+_SHOWN = 10
+"""Reports whose text goes into the error's own; all are in its `reports`."""
+
+
+class CheckedKernel:
+    """A kernel in the CUDA dialect, compiled with checks.
+
+    Parameters
+    ----------
+    function : callable
+        A plain function in the dialect, or a ``@cuda.jit`` dispatcher.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's name.
+    function : function
+        Its plain function.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = kernel_function(function)
+        self.name = self.function.__name__
+        self._entries: dict[tuple[Dim3, bool], CheckedEntry] = {}
+
+    def plan(self, grid: Dim3, block: Dim3, shared: int, check: Check) -> CheckedPlan:
+        """Give what launches this kernel with one configuration; compiles nothing."""
+        check_target(check.target)
+        return CheckedPlan(self, grid, block, shared, check)
+
+    def entry(self, block: Dim3, seeded: bool) -> CheckedEntry:
+        """Give the compiled entry for one block shape, with threads in or out of their order."""
+        entry = self._entries.get((block, seeded))
+        if entry is None:
+            made = CheckedEntry(self.function, block, seeded)
+            entry = self._entries.setdefault((block, seeded), made)
+        return entry
+
+    def check_count(self, arguments: tuple[object, ...]) -> None:
+        """Raise `ArgumentTypeError` if there are too few or too many arguments."""
+        check_count(self.function, arguments)
+
+
+class CheckedPlan:
+    """A kernel with its launch configuration, run with checks.
+
+    Attributes
+    ----------
+    kernel : CheckedKernel
+        The kernel.
+    label : str
+        What messages call it.
+    direct : None
+        There is no way around the checks.
+    """
+
+    direct: Callable[..., object] | None = None
+
+    def __init__(
+        self, kernel: CheckedKernel, grid: Dim3, block: Dim3, shared: int, check: Check
+    ) -> None:
+        self.kernel = kernel
+        self.label = f"kernel {kernel.name}"
+        self._grid, self._block, self._shared = grid, block, shared
+        self._check = check
+        self._entry = kernel.entry(block, check.seed is not None)
+
+    def prepare(self, args: tuple[object, ...]) -> None:
+        """Check the arguments and compile for their types, without running anything."""
+        self.kernel.check_count(args)
+        self._entry.prepare(args)
+
+    def __call__(self, *args: object) -> None:
+        """Run every block, then raise what was found.
+
+        Raises
+        ------
+        KernelCheckError
+            With one report for each fault.
+        """
+        self.kernel.check_count(args)
+        thread = self._entry.prepare(args)
+        self._raise(self._limits(thread))
+        arguments = self._arrays(args)
+        with lock:
+            together = "grid" in marker_kinds(thread)
+            self._check_seats(together)
+            strict = self._check.strict
+            state = LaunchState(arguments, *self._counts(), together=together, strict=strict)
+            try:
+                self._run(args)
+            except Exception as error:
+                # A wrong read may well be why the kernel has raised: the reports say more.
+                self._raise(self._read(state, arguments), error)
+                raise
+            found = self._read(state, arguments)
+            left_out = state.unchecked
+        if left_out:
+            warnings.warn(
+                f"{self.label}: {left_out} arrays were checked for their bounds only, because "
+                "checked mode keeps a shadow of a limited number; check fewer at a time",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._raise(found)
+
+    def note(self, error: Exception) -> None:
+        """Leave an exception as it is: checked code does not tell which thread has raised it."""
+
+    def _counts(self) -> tuple[int, int]:
+        blocks = self._grid[0] * self._grid[1] * self._grid[2]
+        return blocks, self._block[0] * self._block[1] * self._block[2]
+
+    def _check_seats(self, together: bool) -> None:
+        blocks, threads = self._counts()
+        if together and blocks * threads > MAX_SEATS:
+            raise LaunchError(
+                f"expected at most {MAX_SEATS} threads in all for the checked mode of "
+                f"{self.label}, whose blocks wait for each other, got {blocks * threads}; check it "
+                "with a smaller grid"
+            )
+
+    def _run(self, args: tuple[object, ...]) -> None:
+        generator = np.random.default_rng(self._check.seed)
+        orders = [
+            np.arange(count) if self._check.seed is None else generator.permutation(count)
+            for count in self._counts()
+        ]
+        blocks, threads = (order.astype(np.int64) for order in orders)
+        # Words, so that it is aligned for every type; filled with what is unlikely to go unnoticed.
+        shared = np.full(-(-self._shared // 8) or 1, -1, np.int64)
+        launch = CheckedLaunch(
+            *self._grid,
+            *(len(blocks), blocks.ctypes.data),
+            *(len(threads), threads.ctypes.data),
+            *(shared.ctypes.data, self._shared, self._check.seed or 0),
+        )
+        self._entry(ctypes.addressof(launch), *args)
+
+    def _arrays(self, args: tuple[object, ...]) -> list[Argument]:
+        signature = inspect.signature(self.kernel.function, follow_wrapped=False)
+        bound = signature.bind(*args)
+        bound.apply_defaults()
+        return [
+            argument
+            for name, value in bound.arguments.items()
+            for argument in arrays_in(name, value)
+        ]
+
+    def _read(self, state: LaunchState, arguments: list[Argument]) -> list[CheckReport]:
+        reader = Reader(self.kernel.name, self._grid, self._block, arguments)
+        return _distilled([reader.read(row) for row in state.rows()])
+
+    def _limits(self, thread: Any) -> list[CheckReport]:
+        target = self._check.target
+        if target is None:
+            return []
+        sites = compiled_sites(thread)
+        static = sum(site.detail[2] for site in sites if site.kind is SiteKind.SHARED)
+        return [
+            CheckReport(Kind.LIMITS.name.lower(), self.kernel.name, message, advice)
+            for message, advice in faults(target, self._grid, self._block, static, self._shared)
+        ]
+
+    def _raise(self, reports: list[CheckReport], cause: Exception | None = None) -> None:
+        if not reports:
+            return
+        count = f"{len(reports)} fault{'s' * (len(reports) > 1)}"
+        shown = [str(report) for report in reports[:_SHOWN]]
+        if len(reports) > _SHOWN:
+            shown.append(f"... and {len(reports) - _SHOWN} more in the error's `reports`")
+        message = "\n".join([f"checked mode found {count} in {self.label}", *shown])
+        raise KernelCheckError(message, tuple(reports)) from cause
+
+
+def _distilled(reports: list[CheckReport]) -> list[CheckReport]:
+    """Leave out what says the same again."""
+    races = {
+        (party.line, party.variable)
+        for report in reports
+        if report.kind == Kind.RACE.name.lower()
+        for party in (report, report.other)
+        if party is not None
+    }
+    found: dict[tuple[object, ...], CheckReport] = {}
+    for report in reports:
+        # Read too early is what a race looks like when the reader comes first.
+        is_race = (report.line, report.variable) in races
+        if report.kind == Kind.UNINITIALISED.name.lower() and is_race:
+            continue
+        # `x[i] += 1` is two accesses, and one fault.
+        other = report.other
+        theirs = (other.file, other.line) if other is not None else None
+        place = (report.kind, report.file, report.line, report.variable, report.index, theirs)
+        found.setdefault(place, report)
+    return list(found.values())

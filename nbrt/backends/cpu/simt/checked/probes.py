@@ -1,0 +1,427 @@
+"""The calls that instrumentation puts into a kernel, as Numba intrinsics.
+
+Each computes addresses and bounds inline and hands them to the shadow runtime. Sites are plain
+integers at run time, so one typed version serves all the sites with the same types.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from nbrt.backends.cpu.simt.checked import layout
+from nbrt.backends.cpu.simt.checked.memory import state_address
+from nbrt.backends.cpu.simt.checked.shadow import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "HUGE",
+    "after_barrier",
+    "after_grid",
+    "after_warp",
+    "before_barrier",
+    "before_warp",
+    "begin_thread",
+    "call_runtime",
+    "check_record",
+    "check_sum",
+    "fence",
+    "granule",
+    "guard",
+    "local_array",
+    "passed",
+    "shared_array",
+    "touch",
+]
+
+_I64 = ir.IntType(64)
+HUGE = 2**63 - 1
+"""Stands in reports for an unsigned index that is at least as large."""
+_I64_TYPES = types.Integer | types.IntegerLiteral
+
+
+def call_runtime(
+    builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], result: ir.Type | None = None
+) -> ir.Value:
+    """Call a function of `shadow`; the address of the state goes in front."""
+    values = [_I64(state_address()), *args]
+    kind = ir.FunctionType(result or ir.VoidType(), [_I64] * len(values))
+    function = cgutils.get_or_insert_function(builder.module, kind, f"{PREFIX}{name}")
+    return builder.call(function, values)
+
+
+def _wide(builder: ir.IRBuilder, value: ir.Value, typ: Any) -> ir.Value:
+    """Widen an integer to 64 bits, as its type says."""
+    if value.type.width == _I64.width:
+        return value
+    extend = builder.sext if typ.signed else builder.zext
+    return extend(value, _I64)
+
+
+def granule(typ: Any, size: int) -> int:
+    """Give log2 of the smallest piece in which elements of a type are read and written."""
+    if isinstance(typ, types.Record):
+        sizes = [
+            1 << granule(_innermost(field.type), _itemsize(field.type))
+            for field in typ.fields.values()
+        ]
+        offsets = [field.offset for field in typ.fields.values()]
+        smallest: int = min((n & -n).bit_length() - 1 for n in (*sizes, *offsets, size) if n)
+        return smallest
+    if isinstance(typ, types.Complex):
+        size //= 2
+    return (size & -size).bit_length() - 1
+
+
+def _innermost(typ: Any) -> Any:
+    return typ.dtype if isinstance(typ, types.NestedArray) else typ
+
+
+def _itemsize(typ: Any) -> int:
+    inner = _innermost(typ)
+    if isinstance(inner, types.Record):
+        return int(inner.size)
+    return max(1, int(getattr(inner, "bitwidth", 8)) // 8)
+
+
+# -- arrays ------------------------------------------------------------------------------------
+
+
+def _members(typ: Any) -> tuple[Any, ...]:
+    return tuple(typ) if isinstance(typ, types.BaseTuple) else (typ,)
+
+
+def _axes(array: Any, members: tuple[Any, ...]) -> list[int | None]:
+    """Give the axis that each member of an index is about; None for an ellipsis or a new axis."""
+    axes: list[int | None] = []
+    axis = 0
+    given = sum(not (isinstance(m, types.NoneType) or m is types.ellipsis) for m in members)
+    for member in members:
+        if member is types.ellipsis:
+            axis += array.ndim - given
+            axes.append(None)
+        elif isinstance(member, types.NoneType):
+            axes.append(None)
+        else:
+            axes.append(axis)
+            axis += 1
+    return axes
+
+
+class _Guard:
+    """Emits the check of one access and gives the array and the index to go on with."""
+
+    def __init__(
+        self, context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
+    ) -> None:
+        self._context, self._builder = context, builder
+        self._array, self._index = sig.args[:2]
+        self._value, self._at, self._site, self._access = args
+        self._members = _members(self._index)
+        is_tuple = isinstance(self._index, types.BaseTuple)
+        self._given = cgutils.unpack_tuple(builder, self._at) if is_tuple else [self._at]
+        self._helper = context.make_array(self._array)(context, builder, self._value)
+        self._shape = cgutils.unpack_tuple(builder, self._helper.shape, self._array.ndim)
+        self._positions: list[ir.Value] = []
+
+    def emit(self, result: Any) -> ir.Value:
+        builder = self._builder
+        inside = self._emit_bounds()
+        if len(self._positions) == self._array.ndim:
+            with builder.if_then(inside):
+                self._emit_access()
+        array = self._redirected(inside)
+        index = self._safe_index(inside, result.types[1])
+        return self._context.make_tuple(builder, result, [array, index])
+
+    def _emit_bounds(self) -> ir.Value:
+        builder = self._builder
+        inside = ir.Constant(ir.IntType(1), 1)
+        axes = _axes(self._array, self._members)
+        for member, value, axis in zip(self._members, self._given, axes, strict=True):
+            if axis is None or not isinstance(member, _I64_TYPES):
+                continue
+            index, extent = _wide(builder, value, member), self._shape[axis]
+            if isinstance(member, types.IntegerLiteral) and member.literal_value < 0:
+                # The source itself says ``a[-1]``, which Python and the dialect allow.
+                index = builder.add(index, extent)
+            fits = builder.icmp_unsigned("<", index, extent)
+            with builder.if_then(builder.not_(fits), likely=False):
+                data = builder.ptrtoint(self._helper.data, _I64)
+                shown = _wide(builder, value, member)
+                if not member.signed:
+                    huge = builder.icmp_signed("<", shown, _I64(0))
+                    shown = builder.select(huge, _I64(HUGE), shown)
+                figures = [self._site, shown, extent, _I64(axis), data]
+                call_runtime(builder, "bounds", figures)
+            inside = builder.and_(inside, fits)
+            self._positions.append(index)
+        return inside
+
+    def _emit_access(self) -> None:
+        # What is done with a record is seen where its fields are read and written.
+        builder, context = self._builder, self._context
+        pointer = cgutils.get_item_pointer(
+            context, builder, self._array, self._helper, self._positions
+        )
+        size = _I64(context.get_abi_sizeof(context.get_data_type(self._array.dtype)))
+        address = builder.ptrtoint(pointer, _I64)
+        performs = builder.icmp_signed(">=", self._access, _I64(0))
+        with builder.if_then(performs):
+            call_runtime(builder, "access", [address, size, self._site, self._access])
+
+    def _redirected(self, inside: ir.Value) -> ir.Value:
+        """Give the array itself, or, for an access outside of it, some zeros in its place."""
+        builder, helper = self._builder, self._helper
+        scratch = _I64(state_address() + layout.SCRATCH * 8)
+        zeros = builder.inttoptr(scratch, helper.data.type)
+        moved = self._context.make_array(self._array)(self._context, builder, self._value)
+        moved.data = builder.select(inside, helper.data, zeros)
+        # No extent at all: a view of the zeros has no element that could be outside of them.
+        extents = [builder.select(inside, extent, _I64(0)) for extent in self._shape]
+        moved.shape = cgutils.pack_array(builder, extents, _I64)
+        return moved._getvalue()
+
+    def _safe_index(self, inside: ir.Value, result: Any) -> ir.Value:
+        builder, context = self._builder, self._context
+        values = []
+        for member, value in zip(self._members, self._given, strict=True):
+            is_position = isinstance(member, _I64_TYPES)
+            values.append(builder.select(inside, value, value.type(0)) if is_position else value)
+        if not isinstance(self._index, types.BaseTuple):
+            return values[0]
+        return context.make_tuple(builder, result, values)
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def guard(_typingctx: Any, array: Any, index: Any, site: Any, access: Any) -> Any:
+    """Check an access; give an array and an index that are safe to use in the place of these.
+
+    `access` is an `Access`, or -1 where only the bounds matter.
+    """
+    result = types.Tuple((array, types.unliteral(index)))
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        return _Guard(context, builder, sig, args).emit(result)
+
+    return result(array, index, types.int64, types.int64), codegen
+
+
+@contextlib.contextmanager
+def _elements(builder: ir.IRBuilder, shape: Sequence[ir.Value]) -> Iterator[list[ir.Value]]:
+    with contextlib.ExitStack() as nest:
+        yield [nest.enter_context(cgutils.for_range(builder, n)).index for n in shape]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def touch(_typingctx: Any, array: Any, site: Any, access: Any) -> Any:
+    """Check an access to every element of an array or a view."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        helper = context.make_array(array)(context, builder, args[0])
+        size = _I64(context.get_abi_sizeof(context.get_data_type(array.dtype)))
+        shape = cgutils.unpack_tuple(builder, helper.shape, array.ndim)
+        strides = cgutils.unpack_tuple(builder, helper.strides, array.ndim)
+        base = builder.ptrtoint(helper.data, _I64)
+        with _elements(builder, shape) as indices:
+            address = base
+            for index, stride in zip(indices, strides, strict=True):
+                address = builder.add(address, builder.mul(index, stride))
+            call_runtime(builder, "access", [address, size, args[1], args[2]])
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def check_record(
+    _typingctx: Any, record: Any, offset: Any, size: Any, site: Any, access: Any
+) -> Any:
+    """Check an access to a field of a record."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        address = builder.add(builder.ptrtoint(args[0], _I64), args[1])
+        call_runtime(builder, "access", [address, *args[2:]])
+        return context.get_dummy_value()
+
+    return types.none(record, *[types.int64] * 4), codegen
+
+
+def _extent_of(context: Any, builder: ir.IRBuilder, array: Any, value: ir.Value) -> list[ir.Value]:
+    """Give address, size and granule of an array that a kernel has made."""
+    helper = context.make_array(array)(context, builder, value)
+    itemsize = context.get_abi_sizeof(context.get_data_type(array.dtype))
+    count = helper.nitems
+    size = builder.mul(count, _I64(itemsize))
+    return [builder.ptrtoint(helper.data, _I64), size, _I64(granule(array.dtype, itemsize))]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def local_array(_typingctx: Any, array: Any, site: Any) -> Any:
+    """Take note of a local array."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        figures = _extent_of(context, builder, array, args[0])
+        call_runtime(builder, "local_array", [*figures, args[1]])
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def shared_array(_typingctx: Any, array: Any, site: Any, dynamic: Any) -> Any:
+    """Take note of a shared array; a dynamic one may be looked at through several types."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        address, size, shift = _extent_of(context, builder, array, args[0])
+        is_dynamic = builder.icmp_signed("!=", args[2], _I64(0))
+        shift = builder.select(is_dynamic, _I64(0), shift)
+        call_runtime(builder, "shared_array", [address, size, shift, args[1]])
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64, types.int64), codegen
+
+
+# -- arithmetic --------------------------------------------------------------------------------
+
+_CHECKED = {"add": "sadd", "sub": "ssub", "mul": "smul"}
+
+
+def check_sum(operation: str) -> Any:
+    """Give the probe that tells whether ``add``, ``sub``, ``mul`` or ``narrow`` is exact."""
+    return _OVERFLOW_PROBES[operation]
+
+
+def _report_overflow(
+    builder: ir.IRBuilder, failed: ir.Value, site: ir.Value, figures: list[ir.Value]
+) -> None:
+    with builder.if_then(failed, likely=False):
+        call_runtime(builder, "overflow", [site, *figures])
+
+
+def _make_overflow_probe(operation: str) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def probe(_typingctx: Any, left: Any, right: Any, site: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+            a, b = _wide(builder, args[0], left), _wide(builder, args[1], right)
+            name = f"llvm.{_CHECKED[operation]}.with.overflow"
+            kind = ir.FunctionType(ir.LiteralStructType([_I64, ir.IntType(1)]), [_I64, _I64])
+            function = builder.module.declare_intrinsic(name, [_I64], kind)
+            failed = builder.extract_value(builder.call(function, [a, b]), 1)
+            _report_overflow(builder, failed, args[2], [a, b, _I64(64)])
+            return context.get_dummy_value()
+
+        return types.none(left, right, types.int64), codegen
+
+    return probe
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _check_narrowing(_typingctx: Any, value: Any, bits: Any, site: Any) -> Any:
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        wide = _wide(builder, args[0], value)
+        spare = builder.sub(_I64(64), args[1])
+        kept = builder.ashr(builder.shl(wide, spare), spare)
+        failed = builder.icmp_signed("!=", kept, wide)
+        _report_overflow(builder, failed, args[2], [wide, wide, args[1]])
+        return context.get_dummy_value()
+
+    return types.none(value, types.int64, types.int64), codegen
+
+
+_OVERFLOW_PROBES = {
+    **{operation: _make_overflow_probe(operation) for operation in _CHECKED},
+    "narrow": _check_narrowing,
+}
+
+# -- order -------------------------------------------------------------------------------------
+
+
+def _rank(
+    builder: ir.IRBuilder, at: Sequence[ir.Value], width: ir.Value, height: ir.Value
+) -> ir.Value:
+    row = builder.add(builder.mul(at[2], height), at[1])
+    return builder.add(builder.mul(row, width), at[0])
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def begin_thread(_typingctx: Any, simt: Any) -> Any:
+    """Say which thread runs, at the beginning of a kernel."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        width, height, _ = simt.block
+        place = [builder.zext(builder.extract_value(args[0], at), _I64) for at in range(9)]
+        thread = _rank(builder, place[:3], _I64(width), _I64(height))
+        block = _rank(builder, place[3:6], place[6], place[7])
+        call_runtime(builder, "begin_thread", [block, thread])
+        return context.get_dummy_value()
+
+    return types.none(simt), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def before_barrier(_typingctx: Any, site: Any) -> Any:
+    """Arrive at a barrier; gives the thread."""
+
+    def codegen(_context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        return call_runtime(builder, "before_barrier", args, _I64)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def before_warp(_typingctx: Any, site: Any, mask: Any) -> Any:
+    """Arrive at a warp operation; gives the thread."""
+
+    def codegen(_context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        values = [args[0], _wide(builder, args[1], mask)]
+        return call_runtime(builder, "before_warp", values, _I64)
+
+    return types.int64(types.int64, mask), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def after_warp(_typingctx: Any, thread: Any, site: Any, mask: Any) -> Any:
+    """Go on behind a warp operation."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        call_runtime(builder, "after_warp", [*args[:2], _wide(builder, args[2], mask)])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, mask), codegen
+
+
+def _plain_probe(name: str) -> Any:
+    """Make the probe that only hands one integer on."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def probe(_typingctx: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+            call_runtime(builder, name, args)
+            return context.get_dummy_value()
+
+        return types.none(types.int64), codegen
+
+    return probe
+
+
+after_barrier = _plain_probe("after_barrier")
+after_grid = _plain_probe("after_grid")
+passed = _plain_probe("passed")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fence(_typingctx: Any) -> Any:
+    """Pass a fence."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, _args: Any) -> ir.Value:
+        call_runtime(builder, "fence", [])
+        return context.get_dummy_value()
+
+    return types.none(), codegen

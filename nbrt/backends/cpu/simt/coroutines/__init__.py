@@ -1,0 +1,16 @@
+"""One coroutine per thread: the lowering of a block that takes any kernel.
+
+The thread function becomes an LLVM coroutine that suspends where it waits for other threads, and a
+scheduler resumes the coroutines of a block in turn. Slower than vectors of lanes, but whatever the
+control flow, every thread does what its source says: the fallback, and the oracle in the tests.
+"""
+
+from nbrt.backends.cpu.simt.coroutines.block import (
+    Order,
+    coroutine_block,
+    coroutine_grid,
+    needs_grid,
+)
+from nbrt.backends.cpu.simt.coroutines.kinds import Site, sites
+
+__all__ = ["Order", "Site", "coroutine_block", "coroutine_grid", "needs_grid", "sites"]

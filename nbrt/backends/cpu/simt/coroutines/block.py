@@ -1,0 +1,259 @@
+"""The block function: a record for the block, a coroutine for each thread, and the scheduler."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Template
+from typing import Literal
+
+from nbrt.backends.cpu.simt.context import WARP_SIZE
+from nbrt.backends.cpu.simt.coroutines.kinds import (
+    KINDS,
+    WARP_OPERATIONS,
+    calls_marker,
+    operation,
+    waits,
+)
+from nbrt.backends.cpu.simt.coroutines.thread import (
+    SHARED_PARAMETERS,
+    shared_parameters,
+    thread_coroutine,
+    uniform_parameters,
+)
+from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadCode
+from nbrt.backends.cpu.simt.llvm.model import Function, Operand
+from nbrt.backends.cpu.simt.llvm.parse import parse_function
+from nbrt.backends.cpu.simt.markers import (
+    ACTIVEMASK,
+    GRID_SYNC,
+    PREFIX,
+    SHARED,
+    SHARED_BYTES,
+    SHARED_DYNAMIC,
+    shared_extent,
+)
+from nbrt.errors import ArgumentError, UnsupportedConstructError
+
+__all__ = ["Order", "coroutine_block", "coroutine_grid", "needs_grid"]
+
+Order = Literal["linear", "seeded"]
+
+_HERE = Path(__file__).parent
+_CACHE_LINE = 64
+_MOST_THREADS = WARP_SIZE * 32
+"""The warps of a block are the bits of one 32-bit number."""
+
+_WARP_FIELDS = ("[32 x i32]", "[32 x i32]", "[32 x i32]", "[32 x i64]", "[32 x i64]")
+
+_NO_WARP_OPERATIONS = """
+define internal i32 @simt.warp.resolve(ptr %block, i32 %warp) alwaysinline {
+  ret i32 0
+}
+"""
+
+_NO_REPORTS = """
+define internal void @simt.report.barrier(ptr %block) alwaysinline {
+  ret void
+}
+
+define internal void @simt.report.grid() alwaysinline {
+  ret void
+}
+
+define internal void @simt.report.mask(i32 %w, i32 %state, i32 %mask, i32 %group) alwaysinline {
+  ret void
+}
+"""
+
+
+def needs_grid(code: ThreadCode) -> bool:
+    """Tell whether threads wait for the whole grid: `coroutine_grid` is for such code."""
+    function = parse_function(code.module, code.name)
+    return any(item.detail == GRID_SYNC for item in waits(function))
+
+
+def coroutine_block(code: ThreadCode, *, order: Order = "linear", report: bool = False) -> str:
+    """Write the function that runs one block, each thread a coroutine.
+
+    Parameters
+    ----------
+    code : ThreadCode
+        The thread function, with markers.
+    order : {"linear", "seeded"}
+        The order of threads that could go on: by their index, or, for looking for code that
+        depends on it, pseudo-random from a last parameter ``i64`` of the block function.
+    report : bool
+        Call ``nbrt_check_epoch``, ``nbrt_check_mismatch``, ``nbrt_check_exited`` and
+        ``nbrt_check_mask``, which are defined elsewhere.
+
+    Returns
+    -------
+    str
+        LLVM assembly of a module that defines ``<name>.block``. It returns the status of the first
+        thread that failed, 0 if none did, and -1, Numba's for an exception that Python has set,
+        if there is no memory for the threads.
+    """
+    writer = _Writer(code, order, report)
+    if writer.has_grid_barrier:
+        raise ArgumentError(
+            f"expected code whose threads wait for their block only, got {code.name!r}, which "
+            "waits for the grid: use coroutine_grid"
+        )
+    return writer.module("block.ll")
+
+
+def coroutine_grid(code: ThreadCode, *, order: Order = "linear", report: bool = False) -> str:
+    """Write the function that runs a whole grid whose threads may wait for each other.
+
+    Parameters
+    ----------
+    code : ThreadCode
+        The thread function, with markers.
+    order, report
+        As for `coroutine_block`. Passing the grid's barrier is reported as epoch -1.
+
+    Returns
+    -------
+    str
+        LLVM assembly of a module that defines ``<name>.grid``, with the parameters of a block
+        function. The place of the block and the dynamic shared memory are ignored (each block
+        gets its own), and ``where`` is six ``i32``, the thread's index and the block's.
+    """
+    return _Writer(code, order, report).module("grid.ll")
+
+
+class _Writer:
+    """Puts the pieces of a module together."""
+
+    def __init__(self, code: ThreadCode, order: Order, report: bool) -> None:
+        self._code = code
+        self._seeded = order == "seeded"
+        self._report = report
+        self._function = parse_function(code.module, code.name)
+        self._threads = code.block[0] * code.block[1] * code.block[2]
+        if not 1 <= self._threads <= _MOST_THREADS:
+            raise ArgumentError(
+                f"expected a block of 1 to {_MOST_THREADS} threads, got {code.block}: use more "
+                "and smaller blocks"
+            )
+        if re.search(rf'\bcall [^@]*@"?{re.escape(PREFIX)}', self._function.outside):
+            raise UnsupportedConstructError(
+                f"expected code with all that waits or uses shared memory inlined, got "
+                f"{code.name!r}, which calls a function that does: is it recursive? Write a loop"
+            )
+        self._waits = [operation(item) for item in waits(self._function)]
+        self._shared, self._shared_bytes, self._alignment = _lay_out_shared(self._function)
+
+    @property
+    def has_grid_barrier(self) -> bool:
+        """Whether a thread waits for the grid."""
+        return GRID_SYNC in self._waits
+
+    def module(self, entry: str) -> str:
+        """Give the whole module, with one file of the function that is called from outside."""
+        used = [name for name in WARP_OPERATIONS if name in self._waits]
+        names = self._names(used)
+        pieces = [
+            _file("record.ll", names),
+            _file("warp.ll", names) if used else _NO_WARP_OPERATIONS,
+            _file("report.ll", names) if self._report else _NO_REPORTS,
+            _file("scheduler.ll", names),
+            thread_coroutine(self._function, self._code.block, self._shared),
+            _file(entry, names),
+        ]
+        return _joined(self._function.outside, "\n".join(pieces))
+
+    def _names(self, used: list[str]) -> dict[str, object]:
+        """Give what the files leave open."""
+        warps = -(-self._threads // WARP_SIZE)
+        operations = [(KINDS[name], "simt." + name.removeprefix(PREFIX)) for name in used]
+        return {
+            "above": self._alignment - 1,
+            "arguments": ", ".join(item.type for item in shared_parameters(self._function)),
+            "activemask": KINDS[ACTIVEMASK],
+            "alignment": self._alignment,
+            "cases": "\n".join(f"    i32 {k}, label %op{k}" for k, _ in operations),
+            "every_warp": (1 << warps) - 1,
+            "height": self._code.block[1],
+            "lanes": "<" + ", ".join(f"i32 {lane}" for lane in range(WARP_SIZE)) + ">",
+            "last_lanes": (1 << (self._threads - WARP_SIZE * (warps - 1))) - 1,
+            "last_warp": warps - 1,
+            "name": f'@"{self._code.name}',
+            "operations": "\n".join(
+                f"op{k}:\n  %r{k} = call <32 x i64> @{name}(ptr %record, i32 %group)\n"
+                "  br label %store"
+                for k, name in operations
+            ),
+            "parameters": self._parameters(),
+            "results": ", ".join(f"[ %r{k}, %op{k} ]" for k, _ in operations),
+            "seed": "%simt.seed" if self._seeded else "0",
+            "seeded": "true" if self._seeded else "false",
+            "shared": self._shared_bytes,
+            "threads": self._threads,
+            "warp": ", ".join(_WARP_FIELDS if used else _WARP_FIELDS[:1]),
+            "warps": warps,
+            "width": self._code.block[0],
+            **self._argument_names(),
+        }
+
+    def _parameters(self) -> str:
+        """List the parameters of a block function."""
+        where = [Operand("ptr", "%simt.where")]
+        seed = [Operand("i64", "%simt.seed")] if self._seeded else []
+        items = [*self._function.parameters, *SHARED_PARAMETERS, *where, *seed]
+        return ", ".join(f"{item.type} {item.text}" for item in items)
+
+    def _argument_names(self) -> dict[str, object]:
+        """Name the block's place among the arguments, and write the code that stores them all."""
+        place = uniform_parameters(self._function)[THREAD_PARAMETERS : THREAD_PARAMETERS + 6]
+        keys = [f"{kind}_{axis}" for kind in ("block", "grid") for axis in "xyz"]
+        stores = []
+        for index, item in enumerate(shared_parameters(self._function)):
+            path = f"i32 0, i32 3, i32 {index}"
+            at = f"%simt.at{index}"
+            stores.append(
+                f"  {at} = getelementptr inbounds %simt.block, ptr %simt.block, {path}\n"
+                f"  store {item.type} {item.text}, ptr {at}"
+            )
+        return {
+            "store_arguments": "\n".join(stores),
+            "shared_field": len(stores) - len(SHARED_PARAMETERS),
+            "block_field": THREAD_PARAMETERS,
+            **{key: item.text for key, item in zip(keys, place, strict=True)},
+        }
+
+
+def _lay_out_shared(function: Function) -> tuple[dict[str, int], int, int]:
+    """Place the static shared arrays: offsets by marker, bytes in all, alignment of the record."""
+    markers = dict.fromkeys(
+        item.detail
+        for _, item in function.instructions()
+        if calls_marker(item)
+        and item.detail.startswith(SHARED)
+        and item.detail not in (SHARED_DYNAMIC, SHARED_BYTES)
+    )
+    offsets, end, most = {}, 0, _CACHE_LINE
+    for marker in markers:
+        size, alignment = shared_extent(marker)
+        offsets[marker] = -(-end // alignment) * alignment
+        end = offsets[marker] + size
+        most = max(most, alignment)
+    return offsets, -(-end // _CACHE_LINE) * _CACHE_LINE, most
+
+
+def _joined(outside: str, ours: str) -> str:
+    """Join the thread's module, less the markers, and ours, less what both declare."""
+    outside = re.sub(rf'^declare .*@"?{re.escape(PREFIX)}.*$', "", outside, flags=re.MULTILINE)
+    known = set(re.findall(r"^(?:declare|define) [^@]*@([-\w.$]+)\(", outside, re.MULTILINE))
+    kept = []
+    for line in ours.splitlines():
+        declared = re.match(r"declare [^@]*@([-\w.$]+)\(", line)
+        if declared is None or declared[1] not in known:
+            kept.append(line)
+            known.update(declared.groups() if declared else ())
+    return "\n".join([outside, *kept, ""])
+
+
+def _file(name: str, names: dict[str, object]) -> str:
+    return Template((_HERE / name).read_text(encoding="utf-8")).substitute(names)

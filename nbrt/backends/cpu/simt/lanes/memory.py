@@ -1,0 +1,312 @@
+"""Loads, stores and atomic operations of all lanes of a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbrt.backends.cpu.simt import markers
+from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
+from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.llvm.model import Instruction, renamed
+from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nbrt.backends.cpu.simt.lanes.serial import Serial
+    from nbrt.backends.cpu.simt.lanes.writer import Writer
+
+__all__ = ["Memory"]
+
+_SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
+_PLAIN = frozenset(("add", "sub", "and", "or", "xor", "fadd", "fsub"))
+_ORDERED = {"max": "smax", "min": "smin", "umax": "umax", "umin": "umin"}
+_FLOATING = {
+    "fmax": "maxnum",
+    "fmin": "minnum",
+    "fmaximum": "maximum",
+    "fminimum": "minimum",
+}
+_WRAPS = ("uinc_wrap", "udec_wrap")
+
+
+class Memory:
+    """Writes accesses to memory.
+
+    Shared memory and stack slots belong to the block, and a block stays on one OS thread. So lanes
+    that take no part may be read along with the others and written back as they were, which is far
+    cheaper than a masked store, and an atomic operation there needs no lock.
+
+    Parameters
+    ----------
+    writer, lanes, serial : Writer, Lanes, Serial
+        Where the code goes, operations on values, what is done lane by lane.
+    definitions : mapping
+        Instructions of the thread by result, to see where pointers come from.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        lanes: Lanes,
+        serial: Serial,
+        definitions: Mapping[str, Instruction],
+    ) -> None:
+        self._writer = writer
+        self._lanes = lanes
+        self._serial = serial
+        self._definitions = definitions
+        self._scratch = ""
+        self._writes = {True: 0, False: 0}
+        """Writes to private memory, and to all other."""
+
+    def write(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
+        """Write a load, a store or an atomic operation."""
+        if item.opcode == "load":
+            return self._load(item, operands[0], mask)
+        self._writes[self.is_private(item.operands[1 if item.opcode == "store" else 0].text)] += 1
+        if item.opcode == "store":
+            self._store(item, operands[0], operands[1], mask)
+            return None
+        return self._atomic(item, operands, mask)
+
+    # -- where a pointer leads -----------------------------------------------------------------
+
+    def is_private(self, name: str, depth: int = 12) -> bool:
+        """Tell whether a pointer of the thread can only lead into the block's own memory."""
+        item = self._definitions.get(name)
+        if item is None or depth == 0:
+            return False
+        if item.opcode == "alloca":
+            return True
+        if item.opcode == "call":
+            return item.detail.startswith(markers.SHARED)
+        if item.opcode in ("getelementptr", "freeze"):
+            return self.is_private(item.operands[0].text, depth - 1)
+        if item.opcode in ("phi", "select"):
+            pointers = [o for o in item.operands if o.type == "ptr"]
+            return all(self.is_private(pointer.text, depth - 1) for pointer in pointers)
+        return False
+
+    # -- loads ---------------------------------------------------------------------------------
+
+    def _load(self, item: Instruction, pointer: Value, mask: Mask) -> Value:
+        writer, kind = self._writer, item.type
+        if not is_scalar(kind):
+            raise CannotLowerError(f"a load of the type {kind} has no form for lanes")
+        if item.detail:
+            found = self._serial.each(item, [pointer], mask, lambda at: self._reread(item, at[0]))
+            assert found is not None
+            return found
+        if pointer.kind == "scalar":
+            text = writer.op(f"load {kind}, ptr {pointer.text}, align {item.align}")
+            return Value(kind, "scalar", text)
+        vector, size = writer.vector(kind), size_of(kind)
+        if pointer.kind == "step" and pointer.step == size and kind != "i1":
+            text = self._load_run(item, pointer.text, mask)
+            if mask is None:
+                return Value(kind, "vector", text, one=self._reload(item, pointer, text))
+        elif pointer.kind == "step" and mask is None:
+            text = "poison"
+            for lane in range(writer.width):
+                at = self._lanes.lane(pointer, lane)
+                one = writer.op(f"load {kind}, ptr {at}, align {item.align}")
+                text = writer.op(f"insertelement {vector} {text}, {kind} {one}, i64 {lane}")
+        else:
+            text = self._gather(item, pointer, mask)
+        return Value(kind, "vector", text)
+
+    def _reread(self, item: Instruction, at: str) -> str:
+        return self._writer.op(renamed(item.text, {item.operands[0].text: at}))
+
+    def _load_run(self, item: Instruction, at: str, mask: Mask) -> str:
+        """Load neighbours in memory."""
+        writer = self._writer
+        vector = writer.vector(item.type)
+        if mask is None or self.is_private(item.operands[0].text):
+            return writer.op(f"load {vector}, ptr {at}, align {item.align}")
+        chosen = f"{writer.vector('i1')} {self._lanes.mask(mask)}"
+        name = f"llvm.masked.load.{self._suffix(item.type)}.p0"
+        return writer.call(
+            vector, name, [f"ptr {at}", f"i32 {item.align}", chosen, f"{vector} poison"]
+        )
+
+    def _reload(self, item: Instruction, pointer: Value, vector: str) -> Callable[[int], str]:
+        """Read a single lane from memory again, if nothing can have changed there since."""
+        is_private = self.is_private(item.operands[0].text)
+        writes = self._writes[is_private]
+
+        def one(lane: int) -> str:
+            if self._writes[is_private] != writes:
+                whole = f"{self._writer.vector(item.type)} {vector}"
+                return self._writer.op(f"extractelement {whole}, i64 {lane}")
+            at = self._lanes.lane(pointer, lane)
+            return self._writer.op(f"load {item.type}, ptr {at}, align {item.align}")
+
+        return one
+
+    def note_writes(self) -> None:
+        """Note that something else may have written to memory."""
+        for is_private in self._writes:
+            self._writes[is_private] += 1
+
+    def _suffix(self, kind: str) -> str:
+        return f"v{self._writer.width}{_SUFFIX.get(kind, kind)}"
+
+    def _gather(self, item: Instruction, pointer: Value, mask: Mask) -> str:
+        """Load from anywhere; lanes that take no part read a place that is always there."""
+        writer, lanes = self._writer, self._lanes
+        pointers = self._harmless(pointer, mask)
+        vector = writer.vector(item.type)
+        name = f"llvm.masked.gather.{self._suffix(item.type)}.v{lanes.width}p0"
+        everyone = f"{writer.vector('i1')} splat (i1 true)"
+        where = f"{writer.vector('ptr')} {pointers}"
+        return writer.call(vector, name, [where, f"i32 {item.align}", everyone, f"{vector} poison"])
+
+    def _harmless(self, pointer: Value, mask: Mask) -> str:
+        if mask is not None and not self._scratch:
+            self._scratch = self._writer.slot("[64 x i8]")
+        pointers = self._lanes.vector(pointer)
+        if mask is None:
+            return pointers
+        other = self._writer.splat("ptr", self._scratch)
+        return self._lanes.blend("ptr", mask, pointers, other)
+
+    # -- stores --------------------------------------------------------------------------------
+
+    def _store(self, item: Instruction, value: Value, pointer: Value, mask: Mask) -> None:
+        writer, kind = self._writer, item.operands[0].type
+        if pointer.kind == "scalar":
+            text = value.text if value.kind == "scalar" else self._last(value, mask)
+            writer.do(f"store {kind} {text}, ptr {pointer.text}, align {item.align}")
+            return
+        if not is_scalar(kind) or item.detail:
+            self._serial.each(item, [value, pointer], mask, lambda t: self._rewrite(item, t))
+            return
+        if pointer.kind == "step" and pointer.step == size_of(kind) and kind != "i1":
+            self._store_run(item, self._lanes.vector(value), pointer.text, mask)
+            return
+        self._scatter(item, value, pointer, mask)
+
+    def _last(self, value: Value, mask: Mask) -> str:
+        """Give the value of the last lane that takes part: of many writers, one must win."""
+        writer, lanes = self._writer, self._lanes
+        if mask is None:
+            return lanes.lane(value, writer.width - 1)
+        kind = f"i{writer.width}"
+        leading = writer.call(kind, f"llvm.ctlz.{kind}", [f"{kind} {lanes.bits(mask)}", "i1 true"])
+        last = writer.op(f"sub {kind} {writer.width - 1}, {leading}")
+        vector = f"{writer.vector(value.type)} {lanes.vector(value)}"
+        return writer.op(f"extractelement {vector}, {kind} {last}")
+
+    def _rewrite(self, item: Instruction, texts: list[str]) -> str:
+        if item.detail:
+            raise CannotLowerError("an ordered store has no form for lanes")
+        kind = item.operands[0].type
+        self._writer.do(f"store {kind} {texts[0]}, ptr {texts[1]}, align {item.align}")
+        return ""
+
+    def _store_run(self, item: Instruction, vector: str, at: str, mask: Mask) -> None:
+        writer, lanes = self._writer, self._lanes
+        kind = item.operands[0].type
+        whole = writer.vector(kind)
+        if mask is not None and not self.is_private(item.operands[1].text):
+            chosen = f"{writer.vector('i1')} {lanes.mask(mask)}"
+            name = f"llvm.masked.store.{self._suffix(kind)}.p0"
+            align = f"i32 {item.align}"
+            writer.call("void", name, [f"{whole} {vector}", f"ptr {at}", align, chosen])
+            return
+        if mask is not None:
+            before = writer.op(f"load {whole}, ptr {at}, align {item.align}")
+            vector = lanes.blend(kind, mask, vector, before)
+        writer.do(f"store {whole} {vector}, ptr {at}, align {item.align}")
+
+    def _scatter(self, item: Instruction, value: Value, pointer: Value, mask: Mask) -> None:
+        writer, lanes = self._writer, self._lanes
+        kind = item.operands[0].type
+        whole = Value("ptr", "vector", self._harmless(pointer, mask)) if mask else pointer
+        vector = Value(kind, "vector", lanes.vector(value)) if value.kind != "scalar" else value
+        for lane in range(writer.width):
+            at, one = lanes.lane(whole, lane), lanes.lane(vector, lane)
+            writer.do(f"store {kind} {one}, ptr {at}, align {item.align}")
+
+    # -- atomic operations ---------------------------------------------------------------------
+
+    def _atomic(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
+        is_private = self.is_private(item.operands[0].text)
+        if item.opcode == "cmpxchg":
+            return self._exchange(item, operands, mask, is_private)
+
+        def one(texts: list[str]) -> str:
+            if is_private:
+                return self._alone(item, texts[0], texts[1])
+            kind = item.type
+            return self._writer.op(
+                f"atomicrmw {item.detail} ptr {texts[0]}, {kind} {texts[1]} monotonic"
+            )
+
+        return self._serial.each(item, operands, mask, one)
+
+    def _alone(self, item: Instruction, at: str, value: str) -> str:
+        """Do what an atomic operation does where nobody else can come between."""
+        writer, kind, operation = self._writer, item.type, item.detail
+        old = writer.op(f"load {kind}, ptr {at}, align {size_of(kind)}")
+        pair = [f"{kind} {old}", f"{kind} {value}"]
+        if operation == "xchg":
+            new = value
+        elif operation in _PLAIN:
+            new = writer.op(f"{operation} {kind} {old}, {value}")
+        elif operation in _ORDERED:
+            new = writer.call(kind, f"llvm.{_ORDERED[operation]}.{kind}", pair)
+        elif operation in _FLOATING:
+            new = writer.call(kind, f"llvm.{_FLOATING[operation]}.{_SUFFIX[kind]}", pair)
+        elif operation in _WRAPS:
+            new = self._wrapped(operation, kind, old, value)
+        else:
+            raise CannotLowerError(f"the atomic operation {operation} has no form for lanes")
+        writer.do(f"store {kind} {new}, ptr {at}, align {size_of(kind)}")
+        return old
+
+    def _wrapped(self, operation: str, kind: str, old: str, limit: str) -> str:
+        writer = self._writer
+        if operation == "uinc_wrap":
+            over = writer.op(f"icmp uge {kind} {old}, {limit}")
+            moved = writer.op(f"add {kind} {old}, 1")
+            return writer.op(f"select i1 {over}, {kind} 0, {kind} {moved}")
+        zero = writer.op(f"icmp eq {kind} {old}, 0")
+        above = writer.op(f"icmp ugt {kind} {old}, {limit}")
+        over = writer.op(f"or i1 {zero}, {above}")
+        moved = writer.op(f"sub {kind} {old}, 1")
+        return writer.op(f"select i1 {over}, {kind} {limit}, {kind} {moved}")
+
+    def _exchange(
+        self, item: Instruction, operands: list[Value], mask: Mask, is_private: bool
+    ) -> Value:
+        """Compare and swap; the result has two members, of which the second follows from them."""
+        writer, kind = self._writer, item.operands[1].type
+
+        def one(texts: list[str]) -> str:
+            at, expected, new = texts
+            if is_private:
+                old = writer.op(f"load {kind}, ptr {at}, align {size_of(kind)}")
+                same = writer.op(f"icmp eq {kind} {old}, {expected}")
+                stored = writer.op(f"select i1 {same}, {kind} {new}, {kind} {old}")
+                writer.do(f"store {kind} {stored}, ptr {at}, align {size_of(kind)}")
+                return old
+            pair = writer.op(
+                f"cmpxchg ptr {at}, {kind} {expected}, {kind} {new} monotonic monotonic"
+            )
+            return writer.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
+
+        stand_in = Instruction(item.name, item.opcode, kind, item.operands)
+        old = self._serial.each(stand_in, operands, mask, one)
+        assert old is not None
+        equal = writer.op(
+            f"icmp eq {writer.vector(kind)} {old.text}, {self._lanes.vector(operands[1])}"
+        )
+        return Value(kind, "members", f"{old.text} {equal}")
+
+    def member(self, pair: Value, item: Instruction) -> Value:
+        """Give a member of the result of a compare-and-swap."""
+        old, equal = pair.text.split(" ")
+        return Value(item.type, "vector", equal if item.detail == "1" else old)

@@ -1,0 +1,1 @@
+"""LLVM IR as text: read into a light model, looked at, taken apart and written again."""

@@ -1,0 +1,71 @@
+"""Calls that stand in a thread's LLVM IR for what only a whole warp, block or grid can do.
+
+The builtins of the dialect emit them as calls of undefined functions; a lowering of the block
+(lanes or coroutines) replaces every one. Nothing that reaches the machine code contains a marker.
+
+========================================  ======================================================
+``void @nbrt.barrier()``                  ``cuda.syncthreads``
+``i32 @nbrt.barrier.count(i32)``          ``syncthreads_count``; also ``.and`` and ``.or``
+``void @nbrt.grid.sync()``                ``cuda.cg.this_grid().sync()``
+``void @nbrt.warp.sync(i32 mask)``        ``cuda.syncwarp``
+``iN @nbrt.shfl.M.iN(i32 mask, iN value,  ``shfl_sync`` (M = idx), ``shfl_up_sync`` (up), ``down``,
+i32 lane)``                               ``xor``; N is 32 or 64, other types are cast around it
+``i32 @nbrt.vote.K(i32 mask, i32 test)``  ``all``, ``any``, ``eq`` give 0 or 1, ``ballot`` a mask
+``i32 @nbrt.match.any.iN(i32, iN)``       the lanes of the mask that hold the same value
+``i32 @nbrt.match.all.iN(i32, iN)``       the mask if all its lanes hold one value, else 0
+``i32 @nbrt.activemask()``                ``cuda.activemask``
+``ptr @nbrt.shared.B.A.SITE()``           a static shared array of B bytes aligned to A; one array
+                                          for every SITE (a call of ``shared.array`` in a function)
+``ptr @nbrt.shared.dynamic()``            where dynamic shared memory begins
+``i64 @nbrt.shared.bytes()``              how much of it the launch asked for
+========================================  ======================================================
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ACTIVEMASK",
+    "BARRIER",
+    "GRID_SYNC",
+    "MATCH",
+    "PREFIX",
+    "SHARED",
+    "SHARED_BYTES",
+    "SHARED_DYNAMIC",
+    "SHUFFLE",
+    "VOTE",
+    "WARP_OPERATIONS",
+    "WARP_SYNC",
+    "is_marker",
+    "shared_array",
+    "shared_extent",
+]
+
+PREFIX = "nbrt."
+BARRIER = "nbrt.barrier"
+GRID_SYNC = "nbrt.grid.sync"
+WARP_SYNC = "nbrt.warp.sync"
+SHUFFLE = "nbrt.shfl."
+VOTE = "nbrt.vote."
+MATCH = "nbrt.match."
+ACTIVEMASK = "nbrt.activemask"
+WARP_OPERATIONS = (SHUFFLE, VOTE, MATCH, ACTIVEMASK)
+SHARED = "nbrt.shared."
+SHARED_DYNAMIC = "nbrt.shared.dynamic"
+SHARED_BYTES = "nbrt.shared.bytes"
+
+
+def is_marker(symbol: str) -> bool:
+    """Tell whether a called function is a marker."""
+    return symbol.startswith(PREFIX)
+
+
+def shared_array(size: int, alignment: int, site: str) -> str:
+    """Name the marker of a static shared array."""
+    return f"{SHARED}{size}.{alignment}.{site}"
+
+
+def shared_extent(symbol: str) -> tuple[int, int]:
+    """Give size and alignment, in bytes, from the name of a static shared array's marker."""
+    size, alignment = symbol.removeprefix(SHARED).split(".")[:2]
+    return int(size), int(alignment)

@@ -1,0 +1,128 @@
+"""What backends tell of a compiled kernel, in plain values: see `nbrt.runtime.inspection`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["DeviceCode", "HostCode", "Loop", "Lowering", "Occupancy", "Resources"]
+
+
+class Lowering(Protocol):
+    """How the CPU compiler cut a kernel, and what made it do so."""
+
+    @property
+    def kind(self) -> str:
+        """``threads``: one loop over threads; ``lanes``: fission; ``coroutines``: the fallback."""
+        ...
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The constructs that forced the kind, with their source lines."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """An innermost loop of the machine code's LLVM IR.
+
+    Attributes
+    ----------
+    block : str
+        Name of the block of IR where it begins.
+    depth : int
+        Loops around it, itself included.
+    lanes : int
+        Width of its widest vector; 1: the loop is scalar.
+    element : str
+        LLVM type of that vector's elements; empty for a scalar loop.
+    calls : tuple of str
+        Functions called in it, LLVM's intrinsics aside.
+    """
+
+    block: str
+    depth: int
+    lanes: int
+    element: str
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one launch of a kernel takes of a GPU, as ptxas reports it.
+
+    Attributes
+    ----------
+    registers : int
+        Per thread.
+    static_shared : int
+        Bytes of shared memory per block that the kernel declares.
+    stack, spill_stores, spill_loads : int
+        Bytes of local memory per thread: its frame, and what registers could not hold.
+    constant : int
+        Bytes of constant memory, the kernel's parameters included.
+    barriers : int
+        Hardware barriers used by a block.
+    """
+
+    registers: int
+    static_shared: int = 0
+    stack: int = 0
+    spill_stores: int = 0
+    spill_loads: int = 0
+    constant: int = 0
+    barriers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks of a kernel fit on one multiprocessor at a time.
+
+    Attributes
+    ----------
+    blocks, warps : int
+        Resident at a time; 0 blocks: such a launch fails.
+    max_warps : int
+        Warps that the multiprocessor can hold.
+    limited_by : tuple of str
+        What runs out first: ``warps``, ``blocks``, ``registers``, ``shared memory``.
+    """
+
+    blocks: int
+    warps: int
+    max_warps: int
+    limited_by: tuple[str, ...]
+
+    @property
+    def fraction(self) -> float:
+        """Resident warps over the most that there can be."""
+        return self.warps / self.max_warps
+
+
+class HostCode(Protocol):
+    """A kernel compiled for a CPU device; every property compiles when it is first read."""
+
+    @property
+    def signature(self) -> str: ...  # noqa: D102  # as in `nbrt.runtime.inspection`
+    @property
+    def lowering(self) -> Lowering: ...  # noqa: D102
+    @property
+    def loops(self) -> Sequence[Loop]: ...  # noqa: D102
+    @property
+    def llvm(self) -> str: ...  # noqa: D102
+    @property
+    def asm(self) -> str: ...  # noqa: D102
+
+
+class DeviceCode(Protocol):
+    """A kernel compiled for a GPU, present or not; every property computes when first read."""
+
+    @property
+    def ptx(self) -> str: ...  # noqa: D102  # as in `nbrt.runtime.inspection`
+    @property
+    def resources(self) -> Resources: ...  # noqa: D102
+    @property
+    def occupancy(self) -> Occupancy: ...  # noqa: D102

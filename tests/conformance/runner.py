@@ -1,0 +1,132 @@
+"""Runs files of tests in processes of their own, with a time limit for each test."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.conformance import FOLDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ENGINES", "Outcome", "files", "run_file"]
+
+ENGINES = ("nbrt", "simulator")
+START_LIMIT = 120.0
+"""Seconds for a file's import, in which many kernels are only declared."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one test: passed, failed, or skipped (under nbrt: not applicable)."""
+
+    test: str
+    outcome: str
+    detail: str
+    seconds: float
+
+    as_dict = asdict
+
+
+def files(tests: Path, only: str = "") -> list[str]:
+    """List the modules with tests, as ``folder.module``."""
+    found = [path for folder in FOLDERS for path in sorted((tests / folder).glob("test_*.py"))]
+    names = [f"{path.parent.name}.{path.stem}" for path in found]
+    return [name for name in names if only in name]
+
+
+def run_file(engine: str, tests: Path, module: str, limit: float) -> list[Outcome]:
+    """Run the tests of one file; where one hangs or kills its process, go on behind it."""
+    outcomes: list[Outcome] = []
+    while True:
+        begun, ending = None, ""
+        for event in _events(engine, tests, module, limit, [o.test for o in outcomes]):
+            if "start" in event:
+                begun = event["start"]
+            elif "ending" in event:
+                ending = event["ending"]
+            else:
+                begun = None
+                outcomes.append(
+                    Outcome(event["id"], event["outcome"], event["detail"], event["seconds"])
+                )
+        if not ending:
+            return outcomes
+        stopped = begun or module.replace(".", "/") + ".py"
+        outcomes.append(Outcome(stopped, "failed", ending, 0.0))
+        if begun is None:
+            return outcomes
+
+
+def _events(
+    engine: str, tests: Path, module: str, limit: float, done: list[str]
+) -> Iterator[dict[str, str]]:
+    """Give what a worker reports, and how it ended where it did not end well."""
+    receiver, sender = os.pipe()
+    command = [sys.executable, "-m", "tests.conformance.worker"]
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as cache:
+        environment = dict(os.environ, NBRT_DEVICE="cpu", NBRT_CACHE_DIR=cache)
+        environment["NUMBA_ENABLE_CUDASIM"] = str(int(engine == "simulator"))
+        child = subprocess.Popen(
+            [*command, engine, str(tests), module, str(sender)],
+            pass_fds=(sender,),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,
+        )
+        os.close(sender)
+        assert child.stdin is not None
+        child.stdin.write("\n".join(done).encode())
+        child.stdin.close()
+        try:
+            in_time = yield from _lines(receiver, limit)
+        finally:
+            os.close(receiver)
+            if child.poll() is None and not _ended(child):
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        if not in_time:
+            yield {"ending": f"TimeLimit: more than {limit:.0f} s"}
+        elif child.returncode:
+            output.seek(0)
+            last = output.read()[-500:].decode(errors="replace").strip()
+            yield {"ending": f"ProcessDied: exit status {child.returncode}: {last}"}
+
+
+def _ended(child: subprocess.Popen[bytes]) -> bool:
+    try:
+        child.wait(5)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _lines(receiver: int, limit: float) -> Iterator[dict[str, str]]:
+    """Give each line as it comes; return whether the writer closed before the limit ran out."""
+    pending = b""
+    patience = START_LIMIT
+    with selectors.DefaultSelector() as selector:
+        selector.register(receiver, selectors.EVENT_READ)
+        deadline = time.monotonic() + patience
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            chunk = os.read(receiver, 1 << 16)
+            if not chunk:
+                return True
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                yield json.loads(line)
+            deadline = time.monotonic() + limit
+    return False

@@ -1,0 +1,190 @@
+"""Runs the tests of one file under one engine and reports each as a line of JSON.
+
+Started by `runner` as ``python -m tests.conformance.worker ENGINE TESTS MODULE FD``; the ids of
+tests to leave out come on standard input. Tests print and capture what they like: the report goes
+to a descriptor of its own.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import inspect
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+import unittest
+from pathlib import Path
+from typing import Any
+
+from tests.conformance import FOLDERS
+from tests.conformance.rules import NO_KERNEL, PACKAGES, TESTS
+
+SKIPS = ("SkipTest", "NotApplicable", "MissingPackageError", "Skipped")
+
+
+class Report:
+    """Writes one line for each event, at once: the process may die any time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.fdopen(descriptor, "w", buffering=1)
+
+    def __call__(self, **event: Any) -> None:
+        self._file.write(json.dumps(event) + "\n")
+
+
+class Result(unittest.TestResult):
+    """Reports each test; one that passes without a byte more in the file of uses is skipped."""
+
+    def __init__(self, report: Report, prefix: str, uses: str | None) -> None:
+        super().__init__()
+        self._report = report
+        self._prefix = prefix
+        self._uses = uses
+
+    def _used(self) -> int:
+        return os.path.getsize(self._uses) if self._uses else -1
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        self._found: dict[str, str] = {}
+        self._begin = time.perf_counter(), self._used()
+        self._report(start=identity(self._prefix, test))
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        super().stopTest(test)
+        began, used = self._begin
+        found = self._found or {"outcome": "passed", "detail": ""}
+        if found["outcome"] == "passed" and used >= 0 and self._used() == used:
+            found = {"outcome": "skipped", "detail": NO_KERNEL}
+        seconds = round(time.perf_counter() - began, 3)
+        self._report(id=identity(self._prefix, test), seconds=seconds, **found)
+
+    def addSkip(self, test: Any, reason: str) -> None:
+        self._found = self._found or {"outcome": "skipped", "detail": reason}
+
+    def addError(self, test: Any, err: Any) -> None:
+        found = outcome_of(err)
+        if found["outcome"] == "failed" or not self._found:
+            self._found = found
+
+    addFailure = addError  # noqa: N815  # unittest's name
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+        if err is not None:
+            self.addError(test, err)
+
+    def addUnexpectedSuccess(self, test: Any) -> None:
+        detail = "passes, and is marked as one that cannot"
+        self._found = {"outcome": "failed", "detail": detail}
+
+
+def outcome_of(err: Any) -> dict[str, str]:
+    """Tell a skip, or the want of a package, from a failure."""
+    kind, value, _ = err
+    if kind.__name__ in SKIPS:
+        return {"outcome": "skipped", "detail": str(value)}
+    if issubclass(kind, ModuleNotFoundError) and value.name in PACKAGES:
+        detail = f"needs the package {value.name}, which is not installed"
+        return {"outcome": "skipped", "detail": detail}
+    return {"outcome": "failed", "detail": described(err)}
+
+
+def described(err: Any) -> str:
+    """Say what went wrong and where in the test."""
+    kind, value, trace = err
+    frames = [f for f in traceback.extract_tb(trace) if Path(f.filename).name.startswith("test_")]
+    place = f" (line {frames[-1].lineno})" if frames else ""
+    return f"{kind.__name__}: {str(value).strip()[:1500]}{place}"
+
+
+def identity(prefix: str, test: unittest.TestCase) -> str:
+    if isinstance(test, unittest.FunctionTestCase):
+        return f"{prefix}::{test._testFunc.__name__}"
+    return f"{prefix}::{type(test).__name__}.{test._testMethodName}"
+
+
+def flattened(suite: Any) -> list[unittest.TestCase]:
+    if isinstance(suite, unittest.TestCase):
+        return [suite]
+    return [test for part in suite for test in flattened(part)]
+
+
+def tests_of(module: Any) -> list[unittest.TestCase]:
+    """Collect the test cases of a module, and its plain test functions."""
+    found = flattened(unittest.defaultTestLoader.loadTestsFromModule(module))
+    for name, value in vars(module).items():
+        own = inspect.isfunction(value) and value.__module__ == module.__name__
+        if own and name.startswith("test_") and not inspect.signature(value).parameters:
+            found.append(unittest.FunctionTestCase(value))
+    return found
+
+
+def prepare(engine: str) -> None:
+    """Set the engine up, for this process and those that its tests start."""
+    from tests.conformance import stubs
+
+    stubs.install()
+    if engine == "nbrt":
+        from tests.conformance import adapter
+
+        adapter.install()
+
+
+def prepare_children(engine: str, uses: str) -> None:
+    root = Path(__file__).parents[2]
+    startup = str(Path(__file__).parent / "startup")
+    os.environ |= {
+        "NBRT_CONFORMANCE_ENGINE": engine,
+        "NBRT_CONFORMANCE_ROOT": str(root),
+        "NBRT_CONFORMANCE_USES": uses,
+        "PYTHONPATH": os.pathsep.join([startup, os.environ.get("PYTHONPATH", "")]),
+    }
+
+
+def redirect(tests: str) -> None:
+    """Let ``numba.cuda.tests`` and its folders be the given ones, what is missing the installed."""
+    # The folders first, while they are still found where numba-cuda's own finder looks.
+    for folder in (*FOLDERS, ""):
+        package = importlib.import_module(f"numba.cuda.tests.{folder}".rstrip("."))
+        package.__path__ = [str(Path(tests, folder)), *package.__path__]
+
+
+def excluded(engine: str, test: str) -> str:
+    """Give the reason of the rule that leaves a test out, or nothing."""
+    rules = TESTS if engine == "nbrt" else {}
+    return next((why for pattern, why in rules.items() if fnmatch.fnmatch(test, pattern)), "")
+
+
+def main(engine: str, tests: str, module: str, descriptor: str) -> None:
+    done = set(sys.stdin.read().split("\n"))
+    report = Report(int(descriptor))
+    with tempfile.NamedTemporaryFile() as uses:
+        prepare(engine)
+        prepare_children(engine, uses.name)
+        redirect(tests)
+        prefix = module.replace(".", "/") + ".py"
+        result = Result(report, prefix, uses.name if engine == "nbrt" else None)
+        try:
+            found = tests_of(importlib.import_module(f"numba.cuda.tests.{module}"))
+        except BaseException:  # noqa: BLE001  # pytest's skip is one
+            report(id=prefix, seconds=0, **outcome_of(sys.exc_info()))
+            return
+        for test in found:
+            name = identity(prefix, test)
+            reason = excluded(engine, name)
+            if name in done:
+                continue
+            if reason:
+                report(id=name, outcome="skipped", detail=reason, seconds=0)
+            else:
+                unittest.TestSuite([test]).run(result)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # no waiting for what a test may have left behind

@@ -1,0 +1,76 @@
+"""Kernels run in every way there is, and held against plain Python or against what is expected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cpu.interpret import interpret
+from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.simt.lowering import force
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LOWERINGS", "agree", "dim3", "interpreted", "run"]
+
+LOWERINGS = ("lanes", "coroutines")
+
+
+def dim3(size: int | tuple[int, ...]) -> tuple[int, int, int]:
+    """Fill a size up to three axes."""
+    sizes = (size,) if isinstance(size, int) else size
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Copy arrays among arguments."""
+    return tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
+
+
+def run(
+    kind: str, kernel: Callable[..., Any], grid: Any, block: Any, *args: Any, shared: int = 0
+) -> tuple[Any, ...]:
+    """Run a kernel in a forced lowering on copies of the arguments, and give these."""
+    args = copied(args)
+    with force(kind):
+        SimtKernel(kernel, cache=False).plan(dim3(grid), dim3(block), shared)(*args)
+    return args
+
+
+def interpreted(
+    kernel: Callable[..., Any], grid: Any, block: Any, *args: Any, shared: int = 0
+) -> tuple[Any, ...]:
+    """Run a kernel in plain Python on copies of the arguments, and give these."""
+    args = copied(args)
+    interpret(kernel, dim3(grid), dim3(block), shared, args)
+    return args
+
+
+def agree(
+    kernel: Callable[..., Any],
+    grid: Any,
+    block: Any,
+    *args: Any,
+    shared: int = 0,
+    rtol: float = 0,
+    expected: Any = None,
+) -> None:
+    """Run a kernel in each lowering: its arrays must be as plain Python leaves them.
+
+    `expected` is for kernels that take too long there: what the first argument must hold then.
+    """
+    wanted = (expected,)
+    if expected is None:
+        wanted = interpreted(kernel, grid, block, *args, shared=shared)
+    for kind in LOWERINGS:
+        got = run(kind, kernel, grid, block, *args, shared=shared)
+        for place, (mine, right) in enumerate(zip(got, wanted, strict=False)):
+            if isinstance(right, np.ndarray):
+                message = f"argument {place} of {kernel.__name__} in {kind}"
+                if rtol:
+                    np.testing.assert_allclose(mine, right, rtol=rtol, err_msg=message)
+                else:
+                    np.testing.assert_array_equal(mine, right, err_msg=message)
