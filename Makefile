@@ -32,7 +32,7 @@ demo: $(VENV)/.demo  ## Run the main job on a photograph; results in demo-output
 
 test: $(VENV)/.dev  ## Run every test; what cannot run here is skipped by name
 	@echo "==> pytest: every test (GPU tests are skipped by name where there is no GPU)"
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 fuzz: $(VENV)/.dev  ## Run 10,000 random kernels through every lowering; for the night
 	@echo "==> pytest: differential fuzzing of the SIMT compiler"
