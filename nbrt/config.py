@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import TYPE_CHECKING, overload
 
 from nbrt.errors import ArgumentError
@@ -84,7 +83,7 @@ class Settings:
         _check_index("NBRT_INTERPRET_THREAD", self.interpret_thread)
 
 
-_overridden: Settings | None = None
+_in_force: Settings | None = None
 
 
 def settings() -> Settings:
@@ -95,7 +94,8 @@ def settings() -> Settings:
     ArgumentError
         If an ``NBRT_*`` variable has a value that its setting does not accept.
     """
-    return _from_environment() if _overridden is None else _overridden
+    # Every launch asks: one test, no further call.
+    return _in_force if _in_force is not None else _read()
 
 
 @contextmanager
@@ -118,24 +118,26 @@ def override(**changes: object) -> Iterator[Settings]:
     ...     settings().cpu_threads
     1
     """
-    global _overridden
-    before = _overridden
+    global _in_force
+    before = _in_force
     unknown = sorted(set(changes) - {field.name for field in fields(Settings)})
     if unknown:
         raise ArgumentError(
             f"expected settings among {sorted(field.name for field in fields(Settings))}, "
             f"got {unknown}"
         )
-    _overridden = replace(settings(), **changes)  # type: ignore[arg-type]  # checked by Settings
+    _in_force = replace(settings(), **changes)  # type: ignore[arg-type]  # checked by Settings
     try:
-        yield _overridden
+        yield _in_force
     finally:
-        _overridden = before
+        _in_force = before
 
 
-@cache
-def _from_environment() -> Settings:
-    return _parse(os.environ)
+def _read() -> Settings:
+    """Read the environment, once for the process."""
+    global _in_force
+    _in_force = _parse(os.environ)
+    return _in_force
 
 
 def _parse(environment: Mapping[str, str]) -> Settings:

@@ -18,7 +18,7 @@ from nbrt.errors import (
 )
 from nbrt.runtime import commands
 from nbrt.runtime.commands import Command
-from nbrt.runtime.device import current_device, interface_of, lookup
+from nbrt.runtime.device import current_device, default_device, interface_of, lookup
 from nbrt.typing import SupportsCudaStream
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def current_stream(device: DeviceLike = None) -> Stream:
     True
     """
     frame = scopes.current()
-    chosen = (frame.device or current_device()) if device is None else lookup(device)[0]
+    chosen = (frame.device or default_device()) if device is None else lookup(device)[0]
     if frame.streams:
         stream = frame.streams.get(chosen)
         if stream is not None:
