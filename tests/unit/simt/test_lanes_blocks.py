@@ -231,6 +231,22 @@ def test_a_warp_reduction_in_a_loop_with_shared_partial_sums() -> None:
         agree(kernel, 1, block, np.zeros(1, np.float32), x, expected=x.sum(keepdims=True))
 
 
+@pytest.mark.parametrize("block", [64, 96])
+def test_halves_and_quarters_of_warps(block: int) -> None:
+    def kernel(o, x):
+        s = cuda.shared.array(128, int32)
+        t = cuda.threadIdx.x
+        s[t] = x[t & 15] + x[t >> 4] * 10 + x[t % 8] * 100 + x[t // 8 * 2] * 1000
+        v = cuda.shfl_xor_sync(0xFFFFFFFF, s[t], 16)
+        if t >> 4 == 1:
+            v += 1
+        if t & 16:
+            v -= s[t ^ 16 & 15]
+        o[t] = v
+
+    agree(kernel, 1, block, np.zeros(block, np.int64), np.arange(100) * 3)
+
+
 def test_dynamic_shared_memory_as_two_arrays() -> None:
     def kernel(o, n):
         whole = cuda.shared.array(0, int32)

@@ -383,6 +383,32 @@ def test_what_is_computed_for_lanes_that_take_no_part_does_no_harm() -> None:
     agree(kernel, 1, 100, out(), X, y)
 
 
+def test_threads_return_in_front_of_loops_and_choices_with_barriers() -> None:
+    def kernel(o, x, n, flag):
+        s = cuda.shared.array(128, int32)
+        t = cuda.threadIdx.x
+        s[t] = x[t]
+        if t >= n:
+            return
+        for k in range(flag):
+            cuda.syncthreads()
+            v = s[(t + 1) % n]
+            cuda.syncthreads()
+            s[t] = v + k
+            if v == 40 and t % 2:
+                o[t] = -3
+                return
+        if flag == 2:
+            cuda.syncthreads()
+            o[t] = s[n - 1 - t]
+        else:
+            cuda.syncthreads()
+            o[t] = s[t] + s[n - 1]
+
+    for n, flag in ((100, 2), (61, 3), (33, 0)):
+        agree(kernel, 1, 100, out(), X, n, flag)
+
+
 def test_forced_lanes_refuse_what_they_cannot_do() -> None:
     from nbrt.errors import CompileError
 

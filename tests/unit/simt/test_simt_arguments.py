@@ -255,9 +255,7 @@ def test_other_types_are_refused(value: Any, named: str) -> None:
 def test_integers_beyond_64_bits_are_refused(value: Any) -> None:
     plan = SimtKernel(scale, cache=False).plan(*ONE)
     for call in (plan, lambda *args: plan.prepare(args)):
-        with pytest.raises(
-            ArgumentTypeError, match=r"'factor' holds an integer outside"
-        ):
+        with pytest.raises(ArgumentTypeError, match=r"'factor' holds an integer outside"):
             call(np.zeros(8), np.zeros(8), value)
 
 

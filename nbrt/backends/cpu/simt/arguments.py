@@ -9,6 +9,7 @@ import numpy as np
 from numba.core import errors, types
 from numba.core.dispatcher import OmittedArg
 from numba.core.typing.typeof import Purpose, typeof
+from numba.np.numpy_support import from_dtype, map_layout
 
 from nbrt.errors import ArgumentTypeError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FunctionType
 
-__all__ = ["argument_types", "check_count"]
+__all__ = ["argument_types", "check_count", "numba_type"]
 
 _ACCEPTED = (
     "NumPy arrays of numbers, int, float, complex, bool, NumPy scalars, and tuples or "
@@ -62,7 +63,7 @@ def _type_of(function: FunctionType, index: int, value: object) -> Any:
     if isinstance(value, OmittedArg):
         return types.Omitted(value.value)
     try:
-        found = typeof(value, Purpose.argument)
+        found = numba_type(value)
     except (errors.NumbaError, ValueError, TypeError, NotImplementedError):
         found = None
     if found is None and _is_too_large(value):
@@ -77,6 +78,18 @@ def _type_of(function: FunctionType, index: int, value: object) -> Any:
             f"{_type_name(value)}, which a kernel cannot take; accepted are {_ACCEPTED}"
         )
     return found
+
+
+def numba_type(value: object) -> Any:
+    """Give what Numba's ``typeof`` gives for an argument.
+
+    For plain arrays without asking it: it would import ``numpy.ma``, which takes as long as
+    everything else that a launch from disk does.
+    """
+    if type(value) is not np.ndarray:
+        return typeof(value, Purpose.argument)
+    dtype, layout = from_dtype(value.dtype), map_layout(value)
+    return types.Array(dtype, value.ndim, layout, readonly=not value.flags.writeable)
 
 
 def _is_too_large(value: object) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from numba.core import types
+import numpy as np
+from numba.core import errors, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
-from nbrt.backends.cpu.simt.arguments import argument_types
+from nbrt.backends.cpu.simt.arguments import argument_types, numba_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +87,17 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
                 failed = translated(self._function, error)
                 raise failed from failed.__cause__
         return self.overloads[signature]
+
+    def typeof_pyval(self, val: object) -> Any:
+        """Type an argument (called from C, for a kind of array that it has not met before)."""
+        if type(val) is not np.ndarray:
+            return super().typeof_pyval(val)
+        try:
+            found = numba_type(val)
+        except errors.NumbaError:
+            found = types.pyobject  # refused by name when it is compiled for
+        self._types_active_call.add(found)
+        return found
 
     def _compile_for_args(self, *args: object, **_: object) -> Any:
         """Compile for the arguments of a call that no compiled version matches (called from C)."""

@@ -275,15 +275,25 @@ def check_uniform(made: Cut, shapes: Shapes) -> None:
     """
     for region in made.regions:
         level = region.level
-        for node in level.order:
-            if not shapes.splits(level, node):
-                continue
-            if level.below[node] != END:
-                continue
-            inside = {node, *level.zone(node)}
-            waits = {t for n in inside for _, t in level.ways(n) if t in made.barriers}
-            if len(waits) > 1:
-                raise CannotLowerError("threads of a block may wait at different barriers")
+        meets = _meeting_points(made, level)
+        if any(shapes.differs(level, node) and meets.get(node) == END for node in level.order):
+            raise CannotLowerError("threads of a block may wait at different barriers")
+
+
+def _meeting_points(made: Cut, level: Level) -> dict[str, str]:
+    """Give where threads that wait at a barrier later all come by after a node: nodes or waits.
+
+    It is `END` if they may go to several barriers. Nodes that lead to none are left out.
+    """
+    ways: dict[str, list[str]] = {}
+    for node in reversed(level.order):
+        inside = [level.node_of(t) for _, t in level.ways(node) if t in level.blocks]
+        waits = [t for _, t in level.ways(node) if t in made.barriers]
+        found = list(dict.fromkeys([*(n for n in inside if n in ways), *waits]))
+        if found:
+            ways[node] = found
+    waits = list(dict.fromkeys(t for found in ways.values() for t in found if t not in ways))
+    return dominators([END, *waits, *ways], ways | {wait: [END] for wait in waits})
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -306,7 +316,7 @@ def keep_values(made: Cut, definitions: dict[str, Instruction]) -> None:
                 aliases.setdefault(name, {})
             elif not dominates(above, place, user):
                 if user in _reached(made, place, inside):
-                    raise CannotLowerError(f"{name} may be from before a barrier or from after it")
+                    raise CannotLowerError("a value may be from before a barrier or after it")
                 aliases.setdefault(name, {})[user] = alias_of(name)
         for name, users in aliases.items():
             if _remakes(made, region, name, definitions):

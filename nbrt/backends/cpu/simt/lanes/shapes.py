@@ -98,9 +98,11 @@ class Shapes:
         return self.of.get(operand.text, VARYING) if operand.is_local else 0
 
     def splits(self, level: Level, node: str) -> bool:
+        """Tell whether lanes are written apart from a node on."""
+        return node in self.forced or self.differs(level, node)
+
+    def differs(self, level: Level, node: str) -> bool:
         """Tell whether lanes that reach a node together may leave it for different places."""
-        if node in self.forced:
-            return True
         if node in level.loops:
             return node in self.parting and len({t for _, t in level.ways(node)}) > 1
         branch = self._function.blocks[node].terminator
