@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numba.core.errors
 import numpy as np
 from numba import cuda
-from numba.cuda import api, compiler, decorators, types
+from numba.cuda import api, bf16, compiler, decorators, fp16, types  # noqa: F401  # see `install`
 from numba.cuda.args import ArgHint, In
 from numba.cuda.core import errors, sigutils
 from numba.cuda.cudadrv import devicearray, devices, driver
@@ -67,6 +68,7 @@ class Dispatcher(CUDADispatcher):
         super().__init__(py_func, targetoptions, **keywords)
         self.overloads = Overloads(self)
         self._declared: list[tuple[Any, ...]] = []
+        self.returns: dict[Any, Any] = {}
 
     @functools.cached_property
     def kernel(self) -> nbrt.Kernel:
@@ -74,15 +76,13 @@ class Dispatcher(CUDADispatcher):
 
     def configure(self, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Any:
         grid, block = normalize_kernel_dimensions(griddim, blockdim)
-        return functools.partial(self._launch, grid, block, sharedmem)
+        return Launch(self, grid, block, sharedmem)
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Any:
         if ntasks < 0:
             raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
         block = tpb or _FORALL_BLOCK
-        return functools.partial(
-            self._launch, (-(-ntasks // block), 1, 1), (block, 1, 1), sharedmem
-        )
+        return Launch(self, (-(-ntasks // block), 1, 1), (block, 1, 1), sharedmem)
 
     def specialize(self, *args: Any) -> Dispatcher:
         return self
@@ -101,11 +101,12 @@ class Dispatcher(CUDADispatcher):
 
     def compile_device(self, args: Any, return_type: Any = None) -> None:
         self._declared.append(tuple(args))
+        self.returns[tuple(args)] = return_type
 
     def disable_compile(self, val: bool = True) -> None:
         """Do nothing: compiling is nbrt's, and it only ever compiles for one launch."""
 
-    def _launch(self, grid: Any, block: Any, shared: int, *args: Any) -> None:
+    def launch(self, grid: Any, block: Any, shared: int, *args: Any) -> None:
         _note_use()
         values = [_host_value(value) for value in self._extended(args)]
         if self._declared:
@@ -126,6 +127,19 @@ class Dispatcher(CUDADispatcher):
         return replaced
 
 
+@dataclass
+class Launch:
+    """A dispatcher with a configuration."""
+
+    dispatcher: Dispatcher
+    griddim: Any
+    blockdim: Any
+    sharedmem: int
+
+    def __call__(self, *args: Any) -> None:
+        self.dispatcher.launch(self.griddim, self.blockdim, self.sharedmem, *args)
+
+
 class Overloads(dict[Any, Any]):
     """In place of the table of compiled versions, which nbrt keeps for itself.
 
@@ -140,7 +154,8 @@ class Overloads(dict[Any, Any]):
         if not self._owner.targetoptions.get("device"):
             rules.refuse(rules.OVERLOADS)
         typed = numba.njit(self._owner.py_func)
-        typed.compile(signature)
+        declared = self._owner.returns.get(tuple(signature))
+        typed.compile(declared(*signature) if declared else signature)
         return typed.overloads[signature]
 
 
@@ -169,6 +184,7 @@ def _device_array(
 ) -> Any:
     """Make a device array as numba-cuda's own host code does: on memory that is there."""
     strides = np.empty(shape, dtype).strides if strides is None else strides
+    shape, strides = (tuple(np.atleast_1d(given).tolist()) for given in (shape, strides))
     memory = np.empty(shape, dtype) if gpu_data is None else gpu_data.view(dtype)
     return host_arrays.FakeCUDAArray(np.lib.stride_tricks.as_strided(memory, shape, strides))
 
@@ -209,7 +225,10 @@ def _raise_as_numba(error: Exception) -> NoReturn:
 
 
 def install() -> None:
-    """Put nbrt under ``numba.cuda``, for this process."""
+    """Put nbrt under ``numba.cuda``, for this process.
+
+    The modules of numba-cuda that link CUDA C++ for themselves are imported by then.
+    """
     host_devices._SIMULATOR_CC = COMPUTE_CAPABILITY
     for source, names in _HOST.items():
         for name in names.split():
@@ -220,7 +239,9 @@ def install() -> None:
         if hasattr(devicearray, name) and not name.startswith("__"):
             setattr(devicearray, name, getattr(host_arrays, name))
     _give_addresses()
-    driver.get_device = lambda: SimpleNamespace(MAX_THREADS_PER_BLOCK=1024)
+    device = SimpleNamespace(MAX_THREADS_PER_BLOCK=1024)
+    driver.get_device = lambda: device
+    driver.driver.get_device = lambda *_: device
     cuda.current_context = api.current_context = host_devices.get_context
     devices.get_context = host_devices.get_context
     for name, value in (("is_available", True), ("is_supported_version", True)):

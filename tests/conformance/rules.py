@@ -40,6 +40,7 @@ _DISPATCHER = "is about options and overloads of numba-cuda's dispatcher, for wh
 _WARNINGS = "expects numba-cuda's own performance warnings"
 _EXCHANGE = "exchanges addresses of device memory (CUDA array interface)"
 _WORDS = "an error is raised as it should be; the test compares its words with numba-cuda's"
+_HOST_ARRAYS = "is about numba-cuda's device arrays on the host: their strides and addresses"
 _POINTER = "passes an address of device memory as an integer"
 _COMPILERS = dict.fromkeys(
     (
@@ -93,19 +94,19 @@ PACKAGES = ("cffi", "cupy", "ml_dtypes", "psutil")
 """Packages that tests import; where one is missing, its tests are left out under every engine."""
 
 TESTS = {
+    "cudapy/test_array_alignment.py::*.test_array_alignment_*": _CODE,
+    "cudapy/test_array.py::*.test_array_like_2d_view_transpose_device": _HOST_ARRAYS,
     "cudapy/test_caching.py::*": _INTERNALS,
     "cudapy/test_cuda_array_interface.py::*": _EXCHANGE,
+    "cudapy/test_datetime.py::*_view_as_int64": _HOST_ARRAYS,
     "cudapy/test_debug.py::*": _CODE,
     "cudapy/test_debuginfo.py::*": _CODE,
     "cudapy/test_debuginfo_types.py::*": _CODE,
     "cudapy/test_array_alignment.py::*.test_invalid_aligments": _WORDS,
-    "cudapy/test_device_func.py::*.test_device_func_as_kernel_disallowed": _DISPATCHER,
     "cudapy/test_device_func.py::*.test_inspect_*": _CODE,
     "cudapy/test_dispatcher.py::TestDispatcher.test_*launch_config*": _DISPATCHER,
     "cudapy/test_dispatcher.py::TestDispatcher.test_capture_compile_config": _DISPATCHER,
-    "cudapy/test_dispatcher.py::TestDispatcher.test_coerce_input_types*": _DISPATCHER,
     "cudapy/test_dispatcher.py::TestDispatcher.test_dispatcher_cpointer*": _POINTER,
-    "cudapy/test_dispatcher.py::TestDispatcher.test_explicit_signatures*": _DISPATCHER,
     "cudapy/test_dispatcher.py::TestDispatcherSpecialization.*": _DISPATCHER,
     "cudapy/test_dispatcher.py::TestDispatcherKernelProperties.*": _RESOURCES,
     "cudapy/test_dispatcher.py::TestLaunchBounds.*": _DISPATCHER,
@@ -114,9 +115,12 @@ TESTS = {
     "cudapy/test_ipc.py::*": _DRIVER,
     "cudapy/test_launch_config_sensitive.py::*": _DISPATCHER,
     "cudapy/test_lineinfo.py::*": _CODE,
-    "cudapy/test_serialize.py::TestPickle.test_pickling_*": _DISPATCHER,
+    "cudapy/test_serialize.py::TestPickle.test_pickling_configured_*": _DISPATCHER,
     "cudapy/test_sm_creation.py::*.test_global_build_*": _WORDS,
     "cudapy/test_sm_creation.py::*.test_invalid_*": _WORDS,
+    "cudapy/test_transpose.py::*.test_transpose_view": _HOST_ARRAYS,
+    "cudapy/test_userexc.py::*": _WORDS,
+    "cudapy/test_vectorize.py::*.test_no_transfer_for_device_data": _DRIVER,
     "cudapy/test_warning.py::*": _WARNINGS,
     "cudapy/test_gufunc.py::*.test_inefficient_launch_configuration": _WARNINGS,
     "doc_examples/test_cpointer.py::*": _POINTER,

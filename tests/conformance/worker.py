@@ -78,8 +78,7 @@ class Result(unittest.TestResult):
             self.addError(test, err)
 
     def addUnexpectedSuccess(self, test: Any) -> None:
-        detail = "passes, and is marked as one that cannot"
-        self._found = {"outcome": "failed", "detail": detail}
+        """Let what numba-cuda cannot do, and nbrt can, count as passed."""
 
 
 def outcome_of(err: Any) -> dict[str, str]:

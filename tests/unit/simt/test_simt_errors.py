@@ -58,8 +58,8 @@ def passed_on(x: Any) -> None:
     x[0] = len(cuda.threadIdx)
 
 
-def barrier_passed_on(x: Any) -> None:
-    x[0] = len(cuda.syncthreads)
+def shared_passed_on(x: Any) -> None:
+    x[0] = len(cuda.shared.array)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def barrier_passed_on(x: Any) -> None:
         (device_library, "cuda.libdevice.fsub_rz", "libdevice.fsub_rz"),
         (other_format, "cuda.bf16.", "float32_to_bfloat16"),
         (passed_on, "cuda.threadIdx", "len("),
-        (barrier_passed_on, "cuda.syncthreads", "len("),
+        (shared_passed_on, "cuda.shared.array", "len("),
     ],
 )
 def test_unsupported_constructs_are_named(

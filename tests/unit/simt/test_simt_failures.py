@@ -90,3 +90,18 @@ def test_launches_of_the_runtime_bear_the_note_once(grid) -> None:
         with pytest.raises(ValueError, match="seventy-seven") as caught:
             kernel[grid, (8, 4)](np.zeros_like(x), x)
     assert caught.value.__notes__ == ["in block (0, 0, 0), thread (6, 1, 0)"]
+
+
+def test_launches_on_a_stream_bear_the_note() -> None:
+    kernel = nbrt.kernel(waiting)
+    x = np.ones((8, 24), np.int32)
+    x[5, 17] = 77
+    with nbrt.device("cpu"):
+        stream = nbrt.Stream()
+        with nbrt.stream(stream):
+            kernel[(3, 2), (8, 4)](np.zeros_like(x), x)
+        with pytest.raises(nbrt.errors.StreamError) as caught:
+            stream.synchronize()
+    cause = caught.value.__cause__
+    assert isinstance(cause, ValueError)
+    assert cause.__notes__ == ["in block (2, 1, 0), thread (1, 1, 0)"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Extension", "extension_of", "is_extended"]
 
 _EXTENDING = "numba.cuda.extending"
-_TEMPLATES = "numba.cuda.typing.templates"
+_REGISTRIES = ("numba.cuda.typing.templates", "numba.core.typing.templates")
 _TARGETS = {"cuda": "cpu"}  # what is for CUDA comes before what is for any target
 
 
@@ -95,17 +95,23 @@ def _is_intrinsic(value: object) -> bool:
 
 def _templates(value: object) -> Iterator[Any]:
     """Give a program's overloads of a function, not those that numba-cuda has of NumPy's."""
-    module = sys.modules.get(_TEMPLATES)
-    if module is None or is_of_dialect(value):
+    if is_of_dialect(value):
         return
-    for known, typ in module.builtin_registry.globals:
-        if known is value:
-            for template in getattr(typ, "templates", ()):
-                function = getattr(template, "_overload_func", None)
-                # What `register_jitable` makes for a program is defined by numba-cuda, too.
-                own = is_of_dialect(function) and function.__module__ != _EXTENDING
-                if function is not None and not own:
-                    yield template
+    for name in _REGISTRIES:
+        registry = sys.modules[name].builtin_registry if name in sys.modules else None
+        for known, typ in registry.globals if registry else ():
+            if known is value:
+                yield from (t for t in getattr(typ, "templates", ()) if _is_for_kernels(t, name))
+
+
+def _is_for_kernels(template: Any, registry: str) -> bool:
+    function = getattr(template, "_overload_func", None)
+    if function is None:
+        return False
+    if registry != _REGISTRIES[0]:
+        return bool(template.metadata.get("target") == "cuda")
+    # What `register_jitable` makes for a program is defined by numba-cuda, too.
+    return not is_of_dialect(function) or function.__module__ == _EXTENDING
 
 
 def _overloaded(name: str, templates: list[Any], compiler: Callable[[Any], Any]) -> Extension:

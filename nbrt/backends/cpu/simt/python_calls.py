@@ -1,4 +1,4 @@
-"""Stage 2b, Python's own functions: ``max``, ``math.floor`` ... as the CUDA target means them.
+"""Stage 2b, Python's and NumPy's functions: ``max``, ``math.floor`` ... as CUDA means them.
 
 It comes after the stages that look for guards and positions, which know these functions by what
 they are in Python.
@@ -13,11 +13,15 @@ from numba.core import ir
 from numba.core.ir_utils import build_definitions, get_definition, guard
 
 from nbrt.backends.cpu.simt.builtins.python import PYTHON
+from nbrt.backends.cpu.simt.builtins.reductions import REDUCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["adapt_python_calls"]
+
+_REPLACEMENTS = PYTHON | REDUCTIONS
+_KINDS: tuple[type[Any], ...] = tuple({BuiltinFunctionType, *map(type, REDUCTIONS)})
 
 
 def adapt_python_calls(func_ir: Any) -> None:
@@ -38,7 +42,7 @@ def adapt_python_calls(func_ir: Any) -> None:
 
 def _replacement(func_ir: Any, value: Any) -> Callable[..., Any] | None:
     found = guard(_known_object, func_ir, value)
-    return PYTHON.get(found) if isinstance(found, BuiltinFunctionType) else None
+    return _REPLACEMENTS.get(found) if isinstance(found, _KINDS) else None
 
 
 def _known_object(func_ir: Any, value: Any) -> Any:

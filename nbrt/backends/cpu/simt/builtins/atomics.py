@@ -26,13 +26,13 @@ _NUMBERS = (*_INTEGERS, types.float32, types.float64)
 _ORDERING = "monotonic"
 
 
-def index_type(name: str, array: Any, index: Any) -> Any:
+def index_type(name: str, array: Any, index: Any, *, reals: bool = False) -> Any:
     """Check an array and an index into it; give the type that the index is converted to."""
     if not isinstance(array, types.Array):
         raise errors.NumbaTypeError(f"{name} works on an array, got {array}")
     members = index.types if isinstance(index, types.BaseTuple) else (index,)
-    integers = all(isinstance(member, types.Integer | types.Boolean) for member in members)
-    if len(members) != array.ndim or not integers:
+    kinds = (types.Integer, types.Boolean, types.Float)[: 3 if reals else 2]
+    if len(members) != array.ndim or not all(isinstance(member, kinds) for member in members):
         raise errors.NumbaTypeError(
             f"{name}: an array of {array.ndim} dimensions takes as many integers as its index, "
             f"got {index}"
@@ -41,7 +41,10 @@ def index_type(name: str, array: Any, index: Any) -> Any:
 
 
 def _checked_index(name: str, array: Any, index: Any, accepted: tuple[Any, ...]) -> Any:
-    taken = index_type(f"cuda.atomic.{name}", array, index)
+    # In a tuple reals as well, cut off: what comes of `%` of a uint64 and an int64, for one.
+    taken = index_type(
+        f"cuda.atomic.{name}", array, index, reals=isinstance(index, types.BaseTuple)
+    )
     if array.dtype not in accepted:
         known = ", ".join(str(typ) for typ in accepted)
         raise errors.NumbaTypeError(
