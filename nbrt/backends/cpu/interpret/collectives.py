@@ -120,9 +120,14 @@ def _vote(decide: Callable[[list[bool]], bool]) -> Callable[[_Lanes], dict[int, 
     return answer
 
 
+def _signed(mask: int) -> np.int32:
+    """Give a mask in the type that numba-cuda gives it, but for ``activemask``."""
+    return np.uint32(mask & 0xFFFFFFFF).astype(np.int32)
+
+
 def _ballot(lanes: _Lanes) -> dict[int, Any]:
     mask = sum(1 << lane for lane, each in lanes.items() if each.value)
-    return dict.fromkeys(lanes, np.uint32(mask))
+    return dict.fromkeys(lanes, _signed(mask))
 
 
 def _match_any(lanes: _Lanes) -> dict[int, Any]:
@@ -130,15 +135,13 @@ def _match_any(lanes: _Lanes) -> dict[int, Any]:
     for lane, each in lanes.items():
         key = np.asarray(each.value).tobytes()
         masks[key] = masks.get(key, 0) | 1 << lane
-    return {
-        lane: np.uint32(masks[np.asarray(each.value).tobytes()]) for lane, each in lanes.items()
-    }
+    return {lane: _signed(masks[np.asarray(each.value).tobytes()]) for lane, each in lanes.items()}
 
 
 def _match_all(lanes: _Lanes) -> dict[int, Any]:
     is_one = len({np.asarray(each.value).tobytes() for each in lanes.values()}) == 1
     mask = next(iter(lanes.values())).mask if is_one else 0
-    return dict.fromkeys(lanes, (np.uint32(mask), is_one))
+    return dict.fromkeys(lanes, (_signed(mask), is_one))
 
 
 _ANSWERS: dict[str, Callable[[_Lanes], dict[int, Any]]] = {

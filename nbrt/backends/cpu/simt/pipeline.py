@@ -205,6 +205,17 @@ class ThreadDispatcher(CPUDispatcher):  # type: ignore[misc]
     def __init__(self, function: FunctionType, compiler: type[DeviceCompiler]) -> None:
         super().__init__(function, targetoptions=dict(_OPTIONS), pipeline_class=compiler)
 
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Choose the version for a call; a function that calls itself has none for constants.
+
+        It would be compiled for the constant and call itself for the type, which Numba links by
+        address, and there is none.
+        """
+        if self.py_func.__name__ in self.py_func.__code__.co_names:
+            args = tuple(types.unliteral(kind) for kind in args)
+            kws = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return super().get_call_template(args, kws)
+
     def add_overload(self, cres: Any) -> None:
         """Keep a compiled version for other compiled code only: Python never calls it."""
         self.overloads[tuple(cres.signature.args)] = cres

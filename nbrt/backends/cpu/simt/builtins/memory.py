@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
-from numba.core import cgutils, errors, types
+from numba.core import errors, types
 from numba.core.datamodel.models import StructModel
 from numba.core.typing.npydecl import parse_dtype
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
@@ -79,9 +79,11 @@ def _local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None)
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, _args: Any) -> ir.Value:
         _check(name, context, array.dtype, extents)
         data = context.get_data_type(array.dtype)
-        # alloca_once places it in the function's entry block: taken once per call, not once per
-        # turn of a loop around it, and LLVM merges it into the caller's frame when inlining.
-        storage = cgutils.alloca_once(builder, ir.ArrayType(data, math.prod(extents)))
+        # In the function's entry block: taken once per call, not once per turn of a loop around
+        # it, and LLVM merges it into the caller's frame when inlining. Not by Numba's alloca_once,
+        # which stores zeros that LLVM takes apart element by element (minutes for 16000).
+        with builder.goto_entry_block():
+            storage = builder.alloca(ir.ArrayType(data, math.prod(extents)))
         storage.align = max(aligned or 0, _LOCAL_ALIGNMENT)
         shape = [context.get_constant(types.intp, extent) for extent in extents]
         return _wrap_array(context, builder, array, storage, shape)

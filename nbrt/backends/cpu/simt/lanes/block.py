@@ -97,6 +97,7 @@ class _BlockWriter:
         self._shapes = Shapes(function, self._positions(), {self._tids[0]: lanes}, lanes)
         turns = find_turns(self._made, self._shapes, self._threads)
         find_regions(self._made, turns if self._geometry.groups > 1 else [])
+        self._shapes.refine(region.level for region in self._made.regions)
         self._partial = partial or bool(self._made.turns)
         self._check()
         keep_values(self._made, self._shapes.definitions)

@@ -17,7 +17,7 @@ from nbrt.backends.cpu.simt.llvm.graph import END, Level
 from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar, member_offset, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from nbrt.backends.cpu.simt.llvm.model import Block, Function, Instruction, Operand
 
@@ -92,6 +92,7 @@ class Shapes:
         self.forced: set[str] = set()
         """Nodes to be treated as if lanes parted there, since others' ways cross theirs."""
         self.levels = self._find_levels()
+        self._pieces: list[Level] = []
         self._solve()
 
     def __getitem__(self, operand: Operand) -> Shape:
@@ -114,6 +115,14 @@ class Shapes:
             return self._aligned.get(operand.text, 1)
         text = operand.text.lstrip("-")
         return _power(int(text)) if text.isdigit() else 1
+
+    def refine(self, pieces: Iterable[Level]) -> None:
+        """Take into account how lanes part where the function is cut into pieces, too.
+
+        In a piece, ways may cross that in the whole function are turns of a loop.
+        """
+        self._pieces += pieces
+        self._solve()
 
     # -- solving -----------------------------------------------------------------------------
 
@@ -138,7 +147,7 @@ class Shapes:
             for block, instruction in self._function.instructions():
                 if instruction.name:
                     changed |= self._update(block, instruction)
-            for level in self.levels:
+            for level in (*self.levels, *self._pieces):
                 changed |= self._part(level)
 
     def _update(self, block: Block, instruction: Instruction) -> bool:
