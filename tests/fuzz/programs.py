@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 _CONSTANTS = {
     "int32": st.sampled_from([0, 1, 2, 3, -1, 7, 31, -128, 2**31 - 1, -(2**31)]),
-    "int64": st.sampled_from([0, 1, 2, -1, 31, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63)]),
+    # Far from the ends: what overflows in int64 is undefined in Numba's code, for CUDA as well.
+    "int64": st.sampled_from([0, 1, 2, -1, 31, 2**31, -(2**31) - 1, 2**40, -(2**40)]),
     "uint32": st.sampled_from([0, 1, 2, 5, 31, 2**31, 2**32 - 1]),
     "float32": st.sampled_from([0.0, 1.0, -0.0, 0.5, -1.5, 3.0, 1e10, 1e30, 0.1]),
     "float64": st.sampled_from([0.0, 1.0, -0.0, 0.5, -1.5, 3.0, 1e10, 1e300, 0.1]),
@@ -214,8 +215,10 @@ class _Maker:
             operator = self._pick("+", "-", "*", "/")
             kinds = (kind, *p.TYPES)
         else:
-            operator = self._pick(*_INTEGER_OPERATORS)
-            kinds = (kind, *p.INTEGERS)
+            grows = ("*", "<<")
+            names = [n for n in _INTEGER_OPERATORS if kind != "int64" or n not in grows]
+            operator = self._pick(*names)
+            kinds = ("int32", "uint32") if operator in grows else (kind, *p.INTEGERS)
         left = self._pick(*kinds)
         right = self._pick(*kinds)
         if operator in ("min", "max"):

@@ -151,7 +151,7 @@ def limit_from_an_array(x: Any, y: Any, n: Any) -> None:
 
 
 def largest_before(x: Any, y: Any, n: Any) -> None:
-    largest = max(y)
+    largest = max(x)
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
         y[i] = largest + x[i]
 

@@ -77,7 +77,8 @@ class _ResolveDialect(FunctionPass):  # type: ignore[misc]
         simplify_positions(func_ir)
         compiler.handle_guards(func_ir, use)
         use.attributes = simplify_positions(func_ir)
-        adapt_ranges(func_ir)
+        if not use.strides:  # of a loop taken out, the range is still asked for its end
+            adapt_ranges(func_ir)
         adapt_python_calls(func_ir)
         use.loops = bool(compute_cfg_from_blocks(func_ir.blocks).loops())
         state.metadata[METADATA] = use
