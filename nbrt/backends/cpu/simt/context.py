@@ -16,12 +16,12 @@ from numba.core.datamodel.models import StructModel
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, lower_getattr_generic, register_model
 
-__all__ = ["ARGUMENT", "WARP_SIZE", "SimtContextType"]
+from nbrt.backends.cpu.simt.markers import WARP_SIZE
+
+__all__ = ["ARGUMENT", "SimtContextType"]
 
 ARGUMENT = "__simt__"
 """Name of the hidden argument in the Numba IR."""
-
-WARP_SIZE = 32
 
 _AXES = "xyz"
 _FIELDS = {

@@ -35,11 +35,14 @@ __all__ = [
     "SHUFFLE",
     "VOTE",
     "WARP_OPERATIONS",
+    "WARP_SIZE",
     "WARP_SYNC",
     "is_marker",
     "shared_array",
     "shared_extent",
 ]
+
+WARP_SIZE = 32
 
 PREFIX = "nbrt."
 BARRIER = "nbrt.barrier"

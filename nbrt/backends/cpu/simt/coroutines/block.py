@@ -7,7 +7,6 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
-from nbrt.backends.cpu.simt.context import WARP_SIZE
 from nbrt.backends.cpu.simt.coroutines.kinds import (
     KINDS,
     WARP_OPERATIONS,
@@ -31,6 +30,7 @@ from nbrt.backends.cpu.simt.markers import (
     SHARED,
     SHARED_BYTES,
     SHARED_DYNAMIC,
+    WARP_SIZE,
     shared_extent,
 )
 from nbrt.errors import ArgumentError, UnsupportedConstructError

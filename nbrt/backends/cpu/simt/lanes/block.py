@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nbrt.backends.cpu.simt import markers
 from nbrt.backends.cpu.simt.lanes.ends import GroupEnds, PartialError
 from nbrt.backends.cpu.simt.lanes.flow import Flow
-from nbrt.backends.cpu.simt.lanes.geometry import WARP, choose_geometry, widest
+from nbrt.backends.cpu.simt.lanes.geometry import choose_geometry, widest
 from nbrt.backends.cpu.simt.lanes.instructions import Instructions
 from nbrt.backends.cpu.simt.lanes.regions import (
     Region,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lanes_block"]
 
-_PADDING = 64 * WARP
+_PADDING = 64 * markers.WARP_SIZE
 """Bytes around shared arrays: vectors of lanes that take part in part reach past their ends."""
 
 
@@ -72,11 +72,8 @@ def lanes_block(code: ThreadCode, *, only_diverging: bool = False) -> str:
 
 def _uses_warps(function: Function) -> bool:
     return any(
-        (
-            item.opcode == "call"
-            and item.detail.startswith((markers.SHUFFLE, markers.VOTE, markers.MATCH, "nbrt.warp"))
-        )
-        or item.detail == markers.ACTIVEMASK
+        item.opcode == "call"
+        and item.detail.startswith((*markers.WARP_OPERATIONS, markers.WARP_SYNC))
         for _, item in function.instructions()
     )
 

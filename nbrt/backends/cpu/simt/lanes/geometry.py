@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nbrt.backends.cpu.simt.markers import WARP_SIZE
+
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.llvm.model import Function
 
-__all__ = ["WARP", "Geometry", "choose_geometry", "widest"]
-
-WARP = 32
+__all__ = ["Geometry", "choose_geometry", "widest"]
 
 _FEW = 16
 
@@ -103,7 +103,7 @@ def choose_geometry(block: Block, widest: int, *, warps: bool) -> Geometry:
     width, height, depth = block
     one_row = height * depth == 1
     if warps:
-        return Geometry(block, WARP, by_rows=one_row or width % WARP == 0)
+        return Geometry(block, WARP_SIZE, by_rows=one_row or width % WARP_SIZE == 0)
     if one_row:
         lanes = widest
         while lanes >= 2 * width and lanes > 1:

@@ -11,7 +11,7 @@ from nbrt.backends.cpu.simt.lanes.serial import Serial
 from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
 from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
-from nbrt.backends.cpu.simt.llvm.model import Instruction, Operand, renamed
+from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS, Instruction, Operand, renamed
 from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar
 
 if TYPE_CHECKING:
@@ -20,45 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Instructions"]
 
-_BINARY = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "udiv",
-        "sdiv",
-        "urem",
-        "srem",
-        "shl",
-        "lshr",
-        "ashr",
-        "and",
-        "or",
-        "xor",
-        "fadd",
-        "fsub",
-        "fmul",
-        "fdiv",
-        "frem",
-    ]
-)
 _DIVISIONS = frozenset(("udiv", "sdiv", "urem", "srem"))
-_CASTS = frozenset(
-    [
-        "zext",
-        "sext",
-        "trunc",
-        "fpext",
-        "fptrunc",
-        "fptoui",
-        "fptosi",
-        "uitofp",
-        "sitofp",
-        "ptrtoint",
-        "inttoptr",
-        "bitcast",
-    ]
-)
 _FAST = ("fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
 _ELEMENTWISE = frozenset(
     [
@@ -203,10 +165,10 @@ class Instructions:
         if opcode == "getelementptr":
             indices = [f"{o.type} {t}" for o, t in zip(item.operands, texts, strict=True)]
             text = f"getelementptr {item.detail}, {', '.join(indices)}"
-        elif opcode in _BINARY:
+        elif opcode in BINARY:
             opcode = "add" if opcode == "or" else opcode
             text = f"{opcode} {item.type} {texts[0]}, {texts[1]}"
-        elif opcode in _CASTS:
+        elif opcode in CASTS:
             opcode = "sext" if opcode == "zext" else opcode
             text = f"{opcode} {item.operands[0].type} {texts[0]} to {item.type}"
         elif opcode == "select":
@@ -265,21 +227,21 @@ class Instructions:
         vectors = [lanes.vector(value) for value in operands]
         flags = f"{item.flags} " if item.flags else ""
         kind = writer.vector(item.operands[0].type)
-        if opcode in _BINARY:
+        if opcode in BINARY:
             if opcode in _DIVISIONS and mask is not None and operands[1].kind != "scalar":
                 # Lanes that take no part may hold a zero, which the processor objects to.
                 vectors[1] = lanes.blend(item.type, mask, vectors[1], f"splat ({item.type} 1)")
             text = f"{opcode} {flags}{kind} {vectors[0]}, {vectors[1]}"
         elif opcode in ("icmp", "fcmp"):
             text = f"{opcode} {flags}{item.detail} {kind} {vectors[0]}, {vectors[1]}"
-        elif opcode in _CASTS:
+        elif opcode in CASTS:
             text = f"{opcode} {flags}{kind} {vectors[0]} to {writer.vector(item.type)}"
         elif opcode in ("fneg", "freeze"):
             text = f"{opcode} {flags}{kind} {vectors[0]}"
         else:
             raise CannotLowerError(f"the instruction {opcode} has no form for lanes")
         one = None
-        if opcode in _CASTS and operands[0].one is not None:
+        if opcode in CASTS and operands[0].one is not None:
             source, target = operands[0], item.type
 
             def one(lane: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import markers
@@ -128,6 +128,7 @@ class Cut:
         self.outside: dict[str, list[Instruction]] = {}
         self.regions: list[Region] = []
         self.slots: set[str] = set()
+        self._turn_of: dict[str, str] = {}
         self._by_block: dict[str, str] = {}
 
     def phis(self, label: str) -> list[Instruction]:
@@ -140,17 +141,17 @@ class Cut:
         wait = self._by_block.get(block)
         if wait is not None:
             return [wait]
-        turn_of = {header: turn for turn, header in self.turns.items()}
         found = self.function.blocks[block].successors
-        return [turn_of.get(target, target) for target in found]
+        return [self._turn_of.get(target, target) for target in found]
+
+    def add_turns(self, headers: list[str]) -> None:
+        """Make every turn of some loops, named by their headers, something to be come back to."""
+        self.turns = {f"%nbrt.turn.{i}": header for i, header in enumerate(headers)}
+        self._turn_of = {header: turn for turn, header in self.turns.items()}
 
     def is_at_barrier(self, block: str) -> bool:
         """Tell whether a block ends at a barrier."""
         return block in self._by_block
-
-    def whole_successors(self, block: str) -> list[str]:
-        """Give where a block leads, past barriers too, among blocks."""
-        return [b for b in self.function.blocks[block].successors if b in self.function.blocks]
 
     def add_barrier(self, block: str, barrier: Barrier) -> None:
         """Note that a block ends at a barrier."""
@@ -180,7 +181,7 @@ def cut(function: Function) -> Cut:
 def find_regions(made: Cut, turns: list[str]) -> None:
     """Find the regions, with every turn of some loops, named by their headers, a region as well."""
     function = made.function
-    made.turns = {f"%nbrt.turn.{i}": header for i, header in enumerate(turns)}
+    made.add_turns(turns)
     starts = [("", function.entry), *made.turns.items()]
     starts += [(wait, barrier.after) for wait, barrier in made.barriers.items()]
     for wait, root in starts:
@@ -414,19 +415,5 @@ def with_aliases(block: Block, names: dict[str, str]) -> Block:
             copies.append(item)
             continue
         operands = [Operand(o.type, names.get(o.text, o.text)) for o in item.operands]
-        copies.append(
-            Instruction(
-                item.name,
-                item.opcode,
-                item.type,
-                operands,
-                item.flags,
-                item.detail,
-                item.align,
-                item.labels,
-                item.cases,
-                renamed(item.text, names),
-                item.line,
-            )
-        )
+        copies.append(replace(item, operands=operands, text=renamed(item.text, names)))
     return Block(block.label, copies)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import markers
-from nbrt.backends.cpu.simt.lanes.geometry import WARP
 from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.markers import WARP_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ class WarpOperations:
     def write(self, item: Instruction, operands: list[Value], mask: Mask) -> Value:
         """Write one operation."""
         name = item.detail
-        assert self._writer.width == WARP
+        assert self._writer.width == WARP_SIZE
         if name == markers.ACTIVEMASK:
             return Value("i32", "scalar", self._lanes.bits(mask))
         if name.startswith(markers.SHUFFLE):
@@ -72,7 +72,7 @@ class WarpOperations:
         if value.kind == "scalar":
             return value
         vector = f"{self._writer.vector(kind)} {self._lanes.vector(value)}"
-        lane = self._writer.op(f"and i32 {other.text}, {WARP - 1}")
+        lane = self._writer.op(f"and i32 {other.text}, {WARP_SIZE - 1}")
         return Value(kind, "scalar", self._writer.op(f"extractelement {vector}, i32 {lane}"))
 
     def _own_if_absent(self, kind: str, present: str, moved: str, own: str) -> str:
@@ -93,11 +93,11 @@ class WarpOperations:
             distance = writer.op(f"and {wide} {given}, splat (i32 31)")
             source = writer.op(f"{opcode} {wide} {numbers}, {distance}")
         if mode != "idx":
-            inside = writer.op(f"icmp ult {wide} {source}, splat (i32 {WARP})")
+            inside = writer.op(f"icmp ult {wide} {source}, splat (i32 {WARP_SIZE})")
             source = writer.op(
                 f"select {writer.vector('i1')} {inside}, {wide} {source}, {wide} {numbers}"
             )
-        source = writer.op(f"and {wide} {source}, splat (i32 {WARP - 1})")
+        source = writer.op(f"and {wide} {source}, splat (i32 {WARP_SIZE - 1})")
         moved = self._taken(kind, vector, source)
         if mask is None:
             return Value(kind, "vector", moved)
@@ -109,10 +109,10 @@ class WarpOperations:
     def _taken(self, kind: str, vector: str, source: str) -> str:
         """Pick lanes of a vector by a vector of numbers."""
         writer = self._writer
-        room = writer.slot(f"[{WARP} x {kind}]")
+        room = writer.slot(f"[{WARP_SIZE} x {kind}]")
         writer.do(f"store {writer.vector(kind)} {vector}, ptr {room}, align 64")
         result = "poison"
-        for lane in range(WARP):
+        for lane in range(WARP_SIZE):
             index = writer.op(f"extractelement {writer.vector('i32')} {source}, i64 {lane}")
             at = writer.op(f"getelementptr {kind}, ptr {room}, i32 {index}")
             one = writer.op(f"load {kind}, ptr {at}, align 1")
@@ -161,13 +161,13 @@ class WarpOperations:
         whole = writer.vector(kind)
         if mode == "all":
             first = writer.call("i32", "llvm.cttz.i32", [f"i32 {present}", "i1 false"])
-            lane = writer.op(f"and i32 {first}, {WARP - 1}")
+            lane = writer.op(f"and i32 {first}, {WARP_SIZE - 1}")
             one = writer.op(f"extractelement {whole} {vector}, i32 {lane}")
             same = self._same(kind, vector, one, present)
             every = writer.op(f"icmp eq i32 {same}, {present}")
             return Value("i32", "scalar", writer.op(f"select i1 {every}, i32 {present}, i32 0"))
         result = "poison"
-        for lane_number in range(WARP):
+        for lane_number in range(WARP_SIZE):
             one = writer.op(f"extractelement {whole} {vector}, i64 {lane_number}")
             same = self._same(kind, vector, one, present)
             result = writer.op(
@@ -190,10 +190,10 @@ def _is_number(text: str) -> bool:
 def _sources(mode: str, other: int) -> list[int]:
     """Give the lane that each lane reads."""
     moves: dict[str, Callable[[int], int]] = {
-        "idx": lambda _lane: other % WARP,
+        "idx": lambda _lane: other % WARP_SIZE,
         "up": lambda lane: lane - (other & 31),
         "down": lambda lane: lane + (other & 31),
         "xor": lambda lane: lane ^ (other & 31),
     }
     move = moves[mode]
-    return [move(lane) if 0 <= move(lane) < WARP else lane for lane in range(WARP)]
+    return [move(lane) if 0 <= move(lane) < WARP_SIZE else lane for lane in range(WARP_SIZE)]

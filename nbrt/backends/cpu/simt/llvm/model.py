@@ -9,10 +9,52 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["LOCAL", "Block", "Function", "Instruction", "Operand", "renamed"]
+__all__ = ["BINARY", "CASTS", "LOCAL", "Block", "Function", "Instruction", "Operand", "renamed"]
 
 LOCAL = re.compile(r'%(?:"[^"]*"|[-a-zA-Z$._0-9]+)')
 """A local name: a value or a block."""
+
+BINARY = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "udiv",
+        "sdiv",
+        "urem",
+        "srem",
+        "shl",
+        "lshr",
+        "ashr",
+        "and",
+        "or",
+        "xor",
+        "fadd",
+        "fsub",
+        "fmul",
+        "fdiv",
+        "frem",
+    ]
+)
+"""Opcodes of two operands of one type."""
+
+CASTS = frozenset(
+    [
+        "zext",
+        "sext",
+        "trunc",
+        "fpext",
+        "fptrunc",
+        "fptoui",
+        "fptosi",
+        "uitofp",
+        "sitofp",
+        "ptrtoint",
+        "inttoptr",
+        "bitcast",
+    ]
+)
+"""Opcodes that turn one type into another."""
 
 
 class Operand(NamedTuple):

@@ -10,51 +10,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.llvm.model import LOCAL, Block, Function, Instruction, Operand
+from nbrt.backends.cpu.simt.llvm.model import (
+    BINARY,
+    CASTS,
+    LOCAL,
+    Block,
+    Function,
+    Instruction,
+    Operand,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["member_type", "parse_function", "split_list", "split_type"]
 
-_BINARY = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "udiv",
-        "sdiv",
-        "urem",
-        "srem",
-        "shl",
-        "lshr",
-        "ashr",
-        "and",
-        "or",
-        "xor",
-        "fadd",
-        "fsub",
-        "fmul",
-        "fdiv",
-        "frem",
-    ]
-)
-_CASTS = frozenset(
-    [
-        "zext",
-        "sext",
-        "trunc",
-        "fpext",
-        "fptrunc",
-        "fptoui",
-        "fptosi",
-        "uitofp",
-        "sitofp",
-        "ptrtoint",
-        "inttoptr",
-        "bitcast",
-    ]
-)
 _FLAGS = frozenset(
     [
         "nuw",
@@ -172,7 +142,7 @@ def _instruction(line: str, debug: dict[str, int]) -> Instruction:
 
 def _read(name: str, body: str) -> Instruction:
     flags, opcode, rest = _opening(body)
-    if opcode in _BINARY:
+    if opcode in BINARY:
         first, second = split_list(rest)
         left = _operand(first)
         return Instruction(name, opcode, left.type, [left, Operand(left.type, second)], flags)
@@ -182,7 +152,7 @@ def _read(name: str, body: str) -> Instruction:
         left = _operand(first)
         kind = _same_shape(left.type, "i1")
         return Instruction(name, opcode, kind, [left, Operand(left.type, second)], flags, predicate)
-    if opcode in _CASTS:
+    if opcode in CASTS:
         value, _, target = rest.rpartition(" to ")
         return Instruction(name, opcode, target, [_operand(value)], flags)
     reader = _READERS.get(opcode)
