@@ -25,6 +25,8 @@ _PACKAGES = [
     "cupy-cuda13x",
     "warp-lang",
     "torch",
+    "jax",
+    "randomgen",
     "taichi",
     "pyopencl",
     "pocl-binary-distribution",

@@ -54,7 +54,8 @@ step contract_tests 120 "${tests[@]}" "${selection[@]}" tests/contract tests/int
 step all_tests "$((full == 1 ? 1800 : 150))" "${tests[@]}" "${selection[@]}" tests --continue-on-collection-errors \
     --ignore=tests/gpu --ignore=tests/unit/cuda --ignore=tests/contract \
     --junitxml="$out/all_tests.xml"
-step benchmarks "$((full == 1 ? 3600 : 180))" "$python" -m benchmarks "${length[@]}" --out "$out/benchmarks"
+step benchmarks "$((full == 1 ? 3600 : 240))" "$python" -m benchmarks "${length[@]}" --out "$out/benchmarks"
+step random_cuda "$((full == 1 ? 600 : 120))" "$python" -m benchmarks.random --device cuda "${length[@]}" --out "$out/benchmarks"
 
 echo
 cat "$out/environment.txt" 2>/dev/null

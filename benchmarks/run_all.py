@@ -20,7 +20,7 @@ BENCHMARKS = (
     "memory",
     "launch",
     "saxpy",
-    "random_draws",
+    "random",
     "streams",
     "simt",
 )

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         register_interface_for_device,
         unregister_interface_for_device,
     )
-    from nbrt.random.generator import Generator, default_generator, manual_seed
+    from nbrt.random.defaults import default_generator, fork_rng, manual_seed
+    from nbrt.random.generator import Generator
     from nbrt.random.state import PhiloxState
     from nbrt.runtime.array import asarray, copy, device_of, empty, full, to, to_host, zeros
     from nbrt.runtime.device import (
@@ -87,6 +88,7 @@ __all__ = [
     "empty",
     "empty_cache",
     "errors",
+    "fork_rng",
     "full",
     "get_device_capability",
     "get_device_name",
@@ -124,7 +126,8 @@ _HOMES = {
         "get_interface_for_device known_backends register_interface_for_device "
         "unregister_interface_for_device"
     ),
-    "nbrt.random.generator": "Generator default_generator manual_seed",
+    "nbrt.random.defaults": "default_generator fork_rng manual_seed",
+    "nbrt.random.generator": "Generator",
     "nbrt.random.state": "PhiloxState",
     "nbrt.runtime.array": "asarray copy device_of empty full to to_host zeros",
     "nbrt.runtime.device": (

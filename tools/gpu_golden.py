@@ -36,13 +36,6 @@ _PACKAGES = [
 ]
 _SEED = 0x1234_5678_9ABC_DEF0
 _SIZES = (1, 3, 1024, 100_003)
-_PARAMETERS: dict[str, tuple[float, ...]] = {
-    "bits": (),
-    "uniform": (-1.5, 3.25),
-    "normal": (0.5, 2.0),
-    "integers": (0, 100),
-    "integers_wide": (0, 2**40 + 3),
-}
 _TORCH_SIZES = (1, 5, 1000, 300_001)
 _ENDS = 256
 
@@ -101,32 +94,19 @@ def describe() -> dict[str, Any]:
 
 def write_draws(folder: Path) -> int:
     """Draw everything on cpu and cuda; write the hashes, and whether the bits are equal."""
-    import nbrt
-    from nbrt_kernels.random.fill import DRAWS
+    from nbrt.testing.draws import draw_cases
 
     rows, differing = [], 0
-    for distribution, dtype in DRAWS:
+    for case in draw_cases():
         for size in _SIZES:
-            drawn = {}
-            for device in ("cpu:0", "cuda:0"):
-                interface = nbrt.get_interface_for_device(device)
-                interface.lazy.ensure()
-                out = nbrt.empty(size, dtype, device=device)
-                queue = nbrt.current_stream(device).queue
-                # "integers" chooses the wide kernel by its range.
-                asked = distribution.removesuffix("_wide")
-                interface.draw(queue, out, asked, _SEED, 28, _PARAMETERS[distribution])
-                drawn[device] = np.ascontiguousarray(nbrt.to_host(out))
+            digests = [case.digest(_SEED, size, place, 28) for place in ("cpu:0", "cuda:0")]
             row = {
-                "distribution": distribution,
-                "dtype": dtype,
+                "draw": str(case),
                 "size": size,
-                "sha256": hashlib.sha256(drawn["cpu:0"].tobytes()).hexdigest(),
-                "equal": drawn["cpu:0"].tobytes() == drawn["cuda:0"].tobytes(),
+                "sha256": digests[0],
+                "equal": digests[0] == digests[1],
             }
-            if not row["equal"]:
-                differing += 1
-                row["differing_elements"] = int((drawn["cpu:0"] != drawn["cuda:0"]).sum())
+            differing += not row["equal"]
             rows.append(row)
             print(*row.values())
     result = {"seed": _SEED, "offset": 28, "environment": describe(), "draws": rows}

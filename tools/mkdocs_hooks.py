@@ -24,7 +24,9 @@ PUBLIC_MODULES = (
     "nbrt.config",
     "nbrt.errors",
     "nbrt.random",
+    "nbrt.random.audit",
     "nbrt.testing",
+    "nbrt.testing.reproducibility",
     "nbrt.typing",
     "nbrt_kernels",
 )

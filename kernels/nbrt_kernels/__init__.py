@@ -5,8 +5,8 @@ A kernel is a plain Python function in the Numba CUDA dialect.  To run one, deco
     saxpy = nbrt.kernel(nbrt_kernels.saxpy)
     saxpy.forall(n)(out, np.float32(2.0), x, y)
 
-The library imports neither nbrt nor CuPy.  `KERNELS` lists all kernels with example inputs; the
-draws are in `nbrt_kernels.random`.
+The library imports neither nbrt nor CuPy.  `KERNELS` lists all kernels with example inputs; random
+numbers, for kernels and as draws, are in `nbrt_kernels.random`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,13 @@ from nbrt_kernels.filters import (
 from nbrt_kernels.grids import heat_step, jacobi_step
 from nbrt_kernels.histograms import column_sum, histogram_partial, histogram_plan
 from nbrt_kernels.images import add_noise, mandelbrot, rgb_to_gray, transpose
-from nbrt_kernels.random import DRAWS, DrawSpec
 from nbrt_kernels.rows import bitonic_sort, layer_norm, segmented_scan, softmax
 from nbrt_kernels.specs import KERNELS, Example, KernelSpec
 
 __all__ = [
-    "DRAWS",
     "EDGE_CLAMP",
     "EDGE_ZERO",
     "KERNELS",
-    "DrawSpec",
     "Example",
     "KernelSpec",
     "add_noise",

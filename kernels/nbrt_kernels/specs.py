@@ -162,5 +162,5 @@ def _table() -> dict[str, KernelSpec]:
     return {each.name: each for each in specs}
 
 
-#: Every kernel by name. The fill kernels of the random draws are in `nbrt_kernels.random.DRAWS`.
+#: Every kernel by name. Those of the random draws are found by `nbrt_kernels.random.fills_of`.
 KERNELS: MappingProxyType[str, KernelSpec] = MappingProxyType(_table())

@@ -21,6 +21,7 @@ from nbrt.errors import LaunchError, NotSupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from nbrt.backends.draw import Draw
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
     from nbrt.typing import Array, Dim3, HostArray
 
@@ -382,19 +383,10 @@ class DeviceInterface(ABC):
             f"kernel.inspect is about cpu and cuda"
         )
 
-    def draw(
-        self,
-        queue: Queue,
-        out: Array,
-        distribution: str,
-        seed: int,
-        offset: int,
-        parameters: tuple[Any, ...],
-    ) -> None:
-        """Enqueue a fill of contiguous 1-D `out` from Philox stream (seed, offset).
+    def draw(self, queue: Queue, out: Array, draw: Draw) -> None:
+        """Enqueue a fill of contiguous `out` with elements of a draw.
 
-        `parameters` are Python numbers: (low, high) of "uniform" and "integers", (loc, scale) of
-        "normal". Element i depends on (seed, offset, i) alone.
+        The value of an element depends on the draw and its index in it alone.
         """
         raise NotSupportedError(
             f"expected a kind of device with random draws, got {self.name!r}; "

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from nbrt._version import __version__
+from nbrt.cli.audit import add_audit, run_audit
 from nbrt.errors import NbrtError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print_info()
             return 0
+        if options.command == "audit":
+            return run_audit(options)
         return _demo(options)
     except NbrtError as error:
         print(f"nbrt: {error}", file=sys.stderr)
@@ -46,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nbrt {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("info", help="show devices, backends, and why one is unavailable")
+    add_audit(commands.add_parser("audit", help="record random draws, and compare two runs"))
     demo = commands.add_parser("demo", help="denoise a photograph on two streams; check every step")
     demo.add_argument("image", nargs="?", help="a picture; by default the photograph in matplotlib")
     demo.add_argument("--device", help="where to run, such as cpu or cuda:0; default: the default")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.random.philox import philox_block
 
-__all__ = ["PhiloxState", "checked_seed", "words_consumed"]
+__all__ = ["PhiloxState", "checked_offset", "checked_seed", "whole_blocks"]
 
 _WORDS_PER_BLOCK = 4
 _LAYOUT = struct.Struct("<QQ")
 _MODULUS = 2**64
+# Counter word 3 of the blocks that states are derived from; draws leave it 0.
+_OWN_KEY = 1 << 96
+_CHILD = 2 << 96
 
 
 class PhiloxState(NamedTuple):
@@ -28,6 +33,8 @@ class PhiloxState(NamedTuple):
     --------
     >>> PhiloxState(seed=7).advance(5)
     PhiloxState(seed=7, offset=8)
+    >>> PhiloxState.from_bytes(PhiloxState(7, 8).to_bytes())
+    PhiloxState(seed=7, offset=8)
     """
 
     seed: int
@@ -40,22 +47,55 @@ class PhiloxState(NamedTuple):
         ------
         ArgumentError
             If a part is out of range or the offset is not a multiple of 4.
+        ArgumentTypeError
+            If a part is not an integer.
         """
         checked_seed(self.seed)
-        if not isinstance(self.offset, int) or not 0 <= self.offset < _MODULUS:
-            raise ArgumentError(f"expected an offset in [0, 2**64), got {self.offset!r}")
-        if self.offset % _WORDS_PER_BLOCK:
-            raise ArgumentError(
-                f"expected an offset that is a multiple of 4 (whole blocks), got {self.offset}"
-            )
+        checked_offset(self.offset)
         return self
 
     def advance(self, words: int) -> PhiloxState:
         """Return the state after `words` more 32-bit words, rounded up to whole blocks of 4.
 
-        Wraps around after 2**64 words, as the 64-bit offset of torch does.
+        Wraps around after 2**64 words, as the 64-bit offset of torch does. A negative number of
+        words goes back.
         """
-        return self._replace(offset=(self.offset + _whole_blocks(words)) % _MODULUS)
+        return PhiloxState(self.seed, (self.offset + whole_blocks(words)) % _MODULUS)
+
+    def split(self, n: int = 2) -> tuple[PhiloxState, ...]:
+        """Return `n` states of streams of their own, for parts of a program that draw apart.
+
+        Child k is a function of this state and k alone, so the first of many children are those of
+        few. Their seeds come from Philox blocks that no draw uses.
+
+        Parameters
+        ----------
+        n : int
+            How many, at least 0.
+
+        Examples
+        --------
+        >>> state = PhiloxState(7)
+        >>> state.split(3)[:2] == state.split(2)
+        True
+        """
+        count = _index("n", n)
+        if count < 0:
+            raise ArgumentError(f"expected n >= 0 states to split into, got {count}")
+        return tuple(self._child(k) for k in range(count))
+
+    def fold_in(self, data: int) -> PhiloxState:
+        """Return the state that belongs to this one and an integer: child `data` of `split`.
+
+        Parameters
+        ----------
+        data : int
+            In [0, 2**64): a step, a layer, the index of a batch.
+        """
+        number = _index("data", data)
+        if not 0 <= number < _MODULUS:
+            raise ArgumentError(f"expected data in [0, 2**64), got {number}")
+        return self._child(number)
 
     def to_bytes(self) -> bytes:
         """Return 16 bytes: seed, then offset, little-endian; the layout of torch's CUDA state."""
@@ -64,29 +104,60 @@ class PhiloxState(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes) -> PhiloxState:
         """Return the state in 16 bytes, or of a seed alone in 8 bytes, as torch does."""
-        if len(data) == _LAYOUT.size // 2:
-            data = bytes(data) + bytes(8)
-        if len(data) != _LAYOUT.size:
-            raise ArgumentError(f"expected a state of 16 bytes (or 8: a seed), got {len(data)}")
-        return cls(*_LAYOUT.unpack(data)).checked()
+        try:
+            raw = bytes(memoryview(data))
+        except TypeError:
+            raise ArgumentTypeError(
+                f"expected the 16 bytes of a state, got {type(data).__name__}"
+            ) from None
+        if len(raw) == _LAYOUT.size // 2:
+            raw += bytes(8)
+        if len(raw) != _LAYOUT.size:
+            raise ArgumentError(f"expected a state of 16 bytes (or 8: a seed), got {len(raw)}")
+        return cls(*_LAYOUT.unpack(raw)).checked()
+
+    def _child(self, number: int) -> PhiloxState:
+        # One block makes a key of this state, the next one mixes the number in.
+        own = philox_block(self.offset // _WORDS_PER_BLOCK | _OWN_KEY, self.seed)
+        return PhiloxState(philox_block(number | _CHILD, own % _MODULUS) % _MODULUS)
 
 
 def checked_seed(seed: object) -> int:
-    """Return a seed as an int in [0, 2**64)."""
+    """Return a seed as an int in [0, 2**64).
+
+    A negative seed stands for 2**64 - 1 + seed, as torch.manual_seed documents.
+    """
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
         raise ArgumentTypeError(
             f"expected a seed of type int, got {seed!r} of type {type(seed).__name__}"
         )
     value = int(seed.__index__())
+    if not -(2**63) <= value < _MODULUS:
+        raise ArgumentError(f"expected a seed in [-2**63, 2**64), got {value}")
+    return value if value >= 0 else value + _MODULUS - 1
+
+
+def checked_offset(offset: object) -> int:
+    """Return an offset as an int in [0, 2**64), a multiple of 4."""
+    if isinstance(offset, bool) or not hasattr(offset, "__index__"):
+        raise ArgumentTypeError(f"expected an offset of type int, got {offset!r}")
+    value = int(offset.__index__())
     if not 0 <= value < _MODULUS:
-        raise ArgumentError(f"expected a seed in [0, 2**64), got {value}")
+        raise ArgumentError(f"expected an offset in [0, 2**64), got {value}")
+    if value % _WORDS_PER_BLOCK:
+        raise ArgumentError(
+            f"expected an offset that is a multiple of 4 (whole blocks), got {value}"
+        )
     return value
 
 
-def words_consumed(elements: int, words_per_element: int) -> int:
-    """Return the 32-bit words that a draw takes: what its elements need, in whole blocks of 4."""
-    return _whole_blocks(elements * words_per_element)
-
-
-def _whole_blocks(words: int) -> int:
+def whole_blocks(words: int) -> int:
+    """Return a number of 32-bit words, rounded up to whole blocks of 4."""
     return -(-words // _WORDS_PER_BLOCK) * _WORDS_PER_BLOCK
+
+
+def _index(name: str, value: SupportsIndex) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"expected {name} to be an integer, got {value!r}") from None

@@ -184,17 +184,17 @@ def test_a_read_only_out() -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "error", "message"),
     [
-        ("random", {"dtype": "int32"}, ArgumentTypeError, "float32 or float64, got int32"),
-        ("random", {"dtype": "float16"}, ArgumentTypeError, "float32 or float64, got float16"),
+        ("random", {"dtype": "int32"}, ArgumentTypeError, "dtype of float32, .*, got int32"),
+        ("random", {"dtype": ">f4"}, ArgumentTypeError, "got >f4"),
         ("uniform", {"low": 2.0, "high": 1.0}, ArgumentError, "low"),
         ("uniform", {"low": float("nan")}, ArgumentError, "low to be finite"),
         ("uniform", {"high": float("inf")}, ArgumentError, "high to be finite"),
-        ("uniform", {"high": [1.0, 2.0]}, ArgumentTypeError, "one real number"),
+        ("uniform", {"high": [1.0, 2.0]}, ArgumentError, r"broadcast to shape \(4,\), got"),
         ("normal", {"scale": -1.0}, ArgumentError, "scale"),
-        ("normal", {"loc": "zero"}, ArgumentTypeError, "loc to be one real number"),
+        ("normal", {"loc": "zero"}, ArgumentTypeError, "loc to be a real number"),
         ("integers", {"low": 0}, ArgumentError, "expected low < high"),
         ("integers", {"low": 5, "high": 5}, ArgumentError, "expected low < high"),
-        ("integers", {"low": 0.5, "high": 5}, ArgumentTypeError, "low to be one integer"),
+        ("integers", {"low": 0.5, "high": 5}, ArgumentTypeError, "low to be an integer"),
         ("integers", {"low": 300, "dtype": "uint8"}, ArgumentError, "within uint8"),
         ("integers", {"low": -1, "high": 2, "dtype": "uint32"}, ArgumentError, "within uint32"),
         ("integers", {"low": 5, "dtype": "float32"}, ArgumentTypeError, "integer dtype or bool"),
@@ -328,7 +328,7 @@ def test_pickling(drawer: nbrt.Device) -> None:
     assert np.array_equal(draw(twin, "normal", 10), draw(generator, "normal", 10))
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True, "3"])
+@pytest.mark.parametrize("seed", [-(2**63) - 1, 2**64, 1.5, True, "3"])
 def test_wrong_seeds(drawer: nbrt.Device, seed: Any) -> None:
     with pytest.raises((ArgumentError, ArgumentTypeError), match="expected a seed"):
         nbrt.Generator(seed, drawer)

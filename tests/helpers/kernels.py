@@ -7,17 +7,25 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from numba.core import types
 from numba.cuda import compile_ptx as _numba_compile_ptx
 from numba.cuda import dispatcher
 
+from nbrt.backends.cpu.backend import CpuInterface
 from nbrt.backends.cpu.simt import SimtKernel
+from nbrt_kernels.random import Fill, fills_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from nbrt.backends.draw import Draw
+    from nbrt.testing.draws import DrawCase
+
 COMPUTE_CAPABILITIES = ((8, 0), (9, 0))
+
+_MARGIN = 64
 
 _compiled = cache(SimtKernel)
 
@@ -35,11 +43,52 @@ def launch(
     _compiled(kernel).plan(grid, shape)(*arguments)
 
 
+def memory_dtype(dtype: str) -> str:
+    """Return the dtype of the array that a fill kernel stores elements of a dtype in."""
+    return {"bfloat16": "uint16", "bool": "uint8"}.get(dtype, dtype)
+
+
+def run_draw(draw: Draw, *, gpu: bool = False, block: int | None = None) -> np.ndarray:
+    """Return what the fill kernels of a draw make, in blocks of so many threads.
+
+    With `gpu` they are those for a GPU, on the CPU all the same.
+    """
+    room = np.full(draw.held + _MARGIN, 7, memory_dtype(draw.dtype))
+    out = room[: draw.held]
+    state = np.uint64(draw.seed), np.uint64(draw.offset)
+    for fill in fills_of(draw, gpu=gpu):
+        target = out if fill.target is None else fill.target
+        part = target if fill.part is None else target[fill.part]
+        arguments = part, state, np.uint64(fill.ahead), *fill.arguments
+        launch(fill.kernel, (fill.threads,), *arguments, block=(block or fill.block,))
+    assert np.all(room[draw.held :] == 7), "written past the end"
+    return out
+
+
+def draws_of(case: DrawCase) -> list[Draw]:
+    """Return what a case asks of a backend, without drawing."""
+    draws: list[Draw] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuInterface, "draw", lambda _self, _queue, _out, draw: draws.append(draw))
+        case.draw(1, 12, "cpu:0")
+    return draws
+
+
 def numba_type(name: str) -> Any:
     """Return the Numba type of a name like ``float32[:,::1]``."""
     scalar, bracket, layout = name.partition("[")
     element = getattr(types, scalar)
     return types.Array(element, layout.count(":") - 1, "C") if bracket else element
+
+
+def fill_signature(fill: Fill, dtype: str) -> tuple[Any, ...]:
+    """Return the Numba types of what a fill kernel takes for elements of a dtype."""
+    element = numba_type(f"{memory_dtype(dtype if fill.target is None else 'bool')}[::1]")
+    arguments = (
+        numba_type(f"{value.dtype}[::1]" if np.ndim(value) else value.dtype.name)
+        for value in fill.arguments
+    )
+    return (element, types.UniTuple(types.uint64, 2), types.uint64, *arguments)
 
 
 @contextmanager

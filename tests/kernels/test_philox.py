@@ -25,9 +25,8 @@ def read_vectors() -> list[tuple[int, list[int], list[int], list[int]]]:
 def philox_kernel(out, counters, keys):
     i = cuda.grid(1)
     if i < counters.shape[0]:
-        w0, w1, w2, w3 = philox4x32(
-            counters[i, 0], counters[i, 1], counters[i, 2], counters[i, 3], keys[i, 0], keys[i, 1]
-        )
+        counter = counters[i, 0], counters[i, 1], counters[i, 2], counters[i, 3]
+        w0, w1, w2, w3 = philox4x32(counter, (keys[i, 0], keys[i, 1]))
         out[i, 0] = w0
         out[i, 1] = w1
         out[i, 2] = w2

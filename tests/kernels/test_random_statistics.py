@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from nbrt_kernels.random import integers_reference, normal_reference, uniform_reference
+from nbrt_kernels.random.philox import philox4x32_reference, words_reference
 
 ALPHA = 1e-4
 N = 200_000
@@ -72,3 +73,51 @@ def test_integers_are_uniform(dtype, low, high, seed):
     index = [(int(v) - low) * cells // (high - low) for v in sample]
     counts = np.bincount(index, minlength=cells)
     assert stats.chisquare(counts).pvalue > ALPHA
+
+
+def test_bytes_are_uniform(seed):
+    words = words_reference(np.arange(N), seed).ravel()
+    counts = np.bincount(words.view(np.uint8), minlength=256)
+    assert stats.chisquare(counts).pvalue > ALPHA
+
+
+def test_runs_of_each_bit(seed):
+    bits = bits_of(words_reference(np.arange(N // 4), seed).reshape(N, 1))
+    # Wald and Wolfowitz: runs in a sequence with so many ones, which are approximately normal.
+    ones = bits.sum(axis=0, dtype=np.float64)
+    expected = 2 * ones * (N - ones) / N
+    variance = expected * (expected - 1) / (N - 1)
+    changes = np.sum(bits[1:] != bits[:-1], axis=0)
+    assert is_chi2(np.sum((changes - expected) ** 2 / variance), 32)
+
+
+@pytest.mark.parametrize("family", ["seeds", "offsets", "subsequences"])
+def test_neighbouring_streams_are_independent(family, seed):
+    n = 50_000
+    numbers = np.arange(n, dtype=np.uint64)
+    zero = np.zeros_like(numbers)
+    keys = np.uint64(seed) + (numbers if family == "seeds" else zero)
+    low = numbers if family == "offsets" else zero
+    high = numbers if family == "subsequences" else zero
+    blocks = philox4x32_reference(words_of(low, high), words_of(keys))
+    for lag in (1, 2, 16):
+        difference = bits_of(blocks[lag:] ^ blocks[:-lag])
+        ones = difference.sum(axis=0, dtype=np.float64)
+        assert is_chi2(np.sum((ones - (n - lag) / 2) ** 2) / ((n - lag) / 4), 128)
+        uniforms = (blocks + 0.5) / 2**32 - 0.5
+        correlation = 12 * np.mean(uniforms[lag:] * uniforms[:-lag], axis=0)
+        assert is_chi2(np.sum(correlation**2) * (n - lag), 4)
+
+
+def words_of(*values):
+    return np.stack([half for v in values for half in (v & np.uint64(2**32 - 1), v >> 32)], -1)
+
+
+def bits_of(words):
+    """Return the bits of each row of words, as columns."""
+    return np.unpackbits(words.view(np.uint8), axis=1)
+
+
+def is_chi2(value, degrees):
+    # Both ends: numbers that are too even are not random either.
+    return ALPHA / 2 < stats.chi2.sf(value, degrees) < 1 - ALPHA / 2

@@ -1,13 +1,13 @@
-"""Philox draws: device code, fill kernels with their launch table, and NumPy references."""
+"""Random numbers: in kernels, as draws of whole arrays, and as NumPy references.
+
+`uniform4` and the other functions of `nbrt_kernels.random.device` make numbers inside a kernel;
+`fills_of` finds the launches that fill an array with a draw; the references replay draws in NumPy,
+bit for bit.
+"""
 
 from __future__ import annotations
 
-from nbrt_kernels.random.fill import DRAWS, DrawSpec
-from nbrt_kernels.random.parameters import (
-    integer_parameters,
-    normal_parameters,
-    uniform_parameters,
-)
+from nbrt_kernels.random.device import normal2, normal4, randint4, uniform2, uniform4
 from nbrt_kernels.random.philox import block_words, philox4x32, philox4x32_reference
 from nbrt_kernels.random.reference import (
     bits_reference,
@@ -15,18 +15,21 @@ from nbrt_kernels.random.reference import (
     normal_reference,
     uniform_reference,
 )
+from nbrt_kernels.random.requests import Fill, fills_of
 
 __all__ = [
-    "DRAWS",
-    "DrawSpec",
+    "Fill",
     "bits_reference",
     "block_words",
-    "integer_parameters",
+    "fills_of",
     "integers_reference",
-    "normal_parameters",
+    "normal2",
+    "normal4",
     "normal_reference",
     "philox4x32",
     "philox4x32_reference",
-    "uniform_parameters",
+    "randint4",
+    "uniform2",
+    "uniform4",
     "uniform_reference",
 ]

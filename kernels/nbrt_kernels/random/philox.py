@@ -21,7 +21,14 @@ import numpy.typing as npt
 
 from nbrt_kernels._dialect import Scalar, device_function
 
-__all__ = ["block_words", "philox4x32", "philox4x32_reference", "words_reference"]
+__all__ = [
+    "block_values",
+    "block_words",
+    "philox4x32",
+    "philox4x32_reference",
+    "two_blocks",
+    "words_reference",
+]
 
 # Multipliers and Weyl increments of the paper, table 2.
 _M0 = np.uint64(0xD2511F53)
@@ -75,16 +82,126 @@ def _ten_rounds(
 
 
 @device_function
+def _last_round(
+    c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar, k0: Scalar, k1: Scalar
+) -> tuple[Scalar, Scalar]:
+    """One more round, its words joined in pairs: what is low in a product is high in a pair."""
+    # The key joins before the halves are exchanged. A shift of the bare product would be folded
+    # into the multiplication, and that is then one of 64 by 64 bits.
+    p0 = _M0 * (c0 & _LOW) ^ ((c3 ^ k1) << _HALF)
+    p1 = _M1 * (c2 & _LOW) ^ ((c1 ^ k0) << _HALF)
+    return (p1 >> _HALF) | (p1 << _HALF), (p0 >> _HALF) | (p0 << _HALF)
+
+
+@device_function
+def block_values(
+    block: Scalar, attempt: Scalar, key0: Scalar, key1: Scalar
+) -> tuple[Scalar, Scalar]:
+    """Return a block by its number as two values of 64 bits, low word first.
+
+    Parameters
+    ----------
+    block : uint64
+        Block number.
+    attempt, key0, key1 : uint64
+        As for `block_words`; only the low halves count.
+
+    Returns
+    -------
+    v0, v1 : uint64
+        ``w0 | w1 << 32`` and ``w2 | w3 << 32``.
+    """
+    a0, a1, a2, a3 = block, block >> _HALF, attempt, np.uint64(0)
+    k0, k1 = key0, key1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    return _last_round(a0, a1, a2, a3, k0, k1)
+
+
+@device_function
+def two_blocks(
+    first: Scalar, second: Scalar, key0: Scalar, key1: Scalar
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return two blocks as `block_values` of attempt 0 does, computed abreast.
+
+    A round waits five cycles for its product; two blocks in turns keep a vector unit of sixteen
+    registers busy (1.3 times faster than one, and no slower than four).
+
+    Parameters
+    ----------
+    first, second : uint64
+        Block numbers.
+    key0, key1 : uint64
+        Low and high half of the seed; only the low halves count.
+
+    Returns
+    -------
+    v0, v1, u0, u1 : uint64
+        The values of the first and of the second block.
+    """
+    zero = np.uint64(0)
+    a0, a1, a2, a3 = first, first >> _HALF, zero, zero
+    b0, b1, b2, b3 = second, second >> _HALF, zero, zero
+    k0, k1 = key0, key1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    v0, v1 = _last_round(a0, a1, a2, a3, k0, k1)
+    u0, u1 = _last_round(b0, b1, b2, b3, k0, k1)
+    return v0, v1, u0, u1
+
+
+@device_function
 def philox4x32(
-    c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar, key0: Scalar, key1: Scalar
+    counter: tuple[Scalar, Scalar, Scalar, Scalar], key: tuple[Scalar, Scalar]
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """Return the four words of one Philox4x32-10 block.
 
     Parameters
     ----------
-    c0, c1, c2, c3 : uint32
+    counter : tuple of four uint32
         Counter words, least significant first.
-    key0, key1 : uint32
+    key : tuple of two uint32
         Key words, least significant first.
 
     Returns
@@ -92,8 +209,10 @@ def philox4x32(
     w0, w1, w2, w3 : uint32
         The block.
     """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
     return _ten_rounds(
-        np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3), np.uint64(key0), np.uint64(key1)
+        np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3), np.uint64(k0), np.uint64(k1)
     )
 
 

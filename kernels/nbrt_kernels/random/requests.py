@@ -1,39 +1,115 @@
-"""From a draw as a user names it to the fill kernel and its arguments, for every backend."""
+"""From a draw to the launches of fill kernels that make it, for every backend."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from nbrt_kernels.random.fill import DRAWS, DrawSpec
-from nbrt_kernels.random.parameters import (
-    integer_parameters,
-    normal_parameters,
-    uniform_parameters,
+import numpy as np
+
+from nbrt_kernels.random.distributions import DISTRIBUTIONS, Recipe, recipe
+from nbrt_kernels.random.distributions.samplers import SAMPLED, sampler_fills
+from nbrt_kernels.random.dropping import dropout_kernel, keep_threshold, scale_kernel
+from nbrt_kernels.random.fills import (
+    TILE_BLOCKS,
+    fill,
+    fill_rows,
+    fill_rows_threads,
+    fill_threads,
 )
+from nbrt_kernels.random.integer_draws import each_kernel, integer_recipe
+from nbrt_kernels.random.parameters import each_integer_parameters, no_parameters
+from nbrt_kernels.random.transforms import bits_24, is_below
 
-__all__ = ["draw_request"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Box", "Fill", "Request", "boxes", "fills_of"]
+
+Box = tuple[int, int, int, int, int]
+"""(base, run, inner_rows, inner_stride, outer_stride), as `fill_rows` takes them."""
+
+_THREADS = 256
+_ONE_TILE = 1
 
 
-def draw_request(
-    distribution: str, dtype: str, parameters: tuple[Any, ...]
-) -> tuple[DrawSpec, tuple[Any, ...]]:
-    """Return the fill kernel of a draw and the arguments that follow ``first_block``.
+class Fill(NamedTuple):
+    """One launch of a fill kernel.
+
+    Attributes
+    ----------
+    kernel : callable
+        Takes the array, or the part of it, the state, the blocks ahead, and then `arguments`.
+    threads : int
+        Threads that it needs; more do no harm.
+    arguments : tuple
+        What it takes further.
+    part : slice or None
+        The part of the flat array that it fills; None: all of it.
+    ahead : int
+        Philox blocks to go ahead of the draw's offset.
+    block : int
+        Threads of a thread block; another number gives the same bits.
+    target : array or None
+        What it fills instead of the draw's array, such as a mask.
+    """
+
+    kernel: Callable[..., None]
+    threads: int
+    arguments: tuple[Any, ...]
+    part: slice | None = None
+    ahead: int = 0
+    block: int = _THREADS
+    target: Any = None
+
+
+class Part(Protocol):
+    """Which elements of a draw an array holds, such as `nbrt.backends.draw.Region`."""
+
+    @property
+    def start(self) -> int:
+        """Element of the draw that the first one is."""
+        ...
+
+    @property
+    def rows(self) -> tuple[tuple[tuple[int, int], ...], int]:
+        """(count, stride) of what steps over contiguous runs, outermost first, and a run."""
+        ...
+
+
+class Request(Protocol):
+    """What is read of a draw, such as `nbrt.backends.draw.Draw`."""
+
+    @property
+    def distribution(self) -> str: ...  # noqa: D102  # as documented there
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    def n(self) -> int: ...  # noqa: D102
+    @property
+    def parameters(self) -> tuple[Any, ...]: ...  # noqa: D102
+    @property
+    def layout(self) -> str: ...  # noqa: D102
+    @property
+    def constants(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def locate(self) -> Any: ...  # noqa: D102
+    @property
+    def region(self) -> Part | None: ...  # noqa: D102
+    @property
+    def held(self) -> int: ...  # noqa: D102
+
+
+def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
+    """Return the launches that make a draw, wherever it is in its stream.
 
     Parameters
     ----------
-    distribution : str
-        "uniform", "normal", "integers" or "bits".
-    dtype : str
-        Name of the output's dtype.
-    parameters : tuple
-        ``(low, high)``, ``(loc, scale)``, ``(low, high)`` or ``()``, as Python numbers.
-
-    Returns
-    -------
-    spec : DrawSpec
-        How to launch it.
-    arguments : tuple
-        The parameters as the kernel takes them.
+    draw : Request
+        The draw.
+    gpu : bool
+        Whether they run on a GPU, whose threads draw one Philox block each instead of a tile that
+        fills a vector unit, and whose approximate functions are what the torch layout is about.
 
     Raises
     ------
@@ -42,18 +118,135 @@ def draw_request(
     ValueError
         If a parameter is out of range.
     """
-    converted: tuple[Any, ...] = ()
-    if parameters:
-        first, second = parameters
-        if distribution == "uniform":
-            converted = uniform_parameters(first, second, dtype)
-        elif distribution == "normal":
-            converted = normal_parameters(first, second, dtype)
-        elif distribution == "integers":
-            distribution, converted = integer_parameters(first, second, dtype)
-    spec = DRAWS.get((distribution, dtype))
-    if spec is None:
-        known = ", ".join(f"{name} of {kind}" for name, kind in DRAWS)
-        message = f"expected one of the draws {known}, got {distribution} of {dtype}"
+    if draw.layout == "element":
+        return _element_fills(draw, 1 if gpu else TILE_BLOCKS)
+    # Most programs use no other layout: what those take, a tenth of a second, is imported here.
+    from nbrt_kernels.random.foreign import foreign_launch
+    from nbrt_kernels.random.torch import stateless_launches, torch_launches
+
+    fills = []
+    for part, size, box in boxes(draw.region, draw.held):
+        parameters = _cut(draw.parameters, draw.held, part)
+        head = (draw.distribution, draw.dtype, draw.n, parameters)
+        if draw.layout == "torch":
+            launches = torch_launches(*head, draw.constants, size, box, hardware=gpu)
+        elif draw.layout == "torch_stateless":
+            launches = stateless_launches(*head, size, box)
+        elif draw.locate is not None:
+            launches = [foreign_launch(*head, draw.constants, draw.locate, size, box)]
+        else:
+            message = f"expected a layout that this backend knows, got {draw.layout!r}"
+            raise ValueError(message)
+        fills += [
+            Fill(one.kernel, one.threads, one.arguments, one.part or part, one.ahead)
+            for one in launches
+        ]
+    return fills
+
+
+def _element_fills(draw: Request, tile: int) -> list[Fill]:
+    distribution, dtype, parameters = draw.distribution, draw.dtype, draw.parameters
+    if distribution in SAMPLED:
+        sampled = sampler_fills(distribution, dtype, parameters, draw.held, draw.region)
+        return [
+            Fill(*one[:4], block=_block(tile) if one.is_sparse else _THREADS) for one in sampled
+        ]
+    if distribution == "dropout":
+        return _dropout_fills(draw, tile)
+    if distribution == "integers_each":
+        return _each_fills(draw)
+    rejects = distribution == "integers"
+    if rejects:
+        made = integer_recipe(dtype, *parameters)
+    elif distribution in DISTRIBUTIONS:
+        made = recipe(distribution, dtype)
+    else:
+        known = ", ".join((*DISTRIBUTIONS, *SAMPLED, "integers", "dropout"))
+        message = f"expected a distribution of {known}, got {distribution!r}"
         raise TypeError(message)
-    return spec, converted
+    typed = made.parameters(parameters, dtype)
+    arrays = sum(np.ndim(value) > 0 for value in typed)
+    kind = {"pairs": made.pairs, "wide": made.wide, "arrays": arrays, "rejects": rejects}
+    if draw.region is None:
+        threads = fill_threads(draw.held, wide=made.wide, blocks=tile)
+        kernel = fill(made.standard, made.finish, blocks=tile, **kind)
+        return [Fill(kernel, threads, typed, block=_block(tile))]
+    kernel = fill_rows(made.standard, made.finish, blocks=tile, **kind)
+    return _row_fills(kernel, typed, draw, made, tile)
+
+
+def _row_fills(
+    kernel: Callable[..., None], typed: tuple[Any, ...], draw: Request, made: Recipe, tile: int
+) -> list[Fill]:
+    fills = []
+    for part, size, box in boxes(draw.region, draw.held):
+        assert box is not None  # of a region
+        threads = fill_rows_threads(size, box[1], wide=made.wide, blocks=tile)
+        arguments = (*map(np.int64, box), *_cut(typed, draw.held, part))
+        fills.append(Fill(kernel, threads, arguments, part, block=_block(tile)))
+    return fills
+
+
+def _each_fills(draw: Request) -> list[Fill]:
+    """Return the launches of integers with a range for each element."""
+    low, span = draw.parameters
+    typed = each_integer_parameters(low, span, draw.dtype)
+    kernel = each_kernel(draw.dtype in ("int64", "uint64"))
+    fills = []
+    for part, size, box in boxes(draw.region, draw.held):
+        place = map(np.int64, box or (0, draw.held, 1, 0, 0))
+        fills.append(Fill(kernel, size, (*place, *_cut(typed, draw.held, part)), part))
+    return fills
+
+
+def _dropout_fills(draw: Request, tile: int) -> list[Fill]:
+    p, x, mask = draw.parameters
+    if draw.dtype not in ("float16", "bfloat16", "float32", "float64"):
+        message = f"dropout: expected an array of floats, got {draw.dtype}"
+        raise TypeError(message)
+    threshold = keep_threshold(1.0 - p)
+    scale = (np.float64 if draw.dtype == "float64" else np.float32)(1.0 / (1.0 - p))
+    if draw.region is None:
+        threads = fill_threads(draw.held, blocks=tile)
+        kernel = dropout_kernel(draw.dtype, tile)
+        return [Fill(kernel, threads, (mask, x, threshold, scale), block=_block(tile))]
+    typed = (threshold, threshold, threshold)
+    made = Recipe(bits_24, is_below, None, False, no_parameters)
+    masked = fill_rows(bits_24, is_below, blocks=tile)
+    fills = _row_fills(masked, typed, draw, made, tile)
+    scaled = Fill(scale_kernel(draw.dtype), draw.held, (mask, x, scale))
+    return [*(one._replace(target=mask) for one in fills), scaled]
+
+
+def boxes(region: Part | None, count: int) -> list[tuple[slice | None, int, Box | None]]:
+    """Return the pieces of a region that step over runs in two dimensions at most.
+
+    Returns
+    -------
+    list of (part, size, box)
+        Which part of the flat array, its elements, and where they are in the draw.
+    """
+    if region is None:
+        return [(None, count, None)]
+    rows, run = region.rows
+    *loops, outer, inner = ((1, 0), (1, 0), *rows)
+    size = run * outer[0] * inner[0]
+    steps = itertools.product(*([step * i for i in range(n)] for n, step in loops))
+    pieces: list[tuple[slice | None, int, Box | None]] = []
+    for number, step in enumerate(steps):
+        part = None if size == count else slice(number * size, (number + 1) * size)
+        box = (region.start + sum(step), run, inner[0], inner[1], outer[1])
+        pieces.append((part, size, box))
+    return pieces
+
+
+def _cut(values: tuple[Any, ...], count: int, part: slice | None) -> tuple[Any, ...]:
+    if part is None:
+        return values
+    return tuple(
+        value[part] if np.ndim(value) > 0 and len(value) == count else value for value in values
+    )
+
+
+def _block(tile: int) -> int:
+    return _THREADS if tile == _ONE_TILE else 1

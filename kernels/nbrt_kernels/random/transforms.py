@@ -33,8 +33,10 @@ import numpy as np
 from nbrt_kernels._dialect import Scalar, cuda, device_function
 
 __all__ = [
+    "bits_24",
     "integer_32",
     "integer_64",
+    "is_below",
     "join_words",
     "multiply_high",
     "neg_log_32",
@@ -43,6 +45,10 @@ __all__ = [
     "normal_pair_f64",
     "radius_f32",
     "radius_f64",
+    "remainder_32",
+    "remainder_64",
+    "scale_integer_32",
+    "scale_integer_64",
     "scale_uniform",
     "sincos_f32",
     "sincos_f64",
@@ -56,6 +62,7 @@ _HALF = np.uint64(32)
 _TWO_M24 = np.float32(2.0**-24)
 _TWO_M31 = np.float32(2.0**-31)
 _TWO_M32 = np.float32(2.0**-32)
+_TWO_22 = np.float64(2.0**22)
 _TWO_32 = np.float64(2.0**32)
 _TWO_M53 = np.float64(2.0**-53)
 _TWO_M63 = np.float64(2.0**-63)
@@ -159,16 +166,31 @@ def _signed_to_f64(value: Scalar) -> Scalar:
 
 
 @device_function
+def bits_24(word: Scalar) -> Scalar:
+    """Return the int32 ``word >> 8``: `uniform_f32` in steps of 2**-24."""
+    return np.int32(np.uint32(word) >> np.uint32(8))
+
+
+@device_function
+def is_below(x: Scalar, bound: Scalar, _b: Scalar, _c: Scalar) -> Scalar:
+    """Return 1 if the variate is below the bound, else 0."""
+    return np.uint8(1) if x < bound else np.uint8(0)
+
+
+@device_function
 def uniform_f32(word: Scalar) -> Scalar:
     """Return the float32 ``(word >> 8) * 2**-24`` in [0, 1)."""
     # Through int32, which every vector unit converts; the value is below 2**24.
-    return np.float32(np.int32(np.uint32(word) >> np.uint32(8))) * _TWO_M24
+    return np.float32(bits_24(word)) * _TWO_M24
 
 
 @device_function
 def uniform_f64(value: Scalar) -> Scalar:
     """Return the float64 ``(value >> 11) * 2**-53`` in [0, 1) of a uint64."""
-    return _signed_to_f64(np.int64(np.uint64(value) >> np.uint64(11))) * _TWO_M53
+    # The 53 bits in two parts that int32 holds, for vector units without 64-bit conversions.
+    high = np.float64(np.int32(value >> np.uint64(33)))
+    low = np.float64(np.int32((value >> np.uint64(11)) & np.uint64(0x3FFFFF)))
+    return cuda.fma(high, _TWO_22, low) * _TWO_M53
 
 
 @device_function
@@ -348,6 +370,32 @@ def integer_32(word: Scalar, span: Scalar) -> tuple[Scalar, Scalar]:
     """
     product = np.uint64(word) * span
     return product >> _HALF, product & _LOW
+
+
+@device_function
+def scale_integer_32(word: Scalar, low: Scalar, span: Scalar, _threshold: Scalar) -> Scalar:
+    """Return ``low`` plus the value of `integer_32`; all but the word are uint64."""
+    # All in 32 bits, which fill twice the lanes of 64; a span of 2**32 leaves the word.
+    scaled = np.uint32(np.uint64(word) * np.uint64(np.uint32(span)) >> _HALF)
+    return low + np.uint64(np.uint32(word) if span > _LOW else scaled)
+
+
+@device_function
+def scale_integer_64(value: Scalar, low: Scalar, span: Scalar, _threshold: Scalar) -> Scalar:
+    """Return ``low`` plus the value of `integer_64`."""
+    return low + integer_64(value, span)[0]
+
+
+@device_function
+def remainder_32(word: Scalar, span: Scalar) -> Scalar:
+    """Return the remainder of `integer_32` as uint32."""
+    return np.uint32(np.uint32(word) * np.uint32(span))
+
+
+@device_function
+def remainder_64(value: Scalar, span: Scalar) -> Scalar:
+    """Return the remainder of `integer_64`."""
+    return np.uint64(value) * span
 
 
 @device_function

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.cpu.simt.inspection import CpuCode
-    from nbrt.backends.draws import Drawer
+    from nbrt.backends.draw import Draw
+    from nbrt.backends.drawer import Drawer
     from nbrt.backends.interface import Program
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
     from nbrt.typing import Dim3, HostArray
@@ -132,19 +133,11 @@ class CpuInterface(DeviceInterface):
 
         return CpuCode(function, args, grid, block)
 
-    def draw(
-        self,
-        queue: Queue,
-        out: Any,
-        distribution: str,
-        seed: int,
-        offset: int,
-        parameters: tuple[Any, ...],
-    ) -> None:
-        """Launch the fill kernel of a distribution."""
+    def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
+        """Launch the fill kernels of a draw."""
         if self._drawer is None:
-            from nbrt.backends.draws import Drawer
-            from nbrt_kernels.random.requests import draw_request
+            from nbrt.backends.drawer import Drawer
+            from nbrt_kernels.random.requests import fills_of
 
-            self._drawer = Drawer(self.program, draw_request)
-        self._drawer.draw(queue, out, distribution, seed, offset, parameters)
+            self._drawer = Drawer(self.program, fills_of)
+        self._drawer.draw(queue, out, draw)

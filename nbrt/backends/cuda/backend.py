@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.memory import CudaBlock, CudaMemory
     from nbrt.backends.cuda.ptx import CudaCode
     from nbrt.backends.cuda.queues import CudaQueue
-    from nbrt.backends.draws import Drawer
+    from nbrt.backends.draw import Draw
+    from nbrt.backends.drawer import Drawer
     from nbrt.backends.queue import EventOptions
     from nbrt.typing import Array, Dim3, HostArray
 
@@ -292,22 +294,14 @@ class CudaInterface(DeviceInterface):
 
         return CudaCode(function, args, block, shared, target)
 
-    def draw(
-        self,
-        queue: Any,
-        out: Any,
-        distribution: str,
-        seed: int,
-        offset: int,
-        parameters: tuple[Any, ...],
-    ) -> None:
-        """Launch the fill kernel of a distribution."""
+    def draw(self, queue: Any, out: Any, draw: Draw) -> None:
+        """Launch the fill kernels of a draw."""
         if self._drawer is None:
-            from nbrt.backends.draws import Drawer
-            from nbrt_kernels.random.requests import draw_request
+            from nbrt.backends.drawer import Drawer
+            from nbrt_kernels.random.requests import fills_of
 
-            self._drawer = Drawer(self.program, draw_request)
-        self._drawer.draw(queue, out, distribution, seed, offset, parameters)
+            self._drawer = Drawer(self.program, functools.partial(fills_of, gpu=True))
+        self._drawer.draw(queue, out, draw)
 
     def _ready(self) -> Driver:
         if not self.lazy.is_ready:

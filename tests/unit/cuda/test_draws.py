@@ -6,50 +6,57 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt_kernels.random.fill import DRAWS
+from nbrt_kernels.random import fills_of
 from unit.cuda.test_numba_compiler import ptx_or_skip
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.backend import CudaInterface
 
-FLOATING = [kind for kind in DRAWS if kind[1].startswith("float")]
+UNIT = (0.0, 1.0)
+DRAWS = {
+    "uniform": Draw("uniform", "float32", 8, UNIT),
+    "normal": Draw("normal", "float32", 8, UNIT),
+    "normal64": Draw("normal", "float64", 8, UNIT),
+    "log_normal": Draw("log_normal", "float32", 8, UNIT),
+    "cauchy64": Draw("cauchy", "float64", 8, UNIT),
+    "gamma": Draw("gamma", "float32", 8, (2.5, 1.0)),
+}
+STATE = (np.uint64(1), np.uint64(0))
 
 
-def arguments(interface: CudaInterface, kind: tuple[str, str]) -> tuple[Any, ...]:
-    spec = DRAWS[kind]
-    scalar = np.dtype(kind[1]).type if kind in FLOATING else np.uint64
-    out = interface._driver.cupy.empty((8,), kind[1])
-    return (out, *spec.arguments(1, 0), *(scalar(1) for _ in spec.parameters))
+def compiled(
+    interface: CudaInterface, draw: Draw, capability: tuple[int, int], state: Any = STATE
+) -> str:
+    fill = next(iter(fills_of(draw, gpu=True)))
+    source = interface._get_compiler().adopt(fill.kernel)
+    out = interface._driver.cupy.empty((8,), draw.dtype)
+    return ptx_or_skip(source, (out, state, np.uint64(0), *fill.arguments), capability)
 
 
-def compiled(interface: CudaInterface, kind: tuple[str, str], capability: tuple[int, int]) -> str:
-    source = interface._get_compiler().adopt(DRAWS[kind].kernel)
-    return ptx_or_skip(source, arguments(interface, kind), capability)
-
-
-@pytest.mark.parametrize("kind", DRAWS, ids=" ".join)
-def test_every_draw_compiles_to_ptx(interface: CudaInterface, kind: tuple[str, str]) -> None:
-    assert ".entry" in compiled(interface, kind, (9, 0))
+def test_state_may_be_in_device_memory(interface: CudaInterface) -> None:
+    state = interface._driver.cupy.empty((2,), "uint64")
+    assert ".entry" in compiled(interface, DRAWS["uniform"], (9, 0), state)
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
-@pytest.mark.parametrize("kind", FLOATING, ids=" ".join)
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_contraction_cannot_change_bits(
     monkeypatch: pytest.MonkeyPatch,
     interface: CudaInterface,
-    kind: tuple[str, str],
+    draw: Draw,
     capability: tuple[int, int],
 ) -> None:
     """The PTX is the same with NVVM's contraction off, and leaves none to ptxas."""
     from numba.cuda.cudadrv import nvvm
 
-    contracted = compiled(interface, kind, capability)
+    contracted = compiled(interface, draw, capability)
     compile_ir = nvvm.compile_ir
     monkeypatch.setattr(
         nvvm, "compile_ir", lambda ir, **options: compile_ir(ir, **options, fma=False)
     )
-    plain = compiled(interface, kind, capability)
+    plain = compiled(interface, draw, capability)
     # With contraction off NVVM spells out the rounding, which forbids ptxas to fuse.
     assert ".rn.f" in plain
     assert instructions(contracted) == instructions(plain)
@@ -65,7 +72,7 @@ def instructions(ptx: str) -> list[str]:
 
 
 def test_no_flush_to_zero_and_exact_roots(interface: CudaInterface) -> None:
-    ptx = compiled(interface, ("normal", "float32"), (9, 0))
+    ptx = compiled(interface, DRAWS["normal"], (9, 0))
     assert ".ftz" not in ptx
     assert ".approx" not in ptx
     assert "sqrt.rn.f32" in ptx
@@ -94,25 +101,36 @@ def program(monkeypatch: pytest.MonkeyPatch, interface: CudaInterface) -> Progra
 def test_draw_launches_one_thread_per_block(interface: CudaInterface, program: Program) -> None:
     queue = interface.default_queue(1)
     out = interface._driver.cupy.empty((3, 1000), "float32")
-    interface.draw(queue, out, "uniform", (7 << 32) + 5, 8, (-1.0, 1.0))
+    seed = (7 << 32) + 5
+    interface.draw(queue, out, Draw("uniform", "float32", 3000, (-1.0, 1.0), seed=seed, offset=8))
     assert program.planned == [(1, (3, 1, 1), (256, 1, 1), 0)]  # 750 Philox blocks
     flat, *rest = program.launched[0]
     assert flat.shape == (3000,)
     assert flat.data.ptr == out.data.ptr
-    assert rest == [5, 7, 2, -1, 2, np.nextafter(np.float32(1), np.float32(0))]
-    assert [type(value) for value in rest] == [np.uint32, np.uint32, np.uint64] + 3 * [np.float32]
+    assert rest == [(seed, 8), 0, -1, 2, np.nextafter(np.float32(1), np.float32(0))]
+    assert [type(value) for value in rest] == [tuple, np.uint64] + 3 * [np.float32]
+    assert [type(value) for value in rest[0]] == [np.uint64, np.uint64]
+
+
+def test_draw_from_a_place_in_memory_goes_ahead_by_its_offset(
+    interface: CudaInterface, program: Program
+) -> None:
+    cupy = interface._driver.cupy
+    out, place = cupy.empty((16,), "float32"), cupy.empty((2,), "uint64")
+    draw = Draw("uniform", "float32", 16, UNIT, offset=40, place=place)
+    interface.draw(interface.default_queue(0), out, draw)
+    _, state, ahead, *_ = program.launched[0]
+    assert state is place
+    assert ahead == 10
 
 
 def test_draw_refuses(interface: CudaInterface, program: Program) -> None:
-    queue = interface.default_queue(0)
+    queue, empty = interface.default_queue(0), interface._driver.cupy.empty
     with pytest.raises(ArgumentTypeError, match="got int8"):
-        interface.draw(queue, interface._driver.cupy.empty((3,), "int8"), "uniform", 0, 0, (0, 1))
+        interface.draw(queue, empty((3,), "int8"), Draw("uniform", "int8", 3, UNIT))
     with pytest.raises(ArgumentError, match="scale"):
-        interface.draw(
-            queue, interface._driver.cupy.empty((3,), "float32"), "normal", 0, 0, (0.0, -1.0)
-        )
-    out = interface._driver.cupy.empty((4, 4), "uint32")[:, ::2]
+        interface.draw(queue, empty((3,), "float32"), Draw("normal", "float32", 3, (0.0, -1.0)))
     with pytest.raises(ArgumentError, match="C-contiguous"):
-        interface.draw(queue, out, "bits", 0, 0, ())
-    interface.draw(queue, interface._driver.cupy.empty((0,), "uint32"), "bits", 0, 0, ())
+        interface.draw(queue, empty((4, 4), "uint32")[:, ::2], Draw("bits", "uint32", 8))
+    interface.draw(queue, empty((0,), "uint32"), Draw("bits", "uint32", 0))
     assert program.launched == []

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # PyPI's name -> conda-forge's, where they differ.
 CONDA_NAMES = {
     "build": "python-build",
+    "ml-dtypes": "ml_dtypes",
     "cupy-cuda12x": "cupy",  # on PyPI one wheel for each CUDA; conda picks by cuda-version
     "cupy-cuda13x": "cupy",
     "matplotlib": "matplotlib-base",  # conda's "matplotlib" adds Qt

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 from nbrt import PhiloxState
 from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.random.philox import philox_block
+from nbrt.random.state import checked_seed
 
 WORDS = st.integers(0, 2**64 - 1)
 OFFSETS = WORDS.map(lambda value: value - value % 4)
@@ -48,8 +52,54 @@ def test_other_lengths_are_refused(length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "offset"), [(-1, 0), (2**64, 0), (0, 2), (0, -4), (0, 2**64), (1.5, 0), (0, 4.0)]
+    ("seed", "offset"),
+    [(-(2**63) - 1, 0), (2**64, 0), (0, 2), (0, -4), (0, 2**64), (1.5, 0), (0, 4.0)],
 )
 def test_wrong_parts(seed: Any, offset: Any) -> None:
     with pytest.raises((ArgumentError, ArgumentTypeError), match="expected"):
         PhiloxState(seed, offset).checked()
+
+
+def test_negative_seeds_are_torchs() -> None:
+    # torch.manual_seed documents 0xffff_ffff_ffff_ffff + seed.
+    assert checked_seed(-1) == 2**64 - 2
+    assert checked_seed(-(2**63)) == 2**63 - 1
+
+
+def test_the_block_function_has_the_published_answers() -> None:
+    path = Path(__file__).parents[2] / "data" / "philox4x32_kat.csv"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    rows = [row for row in csv.DictReader(lines) if row["rounds"] == "10"]
+    assert rows
+    for row in rows:
+        counter, key, block = (
+            sum(int(row[f"{kind}{place}"], 16) << 32 * place for place in range(words))
+            for kind, words in (("c", 4), ("k", 2), ("w", 4))
+        )
+        assert philox_block(counter, key) == block
+
+
+@given(WORDS, OFFSETS)
+def test_children_differ_and_depend_on_everything(seed: int, offset: int) -> None:
+    state = PhiloxState(seed, offset)
+    children = state.split(16)
+    assert len({child.seed for child in children} | {seed}) == 17
+    assert all(child.offset == 0 for child in children)
+    assert children[:3] == state.split(3)
+    assert state.fold_in(5) == children[5]
+    assert state.fold_in(2**64 - 1) not in children
+    assert state.advance(4).split(16)[0] != children[0]
+    assert state.split(0) == ()
+
+
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_numbers_that_cannot_be_folded_in(number: int) -> None:
+    with pytest.raises(ArgumentError, match="expected data in"):
+        PhiloxState(1).fold_in(number)
+
+
+def test_wrong_splits() -> None:
+    with pytest.raises(ArgumentError, match="n >= 0"):
+        PhiloxState(1).split(-1)
+    with pytest.raises(ArgumentTypeError, match="n to be an integer"):
+        PhiloxState(1).split(1.5)  # type: ignore[arg-type]

@@ -34,7 +34,12 @@ def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
 
 
 def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | None:
-    """Lower the code of one thread to lanes if threads leave its loops at different times."""
+    """Lower the code of one thread to lanes if threads leave its loops at different times.
+
+    One thread alone has its loops to itself, and LLVM vectorises them as they are.
+    """
+    if block == (1, 1, 1):
+        return None
     return lower_if_diverging(thread_code(body.library, body.fndesc.llvm_func_name, block))
 
 

@@ -64,12 +64,13 @@ _ELEMENTWISE = frozenset(
         "uadd.sat",
         "ssub.sat",
         "usub.sat",
+        "is.fpclass",
     ]
 )
-"""LLVM's intrinsics that exist for vectors, overloaded on the type of their result alone."""
+"""LLVM's intrinsics that exist for vectors, overloaded on the type of their first operand alone."""
 
-_ONE_FOR_ALL = frozenset(("abs", "ctlz", "cttz"))
-"""Those whose last operand is a flag that stays a scalar."""
+_ONE_FOR_ALL = frozenset(("abs", "ctlz", "cttz", "is.fpclass"))
+"""Those whose last operand is a constant that stays a scalar."""
 
 _IGNORED = ("llvm.assume", "llvm.lifetime.", "llvm.experimental.noalias", "llvm.dbg.")
 
@@ -307,11 +308,8 @@ class Instructions:
         count = len(operands) - (base in _ONE_FOR_ALL)
         arguments = [f"{writer.vector(v.type)} {lanes.vector(v)}" for v in operands[:count]]
         arguments += [f"{value.type} {value.text}" for value in operands[count:]]
-        suffix = (
-            item.type
-            if is_integer(item.type)
-            else {"float": "f32", "double": "f64"}.get(item.type, "f16")
-        )
+        kind = operands[0].type
+        suffix = kind if is_integer(kind) else {"float": "f32", "double": "f64"}.get(kind, "f16")
         flags = " ".join(flag for flag in item.flags.split() if flag in _FAST)
         symbol = f"llvm.{base}.v{writer.width}{suffix}"
         result = writer.call(writer.vector(item.type), symbol, arguments, flags)

@@ -121,7 +121,9 @@ class Serial:
         """Loop over the bits of the mask: the cost is that of the lanes that take part."""
         writer, lanes = self._writer, self._lanes
         places = [self._spilled(value) for value in operands]
-        room = self._room(item.type) if wants else ""
+        # A vector of i1 is packed in memory, and lanes store bytes.
+        kind = "i8" if item.type == "i1" else item.type
+        room = self._room(kind) if wants else ""
         bits_type = f"i{writer.width}"
         first = lanes.bits(mask)
         before, turn, after = writer.label, writer.name("turn"), writer.name("turns.end")
@@ -138,8 +140,10 @@ class Serial:
         ]
         result = one(texts)
         if wants:
-            where = writer.op(f"getelementptr {item.type}, ptr {room}, i64 {index}")
-            writer.do(f"store {item.type} {result}, ptr {where}")
+            if item.type == "i1":
+                result = writer.op(f"zext i1 {result} to i8")
+            where = writer.op(f"getelementptr {kind}, ptr {room}, i64 {index}")
+            writer.do(f"store {kind} {result}, ptr {where}")
         fewer = writer.op(f"sub {bits_type} {bits}, 1")
         writer.do(f"{rest} = and {bits_type} {bits}, {fewer}")
         phi = f"  {bits} = phi {bits_type} [ {first}, {before} ], [ {rest}, {writer.label} ]"
@@ -151,8 +155,9 @@ class Serial:
             return None
         if not wants:
             return Value(item.type, "vector", "poison")
-        align = size_of(item.type)
-        loaded = writer.op(f"load {writer.vector(item.type)}, ptr {room}, align {align}")
+        loaded = writer.op(f"load {writer.vector(kind)}, ptr {room}, align {size_of(kind)}")
+        if item.type == "i1":
+            loaded = writer.op(f"trunc {writer.vector(kind)} {loaded} to {writer.vector('i1')}")
         return Value(item.type, "vector", loaded)
 
     def _room(self, kind: str) -> str:

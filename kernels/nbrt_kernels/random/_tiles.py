@@ -1,0 +1,267 @@
+"""Device code that the fill kernels share: a tile of Philox blocks, and what becomes of it.
+
+A thread of a fill draws a *tile* of blocks into an array of its own, turns the words into variates
+in place, and stores them.  A tile of many blocks suits a CPU, where each of the three steps is a
+loop of its own that vectorises well (in one loop the exchange of words between 64-bit lanes,
+32-bit lanes and memory order took as long as Philox itself) and the tile stays in the first-level
+cache; a tile of one block suits a GPU, where it stays in registers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt_kernels._dialect import Array, Scalar, device_function
+from nbrt_kernels.random.philox import block_values, two_blocks
+from nbrt_kernels.random.transforms import remainder_32, remainder_64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["first_block", "keys", "listed_tile", "putters", "redrawer", "tile_of", "transformer"]
+
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_TWO = np.uint64(2)
+_FIRST_ATTEMPT = np.uint64(0)
+
+
+@device_function
+def keys(state: Array) -> tuple[Scalar, Scalar]:
+    """Return both key words of a state, as uint64."""
+    seed = np.uint64(state[0])
+    return seed & _LOW, seed >> _HALF
+
+
+@device_function
+def first_block(state: Array, ahead: Scalar) -> Scalar:
+    """Return the number of the block `ahead` blocks after the offset of a state."""
+    return (np.uint64(state[1]) >> _TWO) + np.uint64(ahead)
+
+
+@cache
+def tile_of(blocks: int) -> Callable[..., None]:
+    """Return the device function ``(tile, block, key0, key1)`` that draws consecutive blocks.
+
+    Parameters
+    ----------
+    blocks : int
+        1 or an even number.
+    """
+
+    @device_function
+    def one(tile: Array, block: Scalar, key0: Scalar, key1: Scalar) -> None:
+        v0, v1 = block_values(block, _FIRST_ATTEMPT, key0, key1)
+        tile[0] = v0
+        tile[1] = v1
+
+    half = blocks // 2
+
+    @device_function
+    def many(tile: Array, block: Scalar, key0: Scalar, key1: Scalar) -> None:
+        for q in range(half):
+            near = block + np.uint64(q)
+            v0, v1, u0, u1 = two_blocks(near, near + np.uint64(half), key0, key1)
+            tile[2 * q] = v0
+            tile[2 * q + 1] = v1
+            tile[2 * q + blocks] = u0
+            tile[2 * q + blocks + 1] = u1
+
+    return one if blocks == 1 else many
+
+
+@cache
+def listed_tile(blocks: int) -> Callable[..., None]:
+    """Return the device function ``(tile, numbers, key0, key1)`` that draws blocks by their number.
+
+    Parameters
+    ----------
+    blocks : int
+        An even number.
+    """
+    half = blocks // 2
+
+    @device_function
+    def listed(tile: Array, numbers: Array, key0: Scalar, key1: Scalar) -> None:
+        for q in range(half):
+            v0, v1, u0, u1 = two_blocks(numbers[q], numbers[q + half], key0, key1)
+            tile[2 * q] = v0
+            tile[2 * q + 1] = v1
+            tile[2 * q + blocks] = u0
+            tile[2 * q + blocks + 1] = u1
+
+    return listed
+
+
+@cache
+def transformer(standard: Callable[..., Any] | None, count: int) -> Callable[..., None]:
+    """Return the device function ``(words, variates)`` that transforms a tile, pair by pair.
+
+    Parameters
+    ----------
+    standard : device function or None
+        Takes two words and returns two variates; None leaves the words as they are.
+    count : int
+        Words of the tile, a multiple of 4, or 2.
+    """
+    if standard is None:
+
+        @device_function
+        def transform(words: Array, variates: Array) -> None:
+            pass
+
+    elif count == 2:
+
+        @device_function
+        def transform(words: Array, variates: Array) -> None:
+            x0, x1 = standard(words[0], words[1])
+            variates[0] = x0
+            variates[1] = x1
+
+    else:
+        half = count // 2
+
+        @device_function
+        def transform(words: Array, variates: Array) -> None:
+            # Two pairs to a turn: they share the loads of the coefficients, and one fills the
+            # waits of the other.
+            for j in range(0, half, 2):
+                k = half + j
+                x0, x1 = standard(words[j], words[j + 1])
+                x2, x3 = standard(words[k], words[k + 1])
+                variates[j] = x0
+                variates[j + 1] = x1
+                variates[k] = x2
+                variates[k + 1] = x3
+
+    return transform
+
+
+@device_function
+def _element(parameter: Array, index: Scalar) -> Scalar:
+    return parameter[index]
+
+
+@device_function
+def _nothing_rejected(
+    words: Array, blocks: Any, key0: Scalar, key1: Scalar, span: Any, threshold: Any
+) -> None:
+    pass
+
+
+@device_function
+def _consecutive(first: Scalar, place: Scalar) -> Scalar:
+    return first + np.uint64(place)
+
+
+@cache
+def redrawer(rejects: bool, wide: bool, listed: bool, count: int) -> Callable[..., None]:
+    """Return the device function ``(words, blocks, key0, key1, span, threshold)``.
+
+    It replaces the words of a tile that an integer in [0, span) must not be made of: attempt k of
+    an element reads the same word of the same block with counter word 2 equal to k.
+
+    Parameters
+    ----------
+    rejects : bool
+        Whether it does anything.
+    wide : bool
+        Whether the words have 64 bits.
+    listed : bool
+        Whether `blocks` is an array of block numbers, not the first of consecutive ones.
+    count : int
+        Words of the tile.
+    """
+    per_block = 2 if wide else 4
+    number = _element if listed else _consecutive
+    remainder = remainder_64 if wide else remainder_32
+    word: Any = np.uint64 if wide else np.uint32
+    none = word(0)
+
+    @device_function
+    def redraw(
+        words: Array, blocks: Any, key0: Scalar, key1: Scalar, span: Scalar, threshold: Scalar
+    ) -> None:
+        limit = word(threshold)
+        least = limit
+        if limit != none:
+            for j in range(count):
+                here = remainder(words[j], span)
+                least = here if here < least else least
+        if least < limit:
+            for j in range(count):
+                drawn = words[j]
+                attempt = np.uint64(0)
+                while remainder(drawn, span) < limit:
+                    attempt += np.uint64(1)
+                    v0, v1 = block_values(number(blocks, j // per_block), attempt, key0, key1)
+                    position = j % per_block
+                    if wide:
+                        drawn = v0 if position == 0 else v1
+                    else:
+                        value = v0 if position < 2 else v1
+                        drawn = word(value >> _HALF if position % 2 else value & _LOW)
+                words[j] = drawn
+
+    return redraw if rejects else _nothing_rejected
+
+
+@cache
+def putters(
+    standard: Callable[..., Any] | None, finish: Callable[..., Any], arrays: int, size: int
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return two device functions ``(out, start, variates, first, last, a, b, c)``.
+
+    Both finish the variates ``first <= j < last`` and store them at ``out[start + j]``; the second
+    goes through all `size` of a tile for that, so that a tile of one block stays in registers.
+
+    Parameters
+    ----------
+    standard : device function or None
+        Takes a word and returns a variate; None leaves it as it is.
+    finish : device function
+        Takes a variate and the three parameters of its element.
+    arrays : int
+        How many of the parameters, the first ones, are arrays, read at ``start + j``.
+    size : int
+        Words of the tile.
+    """
+    begin = _same if standard is None else standard
+    get_a, get_b, get_c = (_element if place < arrays else _same_parameter for place in range(3))
+
+    # Indices are unsigned: a signed one might count from the end of the array, and a loop with
+    # such an index is not vectorised.
+    @device_function
+    def put(
+        out: Array, start: Scalar, variates: Array, first: Scalar, last: Scalar,
+        a: Any, b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        for j in range(first, last):
+            i = np.uint64(start + j)
+            x = begin(variates[np.uint64(j)])
+            out[i] = finish(x, get_a(a, i), get_b(b, i), get_c(c, i))
+
+    @device_function
+    def put_part(
+        out: Array, start: Scalar, variates: Array, first: Scalar, last: Scalar,
+        a: Any, b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        for j in range(size):
+            if j >= first and j < last:
+                i = np.uint64(start + j)
+                out[i] = finish(begin(variates[j]), get_a(a, i), get_b(b, i), get_c(c, i))
+
+    return put, put_part
+
+
+@device_function
+def _same(word: Scalar) -> Scalar:
+    return word
+
+
+@device_function
+def _same_parameter(parameter: Scalar, _index: Scalar) -> Scalar:
+    return parameter

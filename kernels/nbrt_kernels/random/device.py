@@ -1,0 +1,167 @@
+"""Random numbers inside kernels: Philox blocks by (seed, offset, index), and what they become.
+
+A thread asks for the block that is its own, such as the one of its global index: nothing is stored
+between calls, and no two indices share a number.  What ends in 4 gives the float32 or integer
+elements ``4 * index`` to ``4 * index + 3``, what ends in 2 the float64 elements ``2 * index`` and
+``2 * index + 1``, of the draw that ``nbrt.Generator(seed)`` makes at that offset, bit for bit, on
+every device.
+
+In all of them `seed` is the 64-bit seed, `offset` counts 32-bit words, a multiple of 4, and `index`
+is an integer below 2**64.  A program that draws again moves the offset on, by 4 for every index
+that it has used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nbrt_kernels._dialect import Scalar, device_function
+from nbrt_kernels.random.philox import block_words, philox4x32
+from nbrt_kernels.random.transforms import (
+    integer_32,
+    join_words,
+    normal_pair_f32,
+    normal_pair_f64,
+    uniform_f32,
+    uniform_f64,
+)
+
+__all__ = ["normal2", "normal4", "philox4x32", "randint4", "uniform2", "uniform4"]
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_TWO = np.uint64(2)
+_WORDS = np.uint64(2**32)
+
+
+@device_function
+def _words(
+    seed: Scalar, offset: Scalar, index: Scalar, attempt: Scalar
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    key = np.uint64(seed)
+    block = (np.uint64(offset) >> _TWO) + np.uint64(index)
+    return block_words(block, attempt, key & _LOW, key >> _HALF)
+
+
+@device_function
+def _values(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scalar]:
+    w0, w1, w2, w3 = _words(seed, offset, index, np.uint32(0))
+    return join_words(w0, w1), join_words(w2, w3)
+
+
+@device_function
+def uniform4(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return four float32 uniforms in [0, 1).
+
+    Parameters
+    ----------
+    seed, offset, index : int
+        Which block; see the module.
+
+    Returns
+    -------
+    x0, x1, x2, x3 : float32
+        Multiples of 2**-24: elements of ``Generator.random(dtype="float32")``.
+    """
+    w0, w1, w2, w3 = _words(seed, offset, index, np.uint32(0))
+    return uniform_f32(w0), uniform_f32(w1), uniform_f32(w2), uniform_f32(w3)
+
+
+@device_function
+def uniform2(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scalar]:
+    """Return two float64 uniforms in [0, 1).
+
+    Parameters
+    ----------
+    seed, offset, index : int
+        Which block; see the module.
+
+    Returns
+    -------
+    x0, x1 : float64
+        Multiples of 2**-53: elements of ``Generator.random()``.
+    """
+    v0, v1 = _values(seed, offset, index)
+    return uniform_f64(v0), uniform_f64(v1)
+
+
+@device_function
+def normal4(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return four float32 standard normals.
+
+    Parameters
+    ----------
+    seed, offset, index : int
+        Which block; see the module.
+
+    Returns
+    -------
+    z0, z1, z2, z3 : float32
+        Elements of ``Generator.standard_normal(dtype="float32")``.
+    """
+    w0, w1, w2, w3 = _words(seed, offset, index, np.uint32(0))
+    z0, z1 = normal_pair_f32(w0, w1)
+    z2, z3 = normal_pair_f32(w2, w3)
+    return z0, z1, z2, z3
+
+
+@device_function
+def normal2(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scalar]:
+    """Return two float64 standard normals.
+
+    Parameters
+    ----------
+    seed, offset, index : int
+        Which block; see the module.
+
+    Returns
+    -------
+    z0, z1 : float64
+        Elements of ``Generator.standard_normal()``.
+    """
+    v0, v1 = _values(seed, offset, index)
+    z0, z1 = normal_pair_f64(v0, v1)
+    return z0, z1
+
+
+@device_function
+def randint4(
+    seed: Scalar, offset: Scalar, index: Scalar, low: Scalar, high: Scalar
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return four integers in [low, high), each equally likely.
+
+    Lemire's method; words that would favour some values are drawn again, as `Generator` does.
+
+    Parameters
+    ----------
+    seed, offset, index : int
+        Which block; see the module.
+    low, high : int
+        Bounds, ``low < high <= low + 2**32``; not checked.
+
+    Returns
+    -------
+    x0, x1, x2, x3 : int64
+        Elements of ``Generator.integers(low, high)``.
+    """
+    first = np.int64(low)
+    span = np.uint64(np.int64(high) - first)
+    threshold = _WORDS % span
+    w0, w1, w2, w3 = _words(seed, offset, index, np.uint32(0))
+    x0, r0 = integer_32(w0, span)
+    x1, r1 = integer_32(w1, span)
+    x2, r2 = integer_32(w2, span)
+    x3, r3 = integer_32(w3, span)
+    attempt = np.uint32(0)
+    while r0 < threshold or r1 < threshold or r2 < threshold or r3 < threshold:
+        attempt = np.uint32(attempt + np.uint32(1))
+        w0, w1, w2, w3 = _words(seed, offset, index, attempt)
+        if r0 < threshold:
+            x0, r0 = integer_32(w0, span)
+        if r1 < threshold:
+            x1, r1 = integer_32(w1, span)
+        if r2 < threshold:
+            x2, r2 = integer_32(w2, span)
+        if r3 < threshold:
+            x3, r3 = integer_32(w3, span)
+    return first + np.int64(x0), first + np.int64(x1), first + np.int64(x2), first + np.int64(x3)

@@ -1,0 +1,111 @@
+"""What samplers of counts share: sequential search, and transformed points next to a mean."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nbrt_kernels._dialect import Scalar, cuda, device_function
+from nbrt_kernels.random.distributions.samplers._words import open_uniform_f64
+from nbrt_kernels.random.functions import select
+from nbrt_kernels.random.functions._floats import DeviceFunction, from_hex, polynomial
+
+__all__ = ["FAR", "SMALL_MEAN", "nearest", "search", "search_steps", "stirling_tail", "transformed"]
+
+#: Means from which counts are drawn by rejection, below by search.
+SMALL_MEAN = np.float64(10)
+#: Differences to a mean that no count has; `nearest` is exact within.
+FAR = np.float64(2.0**50)
+
+# Adding it rounds to an integer, which is then what the bits differ by from its own.
+_ROUNDER = np.float64(1.5 * 2.0**52)
+_ROUNDER_BITS = np.int64(0x4338000000000000)
+_NO_COUNT, _NEXT_COUNT = np.int64(0), np.int64(1)
+_HALF, _ONE = np.float64(0.5), np.float64(1)
+# What is left beyond is less than the last bit of a uniform.
+_NEGLIGIBLE = np.float64(2.0**-60)
+# Terms of a search without a loop: at a mean of 10, one count of twenty is above.
+_STEPS = 16
+# Stirling's tail times x in 1 / x, interpolated at Chebyshev points.
+_tail = polynomial(
+    from_hex(
+        np.float64,
+        "0x1.55555553f2080p-4", "0x1.53a8825ddb39bp-28", "-0x1.6c1dc365f4c02p-9",
+        "0x1.e12d813a9c218p-19", "0x1.8eec6131c2ee9p-11", "0x1.7a268dd679a13p-13",
+        "-0x1.413a59a51aa53p-10", "0x1.6bd334c70f958p-10", "-0x1.baa10212c3e75p-11",
+        "0x1.2b413548dc189p-12", "-0x1.62ee0839af22dp-15",
+    )
+)  # fmt: skip
+
+
+@device_function
+def stirling_tail(x: Scalar, other: Scalar, weight: Scalar) -> Scalar:
+    """Return ``other + weight * (lgamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2)``, x >= 1.
+
+    To 4e-12, which is far below what a sample can show, at half the cost of full precision.
+    """
+    z = _ONE / x
+    return cuda.fma(z * weight, _tail(z), other)
+
+
+@device_function
+def nearest(y: Scalar) -> tuple[Scalar, Scalar]:
+    """Return the integer next to `y` as float64 and as int64."""
+    # Not by a conversion, which vector units before AVX-512 do not have.
+    shifted = np.float64(y + _ROUNDER)
+    return shifted - _ROUNDER, shifted.view(np.int64) - _ROUNDER_BITS
+
+
+@device_function
+def transformed(first: Scalar, second: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """Return u in (-1/2, 1/2), ``1/2 - |u|`` and v in (0, 1) of two uint64 values."""
+    u = open_uniform_f64(first) - _HALF
+    return u, _HALF - select(u < -u, -u, u), open_uniform_f64(second)
+
+
+def search(ratio: DeviceFunction) -> DeviceFunction:
+    """Make the inversion of a distribution by search from 0.
+
+    Parameters
+    ----------
+    ratio : DeviceFunction
+        Of (k, a, b, c), all float64: how much likelier k is than k - 1, for k = 1, 2, ...
+
+    Returns
+    -------
+    DeviceFunction
+        Of (u, p, a, b, c): the int64 count of a uniform, where p is the chance of 0.
+    """
+
+    @device_function
+    def find(u: Scalar, p: Scalar, a: Scalar, b: Scalar, c: Scalar) -> Scalar:
+        count, k, total = _NO_COUNT, _ONE, p
+        while u > total and p > _NEGLIGIBLE:
+            r = ratio(k, a, b, c)
+            total = cuda.fma(p, r, total)
+            p = p * r
+            count, k = count + _NEXT_COUNT, k + _ONE
+        return count
+
+    return find
+
+
+def search_steps(ratio: DeviceFunction) -> DeviceFunction:
+    """Make the first steps of `search` without a loop or branch.
+
+    Returns
+    -------
+    DeviceFunction
+        Of (u, p, a, b, c): the count, and whether the search goes on beyond.
+    """
+
+    @device_function
+    def find(u: Scalar, p: Scalar, a: Scalar, b: Scalar, c: Scalar) -> tuple[Scalar, Scalar]:
+        count, total = _NO_COUNT, p
+        for k in range(1, _STEPS):
+            count = count + select(u > total, _NEXT_COUNT, _NO_COUNT)
+            r = ratio(np.float64(k), a, b, c)
+            total = cuda.fma(p, r, total)
+            p = p * r
+        return count, u > total
+
+    return find

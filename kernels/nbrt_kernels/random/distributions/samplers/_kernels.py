@@ -1,0 +1,219 @@
+"""Kernels that fill arrays by samplers.
+
+Every element is a function of (seed, offset, its index, its parameters): it owns the Philox blocks
+of its number, one for each attempt.  So where the first attempt mostly succeeds, two launches share
+the work: one without branches, which vectorises, marks what was rejected, and another draws that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
+from nbrt_kernels.random._tiles import first_block, keys
+from nbrt_kernels.random.distributions.storing import stored
+from nbrt_kernels.random.fills import kept
+from nbrt_kernels.random.functions import select
+
+if TYPE_CHECKING:
+    from nbrt_kernels.random.functions._floats import DeviceFunction
+
+__all__ = ["Kernel", "all_kernel", "marked_kernel", "once_kernel", "vectors_kernel"]
+
+#: Takes the array to fill and the arguments that its factory's docstring lists.
+Kernel = Callable[..., None]
+
+
+def _reader(kind: Any, is_array: bool) -> DeviceFunction:
+    """Make the conversion of an element's parameter to a type."""
+
+    @device_function
+    def of_each(values: Array, i: Scalar) -> Scalar:
+        return kind(values[i])
+
+    @device_function
+    def of_all(value: Scalar, _i: Scalar) -> Scalar:
+        return kind(value)
+
+    return of_each if is_array else of_all
+
+
+@cache
+def _stored_count(dtype: str) -> DeviceFunction:
+    """Make the conversion of an int64 count to `dtype`, modulo its range; bool: whether it is 0."""
+    integer = np.uint8 if dtype == "bool" else np.dtype(dtype).type
+
+    @device_function
+    def as_bool(k: Scalar) -> Scalar:
+        return np.uint8(k != 0)
+
+    @device_function
+    def as_integer(k: Scalar) -> Scalar:
+        return integer(k)
+
+    return as_bool if dtype == "bool" else as_integer
+
+
+@cache
+def _stored(dtype: str, is_count: bool) -> DeviceFunction:
+    if is_count:
+        return _stored_count(dtype)
+    store, zero = stored(kept, dtype), np.float32(0)
+
+    @device_function
+    def store_float(x: Scalar) -> Scalar:
+        return store(x, zero, zero, zero)
+
+    return store_float
+
+
+@cache
+def _is_marked(dtype: str, is_count: bool) -> DeviceFunction:
+    """Make the test for elements that were marked: by -1 in its dtype, or NaN.
+
+    An element may have that as its value, too; then it is drawn once more, and is the same.
+    """
+    store = _stored(dtype, is_count)
+
+    @device_function
+    def is_nan(x: Scalar) -> Scalar:
+        return x != x
+
+    @device_function
+    def is_bfloat_nan(x: Scalar) -> Scalar:
+        return np.uint16(x & np.uint16(0x7FFF)) > np.uint16(0x7F80)
+
+    @device_function
+    def is_no_count(x: Scalar) -> Scalar:
+        return x == store(np.int64(-1))
+
+    if is_count:
+        return is_no_count
+    return is_bfloat_nan if dtype == "bfloat16" else is_nan
+
+
+@cache
+def once_kernel(sample: DeviceFunction, dtype: str, is_count: bool, real: Any) -> Kernel:
+    """Return the kernel ``(out, state, ahead, base, a, b, c)`` of one trial for each element.
+
+    Element i of `out` is element ``base + i`` of the draw; rejected ones are marked.
+    """
+    store, mark = _stored(dtype, is_count), np.int64(-1) if is_count else real(np.nan)
+
+    def fill_once(
+        out: Array, state: Array, ahead: Scalar, base: Scalar, a: Scalar, b: Scalar, c: Scalar
+    ) -> None:
+        i = cuda.grid(1)
+        # Uniform over the thread block, so that a CPU compiler vectorises the first branch.
+        if (cuda.blockIdx.x + 1) * cuda.blockDim.x <= out.shape[0]:
+            key0, key1 = keys(state)
+            block = first_block(state, ahead) + base + np.uint64(i)
+            value, again = sample(block, key0, key1, a, b, c)
+            out[i] = store(select(again, mark, value))
+        elif i < out.shape[0]:
+            out[i] = store(mark)
+
+    return fill_once
+
+
+@cache
+def marked_kernel(sample: DeviceFunction, dtype: str, is_count: bool) -> Kernel:
+    """Return the kernel ``(out, state, ahead, base, a, b, c)`` that draws marked elements."""
+    store, is_marked = _stored(dtype, is_count), _is_marked(dtype, is_count)
+
+    def fill_marked(
+        out: Array, state: Array, ahead: Scalar, base: Scalar, a: Scalar, b: Scalar, c: Scalar
+    ) -> None:
+        i = cuda.grid(1)
+        if i < out.shape[0] and is_marked(out[i]):
+            key0, key1 = keys(state)
+            block = first_block(state, ahead) + base + np.uint64(i)
+            value, _ = sample(block, key0, key1, a, b, c)
+            out[i] = store(value)
+
+    return fill_marked
+
+
+@device_function
+def _place(
+    i: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar, inner_stride: Scalar,
+    outer_stride: Scalar,
+) -> Scalar:  # fmt: skip
+    """Return which element of the whole draw is element i of a region, all uint64."""
+    row, inside = i // run, i % run
+    outer, inner = row // inner_rows, row % inner_rows
+    return base + outer * outer_stride + inner * inner_stride + inside
+
+
+@cache
+def all_kernel(
+    sample: DeviceFunction,
+    dtype: str,
+    is_count: bool,
+    kinds: tuple[Any, ...],
+    arrays: tuple[bool, ...],
+) -> Kernel:
+    """Return the kernel that draws every element of a region, as often as it takes.
+
+    Its arguments are ``(out, state, ahead, base, run, inner_rows, inner_stride, outer_stride, a, b,
+    c)``: element ``r * run + j`` of `out` is element ``base + r // inner_rows * outer_stride + r %
+    inner_rows * inner_stride + j`` of the draw.
+
+    Parameters
+    ----------
+    sample : DeviceFunction
+        Of (block, key0, key1, a, b, c): a value, and False.
+    dtype : str
+        Of `out`.
+    is_count : bool
+        Whether the values are int64 counts.
+    kinds : tuple of type
+        What a, b and c are converted to.
+    arrays : tuple of bool
+        Which of a, b and c are arrays, read at the element's index.
+    """
+    store = _stored(dtype, is_count)
+    get_a, get_b, get_c = map(_reader, kinds, arrays)
+
+    def fill_all(
+        out: Array, state: Array, ahead: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar,
+        inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        i = cuda.grid(1)
+        if i < out.shape[0]:
+            key0, key1 = keys(state)
+            element = _place(np.uint64(i), base, run, inner_rows, inner_stride, outer_stride)
+            block = first_block(state, ahead) + element
+            value, _ = sample(block, key0, key1, get_a(a, i), get_b(b, i), get_c(c, i))
+            out[i] = store(value)
+
+    return fill_all
+
+
+@cache
+def vectors_kernel(
+    make: Callable[[DeviceFunction], DeviceFunction], dtype: str, is_count: bool
+) -> Kernel:
+    """Return the kernel that draws vectors, one in a thread.
+
+    Its arguments are those of `all_kernel`; c is the length of a vector, and vectors do not cross
+    the ends of runs.
+    """
+    draw = make(_stored(dtype, is_count))
+
+    def fill_vectors(
+        out: Array, state: Array, ahead: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar,
+        inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, width: Scalar,
+    ) -> None:  # fmt: skip
+        start = cuda.grid(1) * width
+        if start < out.shape[0]:
+            key0, key1 = keys(state)
+            element = _place(np.uint64(start), base, run, inner_rows, inner_stride, outer_stride)
+            block = first_block(state, ahead) + element
+            draw(out, start, block, key0, key1, a, b, width)
+
+    return fill_vectors

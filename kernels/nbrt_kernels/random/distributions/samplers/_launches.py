@@ -1,0 +1,334 @@
+"""The samplers by name, and the launches that draw from them."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from nbrt_kernels.random.distributions._precision import DOUBLE, SINGLE, Precision
+from nbrt_kernels.random.distributions.samplers import _parameters as p
+from nbrt_kernels.random.distributions.samplers import (
+    binomial,
+    continuous,
+    gammas,
+    hypergeometric,
+    poisson,
+    tails,
+    vectors,
+)
+from nbrt_kernels.random.distributions.samplers._counts import SMALL_MEAN
+from nbrt_kernels.random.distributions.samplers._kernels import (
+    Kernel,
+    all_kernel,
+    marked_kernel,
+    once_kernel,
+    vectors_kernel,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt_kernels.random.functions._floats import DeviceFunction
+
+__all__ = ["SAMPLED", "Part", "SamplerFill", "sampler_fills"]
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_MOST_PARAMETERS = 3
+
+
+class Part(Protocol):
+    """A region of a draw, such as `nbrt.backends.draw.Region`."""
+
+    @property
+    def start(self) -> int:
+        """Element of the draw that the first one is."""
+        ...
+
+    @property
+    def rows(self) -> tuple[tuple[tuple[int, int], ...], int]:
+        """(count, stride) of what steps over contiguous runs, outermost first, and a run."""
+        ...
+
+
+class SamplerFill(NamedTuple):
+    """One launch of a sampler's kernel.
+
+    Attributes
+    ----------
+    kernel : callable
+        Takes the array, or the part of it, then the state, Philox blocks to add to its offset, and
+        `arguments`.  Blocks of 64 threads or more let a CPU vectorise.
+    threads : int
+        Threads that it needs; more do no harm.
+    arguments : tuple
+        What it takes further.
+    part : slice or None
+        The part of the flat array that it fills; None: all of it.
+    is_sparse : bool
+        Whether few of its threads have anything to do: a CPU then runs them one by one.
+    """
+
+    kernel: Kernel
+    threads: int
+    arguments: tuple[Any, ...]
+    part: slice | None = None
+    is_sparse: bool = False
+
+
+class _Sampler(NamedTuple):
+    """A distribution.
+
+    Attributes
+    ----------
+    make : callable
+        Makes the sampler, of the precision unless it is of counts, and of a regime if there is one.
+    parameters : tuple of Parameter
+        What it takes.
+    is_count : bool
+        Whether its values are int64 counts, computed in float64.
+    regime : callable or None
+        Of numbers as parameters: those arguments of `make` for which one trial, without a branch,
+        mostly succeeds.
+    """
+
+    make: Callable[..., DeviceFunction]
+    parameters: tuple[p.Parameter, ...]
+    is_count: bool = False
+    regime: Callable[..., tuple[bool, ...]] | None = None
+
+
+def _poisson_regime(lam: Any, _b: Any, _c: Any) -> tuple[bool, ...]:
+    return (bool(lam < SMALL_MEAN),)
+
+
+def _binomial_regime(n: Any, chance: Any, _c: Any) -> tuple[bool, ...]:
+    flip = bool(chance > 0.5)
+    lesser = 1 - chance if flip else chance
+    return bool(np.float64(n) * lesser < SMALL_MEAN), flip
+
+
+_SAMPLERS = {
+    "gamma": _Sampler(
+        gammas.gamma,
+        (p.Parameter("shape", p.POSITIVE), p.Parameter("scale", p.AT_LEAST_ZERO)),
+        regime=lambda shape, _b, _c: (bool(shape < 1),),
+    ),
+    "beta": _Sampler(
+        gammas.beta,
+        (p.Parameter("a", p.POSITIVE), p.Parameter("b", p.POSITIVE)),
+        regime=lambda a, b, _c: (bool(a < 1), bool(b < 1)),
+    ),
+    "chisquare": _Sampler(
+        gammas.chisquare,
+        (p.Parameter("df", p.POSITIVE),),
+        regime=lambda df, _b, _c: (bool(df < 2),),
+    ),
+    "noncentral_chisquare": _Sampler(
+        gammas.noncentral_chisquare,
+        (p.Parameter("df", p.POSITIVE), p.Parameter("nonc", p.MEAN)),
+    ),
+    "f": _Sampler(gammas.f, (p.Parameter("dfnum", p.POSITIVE), p.Parameter("dfden", p.POSITIVE))),
+    "noncentral_f": _Sampler(
+        gammas.noncentral_f,
+        (
+            p.Parameter("dfnum", p.POSITIVE),
+            p.Parameter("dfden", p.POSITIVE),
+            p.Parameter("nonc", p.MEAN),
+        ),
+    ),
+    "standard_t": _Sampler(gammas.standard_t, (p.Parameter("df", p.POSITIVE),)),
+    "vonmises": _Sampler(
+        continuous.vonmises, (p.Parameter("mu", p.FINITE), p.Parameter("kappa", p.AT_LEAST_ZERO))
+    ),
+    "wald": _Sampler(
+        continuous.wald, (p.Parameter("mean", p.POSITIVE), p.Parameter("scale", p.POSITIVE))
+    ),
+    "poisson": _Sampler(poisson.poisson, (p.Parameter("lam", p.MEAN),), True, _poisson_regime),
+    "binomial": _Sampler(
+        binomial.binomial,
+        (p.Parameter("n", p.WHOLE), p.Parameter("p", p.CHANCE)),
+        True,
+        _binomial_regime,
+    ),
+    "negative_binomial": _Sampler(
+        tails.negative_binomial,
+        (p.Parameter("n", p.POSITIVE), p.Parameter("p", p.POSITIVE_CHANCE)),
+        True,
+    ),
+    "hypergeometric": _Sampler(
+        hypergeometric.hypergeometric,
+        tuple(p.Parameter(name, p.WHOLE) for name in ("ngood", "nbad", "nsample")),
+        True,
+    ),
+    "logseries": _Sampler(tails.logseries, (p.Parameter("p", p.CHANCE_BELOW_ONE),), True),
+    "zipf": _Sampler(tails.zipf, (p.Parameter("a", p.ABOVE_ONE),), True),
+}
+_VECTORS = {
+    "dirichlet": (p.Parameter("alpha", p.POSITIVE),),
+    "multinomial": (p.Parameter("n", p.WHOLE), p.Parameter("pvals", p.CHANCE)),
+    "multivariate_hypergeometric": (
+        p.Parameter("colors", p.WHOLE),
+        p.Parameter("nsample", p.WHOLE),
+    ),
+}
+
+#: The distributions that are drawn by samplers.
+SAMPLED = (*_SAMPLERS, *_VECTORS)
+
+
+def sampler_fills(
+    distribution: str, dtype: str, parameters: tuple[Any, ...], count: int, region: Part | None
+) -> list[SamplerFill]:
+    """Return the launches that draw `count` elements.
+
+    Parameters
+    ----------
+    distribution : str
+        One of `SAMPLED`.
+    dtype : str
+        Name of the elements' dtype; bfloat16 is stored as uint16, bool as uint8.
+    parameters : tuple
+        Numbers, or contiguous 1-D arrays with a value for each element to draw.  Of vectors, the
+        last one is their length, and alpha, pvals and colors may also have that length.
+    count : int
+        Elements to draw.
+    region : Part or None
+        Which elements of the draw they are; None: the first ones.
+
+    Returns
+    -------
+    list of SamplerFill
+        To be launched in order.
+
+    Raises
+    ------
+    TypeError
+        If the distribution has no elements of that dtype, or takes integers and got others.
+    ValueError
+        If there is no such distribution, a parameter is out of range, or a region cuts vectors.
+    """
+    if distribution not in SAMPLED:
+        message = f"expected one of {', '.join(SAMPLED)}, got {distribution!r}"
+        raise ValueError(message)
+    is_count = distribution.startswith("mult") or (
+        distribution in _SAMPLERS and _SAMPLERS[distribution].is_count
+    )
+    allowed = _INTEGERS if is_count else _FLOATS
+    if dtype not in allowed:
+        message = f"{distribution}: expected a dtype of {', '.join(allowed)}, got {dtype}"
+        raise TypeError(message)
+    if distribution in _VECTORS:
+        return _vector_fills(distribution, dtype, parameters, count, region)
+    return _scalar_fills(distribution, dtype, parameters, count, region)
+
+
+def _precision_of(dtype: str, is_count: bool) -> Precision:
+    return DOUBLE if is_count or dtype == "float64" else SINGLE
+
+
+@cache
+def _made(distribution: str, precision: Precision, regime: tuple[bool, ...] = ()) -> DeviceFunction:
+    sampler = _SAMPLERS[distribution]
+    return sampler.make(*(() if sampler.is_count else (precision,)), *regime)
+
+
+def _scalar_fills(
+    distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | None
+) -> list[SamplerFill]:
+    sampler = _SAMPLERS[distribution]
+    is_count = sampler.is_count
+    precision = _precision_of(dtype, is_count)
+    kinds = [np.int64 if q.range is p.WHOLE else precision.real for q in sampler.parameters]
+    typed = [
+        parameter.typed(value, kind, distribution)
+        for parameter, value, kind in zip(sampler.parameters, values, kinds, strict=True)
+    ]
+    if distribution == "hypergeometric":
+        p.check_sample(*typed)
+    unused = _MOST_PARAMETERS - len(typed)
+    typed += [precision.real(0)] * unused
+    kinds += [precision.real] * unused
+    arrays = tuple(np.ndim(value) > 0 for value in typed)
+    sample = _made(distribution, precision)
+    base = _dense_start(region)
+    if sampler.regime is None or any(arrays) or base is None:
+        kernel = all_kernel(sample, dtype, is_count, tuple(kinds), arrays)
+        return _region_fills(kernel, typed, count, region, 1)
+    once = _made(distribution, precision, sampler.regime(*typed))
+    arguments = (np.uint64(base), *typed)
+    return [
+        SamplerFill(once_kernel(once, dtype, is_count, precision.real), count, arguments),
+        SamplerFill(marked_kernel(sample, dtype, is_count), count, arguments, is_sparse=True),
+    ]
+
+
+@cache
+def _vector_maker(
+    distribution: str, precision: Precision, has_trials: bool
+) -> Callable[..., DeviceFunction]:
+    if distribution == "dirichlet":
+        return partial(vectors.dirichlet, precision)
+    if distribution == "multinomial":
+        return partial(vectors.multinomial, has_trials)
+    return vectors.multivariate_hypergeometric
+
+
+def _vector_fills(
+    distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | None
+) -> list[SamplerFill]:
+    *given, width = values
+    is_count = distribution != "dirichlet"
+    precision = _precision_of(dtype, is_count)
+    typed = [
+        parameter.typed(
+            value, np.int64 if parameter.range is p.WHOLE else precision.real, distribution
+        )
+        for parameter, value in zip(_VECTORS[distribution], given, strict=True)
+    ]
+    if distribution == "dirichlet":
+        typed.append(precision.real(0))
+    vector, sample = typed[::-1] if distribution == "multinomial" else typed
+    p.check_vector(distribution, vector, sample, width)
+    has_trials = distribution == "multinomial" and np.ndim(typed[0]) > 0
+    kernel = vectors_kernel(_vector_maker(distribution, precision, has_trials), dtype, is_count)
+    return _region_fills(kernel, [*typed, np.int64(width)], count, region, width)
+
+
+def _dense_start(region: Part | None) -> int | None:
+    """Return the first element of a region without gaps; None: it has some."""
+    if region is None:
+        return 0
+    rows, _ = region.rows
+    return None if rows else region.start
+
+
+def _region_fills(
+    kernel: Kernel, typed: list[Any], count: int, region: Part | None, width: int
+) -> list[SamplerFill]:
+    """Return launches over pieces with at most two dimensions of runs."""
+    rows, run = ((), count) if region is None else region.rows
+    start = 0 if region is None else region.start
+    if any(number % width for number in (start, run, *(stride for _, stride in rows))):
+        message = f"expected a region of whole vectors of {width} elements, got one that cuts them"
+        raise ValueError(message)
+    *loops, outer, inner = ((1, 0), (1, 0), *rows)
+    size = run * outer[0] * inner[0]
+    fills = []
+    steps = itertools.product(*(range(0, n * stride, stride) for n, stride in loops if stride))
+    for number, step in enumerate(steps):
+        piece = slice(number * size, (number + 1) * size)
+        place = (start + sum(step), run, inner[0], inner[1], outer[1])
+        cut = (
+            typed
+            if size == count
+            else [v[piece] if len(np.shape(v)) and len(v) == count else v for v in typed]
+        )
+        arguments = (*(np.uint64(number) for number in place), *cut)
+        fills.append(
+            SamplerFill(kernel, size // width, arguments, None if size == count else piece)
+        )
+    return fills

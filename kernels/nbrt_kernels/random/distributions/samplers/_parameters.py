@@ -1,0 +1,129 @@
+"""Parameters of samplers: checked, and typed for the kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "ABOVE_ONE",
+    "AT_LEAST_ZERO",
+    "CHANCE",
+    "CHANCE_BELOW_ONE",
+    "FINITE",
+    "MEAN",
+    "POSITIVE",
+    "POSITIVE_CHANCE",
+    "WHOLE",
+    "Parameter",
+    "Range",
+    "check_sample",
+    "check_vector",
+]
+
+
+class Range(NamedTuple):
+    """The values that a parameter may have.
+
+    Attributes
+    ----------
+    text : str
+        The condition in words.
+    holds : callable
+        The condition, of a scalar or an array.
+    """
+
+    text: str
+    holds: Callable[[Any], Any]
+
+
+FINITE = Range("finite", np.isfinite)
+POSITIVE = Range("> 0 and finite", lambda x: (x > 0) & (x < np.inf))
+AT_LEAST_ZERO = Range(">= 0 and finite", lambda x: (x >= 0) & (x < np.inf))
+ABOVE_ONE = Range("> 1 and finite", lambda x: (x > 1) & (x < np.inf))
+CHANCE = Range("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+CHANCE_BELOW_ONE = Range("in [0, 1)", lambda x: (x >= 0) & (x < 1))
+POSITIVE_CHANCE = Range("in (0, 1]", lambda x: (x > 0) & (x <= 1))
+# Counts beyond would not fit int64.
+MEAN = Range("in [0, 9.223e18]", lambda x: (x >= 0) & (x <= 9.223e18))
+WHOLE = Range("in [0, 2**61]", lambda x: (x >= 0) & (x <= 2**61))
+
+
+class Parameter(NamedTuple):
+    """A parameter of a distribution.
+
+    Attributes
+    ----------
+    name : str
+        As users call it.
+    range : Range
+        What is accepted.
+    """
+
+    name: str
+    range: Range
+
+    def typed(self, value: Any, kind: Any, distribution: str) -> Any:
+        """Return a number as `kind`, or an array as it is.
+
+        Raises
+        ------
+        TypeError
+            If integers are expected and the array has another dtype.
+        ValueError
+            If a value is out of range.
+        """
+        is_array = np.ndim(value) > 0
+        if is_array and kind is np.int64 and value.dtype.kind not in "iub":
+            message = f"{distribution}: expected {self.name} to be integers, got {value.dtype}"
+            raise TypeError(message)
+        if kind is np.int64 and not is_array and not bool(self.range.holds(value)):
+            # Before a conversion, which it may not fit.
+            raise ValueError(self._message(distribution, value))
+        with np.errstate(over="ignore"):
+            converted = value if is_array else kind(value)
+        if not bool(self.range.holds(converted).all()):
+            kind_name = "" if kind is np.int64 else f" as {np.dtype(kind).name}"
+            raise ValueError(self._message(distribution, value) + kind_name)
+        return converted
+
+    def _message(self, distribution: str, value: Any) -> str:
+        got = "an array with values that are not" if np.ndim(value) else repr(value)
+        return f"{distribution}: expected {self.name} {self.range.text}, got {got}"
+
+
+def check_sample(good: Any, bad: Any, sample: Any) -> None:
+    """Raise ValueError if a sample is larger than what it is taken from."""
+    if not bool(np.all(sample <= good + bad)):
+        message = "hypergeometric: expected nsample <= ngood + nbad, got a larger nsample"
+        raise ValueError(message)
+
+
+def check_vector(distribution: str, values: Any, sample: Any, width: int) -> None:
+    """Raise ValueError if chances exceed 1, or a sample what it is taken from.
+
+    Parameters
+    ----------
+    distribution : str
+        "multinomial" or "multivariate_hypergeometric"; nothing is asked of others.
+    values : array, shape (m * width,)
+        Chances or numbers of colours of one vector, or of each.
+    sample : int
+        How many are taken, of the latter.
+    width : int
+        Length of a vector.
+    """
+    rows = np.reshape(values, (-1, width))
+    # As NumPy, which allows for rounding, and gives the rest to the last outcome.
+    if distribution == "multinomial" and bool((rows[:, :-1].sum(axis=1) > 1 + 1e-12).any()):
+        message = "multinomial: expected sum(pvals[:-1]) <= 1, got a larger sum; divide by the sum"
+        raise ValueError(message)
+    if distribution == "multivariate_hypergeometric":
+        total = rows.sum(axis=1)
+        if bool((total < sample).any()) or bool((total > 2**61).any()):
+            message = f"{distribution}: expected nsample <= sum(colors) <= 2**61, got {sample}"
+            raise ValueError(message)

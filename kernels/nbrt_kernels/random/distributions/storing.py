@@ -1,0 +1,81 @@
+"""Storing: a result of a finish as the element that a kernel writes to memory."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt_kernels._dialect import Scalar, device_function
+from nbrt_kernels.random.functions import select
+
+if TYPE_CHECKING:
+    from nbrt_kernels.random.functions._floats import DeviceFunction
+
+__all__ = ["stored", "stored_flag", "stored_integer"]
+
+
+@device_function
+def _half(x: Scalar) -> Scalar:
+    return np.float16(x)
+
+
+@device_function
+def _bfloat_bits(x: Scalar) -> Scalar:
+    # To nearest, ties to even: what is cut off carries into the bits that stay.
+    bits = np.float32(x).view(np.uint32)
+    odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
+    carried = np.uint32(bits + np.uint32(odd + np.uint32(0x7FFF)))
+    return np.uint16(np.uint32(carried >> np.uint32(16)))
+
+
+@cache
+def stored(finish: DeviceFunction, dtype: str) -> DeviceFunction:
+    """Make a finish of floats round to `dtype`: float16, or the bits of a bfloat16.
+
+    Float32 and float64 are what finishes compute in; they stay as they are.
+    """
+    if dtype in ("float32", "float64"):
+        return finish
+    rounded = _half if dtype == "float16" else _bfloat_bits
+
+    @device_function
+    def store(x: Scalar, a: Scalar, b: Scalar, c: Scalar) -> Scalar:
+        return rounded(finish(x, a, b, c))
+
+    return store
+
+
+@cache
+def stored_integer(finish: DeviceFunction, dtype: str) -> DeviceFunction:
+    """Make a finish of whole, positive floats give integers; too large ones saturate."""
+    integer = np.dtype(dtype).type
+    # A conversion to a narrow integer goes through 32 bits, which every unit has.
+    wide = integer if np.dtype(dtype).itemsize >= 4 else np.int32
+    real = np.float64 if np.dtype(dtype).itemsize == 8 else np.float32
+    most = real(np.iinfo(dtype).max)
+    # The bound itself may have been rounded to a power of two, which does not fit.
+    if int(most) > np.iinfo(dtype).max:
+        most = np.nextafter(most, real(0))
+
+    @device_function
+    def store(x: Scalar, a: Scalar, b: Scalar, c: Scalar) -> Scalar:
+        value = finish(x, a, b, c)
+        return integer(wide(select(value > most, most, value)))
+
+    return store
+
+
+@cache
+def stored_flag(finish: DeviceFunction, dtype: str) -> DeviceFunction:
+    """Make a finish of truth values give 1 and 0 of `dtype`."""
+    kind: Any = np.dtype({"bfloat16": "uint16", "bool": "uint8"}.get(dtype, dtype)).type
+    # 0x3F80 are the bits of a bfloat16 of 1.
+    one, zero = kind(0x3F80 if dtype == "bfloat16" else 1), kind(0)
+
+    @device_function
+    def store(x: Scalar, a: Scalar, b: Scalar, c: Scalar) -> Scalar:
+        return select(finish(x, a, b, c), one, zero)
+
+    return store

@@ -1,0 +1,290 @@
+"""Factories of fill kernels: element i of a draw is a function of (seed, offset, i) alone.
+
+A fill of n elements from a place in a Philox stream::
+
+    kernel = fill(uniform_f32, scale_uniform)
+    threads = fill_threads(n)                  # one thread per tile
+    kernel[ceil(threads / block_size), block_size](out, (seed, offset), ahead, low, span, top)
+
+`state` is a tuple of uint64 or a uint64[2] array (seed and offset in words); `ahead` (uint64) are
+Philox blocks to add.  Any block size gives the same bits, and so does any number of Philox blocks
+to a tile: `TILE_BLOCKS` suits a CPU, whose thread blocks should then be single threads, 1 a GPU.
+More threads than needed do no harm.
+
+Element i takes word ``i % 4`` of block ``offset // 4 + ahead + i // 4``, or the 64-bit value
+``i % 2`` of block ``offset // 4 + ahead + i // 2`` in a wide draw.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
+from nbrt_kernels.random._tiles import (
+    first_block,
+    keys,
+    listed_tile,
+    putters,
+    redrawer,
+    tile_of,
+    transformer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "TILE_BLOCKS",
+    "fill",
+    "fill_rows",
+    "fill_rows_threads",
+    "fill_threads",
+    "kept",
+]
+
+TILE_BLOCKS = 64
+"""Philox blocks to a tile on a CPU: 1 KiB of the first-level cache."""
+
+
+@device_function
+def kept(x: Scalar, _a: Scalar, _b: Scalar, _c: Scalar) -> Scalar:
+    """Return the variate itself, for draws without parameters."""
+    return x
+
+
+def fill_threads(n: int, *, wide: bool = False, blocks: int = TILE_BLOCKS) -> int:
+    """Return the threads, that is tiles, that a fill of `n` elements needs."""
+    return -(-n // (blocks * (2 if wide else 4)))
+
+
+def fill_rows_threads(n: int, run: int, *, wide: bool = False, blocks: int = TILE_BLOCKS) -> int:
+    """Return the threads that a fill of `n` elements in runs of `run` needs."""
+    per_block = 2 if wide else 4
+    touched = (run + 2 * per_block - 2) // per_block
+    rows = n // run
+    if blocks > 1 and touched <= blocks:
+        return -(-rows // (blocks // touched))
+    return rows * -(-touched // blocks)
+
+
+@cache
+def fill(
+    standard: Callable[..., Any] | None = None,
+    finish: Callable[..., Any] = kept,
+    *,
+    pairs: type[np.generic] | None = None,
+    wide: bool = False,
+    arrays: int = 0,
+    rejects: bool = False,
+    blocks: int = TILE_BLOCKS,
+) -> Callable[..., None]:
+    """Return the kernel ``(out, state, ahead, a, b, c)`` that fills a 1-D contiguous array.
+
+    Parameters
+    ----------
+    standard : device function or None
+        Takes a word, uint32 or in a wide draw uint64, and returns a variate.  None: the word.
+    finish : device function, optional
+        Takes a variate and the parameters a, b, c; returns what is stored.
+    pairs : type or None
+        For a `standard` that takes two neighbouring words and returns two variates: their NumPy
+        type, of the size of a word.
+    wide : bool, optional
+        Whether an element takes 64 bits of its block, not 32.
+    arrays : int, optional
+        How many of a, b, c, the first ones, are arrays of the length of `out`, read at the
+        element's index.  The others are scalars.
+    rejects : bool, optional
+        Whether b and c are the span and the threshold of unbiased integers (see
+        `integer_parameters`), and words that would bias them are redrawn.
+    blocks : int, optional
+        Philox blocks to a tile, 1 or an even number.
+
+    Returns
+    -------
+    function
+        The kernel; equal arguments give the same one.
+    """
+    plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
+    values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
+    draw, transform = tile_of(blocks), plan.transform
+    put, put_part, redraw = plan.put, plan.put_part, redrawer(rejects, wide, False, size)
+
+    def fill_elements(out: Array, state: Array, ahead: Scalar, a: Any, b: Any, c: Any) -> None:
+        thread = cuda.grid(1)
+        start = thread * size
+        if start < out.shape[0]:
+            tile = cuda.local.array(values, np.uint64)
+            words, variates = tile.view(word), tile.view(variate)
+            key0, key1 = keys(state)
+            block = first_block(state, ahead) + np.uint64(thread * blocks)
+            draw(tile, block, key0, key1)
+            redraw(words, block, key0, key1, b, c)
+            transform(words, variates)
+            if start + size <= out.shape[0]:
+                put(out, start, variates, 0, size, a, b, c)
+            else:
+                put_part(out, start, variates, 0, out.shape[0] - start, a, b, c)
+
+    return fill_elements
+
+
+@cache
+def fill_rows(
+    standard: Callable[..., Any] | None = None,
+    finish: Callable[..., Any] = kept,
+    *,
+    pairs: type[np.generic] | None = None,
+    wide: bool = False,
+    arrays: int = 0,
+    rejects: bool = False,
+    blocks: int = TILE_BLOCKS,
+) -> Callable[..., None]:
+    """Return the kernel that fills a 1-D contiguous array with a box of a larger draw.
+
+    It takes ``(out, state, ahead, base, run, inner_rows, inner_stride, outer_stride, a, b, c)``:
+    element ``r * run + j`` of `out`, ``j < run``, is element ``base + r // inner_rows *
+    outer_stride + r % inner_rows * inner_stride + j`` of the draw.  All five are int64; the size
+    of `out` is a multiple of `run`.  `fill_rows_threads` says how many threads it needs.
+
+    Parameters
+    ----------
+    standard, finish, pairs, wide, arrays, rejects, blocks
+        As of `fill`.  Parameter arrays have the length of `out`.
+
+    Returns
+    -------
+    function
+        The kernel; equal arguments give the same one.
+    """
+    plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
+    per_block = plan.size // blocks
+    fill_long = _long_rows(plan, rejects, wide, blocks)
+    fill_short = _short_rows(plan, rejects, wide, blocks) if blocks > 1 else _no_short_rows
+
+    def fill_elements(
+        out: Array, state: Array, ahead: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar,
+        inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        thread = cuda.grid(1)
+        block = first_block(state, ahead)
+        key0, key1 = keys(state)
+        # The most blocks that a run has a part in.
+        touched = (run + 2 * per_block - 2) // per_block
+        shape = (run, out.shape[0] // run, touched, base, inner_rows, inner_stride, outer_stride)
+        if blocks > 1 and touched <= blocks:
+            fill_short(out, thread, shape, block, key0, key1, a, b, c)
+        else:
+            fill_long(out, thread, shape, block, key0, key1, a, b, c)
+
+    return fill_elements
+
+
+def _long_rows(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
+    """Return the device function that fills a tile's piece of one row."""
+    values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
+    per_block, draw, transform = size // blocks, tile_of(blocks), plan.transform
+    put, put_part, redraw = plan.put, plan.put_part, redrawer(rejects, wide, False, size)
+
+    @device_function
+    def fill_long(
+        out: Array, thread: Scalar, shape: Any, block: Scalar, key0: Scalar, key1: Scalar,
+        a: Any, b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        run, rows, touched, base, inner_rows, inner_stride, outer_stride = shape
+        pieces = (touched + blocks - 1) // blocks
+        row = thread // pieces
+        first = base + row // inner_rows * outer_stride + row % inner_rows * inner_stride
+        # Where the tile begins in the run, and where the run in `out`.
+        at = thread % pieces * size - first % per_block
+        to = row * run
+        if row < rows and at < run:
+            tile = cuda.local.array(values, np.uint64)
+            words, variates = tile.view(word), tile.view(variate)
+            near = block + np.uint64((first + at) // per_block)
+            draw(tile, near, key0, key1)
+            redraw(words, near, key0, key1, b, c)
+            transform(words, variates)
+            if at >= 0 and at + size <= run:
+                put(out, to + at, variates, 0, size, a, b, c)
+            else:
+                put_part(out, to + at, variates, max(-at, 0), min(run - at, size), a, b, c)
+
+    return fill_long
+
+
+def _short_rows(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
+    """Return the device function that fills as many rows as one tile holds blocks for."""
+    values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
+    per_block, transform, put = size // blocks, plan.transform, plan.put
+    draw, redraw = listed_tile(blocks), redrawer(rejects, wide, True, size)
+    shift = 1 if wide else 2
+
+    @device_function
+    def fill_short(
+        out: Array, thread: Scalar, shape: Any, block: Scalar, key0: Scalar, key1: Scalar,
+        a: Any, b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        run, rows, touched, base, inner_rows, inner_stride, outer_stride = shape
+        together = blocks // touched
+        start = thread * together
+        if start < rows:
+            tile = cuda.local.array(values, np.uint64)
+            numbers = cuda.local.array(blocks, np.uint64)
+            skips = cuda.local.array(blocks, np.int64)
+            words, variates = tile.view(word), tile.view(variate)
+            inner = start % inner_rows
+            first = base + start // inner_rows * outer_stride + inner * inner_stride
+            for r in range(together):
+                skips[r] = first & (per_block - 1)
+                near = block + np.uint64(first >> shift)
+                for q in range(touched):
+                    numbers[r * touched + q] = near + np.uint64(q)
+                inner += 1
+                first += inner_stride
+                if inner == inner_rows:
+                    inner = 0
+                    first += outer_stride - inner_rows * inner_stride
+            for q in range(together * touched, blocks):
+                numbers[q] = block
+            draw(tile, numbers, key0, key1)
+            redraw(words, numbers, key0, key1, b, c)
+            transform(words, variates)
+            for r in range(together):
+                if start + r < rows:
+                    skip, to = r * touched * per_block + skips[r], (start + r) * run
+                    put(out, to - skip, variates, skip, skip + run, a, b, c)
+
+    return fill_short
+
+
+@device_function
+def _no_short_rows(
+    out: Array, thread: Scalar, shape: Any, block: Scalar, key0: Scalar, key1: Scalar,
+    a: Any, b: Any, c: Any,
+) -> None:  # fmt: skip
+    pass
+
+
+class _Plan:
+    """What both kinds of fill kernels are made of; see `fill` for the parameters."""
+
+    def __init__(
+        self,
+        standard: Callable[..., Any] | None,
+        finish: Callable[..., Any],
+        pairs: type[np.generic] | None,
+        wide: bool,
+        arrays: int,
+        blocks: int,
+    ) -> None:
+        self.word: type[np.generic] = np.uint64 if wide else np.uint32
+        self.size = (2 if wide else 4) * blocks
+        self.variate = pairs or self.word
+        self.transform = transformer(standard if pairs else None, self.size)
+        self.put, self.put_part = putters(None if pairs else standard, finish, arrays, self.size)
+        if blocks > 1:
+            self.put_part = self.put

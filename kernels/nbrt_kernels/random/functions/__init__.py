@@ -1,0 +1,51 @@
+"""Mathematical functions of our own, equal on every device: scalar in, scalar out, float32 and 64.
+
+Device functions for kernels, without branches and tables, made of explicit fused multiply-adds,
+IEEE division and square root, so that there is nothing for a compiler to choose.  Their reference
+on arrays is `array_reference` of the function; so is that of any function made of them.
+"""
+
+from __future__ import annotations
+
+from nbrt_kernels.random.functions._floats import select
+from nbrt_kernels.random.functions._replay import array_reference
+from nbrt_kernels.random.functions.angles import (
+    acos_f32,
+    acos_f64,
+    sincospi_f32,
+    sincospi_f64,
+    tanpi_f32,
+    tanpi_f64,
+)
+from nbrt_kernels.random.functions.exponentials import exp_f32, exp_f64, expm1_f32, expm1_f64
+from nbrt_kernels.random.functions.gammas import lgamma_f64, stirling_tail_f64
+from nbrt_kernels.random.functions.logarithms import log1p_f32, log1p_f64, log_f32, log_f64
+from nbrt_kernels.random.functions.normals import ndtr_f32, ndtr_f64, ndtri_f32, ndtri_f64
+from nbrt_kernels.random.functions.powers import power_f32, power_f64
+
+__all__ = [
+    "acos_f32",
+    "acos_f64",
+    "array_reference",
+    "exp_f32",
+    "exp_f64",
+    "expm1_f32",
+    "expm1_f64",
+    "lgamma_f64",
+    "log1p_f32",
+    "log1p_f64",
+    "log_f32",
+    "log_f64",
+    "ndtr_f32",
+    "ndtr_f64",
+    "ndtri_f32",
+    "ndtri_f64",
+    "power_f32",
+    "power_f64",
+    "select",
+    "sincospi_f32",
+    "sincospi_f64",
+    "stirling_tail_f64",
+    "tanpi_f32",
+    "tanpi_f64",
+]

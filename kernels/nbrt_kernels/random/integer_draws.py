@@ -1,0 +1,104 @@
+"""Draws of unbiased integers: of one range, and with a range for each element."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt_kernels._dialect import Array, Scalar, cuda
+from nbrt_kernels.random._tiles import first_block, keys
+from nbrt_kernels.random.distributions import Recipe
+from nbrt_kernels.random.parameters import integer_parameters
+from nbrt_kernels.random.philox import block_values
+from nbrt_kernels.random.transforms import (
+    remainder_32,
+    remainder_64,
+    scale_integer_32,
+    scale_integer_64,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["each_kernel", "integer_recipe"]
+
+_HALF = np.uint64(32)
+
+
+def integer_recipe(dtype: str, low: int, high: int) -> Recipe:
+    """Return the recipe of a draw in [low, high), whose kernel redraws what would bias it.
+
+    Parameters
+    ----------
+    dtype : str
+        Name of the elements' dtype.
+    low, high : int
+        Bounds.
+
+    Raises
+    ------
+    TypeError
+        If it is no dtype of integers.
+    ValueError
+        If the range is empty or does not fit the dtype.
+    """
+    return _recipe(integer_parameters(low, high, dtype)[0] == "integers_wide")
+
+
+@cache
+def _recipe(wide: bool) -> Recipe:
+    return Recipe(None, scale_integer_64 if wide else scale_integer_32, None, wide, _parameters)
+
+
+def _parameters(parameters: tuple[Any, ...], dtype: str) -> tuple[Any, Any, Any]:
+    low, high = parameters
+    return integer_parameters(low, high, dtype)[1]
+
+
+@cache
+def each_kernel(wide: bool) -> Callable[..., None]:
+    """Return the kernel of integers with a range for each element.
+
+    It takes ``(out, state, ahead, base, run, inner_rows, inner_stride, outer_stride, low, span,
+    threshold)``: a box of a draw as `fill_rows` has it, and three arrays of uint64, see
+    `each_integer_parameters`. One thread for each element.
+
+    Parameters
+    ----------
+    wide : bool
+        Whether an element takes 64 bits of its block, not 32.
+    """
+    per_block = 2 if wide else 4
+    remainder = remainder_64 if wide else remainder_32
+    scale = scale_integer_64 if wide else scale_integer_32
+    word: Any = np.uint64 if wide else np.uint32
+
+    def fill_each(
+        out: Array, state: Array, ahead: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar,
+        inner_stride: Scalar, outer_stride: Scalar, low: Array, span: Array, threshold: Array,
+    ) -> None:  # fmt: skip
+        i = cuda.grid(1)
+        if i < out.shape[0]:
+            row = i // run
+            index = base + row // inner_rows * outer_stride + row % inner_rows * inner_stride
+            index += i - row * run
+            key0, key1 = keys(state)
+            block = first_block(state, ahead) + np.uint64(index // per_block)
+            position = index % per_block
+            attempt = np.uint64(0)
+            searching = True
+            drawn = word(0)
+            while searching:
+                v0, v1 = block_values(block, attempt, key0, key1)
+                if wide:
+                    drawn = v0 if position == 0 else v1
+                else:
+                    value = v0 if position < 2 else v1
+                    drawn = word(value >> _HALF if position % 2 else value)
+                searching = remainder(drawn, span[i]) < word(threshold[i])
+                attempt += np.uint64(1)
+            out[i] = scale(drawn, low[i], span[i], threshold[i])
+
+    return fill_each

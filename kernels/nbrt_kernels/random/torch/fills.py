@@ -1,0 +1,432 @@
+"""Factories of the kernels that fill arrays in torch's order, or in anybody's.
+
+All kernels take ``(out, state, ahead, ...)``: the array, seed and offset in words as a tuple or
+as uint64[2], and the Philox blocks to go ahead of ``offset // 4``; then what `nbrt_kernels.random
+.torch.requests` gives. The number of threads in a thread block must divide 256.
+
+A ``standard`` makes the variates of one Philox block, a ``store(out, i, x, a, b, c)`` writes one
+element. Where torch lets a thread of its grid fill several elements, a thread here does so too:
+each Philox block is computed once, and every lane is stored by neighbouring threads to
+neighbouring elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
+from nbrt_kernels.random.philox import philox4x32
+from nbrt_kernels.random.torch.words import same
+from nbrt_kernels.random.transforms import join_words
+
+if TYPE_CHECKING:
+    from nbrt_kernels.random.torch.functions import DeviceFunction
+
+__all__ = [
+    "RECIPROCAL_BITS",
+    "TILE",
+    "chunked_locate",
+    "make_chunked",
+    "make_located",
+    "make_store",
+    "make_strided",
+    "plain_locate",
+    "shuffle_runs",
+    "strided_locate",
+]
+
+#: Threads of torch's thread blocks; a grid is a whole number of them.
+TILE = 256
+#: ``(tile * (2**bits // tiles_per_row + 1)) >> bits`` is ``tile // tiles_per_row`` here, which
+#: holds while ``tile * tiles_per_row < 2**bits`` and spares threads a division.
+RECIPROCAL_BITS = 40
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_TILE_SHIFT = np.uint64(8)
+_ROW_SHIFT = np.uint64(RECIPROCAL_BITS)
+_ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
+_THREE, _FOUR = np.uint64(3), np.uint64(4)
+
+Kernel = Callable[..., None]
+
+
+@lru_cache
+def make_store(finish: DeviceFunction, narrow: DeviceFunction = same) -> DeviceFunction:
+    """Make the store of ``narrow(finish(x, a, b, c))``, with the same parameters everywhere."""
+
+    @device_function
+    def store(out: Array, i: Scalar, x: Scalar, a: Scalar, b: Scalar, c: Scalar) -> None:
+        out[i] = narrow(finish(x, a, b, c))
+
+    return store
+
+
+@device_function
+def _place(state: Any, ahead: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """Return the key words and the first block."""
+    seed, offset = state[0], state[1]
+    first = (np.uint64(offset) >> _TWO) + np.uint64(ahead)
+    return np.uint32(seed & _LOW), np.uint32(seed >> _HALF), first
+
+
+@device_function
+def _words(
+    block: Scalar, high: Scalar, key0: Scalar, key1: Scalar
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return the words of the counter made of two uint64 halves."""
+    return philox4x32((block, block >> _HALF, high, high >> _HALF), (key0, key1))
+
+
+def make_strided(standard: DeviceFunction, store: DeviceFunction, lanes: int) -> Kernel:
+    """Make the kernel of torch's grid-stride loop: ``distribution_nullary_kernel``.
+
+    Element e is of grid thread ``e % threads``; with ``q = e // threads``, its lane is ``q %
+    lanes`` and its block ``q // lanes`` of the subsequence of that thread.
+
+    Parameters
+    ----------
+    standard, store : callable
+        Device functions, see the module.
+    lanes : int
+        Elements that a block makes, 4 or 2.
+
+    Returns
+    -------
+    callable
+        ``kernel(out, state, ahead, threads, reciprocal, a, b, c)`` for one thread per Philox
+        block, in whole rows of ``threads`` of them.
+    """
+    return _make_strided_4(standard, store) if lanes == 4 else _make_strided_2(standard, store)
+
+
+@device_function
+def _row(threads: Scalar, reciprocal: Scalar) -> tuple[Scalar, Scalar]:
+    """Return row and first column of this thread block, whose threads all lie in one row."""
+    first = np.uint64(cuda.blockIdx.x) * np.uint64(cuda.blockDim.x)
+    row = ((first >> _TILE_SHIFT) * reciprocal) >> _ROW_SHIFT
+    return row, first - row * threads
+
+
+@lru_cache
+def _make_strided_4(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
+    def fill_strided_4(
+        out: Array,
+        state: Any,
+        ahead: Scalar,
+        threads: Scalar,
+        reciprocal: Scalar,
+        a: Scalar,
+        b: Scalar,
+        c: Scalar,
+    ) -> None:
+        row, column = _row(threads, reciprocal)
+        key0, key1, first = _place(state, ahead)
+        thread = column + np.uint64(cuda.threadIdx.x)
+        n = np.uint64(out.shape[0])
+        start = row * threads * _FOUR
+        e0 = start + thread
+        e1, e2, e3 = e0 + threads, e0 + _TWO * threads, e0 + _THREE * threads
+        if start + _THREE * threads + column + np.uint64(cuda.blockDim.x) <= n:
+            w0, w1, w2, w3 = _words(first + row, thread, key0, key1)
+            x0, x1, x2, x3 = standard(w0, w1, w2, w3)
+            store(out, e0, x0, a, b, c)
+            store(out, e1, x1, a, b, c)
+            store(out, e2, x2, a, b, c)
+            store(out, e3, x3, a, b, c)
+        elif e0 < n:
+            w0, w1, w2, w3 = _words(first + row, thread, key0, key1)
+            x0, x1, x2, x3 = standard(w0, w1, w2, w3)
+            store(out, e0, x0, a, b, c)
+            if e1 < n:
+                store(out, e1, x1, a, b, c)
+            if e2 < n:
+                store(out, e2, x2, a, b, c)
+            if e3 < n:
+                store(out, e3, x3, a, b, c)
+
+    return fill_strided_4
+
+
+@lru_cache
+def _make_strided_2(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
+    def fill_strided_2(
+        out: Array,
+        state: Any,
+        ahead: Scalar,
+        threads: Scalar,
+        reciprocal: Scalar,
+        a: Scalar,
+        b: Scalar,
+        c: Scalar,
+    ) -> None:
+        row, column = _row(threads, reciprocal)
+        key0, key1, first = _place(state, ahead)
+        thread = column + np.uint64(cuda.threadIdx.x)
+        n = np.uint64(out.shape[0])
+        start = row * threads * _TWO
+        e0 = start + thread
+        e1 = e0 + threads
+        if start + threads + column + np.uint64(cuda.blockDim.x) <= n:
+            w0, w1, w2, w3 = _words(first + row, thread, key0, key1)
+            x0, x1 = standard(join_words(w0, w1), join_words(w2, w3))
+            store(out, e0, x0, a, b, c)
+            store(out, e1, x1, a, b, c)
+        elif e0 < n:
+            w0, w1, w2, w3 = _words(first + row, thread, key0, key1)
+            x0, x1 = standard(join_words(w0, w1), join_words(w2, w3))
+            store(out, e0, x0, a, b, c)
+            if e1 < n:
+                store(out, e1, x1, a, b, c)
+
+    return fill_strided_2
+
+
+def make_chunked(standard: DeviceFunction, store: DeviceFunction, lanes: int) -> Kernel:
+    """Make the kernel of vectorised loops: neighbouring elements come from one block.
+
+    Group Q of `lanes` elements is of chunk ``Q >> shift``; the chunk is of grid thread ``chunk %
+    threads`` and takes ``1 << shift`` blocks of it for each turn, ``chunk // threads``.
+
+    Parameters
+    ----------
+    standard, store : callable
+        Device functions, see the module.
+    lanes : int
+        Elements that a block makes, 4 or 2.
+
+    Returns
+    -------
+    callable
+        ``kernel(out, state, ahead, groups, reciprocal, shift, a, b, c)`` for one thread per group,
+        with ``groups = threads << shift``.
+    """
+    return _make_chunked_4(standard, store) if lanes == 4 else _make_chunked_2(standard, store)
+
+
+@device_function
+def _group_place(
+    groups: Scalar, reciprocal: Scalar, shift: Scalar
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return the group of this thread, the one after its thread block, block and subsequence."""
+    turn, column = _row(groups, reciprocal)
+    group = column + np.uint64(cuda.threadIdx.x)
+    thread = group >> shift
+    block = (turn << shift) + (group - (thread << shift))
+    start = turn * groups
+    return start + group, start + column + np.uint64(cuda.blockDim.x), block, thread
+
+
+@lru_cache
+def _make_chunked_4(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
+    def fill_chunked_4(
+        out: Array,
+        state: Any,
+        ahead: Scalar,
+        groups: Scalar,
+        reciprocal: Scalar,
+        shift: Scalar,
+        a: Any,
+        b: Any,
+        c: Any,
+    ) -> None:
+        group, next_group, block, thread = _group_place(groups, reciprocal, shift)
+        key0, key1, first = _place(state, ahead)
+        n = np.uint64(out.shape[0])
+        e = group * _FOUR
+        if next_group * _FOUR <= n:
+            w0, w1, w2, w3 = _words(first + block, thread, key0, key1)
+            x0, x1, x2, x3 = standard(w0, w1, w2, w3)
+            store(out, e, x0, a, b, c)
+            store(out, e + _ONE, x1, a, b, c)
+            store(out, e + _TWO, x2, a, b, c)
+            store(out, e + _THREE, x3, a, b, c)
+        elif e < n:
+            w0, w1, w2, w3 = _words(first + block, thread, key0, key1)
+            x0, x1, x2, x3 = standard(w0, w1, w2, w3)
+            store(out, e, x0, a, b, c)
+            if e + _ONE < n:
+                store(out, e + _ONE, x1, a, b, c)
+            if e + _TWO < n:
+                store(out, e + _TWO, x2, a, b, c)
+            if e + _THREE < n:
+                store(out, e + _THREE, x3, a, b, c)
+
+    return fill_chunked_4
+
+
+@lru_cache
+def _make_chunked_2(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
+    def fill_chunked_2(
+        out: Array,
+        state: Any,
+        ahead: Scalar,
+        groups: Scalar,
+        reciprocal: Scalar,
+        shift: Scalar,
+        a: Any,
+        b: Any,
+        c: Any,
+    ) -> None:
+        group, next_group, block, thread = _group_place(groups, reciprocal, shift)
+        key0, key1, first = _place(state, ahead)
+        n = np.uint64(out.shape[0])
+        e = group * _TWO
+        if next_group * _TWO <= n:
+            w0, w1, w2, w3 = _words(first + block, thread, key0, key1)
+            x0, x1 = standard(join_words(w0, w1), join_words(w2, w3))
+            store(out, e, x0, a, b, c)
+            store(out, e + _ONE, x1, a, b, c)
+        elif e < n:
+            w0, w1, w2, w3 = _words(first + block, thread, key0, key1)
+            x0, x1 = standard(join_words(w0, w1), join_words(w2, w3))
+            store(out, e, x0, a, b, c)
+            if e + _ONE < n:
+                store(out, e + _ONE, x1, a, b, c)
+
+    return fill_chunked_2
+
+
+@device_function
+def strided_locate(
+    index: Scalar, words: Scalar, threads: Scalar, _k1: Scalar, _k2: Scalar
+) -> tuple[Scalar, Scalar, Scalar]:
+    """Return (block, subsequence, lane) of an element of `make_strided`."""
+    q = index // threads
+    lanes = _FOUR // words
+    block = q // lanes
+    return block, index - q * threads, q - block * lanes
+
+
+@device_function
+def chunked_locate(
+    index: Scalar, _words: Scalar, threads: Scalar, width: Scalar, _k2: Scalar
+) -> tuple[Scalar, Scalar, Scalar]:
+    """Return (block, subsequence, lane) where grid threads take chunks of `width` elements."""
+    chunk = index // width
+    within = index - chunk * width
+    turn = chunk // threads
+    blocks = (width + _THREE) // _FOUR
+    return turn * blocks + within // _FOUR, chunk - turn * threads, within % _FOUR
+
+
+@device_function
+def plain_locate(
+    index: Scalar, words: Scalar, _k0: Scalar, _k1: Scalar, _k2: Scalar
+) -> tuple[Scalar, Scalar, Scalar]:
+    """Return (block, 0, lane) of elements that take one word after the other."""
+    lanes = _FOUR // words
+    block = index // lanes
+    return block, index - index, index - block * lanes
+
+
+@lru_cache
+def make_located(
+    locate: DeviceFunction, standard: DeviceFunction, store: DeviceFunction, lanes: int
+) -> Kernel:
+    """Make the kernel that computes one Philox block for every element, by any rule.
+
+    Parameters
+    ----------
+    locate : callable
+        Device function ``locate(index, words, k0, k1, k2) -> (block, high, lane)`` of uint64
+        numbers: the element, the 32-bit words it takes (``4 // lanes``) and three constants give
+        counter words 0 and 1 (relative to the offset), counter words 2 and 3, and the lane.
+    standard, store : callable
+        Device functions, see the module.
+    lanes : int
+        Elements that a block makes, 4 or 2.
+
+    Returns
+    -------
+    callable
+        ``kernel(out, state, ahead, k0, k1, k2, begin, end, base, run, inner_rows, inner_stride,
+        outer_stride, a, b, c)`` for one thread per element of `out`, a part of a whole draw:
+        ``out[r * run + j]`` is element ``base + (r // inner_rows) * outer_stride + (r %
+        inner_rows) * inner_stride + j`` of the whole. Stored are those in [begin, end), which
+        `locate` counts from `begin`.
+    """
+    pick = _pick_4(standard) if lanes == 4 else _pick_2(standard)
+    words = np.uint64(4 // lanes)
+
+    def fill_located(
+        out: Array, state: Any, ahead: Scalar, k0: Scalar, k1: Scalar, k2: Scalar, begin: Scalar,
+        end: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar, inner_stride: Scalar,
+        outer_stride: Scalar, a: Any, b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        i = cuda.grid(1)
+        if i < out.shape[0]:
+            local = np.uint64(i)
+            r = local // run
+            outer = r // inner_rows
+            inner = r - outer * inner_rows
+            index = base + outer * outer_stride + inner * inner_stride + (local - r * run)
+            if begin <= index < end:
+                key0, key1, first = _place(state, ahead)
+                block, high, lane = locate(index - begin, words, k0, k1, k2)
+                w0, w1, w2, w3 = _words(first + block, high, key0, key1)
+                store(out, i, pick(w0, w1, w2, w3, lane), a, b, c)
+
+    return fill_located
+
+
+def _pick_4(standard: DeviceFunction) -> DeviceFunction:
+    @device_function
+    def pick(w0: Scalar, w1: Scalar, w2: Scalar, w3: Scalar, lane: Scalar) -> Scalar:
+        x0, x1, x2, x3 = standard(w0, w1, w2, w3)
+        lower = x0 if lane == _ZERO else x1
+        upper = x2 if lane == _TWO else x3
+        return lower if lane < _TWO else upper
+
+    return pick
+
+
+def _pick_2(standard: DeviceFunction) -> DeviceFunction:
+    @device_function
+    def pick(w0: Scalar, w1: Scalar, w2: Scalar, w3: Scalar, lane: Scalar) -> Scalar:
+        x0, x1 = standard(join_words(w0, w1), join_words(w2, w3))
+        return x0 if lane == _ZERO else x1
+
+    return pick
+
+
+def shuffle_runs(out: Array, state: Any, ahead: Scalar, keys: Array) -> None:
+    """Shuffle each run of elements with equal keys in place, as torch's ``randperm`` does.
+
+    The first thread of a run draws the words of its own subsequence, one after the other, and
+    takes them modulo what is left (Fisher-Yates, from the end).
+
+    Parameters
+    ----------
+    out : array, shape (n,)
+        Elements sorted by key.
+    state : tuple of uint64, or uint64, shape (2,)
+        Seed and offset.
+    ahead : uint64
+        Philox blocks to go ahead.
+    keys : integers, shape (n,)
+        The sorted keys; only equality counts.
+    """
+    i = cuda.grid(1)
+    n = out.shape[0]
+    if i + 1 < n and keys[i] == keys[i + 1] and (i == 0 or keys[i] != keys[i - 1]):
+        key0, key1, first = _place(state, ahead)
+        last = i + 1
+        while last + 1 < n and keys[last + 1] == keys[i]:
+            last += 1
+        taken = np.uint64(0)
+        while last > i:
+            w0, w1, w2, w3 = _words(first + (taken >> _TWO), np.uint64(i), key0, key1)
+            lane = taken & _THREE
+            lower, upper = (w0, w2) if (lane & _ONE) == _ZERO else (w1, w3)
+            word = lower if lane < _TWO else upper
+            other = i + np.int64(np.uint64(word) % np.uint64(last - i + 1))
+            kept = out[last]
+            out[last] = out[other]
+            out[other] = kept
+            taken += _ONE
+            last -= 1

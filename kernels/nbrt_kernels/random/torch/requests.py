@@ -1,0 +1,288 @@
+"""From a draw in the order of torch's CUDA kernels to the launches that make it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nbrt_kernels.random.torch.fills import (
+    RECIPROCAL_BITS,
+    TILE,
+    Kernel,
+    chunked_locate,
+    make_chunked,
+    make_located,
+    make_strided,
+    plain_locate,
+    shuffle_runs,
+    strided_locate,
+)
+from nbrt_kernels.random.torch.functions import HARDWARE, PORTABLE, DeviceFunction
+from nbrt_kernels.random.torch.parameters import ITEMSIZE
+from nbrt_kernels.random.torch.recipes import Recipe, stateless_recipe, torch_recipe
+
+__all__ = ["Launch", "Region", "pieces", "stateless_launches", "torch_launches"]
+
+Region = tuple[int, int, int, int, int]
+"""(base, run, inner_rows, inner_stride, outer_stride): which elements an array holds."""
+
+_INT32_MAX = 2**31 - 1
+#: Grid threads of a kernel whose grid grows with its array: every chunk has its own.
+_UNLIMITED = 2**62
+_MOST_TILES = 2**23
+
+
+class Launch(NamedTuple):
+    """One launch of a kernel; the array, the state and the blocks ahead come before `arguments`.
+
+    Attributes
+    ----------
+    kernel : callable
+        ``kernel(out, state, ahead, *arguments)``.
+    threads : int
+        Threads that it needs, in thread blocks whose size divides 256.
+    ahead : int
+        Philox blocks to go ahead of the draw's offset.
+    arguments : tuple
+        What follows.
+    part : slice or None
+        The part of the flat array that is its `out`; None: all of it.
+    """
+
+    kernel: Kernel
+    threads: int
+    ahead: int
+    arguments: tuple[Any, ...]
+    part: slice | None = None
+
+
+def torch_launches(
+    distribution: str,
+    dtype: str,
+    n: int,
+    parameters: tuple[Any, ...],
+    constants: tuple[int, ...],
+    count: int | None = None,
+    region: Region | None = None,
+    *,
+    hardware: bool = False,
+) -> list[Launch]:
+    """Return the launches that fill an array with a draw, or a part of one, as torch does.
+
+    Parameters
+    ----------
+    distribution : str
+        "uniform", "normal", "log_normal", "exponential", "geometric", "cauchy", "bernoulli",
+        "integers", "random" (integers of the dtype's own range), "dropout" or "shuffle_runs".
+    dtype : str
+        Name of the output's dtype; arrays of bfloat16 come as uint16, those of bool as uint8.
+    n : int
+        Elements of the whole draw.
+    parameters : tuple
+        Numbers as in `converted`; (low, high) of "integers", () of "random"; for "bernoulli" maybe
+        an array of floats, one for each element to fill; for "dropout" (p, x, mask), the mask of
+        uint8, to be written too; for "shuffle_runs" the keys of elements to shuffle in place.
+    constants : tuple of int
+        Of the layout: threads of the largest grid, and the span from which integers take 64 bits.
+    count : int, optional
+        Elements to fill, where that is not `n`.
+    region : tuple of int, optional
+        Which elements these are, as `make_located` says; the first ones if None.
+    hardware : bool
+        Use the GPU's approximations of elementary functions, as torch does; for CUDA only.
+
+    Raises
+    ------
+    TypeError
+        If torch has no such draw for the dtype.
+    ValueError
+        If a parameter is out of range.
+    """
+    grid, wide = constants
+    held = n if count is None else count
+    if distribution == "shuffle_runs":
+        return [Launch(shuffle_runs, held, 0, parameters)]
+    functions = HARDWARE if hardware else PORTABLE
+    recipe = torch_recipe(distribution, dtype, n, parameters, wide, functions)
+    if recipe.width:
+        # One kernel of torch's takes a grid as large as its array.
+        turn = _UNLIMITED if distribution == "bernoulli" else _threads(n, grid)
+        return [_in_chunks(recipe, n, turn, held, region)]
+    # torch's dropout has 64-bit offsets where it needs them; the rest is halved.
+    whole = distribution == "dropout"
+    parts = [(0, n, 0)] if whole else pieces(n, ITEMSIZE[dtype], grid, recipe.lanes)
+    return [
+        launch
+        for piece in parts
+        for launch in _in_strides(recipe, n, grid, piece, held, region, alone=whole)
+    ]
+
+
+def stateless_launches(
+    distribution: str,
+    dtype: str,
+    n: int,
+    parameters: tuple[Any, ...],
+    count: int | None = None,
+    region: Region | None = None,
+) -> list[Launch]:
+    """Return the launches that fill an array with a draw as ``torch.func._random`` does.
+
+    A key of torch is (seed, offset in blocks): the place of a generator with 4 times that offset.
+
+    Parameters
+    ----------
+    distribution : str
+        "uniform" or "integers".
+    dtype, n, parameters, count, region
+        As in `torch_launches`.
+
+    Raises
+    ------
+    TypeError
+        If there is no such draw for the dtype.
+    ValueError
+        If a parameter is out of range.
+    """
+    recipe = stateless_recipe(distribution, dtype, parameters)
+    held = n if count is None else count
+    groups = -(-n // recipe.lanes)
+    run = held if region is None else region[1]
+    if run == held == n and groups < _MOST_TILES * TILE:
+        # One endless chunk of the first grid thread.
+        kernel = make_chunked(recipe.standard, recipe.store, recipe.lanes)
+        arguments = (np.uint64(groups), np.uint64(0), np.uint64(63), *recipe.parameters)
+        return [Launch(kernel, groups, 0, arguments)]
+    return [_located(recipe, plain_locate, (np.uint64(0),) * 3, (0, n, 0), held, region)]
+
+
+def pieces(n: int, itemsize: int, grid: int, lanes: int) -> list[tuple[int, int, int]]:
+    """Return (begin, end, blocks ahead) of the parts that torch draws one after another.
+
+    One, unless byte offsets do not fit int32: such a tensor reserves the words of a whole draw,
+    leaves them unused, and is halved until its parts fit, each of which reserves its own
+    (``TensorIteratorBase::can_use_32bit_indexing`` and ``split``).
+
+    Parameters
+    ----------
+    n, itemsize : int
+        Elements, and bytes of each.
+    grid : int
+        Threads of the largest grid.
+    lanes : int
+        Elements that a Philox block makes.
+    """
+    if n == 0 or _fits(n, itemsize):
+        return [(0, n, 0)]
+    parts = []
+    ahead = _turns(n, grid, lanes)
+    waiting = [(0, n)]
+    while waiting:
+        begin, end = waiting.pop()
+        if _fits(end - begin, itemsize):
+            parts.append((begin, end, ahead))
+            ahead += _turns(end - begin, grid, lanes)
+        else:
+            middle = begin + (end - begin) // 2
+            waiting += [(middle, end), (begin, middle)]
+    return parts
+
+
+def _fits(n: int, itemsize: int) -> bool:
+    return n <= _INT32_MAX and 1 + (n - 1) * itemsize <= _INT32_MAX
+
+
+def _threads(n: int, grid: int) -> int:
+    return min(-(-n // TILE) * TILE, grid)
+
+
+def _turns(n: int, grid: int, lanes: int) -> int:
+    return -(-n // (_threads(n, grid) * lanes))
+
+
+def _reciprocal(threads: int) -> np.uint64:
+    return np.uint64((1 << RECIPROCAL_BITS) // (threads // TILE) + 1)
+
+
+def _strided(recipe: Recipe, n: int, threads: int, ahead: int, part: slice | None) -> Launch:
+    kernel = make_strided(recipe.standard, recipe.store, recipe.lanes)
+    arguments = (np.uint64(threads), _reciprocal(threads), *recipe.parameters)
+    return Launch(kernel, -(-n // (threads * recipe.lanes)) * threads, ahead, arguments, part)
+
+
+def _in_chunks(recipe: Recipe, n: int, turn: int, count: int, region: Region | None) -> Launch:
+    run = count if region is None else region[1]
+    if run == count == n and -(-n // (recipe.lanes * TILE)) < _MOST_TILES:
+        return _chunked(recipe, n, turn)
+    rule = (np.uint64(turn), np.uint64(recipe.width), np.uint64(0))
+    return _located(recipe, chunked_locate, rule, (0, n, 0), count, region)
+
+
+def _in_strides(
+    recipe: Recipe,
+    n: int,
+    grid: int,
+    piece: tuple[int, int, int],
+    count: int,
+    region: Region | None,
+    *,
+    alone: bool,
+) -> list[Launch]:
+    """Return the launches of what an array holds of a piece; `alone`: in one launch."""
+    begin, end, ahead = piece
+    threads = _threads(end - begin, grid)
+    base, run = (0, count) if region is None else region[:2]
+    if run == count == n:
+        part = None if end - begin == n else slice(begin, end)
+        return [_strided(recipe, end - begin, threads, ahead, part)]
+    if run == count and not alone:
+        return _of_a_run(recipe, piece, threads, base, count)
+    rule = (np.uint64(threads), np.uint64(0), np.uint64(0))
+    return [_located(recipe, strided_locate, rule, piece, count, region)]
+
+
+def _of_a_run(
+    recipe: Recipe, piece: tuple[int, int, int], threads: int, base: int, count: int
+) -> list[Launch]:
+    """Return the launches of neighbouring elements: whole turns of the grid, and what is around."""
+    begin, end, ahead = piece
+    low, high = max(base, begin), min(base + count, end)
+    turn = threads * recipe.lanes
+    first, last = -(-(low - begin) // turn), (high - begin) // turn
+    inner = (begin + first * turn, begin + last * turn) if first < last else (low, low)
+    launches = []
+    if first < last:
+        part = slice(inner[0] - base, inner[1] - base)
+        launches.append(_strided(recipe, inner[1] - inner[0], threads, ahead + first, part))
+    rule = (np.uint64(threads), np.uint64(0), np.uint64(0))
+    for start, stop in ((low, inner[0]), (inner[1], high)):
+        if start < stop:
+            region = (start, stop - start, 1, 0, 0)
+            edge = _located(recipe, strided_locate, rule, piece, stop - start, region)
+            launches.append(edge._replace(part=slice(start - base, stop - base)))
+    return launches
+
+
+def _chunked(recipe: Recipe, n: int, turn: int) -> Launch:
+    shift = recipe.width // 8
+    groups = turn << shift
+    reciprocal = np.uint64(0) if turn == _UNLIMITED else _reciprocal(groups)
+    kernel = make_chunked(recipe.standard, recipe.store, recipe.lanes)
+    arguments = (np.uint64(groups), reciprocal, np.uint64(shift), *recipe.parameters)
+    return Launch(kernel, -(-n // recipe.lanes), 0, arguments)
+
+
+def _located(
+    recipe: Recipe,
+    locate: DeviceFunction,
+    rule: tuple[np.uint64, ...],
+    piece: tuple[int, int, int],
+    count: int,
+    region: Region | None,
+) -> Launch:
+    begin, end, ahead = piece
+    kernel = make_located(locate, recipe.standard, recipe.store, recipe.lanes)
+    where = (begin, end, *(region or (0, count, 1, 0, 0)))
+    arguments = (*rule, *(np.uint64(number) for number in where), *recipe.parameters)
+    return Launch(kernel, count, ahead, arguments)

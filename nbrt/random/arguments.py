@@ -1,0 +1,167 @@
+"""What the methods of generators accept: dtypes, numbers, arrays of parameters, `out`."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
+from nbrt.runtime.array import checked_shape, device_of, holder_of, to_host
+
+if TYPE_CHECKING:
+    from nbrt.runtime.stream import Stream
+    from nbrt.typing import Array, DTypeLike, HostArray, Shape
+
+__all__ = [
+    "as_dtype",
+    "checked_out",
+    "dtype_name",
+    "float_dtype",
+    "integer",
+    "integer_dtype",
+    "is_array",
+    "number_dtype",
+    "probability",
+    "real",
+    "vector",
+]
+
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+_KNOWN_FLOATS: dict[object, np.dtype[Any]] = {
+    spelling: np.dtype(scalar)
+    for scalar in (np.float32, np.float64, np.float16)
+    for spelling in (scalar, scalar.__name__)
+}
+
+
+def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype; "bfloat16" names that of ml_dtypes."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        import ml_dtypes
+
+        brain: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return brain
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from None
+
+
+@functools.cache
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return ``dtype.name``, which NumPy makes anew each time in a microsecond or two."""
+    return dtype.name
+
+
+def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype of floats in this machine's byte order."""
+    known = _KNOWN_FLOATS.get(dtype) if isinstance(dtype, (type, str)) else None
+    return _checked_float(dtype) if known is None else known
+
+
+def _checked_float(dtype: DTypeLike) -> np.dtype[Any]:
+    kind = as_dtype(dtype)
+    if kind.name not in _FLOATS or not kind.isnative:
+        raise ArgumentTypeError(f"expected a dtype of {', '.join(_FLOATS)}, got {kind}")
+    return kind
+
+
+def integer_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return an integer dtype, or bool, in this machine's byte order."""
+    kind = as_dtype(dtype)
+    if kind.kind not in "iub" or not kind.isnative:
+        raise ArgumentTypeError(
+            f"expected an integer dtype or bool, in this machine's byte order, got {kind}"
+        )
+    return kind
+
+
+def number_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype of floats, of integers, or bool."""
+    kind = as_dtype(dtype)
+    return integer_dtype(kind) if kind.kind in "iub" else float_dtype(kind)
+
+
+def is_array(value: object) -> bool:
+    """Return whether a parameter has a value for each element: an array or a sequence."""
+    return isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))
+
+
+def real(name: str, value: Any) -> Any:
+    """Return a parameter as a finite float; arrays and sequences as they are."""
+    if is_array(value):
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(
+            f"expected {name} to be a real number or an array of them, got {value!r}"
+        ) from None
+    if not math.isfinite(number):
+        raise ArgumentError(f"expected {name} to be finite, got {number}")
+    return number
+
+
+def probability(name: str, value: Any) -> Any:
+    """Return a parameter as a float in [0, 1]; arrays and sequences as they are."""
+    number = real(name, value)
+    if not is_array(number) and not 0.0 <= number <= 1.0:
+        raise ArgumentError(f"expected {name} in [0, 1], got {number}")
+    return number
+
+
+def integer(name: str, value: Any) -> Any:
+    """Return a parameter as an int; arrays and sequences as they are."""
+    if is_array(value):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"expected {name} to be an integer or an array of them, got {value!r}"
+        ) from None
+
+
+def vector(name: str, value: Any) -> HostArray:
+    """Return a parameter of a whole vector, such as chances of outcomes, in host memory."""
+    numbers = to_host(value) if hasattr(value, "__array__") or hasattr(value, "get") else value
+    found = np.asarray(numbers)
+    if found.ndim != 1 or found.size == 0 or found.dtype.kind not in "iuf":
+        raise ArgumentError(
+            f"expected {name} to be a vector of numbers, got shape {found.shape} of {found.dtype}"
+        )
+    if not np.isfinite(found).all():
+        raise ArgumentError(f"expected {name} to be finite, got {found}")
+    return found
+
+
+def checked_out(stream: Stream, out: Any, size: Shape | None, dtype: np.dtype[Any]) -> Array:
+    """Return `out` if it is an array of that device, dtype and shape that can be written to."""
+    if not hasattr(out, "dtype") or not hasattr(out, "shape"):
+        raise ArgumentTypeError(f"expected out to be an array, got {type(out).__name__}")
+    if out.dtype != dtype:
+        is_same_kind = (out.dtype.name in _FLOATS) == (dtype.name in _FLOATS)
+        fits = is_same_kind and out.dtype.isnative and out.dtype.kind in "fiubV"
+        step = f"pass dtype={out.dtype.name!r} too" if fits else f"make it with dtype={dtype}"
+        raise ArgumentTypeError(f"expected out of dtype {dtype}, got {out.dtype}; {step}")
+    shape = out.shape if size is None else checked_shape(size)
+    if shape != out.shape:
+        raise ArgumentError(f"expected out of shape {shape}, got {out.shape}; leave size out")
+    host_addressable = stream.interface.capabilities.host_addressable
+    # An array that owns its memory is nobody's but NumPy's.
+    is_plain = host_addressable and type(out) is np.ndarray and out.base is None
+    holder = None if is_plain else holder_of(out)
+    if holder is None and not host_addressable:
+        holder = device_of(out)
+    if holder is not None and holder != stream.device:
+        raise DeviceMismatchError(
+            f"expected out on {stream.device}, got an array of {holder}; make it with "
+            f"nbrt.empty(..., device='{stream.device}')"
+        )
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise ArgumentError("expected a writable out, got a read-only array")
+    return out

@@ -1,0 +1,124 @@
+"""`replay`: draws again what was recorded, elsewhere or in pieces."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.draw import Draw, Region
+from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from nbrt.random.arguments import as_dtype
+from nbrt.random.core import raw_view
+from nbrt.runtime.array import empty, to_host
+from nbrt.runtime.commands import Command
+from nbrt.runtime.device import resolve_device
+from nbrt.runtime.stream import current_stream
+
+if TYPE_CHECKING:
+    from nbrt.random.audit.recording import DrawRecord
+    from nbrt.typing import Array, DeviceLike, HostArray
+
+__all__ = ["digest", "replay", "sha256_of"]
+
+
+def replay(record: DrawRecord, device: DeviceLike = None, pieces: int = 1) -> Array:
+    """Draw again what a record says, without touching any generator.
+
+    Parameters
+    ----------
+    record : DrawRecord
+        Of a draw whose parameters are numbers, in a layout of nbrt's.
+    device : Device, str, int or None
+        Where; the device of the record by default.
+    pieces : int
+        In how many parts to draw it, each as a shard of the whole draw.
+
+    Returns
+    -------
+    array
+        Of the recorded shape and dtype; its elements lie in the order in which they are drawn.
+
+    Raises
+    ------
+    NotSupportedError
+        If the record is not enough to draw again; see `DrawRecord.replayable`.
+    """
+    if not record.replayable:
+        raise NotSupportedError(
+            f"expected a draw with numbers as parameters in a layout of nbrt's, got {record}; "
+            f"parameters that are arrays, and layouts of one's own, are not in the file"
+        )
+    if isinstance(pieces, bool) or not isinstance(pieces, int):
+        raise ArgumentTypeError(f"expected a number of pieces, got {pieces!r}")
+    if pieces < 1:
+        raise ArgumentError(f"expected at least 1 piece, got {pieces}")
+    chosen = resolve_device(record.device if device is None else device)
+    stream = current_stream(chosen)
+    result = empty(record.shape, as_dtype(record.dtype), stream=stream)
+    flat = raw_view(result)
+    start = 0
+    for region in _regions(record, pieces):
+        size = result.size if region is None else math.prod(region.shape)
+        shape = record.shape if region is None else region.shape
+        draw = Draw(
+            record.distribution,
+            record.dtype,
+            record.n,
+            record.parameters,
+            record.layout,
+            record.constants,
+            region=region,
+            seed=record.seed,
+            offset=record.offset,
+            shape=shape,
+        )
+        arguments = (flat[start : start + size], draw)
+        stream.submit(Command("draw", stream.interface.draw, arguments, record.distribution))
+        start += size
+    return result
+
+
+def digest(array: Any) -> str:
+    """Return the sha256 of an array's bits, in C order: what `DrawRecord.digest` is.
+
+    Parameters
+    ----------
+    array : array
+        Of any device; waits for its current stream.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> digest(nbrt.zeros(2))[:12]
+    'af5570f5a181'
+    """
+    return sha256_of(to_host(array))
+
+
+def sha256_of(array: HostArray) -> str:
+    """Return the sha256 of the bits of an array in host memory, in C order."""
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return hashlib.sha256(raw.data).hexdigest()
+
+
+def _regions(record: DrawRecord, pieces: int) -> list[Region | None]:
+    """Cut the first dimension of what a record holds into pieces that are not empty."""
+    if pieces == 1:
+        return [record.region]
+    size = math.prod(record.shape)
+    whole = Region(0, (size,), (1,)) if record.region is None else record.region
+    if not whole.shape:
+        return [whole]
+    rows = whole.shape[0]
+    cuts = [rows * piece // pieces for piece in range(pieces + 1)]
+    return [
+        Region(
+            whole.start + first * whole.strides[0], (last - first, *whole.shape[1:]), whole.strides
+        )
+        for first, last in itertools.pairwise(cuts)
+        if last > first
+    ]

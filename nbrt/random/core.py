@@ -1,0 +1,455 @@
+"""`GeneratorCore`: a place in a Philox stream, and the one way in which arrays are drawn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import secrets
+import threading
+from copy import deepcopy as copy_of
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from nbrt.backends.draw import Draw, Region
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.random.arguments import checked_out, dtype_name, is_array
+from nbrt.random.layouts import resolve_layout
+from nbrt.random.regions import checked_region
+from nbrt.random.state import PhiloxState, checked_offset, checked_seed, whole_blocks
+from nbrt.runtime.array import asarray, checked_shape, copy, empty
+from nbrt.runtime.device import resolve_device
+from nbrt.runtime.stream import current_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from typing import Self
+
+    from nbrt._internal.device import Device
+    from nbrt.random.layouts import Gpu, Layout
+    from nbrt.runtime.stream import Stream
+    from nbrt.typing import Array, DeviceLike, HostArray, Shape
+
+__all__ = ["GeneratorCore", "memory_order", "raw_view"]
+
+
+_MODULUS = 2**64
+_MOST_KINDS = 64
+_numbers = itertools.count(1)
+
+
+_Kind: TypeAlias = "tuple[tuple[Any, ...], int, dict[Any, Any] | None]"
+"""A draw but for its place in the stream: its fields, the words it takes, its memo."""
+
+
+class _Cell:
+    """What a generator and its shards share: the state, and what guards it."""
+
+    def __init__(self, state: PhiloxState, sequence: np.random.SeedSequence | None) -> None:
+        self.lock = threading.Lock()
+        self.number = next(_numbers)
+        self.state = state
+        self.sequence = sequence
+
+    def take(self, words: int) -> tuple[PhiloxState, PhiloxState]:
+        """Move on by `words`; return the state before and after."""
+        with self.lock:
+            taken = self.state
+            # `advance` without its frames; layouts count whole blocks.
+            offset = (taken.offset + words) % _MODULUS
+            self.state = reserved = PhiloxState(taken.seed, offset)
+        return taken, reserved
+
+    def give_back(self, taken: PhiloxState, reserved: PhiloxState) -> None:
+        """Undo `take`, unless somebody has taken more since."""
+        with self.lock:
+            if self.state == reserved:
+                self.state = taken
+
+
+class GeneratorCore:
+    """State and draws of a generator; see `nbrt.Generator`, which adds the distributions."""
+
+    def __init__(
+        self,
+        seed: int | np.random.SeedSequence | None = None,
+        device: DeviceLike = None,
+        layout: str | Layout = "element",
+        *,
+        gpu: Gpu | None = None,
+    ) -> None:
+        self._device = resolve_device(device)
+        self._layout = resolve_layout(layout, gpu, self._device)
+        self._region: Region | None = None
+        self._whole = 0
+        self._kinds: dict[Hashable, _Kind] = {}
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else None
+        if sequence is not None:
+            number = int(sequence.generate_state(1, np.uint64)[0])
+        else:
+            number = secrets.randbits(64) if seed is None else checked_seed(seed)
+        self._cell = _Cell(PhiloxState(number), sequence)
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Device:
+        """The device on which arrays are made."""
+        return self._device
+
+    @property
+    def layout(self) -> Layout:
+        """The rule that gives each element of a draw its words."""
+        return self._layout
+
+    @property
+    def bit_generator(self) -> Self:
+        """The generator itself, for code that asks NumPy's generators for theirs."""
+        return self
+
+    @property
+    def seed_seq(self) -> np.random.SeedSequence:
+        """The `numpy.random.SeedSequence` from which `spawn` takes its children."""
+        cell = self._cell
+        with cell.lock:
+            if cell.sequence is None:
+                cell.sequence = np.random.SeedSequence(cell.state.seed)
+            return cell.sequence
+
+    def __repr__(self) -> str:
+        seed, offset = self._cell.state
+        layout = "" if self._layout.name == "element" else f", layout={self._layout!r}"
+        return f"Generator(seed={seed}, offset={offset}, device='{self._device}'{layout})"
+
+    # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> PhiloxState:
+        """Seed and offset of the next draw; may be set to continue from another state."""
+        return self._cell.state
+
+    @state.setter
+    def state(self, state: PhiloxState) -> None:
+        if not isinstance(state, PhiloxState):
+            raise ArgumentTypeError(f"expected a PhiloxState, got {state!r}")
+        checked = state.checked()
+        cell = self._cell
+        with cell.lock:
+            if checked.seed != cell.state.seed:
+                cell.sequence = None
+            cell.state = checked
+
+    def manual_seed(self, seed: int) -> Self:
+        """Start again from `seed`, at offset 0; returns the generator, as torch's does.
+
+        Spawning starts again as well.
+        """
+        state = PhiloxState(checked_seed(seed))
+        cell = self._cell
+        with cell.lock:
+            cell.sequence, cell.state = None, state
+        return self
+
+    def seed(self) -> int:
+        """Start again from a seed of the operating system's, and return it."""
+        seed = secrets.randbits(64)
+        self.manual_seed(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        """Return the seed."""
+        return self._cell.state.seed
+
+    def get_state(self) -> HostArray:
+        """Return the state as 16 bytes: what ``torch.cuda.get_rng_state`` returns for it.
+
+        Returns
+        -------
+        state : numpy.ndarray of uint8, shape (16,)
+            Seed, then offset, little-endian.
+        """
+        return np.frombuffer(self._cell.state.to_bytes(), np.uint8).copy()
+
+    def set_state(self, state: Any) -> None:
+        """Continue from a state of `get_state`, or of ``torch.cuda.get_rng_state``.
+
+        Parameters
+        ----------
+        state : array_like of uint8, or bytes
+            16 bytes; or 8, a seed, to start at offset 0.
+        """
+        data = np.asarray(state).tobytes() if hasattr(state, "__array__") else state
+        self.state = PhiloxState.from_bytes(data)
+
+    def get_offset(self) -> int:
+        """Return the offset: 32-bit words consumed so far."""
+        return self._cell.state.offset
+
+    def set_offset(self, offset: int) -> None:
+        """Continue from another offset, a multiple of 4 in [0, 2**64)."""
+        number = checked_offset(offset)
+        with self._cell.lock:
+            self._cell.state = self._cell.state._replace(offset=number)
+
+    def advance(self, words: int) -> Self:
+        """Skip `words` 32-bit words, rounded up to whole blocks of 4; returns the generator.
+
+        The offset wraps around at 2**64.
+
+        A float32 element takes one word and a float64 element two, so piece k of a draw starts at
+        ``advance(start)`` or ``advance(2 * start)``.
+        """
+        if isinstance(words, bool) or not hasattr(words, "__index__"):
+            raise ArgumentTypeError(f"expected words to skip as an int, got {words!r}")
+        if words < 0:
+            raise ArgumentError(f"expected words to skip, got {words}; set state to go back")
+        self._cell.take(whole_blocks(int(words)))
+        return self
+
+    def clone(self) -> Self:
+        """Return a generator of its own that continues from the same state, also in spawning."""
+        other = self._copy()
+        other._cell = _Cell(*self.snapshot())
+        return other
+
+    def snapshot(self) -> tuple[PhiloxState, np.random.SeedSequence | None]:
+        """Return all that `restore` needs: the state, and how far spawning has come."""
+        cell = self._cell
+        with cell.lock:
+            return cell.state, copy_of(cell.sequence)
+
+    def restore(self, snapshot: tuple[PhiloxState, np.random.SeedSequence | None]) -> None:
+        """Continue as from when `snapshot` was called."""
+        cell = self._cell
+        with cell.lock:
+            cell.state, cell.sequence = snapshot[0], copy_of(snapshot[1])
+
+    def spawn(self, n_children: int) -> list[Self]:
+        """Return generators of independent streams, as `numpy.random.Generator.spawn` does.
+
+        Child k of a generator is seeded with ``SeedSequence(seed).spawn(k + 1)[k]``; a later call
+        goes on counting. Nothing is drawn.
+
+        Parameters
+        ----------
+        n_children : int
+            How many.
+        """
+        if isinstance(n_children, bool) or not hasattr(n_children, "__index__") or n_children < 0:
+            raise ArgumentError(f"expected n_children >= 0, got {n_children!r}")
+        sequence = self.seed_seq
+        with self._cell.lock:
+            children = sequence.spawn(int(n_children))
+        generators = []
+        for child in children:
+            other = self._copy()
+            other._cell = _Cell(PhiloxState(int(child.generate_state(1, np.uint64)[0])), child)
+            generators.append(other)
+        return generators
+
+    def shard(self, shape: Shape, region: Region | tuple[slice | int, ...] | slice) -> Self:
+        """Return a view of the generator whose draws are a part of the whole draw.
+
+        Both share one state: a draw of the part moves it as the draw of the whole would, so many
+        processes that each draw a part with equal generators stay in step without a word.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Shape of the whole draw; may be far larger than memory.
+        region : Region, slice, or tuple of slice and int
+            Which part, as one would index the whole array, with positive steps.
+
+        Examples
+        --------
+        >>> import nbrt
+        >>> whole = nbrt.Generator(1, device="cpu:0").random((6, 8))
+        >>> part = nbrt.Generator(1, device="cpu:0").shard((6, 8), (slice(2, 5), slice(1, 7, 2)))
+        >>> bool((part.random() == whole[2:5, 1:7:2]).all())
+        True
+        """
+        sizes = checked_shape(shape)
+        other = self._copy()
+        other._region = checked_region(sizes, region)
+        other._whole = math.prod(sizes)
+        return other
+
+    def _copy(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._kinds = {}
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cell": self.snapshot(), "_kinds": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._cell = _Cell(*state["_cell"])
+
+    # -- draws -------------------------------------------------------------------------------------
+
+    def _draw(
+        self,
+        distribution: str,
+        parameters: tuple[Any, ...],
+        size: Shape | None,
+        dtype: np.dtype[Any],
+        out: Array | None = None,
+    ) -> Any:
+        """Return an array of a distribution: allocate, reserve, fill."""
+        stream = current_stream(self._device)
+        spread = False
+        for parameter in parameters:
+            if type(parameter) is not float and is_array(parameter):
+                spread = True
+        if spread:
+            parameters = tuple(
+                asarray(p, device=self._device, stream=stream) if is_array(p) else p
+                for p in parameters
+            )
+        if out is not None:
+            result = checked_out(stream, out, size, dtype)
+        else:
+            result = empty(self._shape(size, parameters if spread else ()), dtype, stream=stream)
+        if self._region is not None and result.shape != self._region.shape:
+            raise ArgumentError(
+                f"expected the shape of the shard, {self._region.shape}, got {result.shape}; "
+                f"leave size out"
+            )
+        self._fill_in_order(stream, result, distribution, parameters, spread)
+        if size is None and out is None and not result.shape and self._region is None:
+            return self._scalar(stream, result)
+        return result
+
+    def _shape(self, size: Shape | None, parameters: tuple[Any, ...]) -> tuple[int, ...]:
+        if size is not None:
+            return checked_shape(size)
+        if self._region is not None:
+            return self._region.shape
+        if not parameters:
+            return ()
+        shapes = [getattr(parameter, "shape", ()) for parameter in parameters]
+        try:
+            return np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise ArgumentError(
+                f"expected parameters that broadcast together, got shapes {shapes}"
+            ) from None
+
+    def _scalar(self, stream: Stream, result: Any) -> Any:
+        if not stream.interface.capabilities.host_addressable:
+            return result
+        stream.synchronize()
+        return result[()]
+
+    def _fill_in_order(
+        self,
+        stream: Stream,
+        result: Array,
+        distribution: str,
+        parameters: tuple[Any, ...],
+        spread: bool,
+    ) -> None:
+        """Fill `result` in the layout's order of elements, through a copy if there are gaps."""
+        shape = result.shape
+        if not spread and result.flags.c_contiguous:
+            self._fill(stream, result, distribution, parameters, shape)
+            return
+        axes = memory_order(result) if self._layout.follows_memory else None
+        ordered = result if axes is None else result.transpose(axes)
+        direct = ordered
+        if not ordered.flags.c_contiguous:
+            direct = empty(ordered.shape, result.dtype, stream=stream)
+        if spread:
+            parameters = tuple(
+                _spread(stream, p, shape, axes) if hasattr(p, "shape") else p for p in parameters
+            )
+            if stream.interface.capabilities.host_addressable:
+                stream.synchronize()  # the host checks and converts them
+        self._fill(stream, direct, distribution, parameters, shape)
+        if direct is not ordered:
+            copy(ordered, direct, stream=stream)
+
+    def _fill(
+        self,
+        stream: Stream,
+        out: Array,
+        distribution: str,
+        parameters: tuple[Any, ...],
+        shape: tuple[int, ...],
+    ) -> None:
+        """Reserve a range of the stream and fill contiguous `out` from it."""
+        key = (distribution, out.dtype, out.size, parameters)
+        try:
+            known = self._kinds.get(key)
+        except TypeError:  # parameters are arrays
+            known = (*self._kind_of(*key), None)
+        if known is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            known = self._kinds[key] = (*self._kind_of(*key), {})
+        kind, words, memo = known
+        if not words:
+            return
+        cell = self._cell
+        taken, reserved = cell.take(words)
+        if not out.size:
+            return
+        place = (taken.seed, taken.offset, None, shape, cell.number, memo)
+        draw = Draw._make((*kind, *place))
+        try:
+            stream.enqueue("draw", stream.interface.draw, (raw_view(out), draw), distribution)
+        except BaseException:
+            # A draw that never happened takes nothing, unless another one was reserved behind it.
+            cell.give_back(taken, reserved)
+            raise
+
+    def _kind_of(
+        self, distribution: str, dtype: np.dtype[Any], count: int, parameters: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], int]:
+        """Return a draw's fields but for its place in the stream, and the words that it takes."""
+        name = dtype_name(dtype)
+        n = count if self._region is None else self._whole
+        layout = self._layout
+        if n == 0:
+            return (), 0
+        words = layout.increment(distribution, name, n, parameters)
+        constants = layout.constants(distribution, name, n)
+        rule = (layout.name, constants, layout.locate, self._region)
+        return (distribution, name, n, parameters, *rule), words
+
+
+def memory_order(array: Array) -> list[int] | None:
+    """Return the axes of an array as they lie in memory, outermost first; None: as they are."""
+    if array.flags.c_contiguous:
+        return None
+    # As torch's iterators count elements.
+    return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+
+
+def raw_view(array: Array) -> Array:
+    """Return contiguous memory as a kernel takes it: flat, bool as uint8, bfloat16 as uint16."""
+    flat = array if array.ndim == 1 else array.reshape(-1)
+    kind = array.dtype.kind
+    if kind == "b":
+        return flat.view(np.uint8)
+    return flat.view(np.uint16) if kind == "V" else flat
+
+
+def _spread(
+    stream: Stream, parameter: Array, shape: tuple[int, ...], axes: list[int] | None
+) -> Array:
+    """Return a parameter with one value for each element, in the order of the fill."""
+    whole = empty(shape, parameter.dtype, stream=stream)
+    try:
+        copy(whole, parameter, stream=stream)
+    except ArgumentError:
+        raise ArgumentError(
+            f"expected parameters that broadcast to shape {shape}, got {parameter.shape}"
+        ) from None
+    if axes is None:
+        return whole.reshape(-1)
+    turned = empty(tuple(shape[axis] for axis in axes), parameter.dtype, stream=stream)
+    copy(turned, whole.transpose(axes), stream=stream)
+    return turned.reshape(-1)

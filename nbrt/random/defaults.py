@@ -1,0 +1,179 @@
+"""The generator that each device has by default: seeding, states, and forks of them all."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from nbrt.errors import ArgumentTypeError
+from nbrt.random.generator import Generator
+from nbrt.random.state import PhiloxState, checked_seed
+from nbrt.runtime.device import current_device, resolve_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from nbrt._internal.device import Device
+    from nbrt.typing import DeviceLike, HostArray
+
+__all__ = [
+    "DEFAULT_SEED",
+    "default_generator",
+    "fork_rng",
+    "get_offset",
+    "get_rng_state",
+    "get_state",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_offset",
+    "set_rng_state",
+    "set_state",
+]
+
+DEFAULT_SEED = 67280421310721
+"""Seed of default generators that nobody seeded; the constant that torch uses for the same."""
+
+_generators: dict[Device, Generator] = {}
+_seed_of_new = DEFAULT_SEED
+_lock = threading.RLock()
+
+
+def default_generator(device: DeviceLike = None) -> Generator:
+    """Return the generator that a device has by default; the same object at every call."""
+    chosen = current_device() if device is None else resolve_device(device)
+    with _lock:
+        generator = _generators.get(chosen)
+        if generator is None:
+            generator = _generators[chosen] = Generator(_seed_of_new, chosen)
+        return generator
+
+
+def manual_seed(seed: int, device: DeviceLike = None) -> Generator:
+    """Seed the default generators of all devices, or of one.
+
+    Parameters
+    ----------
+    seed : int
+        In [-2**63, 2**64).
+    device : Device, str, int or None
+        None: every device, also those not used yet, as ``torch.manual_seed`` does.
+
+    Returns
+    -------
+    generator : Generator
+        The default generator of `device`, or of the current device.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.manual_seed(3).initial_seed()
+    3
+    """
+    checked = checked_seed(seed)
+    if device is None:
+        manual_seed_all(checked)
+        return default_generator()
+    return default_generator(device).manual_seed(checked)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed the default generators of all devices, also of those not used yet."""
+    global _seed_of_new
+    checked = checked_seed(seed)
+    with _lock:
+        _seed_of_new = checked
+        for generator in _generators.values():
+            generator.manual_seed(checked)
+
+
+def seed(device: DeviceLike = None) -> int:
+    """Seed a device's default generator from the operating system, and return the seed."""
+    return default_generator(device).seed()
+
+
+def seed_all() -> int:
+    """Seed all default generators with one seed from the operating system, and return it."""
+    chosen = secrets.randbits(64)
+    manual_seed_all(chosen)
+    return chosen
+
+
+def initial_seed(device: DeviceLike = None) -> int:
+    """Return the seed of a device's default generator."""
+    return default_generator(device).initial_seed()
+
+
+def get_rng_state(device: DeviceLike = None) -> HostArray:
+    """Return the state of a device's default generator: 16 bytes, as ``torch.cuda``'s does."""
+    return default_generator(device).get_state()
+
+
+def set_rng_state(state: Any, device: DeviceLike = None) -> None:
+    """Continue a device's default generator from a state; see `Generator.set_state`."""
+    default_generator(device).set_state(state)
+
+
+get_state, set_state = get_rng_state, set_rng_state
+
+
+def get_offset(device: DeviceLike = None) -> int:
+    """Return the offset of a device's default generator, in 32-bit words."""
+    return default_generator(device).get_offset()
+
+
+def set_offset(offset: int, device: DeviceLike = None) -> None:
+    """Set the offset of a device's default generator, a multiple of 4."""
+    default_generator(device).set_offset(offset)
+
+
+@contextmanager
+def fork_rng(devices: Iterable[DeviceLike] | None = None, enabled: bool = True) -> Iterator[None]:
+    """Give the default generators back their states at the end of a block, however it ends.
+
+    Blocks nest. What is drawn inside is as without the block.
+
+    Parameters
+    ----------
+    devices : iterable of Device, str or int, optional
+        Whose generators; by default those of all devices, also of those first used inside, and
+        the seed of those not used yet.
+    enabled : bool
+        False: do nothing.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> before = nbrt.random.get_offset()
+    >>> with nbrt.random.fork_rng():
+    ...     _ = nbrt.random.rand(8)
+    >>> nbrt.random.get_offset() == before
+    True
+    """
+    global _seed_of_new
+    if not enabled:
+        yield
+        return
+    if isinstance(devices, (str, int)):
+        raise ArgumentTypeError(f"expected devices as an iterable, got {devices!r}; pass a list")
+    with _lock:
+        chosen = None if devices is None else [default_generator(one) for one in devices]
+        held = list(_generators.values()) if chosen is None else chosen
+        states = [(generator, generator.snapshot()) for generator in held]
+        seed_of_new = _seed_of_new
+    try:
+        yield
+    finally:
+        with _lock:
+            for generator, snapshot in states:
+                generator.restore(snapshot)
+            if chosen is None:
+                _seed_of_new = seed_of_new
+                known = {id(generator) for generator in held}
+                for generator in _generators.values():
+                    if id(generator) not in known:
+                        generator.state = PhiloxState(seed_of_new)

@@ -1,0 +1,259 @@
+"""Functions in torch's vocabulary over the default generators; float32 by default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
+from nbrt.random.defaults import default_generator
+from nbrt.random.sampling import multinomial_indices
+from nbrt.runtime.array import asarray, device_of
+
+if TYPE_CHECKING:
+    from nbrt.random.generator import Generator
+    from nbrt.typing import Array, ArrayLike, DeviceLike, DTypeLike, Shape
+
+__all__ = [
+    "bernoulli",
+    "dropout",
+    "multinomial",
+    "normal",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+]
+
+
+def rand(
+    *size: Any,
+    dtype: DTypeLike = np.float32,
+    device: DeviceLike = None,
+    generator: Generator | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return uniform floats in [0, 1).
+
+    Parameters
+    ----------
+    *size : int, or one tuple of int
+        Shape of the result.
+    dtype : dtype
+        A float type.
+    device : Device, str, int or None
+        Where; the generator's device by default.
+    generator : Generator, optional
+        The default one of the device by default.
+    out : array, optional
+        An array of that dtype to fill and return.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.random.rand(2, 3).shape
+    (2, 3)
+    """
+    chosen = generator_for(generator, device)
+    return chosen.random(_shape(size, out), dtype, out)
+
+
+def randn(
+    *size: Any,
+    dtype: DTypeLike = np.float32,
+    device: DeviceLike = None,
+    generator: Generator | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return normal floats of mean 0 and standard deviation 1; see `rand`."""
+    chosen = generator_for(generator, device)
+    return chosen.standard_normal(_shape(size, out), dtype, out)
+
+
+def randint(
+    low: int,
+    high: int | Shape | None = None,
+    size: Shape | None = None,
+    *,
+    dtype: DTypeLike = np.int64,
+    device: DeviceLike = None,
+    generator: Generator | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return integers in [low, high): ``randint(high, size)`` or ``randint(low, high, size)``.
+
+    Parameters
+    ----------
+    low, high : int
+        Bounds.
+    size : int or tuple of int
+        Shape of the result.
+    dtype, device, generator, out
+        As in `rand`.
+    """
+    if size is None and out is None:
+        low, high, size = 0, low, high
+    if isinstance(high, (tuple, list)):
+        raise ArgumentTypeError(f"expected high as an integer, got {high!r}")
+    chosen = generator_for(generator, device)
+    return chosen.integers(low, high, size=size, dtype=dtype, out=out)
+
+
+def randperm(
+    n: int,
+    *,
+    dtype: DTypeLike = np.int64,
+    device: DeviceLike = None,
+    generator: Generator | None = None,
+) -> Array:
+    """Return a random permutation of the integers below `n`."""
+    order = generator_for(generator, device).permutation(n)
+    return order if order.dtype == dtype else order.astype(dtype)
+
+
+def rand_like(
+    array: Array, *, dtype: DTypeLike | None = None, generator: Generator | None = None
+) -> Array:
+    """Return uniform floats in [0, 1), in the shape, dtype and on the device of an array."""
+    return rand(array.shape, dtype=dtype or array.dtype, generator=_for_array(generator, array))
+
+
+def randn_like(
+    array: Array, *, dtype: DTypeLike | None = None, generator: Generator | None = None
+) -> Array:
+    """Return normal floats in the shape, dtype and on the device of an array."""
+    return randn(array.shape, dtype=dtype or array.dtype, generator=_for_array(generator, array))
+
+
+def randint_like(
+    array: Array,
+    low: int,
+    high: int | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    generator: Generator | None = None,
+) -> Array:
+    """Return integers in [low, high), in the shape, dtype and on the device of an array."""
+    first, last = (0, low) if high is None else (low, high)
+    chosen = _for_array(generator, array)
+    return chosen.integers(first, last, size=array.shape, dtype=dtype or array.dtype)
+
+
+def normal(
+    mean: ArrayLike,
+    std: ArrayLike = 1.0,
+    size: Shape | None = None,
+    *,
+    dtype: DTypeLike = np.float32,
+    device: DeviceLike = None,
+    generator: Generator | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return normal floats; mean and standard deviation may be arrays, one for each element."""
+    return generator_for(generator, device).normal(mean, std, size, dtype, out)
+
+
+def bernoulli(p: Array, *, generator: Generator | None = None, out: Array | None = None) -> Array:
+    """Return 1 with the probability that each element of `p` gives, else 0; in the dtype of `p`.
+
+    Parameters
+    ----------
+    p : array of floats
+        Probabilities, in [0, 1].
+    generator : Generator, optional
+        The default one of the device of `p` by default.
+    out : array, optional
+        Of the dtype and shape of `p`, to fill and return.
+    """
+    return _for_array(generator, p).bernoulli(p, dtype=p.dtype, out=out)
+
+
+def dropout(
+    x: Array, p: float = 0.5, training: bool = True, *, generator: Generator | None = None
+) -> tuple[Array, Array]:
+    """Zero elements with probability `p` and scale the rest by ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    x : array of floats
+        What to thin out.
+    p : float
+        In [0, 1]; 1 gives zeros.
+    training : bool
+        False: return a copy and a mask of True; nothing is drawn.
+    generator : Generator, optional
+        The default one of the device of `x` by default.
+
+    Returns
+    -------
+    result, mask : arrays
+        In the shape of `x`; the mask, of bool, says which elements were kept.
+    """
+    return _for_array(generator, x).dropout(x, p, training)
+
+
+def multinomial(
+    weights: ArrayLike,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    device: DeviceLike = None,
+    generator: Generator | None = None,
+) -> Array:
+    """Return indices drawn with chances in proportion to weights, as torch.multinomial does.
+
+    Parameters
+    ----------
+    weights : array_like, shape (k,) or (rows, k)
+        Weights of the indices, at least 0, not all 0.
+    num_samples : int
+        Indices of each row.
+    replacement : bool
+        Whether an index may come more than once.
+    device, generator
+        As in `rand`.
+
+    Returns
+    -------
+    indices : array of int64, shape (num_samples,) or (rows, num_samples)
+        On the generator's device.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.random.multinomial([0.0, 1.0, 0.0], 2, replacement=True).tolist()
+    [1, 1]
+    """
+    chosen = generator_for(generator, device)
+    return multinomial_indices(
+        chosen, asarray(weights, device=chosen.device), num_samples, replacement
+    )
+
+
+def generator_for(generator: Generator | None, device: DeviceLike) -> Generator:
+    """Return a generator, or else the default one of a device."""
+    if generator is None:
+        return default_generator(device)
+    if device is not None and default_generator(device).device != generator.device:
+        raise DeviceMismatchError(
+            f"expected a generator of {device}, got one of {generator.device}; leave device out"
+        )
+    return generator
+
+
+def _for_array(generator: Generator | None, array: Array) -> Generator:
+    return default_generator(device_of(array)) if generator is None else generator
+
+
+def _shape(size: tuple[Any, ...], out: Array | None) -> Shape | None:
+    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        return tuple(size[0])
+    if not size and out is not None:
+        return None
+    if any(isinstance(one, (tuple, list)) for one in size):
+        raise ArgumentError(f"expected sizes as ints or as one tuple, got {size!r}")
+    return size

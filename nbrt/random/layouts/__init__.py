@@ -1,0 +1,76 @@
+"""Layouts: how the elements of a draw share out the words of a Philox stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.random.layouts.base import Layout
+from nbrt.random.layouts.element import ElementLayout
+from nbrt.random.layouts.torch import TorchLayout
+from nbrt.random.layouts.torch_stateless import TorchStatelessLayout
+from nbrt.runtime.device import get_device_properties
+
+if TYPE_CHECKING:
+    from nbrt._internal.device import Device
+
+__all__ = [
+    "ElementLayout",
+    "Gpu",
+    "Layout",
+    "TorchLayout",
+    "TorchStatelessLayout",
+    "resolve_layout",
+]
+
+Gpu: TypeAlias = str | tuple[int, int]
+"""A GPU by name, or its (multiprocessors, threads per multiprocessor)."""
+
+_ELEMENT = ElementLayout()
+_MEMBERS = ("name", "follows_memory", "locate", "increment", "constants")
+
+
+def resolve_layout(layout: str | Layout, gpu: Gpu | None, device: Device) -> Layout:
+    """Return the layout that a generator on `device` was asked to follow.
+
+    Parameters
+    ----------
+    layout : str or Layout
+        "element", "torch", "torch_stateless", or a layout of one's own.
+    gpu : str, (int, int) or None
+        The GPU whose grids the torch layout follows; by default that of `device`.
+    device : Device
+        Where the generator draws.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such layout, or the torch layout has no GPU to follow.
+    """
+    if layout != "torch" and gpu is not None:
+        raise ArgumentError(f"expected gpu with layout='torch' only, got gpu={gpu!r}")
+    if layout == "element":
+        return _ELEMENT
+    if layout == "torch":
+        return TorchLayout(_gpu_of(device) if gpu is None else gpu)
+    if layout == "torch_stateless":
+        return TorchStatelessLayout()
+    if not isinstance(layout, str):
+        missing = [name for name in _MEMBERS if not hasattr(layout, name)]
+        if not missing:
+            return layout
+        raise ArgumentTypeError(
+            f"expected a layout by name, or an object with the members of nbrt.random.Layout, got "
+            f"{layout!r} without {', '.join(missing)}"
+        )
+    raise ArgumentError(f"expected a layout of element, torch, torch_stateless, got {layout!r}")
+
+
+def _gpu_of(device: Device) -> Gpu:
+    if device.kind != "cuda":
+        raise ArgumentError(
+            f"expected the GPU that the torch layout follows, as {device} is none; pass gpu='A100' "
+            f"or any other name, or gpu=(multiprocessors, threads per multiprocessor)"
+        )
+    properties = get_device_properties(device)
+    return properties.multi_processor_count, properties.max_threads_per_multi_processor

@@ -1,0 +1,73 @@
+"""The default layout: an element's words are a function of its index alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from nbrt.random.state import whole_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ElementLayout", "words_per_element"]
+
+_SAMPLED = frozenset(
+    [
+        "gamma",
+        "beta",
+        "chisquare",
+        "dirichlet",
+        "poisson",
+        "binomial",
+        "negative_binomial",
+        "hypergeometric",
+        "f",
+        "standard_t",
+        "noncentral_chisquare",
+        "noncentral_f",
+        "wald",
+        "vonmises",
+        "zipf",
+        "logseries",
+        "multinomial",
+        "multivariate_hypergeometric",
+    ]
+)
+"""Drawn by rejection: an element takes a block, and further ones that nobody else reads."""
+
+_WORDS_PER_BLOCK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ElementLayout:
+    """Element i of a draw takes the next words after those of element i - 1.
+
+    One 32-bit word for float16, bfloat16, float32, bool and integers of a range up to 2**32, two
+    for float64, ``geometric`` and wider integers; whole blocks of four for what is drawn by
+    rejection.
+    """
+
+    name: ClassVar[str] = "element"
+    follows_memory: ClassVar[bool] = False
+    locate: ClassVar[Callable[..., Any] | None] = None
+
+    def increment(self, distribution: str, dtype: str, n: int, parameters: tuple[Any, ...]) -> int:
+        """Return the 32-bit words that `n` elements take, in whole blocks of 4."""
+        return whole_blocks(n * words_per_element(distribution, dtype, parameters))
+
+    def constants(self, distribution: str, dtype: str, n: int) -> tuple[int, ...]:
+        """Return nothing: the index is enough."""
+        return ()
+
+
+def words_per_element(distribution: str, dtype: str, parameters: tuple[Any, ...]) -> int:
+    """Return the 32-bit words of an element: 1, 2, or 4 for a block of its own."""
+    if distribution in _SAMPLED:
+        return _WORDS_PER_BLOCK
+    if distribution in ("bernoulli", "dropout"):
+        return 1
+    if distribution == "integers":
+        low, high = parameters
+        return 1 if high - low <= 2**32 else 2
+    return 2 if dtype in ("float64", "int64", "uint64") else 1

@@ -1,0 +1,175 @@
+"""The torch layout: elements take the words that torch's CUDA kernels give them on one GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from nbrt.errors import ArgumentError, NotSupportedError
+from nbrt.random.layouts.gpus import gpu_size
+from nbrt.random.state import whole_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["TORCH_VERSIONS", "TorchLayout", "TorchRules", "permutation_keys"]
+
+_BLOCK = 256
+_WORDS_PER_BLOCK = 4
+_INT32_MAX = 2**31 - 1
+_ITEMSIZE = {
+    "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "float16": 2, "bfloat16": 2,
+    "uint32": 4, "int32": 4, "float32": 4, "uint64": 8, "int64": 8, "float64": 8,
+}  # fmt: skip
+# What torch's kernel for an array of probabilities asks for, whatever its size.
+_RESERVED_BY_BERNOULLI = 10
+_OFFERED = (
+    "uniform", "normal", "log_normal", "exponential", "cauchy", "geometric", "bernoulli",
+    "integers", "random", "dropout", "shuffle_runs",
+)  # fmt: skip
+
+
+class TorchRules(NamedTuple):
+    """What may differ from one release of torch to another.
+
+    Attributes
+    ----------
+    wide_integers : int
+        ``random_(from, to)`` takes 64 bits for an element from this many integers on.
+    """
+
+    wide_integers: int = 2**28
+
+
+TORCH_VERSIONS = {"2.13": TorchRules(), "2.14": TorchRules(), "2.15": TorchRules()}
+"""The rules of each release that is known."""
+
+
+@dataclass(frozen=True)
+class TorchLayout:
+    """The order of torch's CUDA kernels: elements share a grid of the GPU's size.
+
+    Parameters
+    ----------
+    gpu : str or (int, int)
+        A name, see `nbrt.random.layouts.gpus.GPUS`, or (multiprocessors, threads of each).
+    version : str
+        A release of torch, see `TORCH_VERSIONS`.
+
+    Examples
+    --------
+    >>> TorchLayout("T4").increment("uniform", "float32", 40960 * 4 + 1, (0.0, 1.0))
+    8
+    """
+
+    gpu: str | tuple[int, int]
+    version: str = "2.13"
+
+    name: ClassVar[str] = "torch"
+    follows_memory: ClassVar[bool] = True
+    locate: ClassVar[Callable[..., Any] | None] = None
+
+    def __post_init__(self) -> None:
+        gpu_size(self.gpu)
+        if self.version not in TORCH_VERSIONS:
+            raise ArgumentError(
+                f"expected a torch version of {', '.join(TORCH_VERSIONS)}, got {self.version!r}"
+            )
+
+    def __str__(self) -> str:
+        return f"torch-{self.version} on {self.gpu}"
+
+    @property
+    def grid(self) -> int:
+        """Threads of the largest grid: whole blocks of 256 on every multiprocessor."""
+        count, threads = gpu_size(self.gpu)
+        return count * (threads // _BLOCK) * _BLOCK
+
+    def increment(self, distribution: str, dtype: str, n: int, parameters: tuple[Any, ...]) -> int:
+        """Return the 32-bit words by which torch moves the offset for a draw of `n` > 0 elements.
+
+        Raises
+        ------
+        NotSupportedError
+            If this layout has no such draw.
+        """
+        if distribution not in _OFFERED or dtype not in _ITEMSIZE:
+            raise NotSupportedError(
+                f"expected one of the draws that torch makes ({', '.join(_OFFERED)}), got "
+                f"{distribution} of {dtype}; use layout='element'"
+            )
+        if distribution == "shuffle_runs":
+            return whole_blocks(n)
+        if distribution == "dropout":
+            return self._turns(n, 4) * _WORDS_PER_BLOCK
+        if distribution == "bernoulli" and hasattr(parameters[0], "dtype"):
+            return whole_blocks(_RESERVED_BY_BERNOULLI)
+        return self._reserved(dtype, n, self._lanes(distribution, dtype, parameters))
+
+    def constants(self, distribution: str, dtype: str, n: int) -> tuple[int, ...]:
+        """Return the threads of the largest grid, and the span from which integers take 64 bits."""
+        return self.grid, TORCH_VERSIONS[self.version].wide_integers
+
+    def _lanes(self, distribution: str, dtype: str, parameters: tuple[Any, ...]) -> int:
+        """Return how many elements a Philox block makes."""
+        if distribution == "integers":
+            low, high = parameters
+            return 2 if high - low >= TORCH_VERSIONS[self.version].wide_integers else 4
+        if distribution == "random":
+            return 2 if dtype in ("int64", "float64") else 4
+        return 2 if dtype == "float64" else 4
+
+    def _reserved(self, dtype: str, n: int, lanes: int) -> int:
+        """Return the words of a draw and, if it is halved for 32-bit offsets, of its parts too."""
+        itemsize = _ITEMSIZE[dtype]
+        turns = self._turns(n, lanes)
+        if not _fits(n, itemsize):
+            waiting = [n]
+            while waiting:
+                size = waiting.pop()
+                if _fits(size, itemsize):
+                    turns += self._turns(size, lanes)
+                else:
+                    waiting += [size // 2, size - size // 2]
+        return turns * _WORDS_PER_BLOCK
+
+    def _turns(self, n: int, lanes: int) -> int:
+        threads = min(-(-n // _BLOCK) * _BLOCK, self.grid)
+        return -(-n // (threads * lanes))
+
+
+def permutation_keys(n: int) -> tuple[str, int, int, int | None]:
+    """Return how ``torch.randperm(n)`` draws the keys that it sorts by.
+
+    The permutation is ``arange(n)`` sorted, stably, by the keys under the mask; what has equal keys
+    is then shuffled by a draw "shuffle_runs" of the result, with the sorted keys as its parameter.
+    The number of bits makes two equal keys improbable (0.1), and the shuffle fair in any case.
+
+    Parameters
+    ----------
+    n : int
+        Elements, at least 1.
+
+    Returns
+    -------
+    dtype : str
+        "int32" or "int64".
+    low, high : int
+        The keys are a draw of "integers" in [low, high).
+    mask : int or None
+        The bits of a key that count; None: all of them, and keys are compared as signed numbers.
+
+    Examples
+    --------
+    >>> permutation_keys(5)
+    ('int32', -2147483648, 2147483647, 127)
+    """
+    bits = min(64, math.ceil(math.log2(n - (6.0 * n * n + 1.0) / (12.0 * math.log(0.9)))))
+    width = 32 if bits <= 32 else 64
+    top = 1 << width - 1
+    return f"int{width}", -top, top - 1, None if bits == width else (1 << bits) - 1
+
+
+def _fits(n: int, itemsize: int) -> bool:
+    return n <= _INT32_MAX and 1 + (n - 1) * itemsize <= _INT32_MAX

@@ -1,0 +1,51 @@
+"""The layout of torch.func._random: a value depends on (key, index) alone, on every GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from nbrt.errors import NotSupportedError
+from nbrt.random.state import whole_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["TorchStatelessLayout"]
+
+_OFFERED = ("uniform", "integers")
+
+
+@dataclass(frozen=True)
+class TorchStatelessLayout:
+    """The elements of ``torch.func._random.uniform`` and ``randint``, bit for bit.
+
+    A key of torch, (seed, offset in blocks of 4 words), is the place (seed, 4 * offset) of a
+    generator, which moves on by what a draw takes; torch leaves that to its caller.
+    """
+
+    name: ClassVar[str] = "torch_stateless"
+    follows_memory: ClassVar[bool] = False
+    locate: ClassVar[Callable[..., Any] | None] = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def increment(self, distribution: str, dtype: str, n: int, parameters: tuple[Any, ...]) -> int:
+        """Return the 32-bit words that `n` elements take, in whole blocks of 4.
+
+        Raises
+        ------
+        NotSupportedError
+            If this layout has no such draw.
+        """
+        if distribution not in _OFFERED or dtype == "bool":
+            raise NotSupportedError(
+                f"expected one of the draws of torch.func._random that are exact "
+                f"({', '.join(_OFFERED)}), got {distribution} of {dtype}; use layout='element'"
+            )
+        return whole_blocks(n * (2 if dtype in ("float64", "int64", "uint64") else 1))
+
+    def constants(self, distribution: str, dtype: str, n: int) -> tuple[int, ...]:
+        """Return nothing: the index is enough."""
+        return ()

@@ -1,0 +1,98 @@
+"""`Multivariate`: normal vectors of any covariance."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from nbrt.errors import ArgumentError
+from nbrt.random.arguments import vector
+from nbrt.random.sampling import Sampling
+from nbrt.runtime.array import asarray, checked_shape
+
+if TYPE_CHECKING:
+    from nbrt.typing import ArrayLike, Shape
+
+__all__ = ["Multivariate"]
+
+
+class Multivariate(Sampling):
+    """Draws of vectors that linear algebra makes of normals."""
+
+    def multivariate_normal(
+        self,
+        mean: ArrayLike,
+        cov: ArrayLike,
+        size: Shape | None = None,
+        check_valid: Literal["warn", "raise", "ignore"] = "warn",
+        tol: float = 1e-8,
+        *,
+        method: Literal["svd", "eigh", "cholesky"] = "svd",
+    ) -> Any:
+        """Return normal vectors: ``mean + z @ factor`` with ``factor.T @ factor`` equal to `cov`.
+
+        The factor is computed on the host; the product is the array library's, so unlike all other
+        draws its last bits may differ between machines.
+
+        Parameters
+        ----------
+        mean : array_like, shape (k,)
+            Means.
+        cov : array_like, shape (k, k)
+            Covariances, symmetric and positive semidefinite.
+        size : int or tuple of int, optional
+            Shape of the result without its last axis, which has length k.
+        check_valid : {"warn", "raise", "ignore"}
+            What to do about a matrix that is no covariance.
+        tol : float
+            How far the singular values may be from the eigenvalues in that check.
+        method : {"svd", "eigh", "cholesky"}
+            How the factor is found.
+        """
+        centre = vector("mean", mean).astype(np.float64)
+        matrix = np.asarray(cov, np.float64)
+        if matrix.shape != (centre.size, centre.size) or not np.isfinite(matrix).all():
+            raise ArgumentError(
+                f"expected a finite covariance of shape {(centre.size, centre.size)}, got shape "
+                f"{matrix.shape}"
+            )
+        factor = _factor(matrix, method, check_valid, tol)
+        leading = () if size is None else checked_shape(size)
+        z = self.standard_normal((*leading, centre.size))
+        moved = (asarray(array, device=self.device) for array in (factor, centre))
+        return self._on_arrays(_transformed, z, *moved)
+
+
+def _transformed(z: Any, factor: Any, centre: Any) -> Any:
+    return z @ factor + centre
+
+
+def _factor(matrix: Any, method: str, check_valid: str, tol: float) -> Any:
+    if method not in ("svd", "eigh", "cholesky"):
+        raise ArgumentError(f"expected method 'svd', 'eigh' or 'cholesky', got {method!r}")
+    if check_valid not in ("warn", "raise", "ignore"):
+        raise ArgumentError(
+            f"expected check_valid 'warn', 'raise' or 'ignore', got {check_valid!r}"
+        )
+    if method == "cholesky":
+        try:
+            return np.linalg.cholesky(matrix).T
+        except np.linalg.LinAlgError:
+            raise ArgumentError(
+                "expected a positive definite covariance for method 'cholesky'; use 'svd'"
+            ) from None
+    if method == "eigh":
+        values, vectors = np.linalg.eigh(matrix)
+        is_valid = bool((values >= -tol).all())
+    else:
+        _, values, vectors = np.linalg.svd(matrix)
+        is_valid = np.allclose(vectors.T * values @ vectors, matrix, rtol=tol, atol=tol)
+        vectors = vectors.T
+    if not is_valid and check_valid != "ignore":
+        message = "expected a symmetric positive semidefinite covariance, got one that is not"
+        if check_valid == "raise":
+            raise ArgumentError(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
+    return (vectors * np.sqrt(np.abs(values))).T

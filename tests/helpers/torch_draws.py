@@ -1,0 +1,89 @@
+"""Making draws of torch's layouts on the CPU compiler, without a generator."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from nbrt.backends.cpu.simt import SimtKernel
+from nbrt_kernels.random.torch.requests import Launch, stateless_launches, torch_launches
+
+TINY = (512, 2**28)
+"""Constants of the torch layout for a GPU of one multiprocessor with 512 threads."""
+
+compiled = cache(SimtKernel)
+
+
+def run(
+    launches: list[Launch],
+    out: np.ndarray,
+    state: Any,
+    ahead: int = 0,
+    block: int = 64,
+) -> np.ndarray:
+    """Fill `out` by launches, one after the other; returns it."""
+    for launch in launches:
+        part = out if launch.part is None else out[launch.part]
+        blocks = -(-launch.threads // block)
+        plan = compiled(launch.kernel).plan((blocks, 1, 1), (block, 1, 1))
+        start = np.uint64((ahead + launch.ahead) % 2**64)
+        plan(part, state, start, *launch.arguments)
+    return out
+
+
+def torch_draw(
+    distribution: str,
+    dtype: str,
+    n: int,
+    *parameters: Any,
+    seed: int = 0,
+    offset: int = 0,
+    constants: tuple[int, int] = TINY,
+    count: int | None = None,
+    region: Any = None,
+    hardware: bool = False,
+    block: int = 64,
+) -> np.ndarray:
+    """Return a draw, or a part of one, in the torch layout; bfloat16 as its bits, bool as uint8."""
+    launches = torch_launches(
+        distribution, dtype, n, parameters, constants, count, region, hardware=hardware
+    )
+    out = np.zeros(n if count is None else count, stored(dtype))
+    return run(launches, out, (np.uint64(seed), np.uint64(offset)), block=block)
+
+
+def stateless_draw(
+    distribution: str,
+    dtype: str,
+    n: int,
+    *parameters: Any,
+    key: tuple[int, int],
+    count: int | None = None,
+    region: Any = None,
+) -> np.ndarray:
+    """Return a draw of torch.func._random with key (seed, block)."""
+    launches = stateless_launches(distribution, dtype, n, parameters, count, region)
+    out = np.zeros(n if count is None else count, stored(dtype))
+    return run(launches, out, (np.uint64(key[0]), np.uint64(0)), ahead=int(key[1]))
+
+
+def stored(dtype: str) -> str:
+    """Return the dtype of the array that holds elements of a dtype."""
+    return {"bfloat16": "uint16", "bool": "uint8"}.get(dtype, dtype)
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Return float32 values as an array of a dtype holds them."""
+    if dtype != "bfloat16":
+        return values.astype(dtype)
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def value_of(stored_values: np.ndarray, dtype: str) -> np.ndarray:
+    """Return what an array of a dtype holds, as float64."""
+    if dtype == "bfloat16":
+        return (stored_values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return stored_values.astype(np.float64)
