@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nbrt
+from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random import PhiloxState, Region
 from nbrt_kernels.random import uniform_reference
@@ -191,3 +192,17 @@ def test_reservations_of_threads_do_not_overlap(generator: nbrt.Generator) -> No
         thread.join()
     assert generator.get_offset() == 6 * 50 * 4
     assert len(set(taken)) == 300
+
+
+def test_seed_and_offset_from_device_memory(generator: nbrt.Generator) -> None:
+    """What a replayed graph draws: the place is read when the draw runs, not when it is given."""
+    stream = nbrt.current_stream(generator.device)
+    place = nbrt.asarray(np.array([9, 16], np.uint64), device=generator.device)
+    out = nbrt.empty(100, "float32", device=generator.device)
+    draw = Draw("normal", "float32", 100, (0.0, 1.0), offset=8, place=place)
+    for seed, offset in ((9, 16), (2**64 - 1, 2**40)):
+        nbrt.copy(place, np.array([seed, offset], np.uint64))
+        stream.interface.draw(stream.queue, out, draw)
+        twin = nbrt.Generator(seed, generator.device).advance(offset + 8)
+        expected = nbrt.to_host(twin.standard_normal(100, "float32"))
+        assert np.array_equal(nbrt.to_host(out), expected)

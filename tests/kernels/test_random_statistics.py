@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import nbrt
 from nbrt_kernels.random import integers_reference, normal_reference, uniform_reference
 from nbrt_kernels.random.philox import philox4x32_reference, words_reference
 
@@ -121,3 +122,24 @@ def bits_of(words):
 def is_chi2(value, degrees):
     # Both ends: numbers that are too even are not random either.
     return ALPHA / 2 < stats.chi2.sf(value, degrees) < 1 - ALPHA / 2
+
+
+def test_tails_down_to_1e_8(seed):
+    """Exceedances among 2**29 normals and as many exponentials, each within its Poisson range."""
+    chances = 10.0 ** -np.arange(3, 9)
+    count = 1 << 22
+    turns = (1 << 29) // count
+    out = np.empty(count, np.float32)
+    for draw, bounds in (
+        (nbrt.Generator(seed, "cpu:0").standard_normal, stats.norm.isf(chances / 2)),
+        (nbrt.Generator(seed, "cpu:0").standard_exponential, stats.expon.isf(chances)),
+    ):
+        beyond = np.zeros(len(chances), np.int64)
+        for _ in range(turns):
+            draw(out=out, dtype="float32")
+            tail = np.abs(out[np.abs(out) > bounds[0]])
+            beyond += [(tail > bound).sum() for bound in bounds]
+        expected = chances * count * turns
+        low = stats.poisson.ppf(ALPHA / 2, expected)
+        high = stats.poisson.isf(ALPHA / 2, expected)
+        assert ((low <= beyond) & (beyond <= high)).all(), (beyond, expected)
