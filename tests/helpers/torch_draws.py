@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt_kernels.random.torch.requests import Launch, stateless_launches, torch_launches
+from nbrt_kernels.random.torch.requests import stateless_launches, torch_launches
+
+if TYPE_CHECKING:
+    from nbrt_kernels.random.launches import Fill
 
 TINY = (512, 2**28)
 """Constants of the torch layout for a GPU of one multiprocessor with 512 threads."""
@@ -17,7 +20,7 @@ compiled = cache(SimtKernel)
 
 
 def run(
-    launches: list[Launch],
+    launches: list[Fill],
     out: np.ndarray,
     state: Any,
     ahead: int = 0,

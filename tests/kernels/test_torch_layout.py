@@ -8,6 +8,7 @@ import pytest
 from helpers.torch_draws import TINY, rounded, run, stored, torch_draw, value_of
 from nbrt.random.layouts.torch import permutation_keys
 from nbrt_kernels._fma import fma_reference
+from nbrt_kernels.random.launches import Fill
 from nbrt_kernels.random.philox import philox4x32_reference
 from nbrt_kernels.random.torch.fills import RECIPROCAL_BITS, shuffle_runs
 from nbrt_kernels.random.torch.recipes import vector_width
@@ -20,7 +21,7 @@ from nbrt_kernels.random.torch.reference import (
     torch_words_reference,
     uniforms_reference,
 )
-from nbrt_kernels.random.torch.requests import Launch, pieces, torch_launches
+from nbrt_kernels.random.torch.requests import pieces, torch_launches
 
 SEED = 0x0123456789ABCDEF
 OFFSETS = (0, 4 * (2**32 - 1))
@@ -326,7 +327,7 @@ def test_permutation(n):
 def test_equal_keys_are_shuffled():
     keys = np.repeat([3, 4, 5, 9], [1, 20, 2, 7]).astype(np.int32)
     order = np.arange(30)
-    run([Launch(shuffle_runs, 30, 0, (keys,))], order, (np.uint64(SEED), np.uint64(4)))
+    run([Fill(shuffle_runs, 30, (keys,))], order, (np.uint64(SEED), np.uint64(4)))
     expected = list(range(30))
     for start, size in ((1, 20), (21, 2), (23, 7)):
         counters = [(1 + block, 0, start, 0) for block in range(5)]

@@ -9,8 +9,9 @@ import pytest
 
 from helpers.torch_draws import run, stateless_draw
 from nbrt_kernels._dialect import device_function
+from nbrt_kernels.random.launches import Fill
 from nbrt_kernels.random.philox import philox4x32_reference
-from nbrt_kernels.random.torch import Launch, make_located
+from nbrt_kernels.random.torch import make_located
 from nbrt_kernels.random.torch.fills import make_store
 from nbrt_kernels.random.torch.reference import integers_reference, stateless_words_reference
 from nbrt_kernels.random.torch.requests import stateless_launches
@@ -90,7 +91,7 @@ def toy_draw(standard, store, lanes, dtype, n, *parameters):
     kernel = make_located(toy_locate, standard, store, lanes)
     numbers = (9, 100, 0, 0, n, 0, n, 1, 0, 0)
     arguments = (*(np.uint64(number) for number in numbers), *parameters)
-    launch = Launch(kernel, n, 2, arguments)
+    launch = Fill(kernel, n, arguments, ahead=2)
     return run([launch], np.zeros(n, dtype), (np.uint64(5), np.uint64(4)))
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, device_function
 from nbrt_kernels.random.distributions import DISTRIBUTIONS, Recipe, recipe
-from nbrt_kernels.random.torch import Launch, make_located
+from nbrt_kernels.random.launches import Fill
+from nbrt_kernels.random.torch import make_located
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ def foreign_launch(
     locate: Any,
     count: int,
     box: tuple[int, int, int, int, int] | None,
-) -> Launch:
+) -> Fill:
     """Return the launch that fills an array with a draw by a rule of the layout's own.
 
     Parameters
@@ -71,7 +72,7 @@ def foreign_launch(
     rule = (*constants, 0, 0, 0)[:3]
     where = (0, n, *(box or (0, count, 1, 0, 0)))
     arguments = (*(np.uint64(number) for number in (*rule, *where)), *typed)
-    return Launch(kernel, count, 0, arguments)
+    return Fill(kernel, count, arguments)
 
 
 @cache

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,63 +17,16 @@ from nbrt_kernels.random.fills import (
     fill_threads,
 )
 from nbrt_kernels.random.integer_draws import each_kernel, integer_recipe
+from nbrt_kernels.random.launches import THREADS, Fill, Part, boxes, cut
 from nbrt_kernels.random.parameters import each_integer_parameters, no_parameters
 from nbrt_kernels.random.transforms import bits_24, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Box", "Fill", "Request", "boxes", "fills_of"]
+__all__ = ["Fill", "Request", "fills_of"]
 
-Box = tuple[int, int, int, int, int]
-"""(base, run, inner_rows, inner_stride, outer_stride), as `fill_rows` takes them."""
-
-_THREADS = 256
 _ONE_TILE = 1
-
-
-class Fill(NamedTuple):
-    """One launch of a fill kernel.
-
-    Attributes
-    ----------
-    kernel : callable
-        Takes the array, or the part of it, the state, the blocks ahead, and then `arguments`.
-    threads : int
-        Threads that it needs; more do no harm.
-    arguments : tuple
-        What it takes further.
-    part : slice or None
-        The part of the flat array that it fills; None: all of it.
-    ahead : int
-        Philox blocks to go ahead of the draw's offset.
-    block : int
-        Threads of a thread block; another number gives the same bits.
-    target : array or None
-        What it fills instead of the draw's array, such as a mask.
-    """
-
-    kernel: Callable[..., None]
-    threads: int
-    arguments: tuple[Any, ...]
-    part: slice | None = None
-    ahead: int = 0
-    block: int = _THREADS
-    target: Any = None
-
-
-class Part(Protocol):
-    """Which elements of a draw an array holds, such as `nbrt.backends.draw.Region`."""
-
-    @property
-    def start(self) -> int:
-        """Element of the draw that the first one is."""
-        ...
-
-    @property
-    def rows(self) -> tuple[tuple[tuple[int, int], ...], int]:
-        """(count, stride) of what steps over contiguous runs, outermost first, and a run."""
-        ...
 
 
 class Request(Protocol):
@@ -126,7 +78,7 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
 
     fills = []
     for part, size, box in boxes(draw.region, draw.held):
-        parameters = _cut(draw.parameters, draw.held, part)
+        parameters = cut(draw.parameters, draw.held, part)
         head = (draw.distribution, draw.dtype, draw.n, parameters)
         if draw.layout == "torch":
             launches = torch_launches(*head, draw.constants, size, box, hardware=gpu)
@@ -137,20 +89,16 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
         else:
             message = f"expected a layout that this backend knows, got {draw.layout!r}"
             raise ValueError(message)
-        fills += [
-            Fill(one.kernel, one.threads, one.arguments, one.part or part, one.ahead)
-            for one in launches
-        ]
+        fills += [one if one.part else one._replace(part=part) for one in launches]
     return fills
 
 
 def _element_fills(draw: Request, tile: int) -> list[Fill]:
     distribution, dtype, parameters = draw.distribution, draw.dtype, draw.parameters
     if distribution in SAMPLED:
-        sampled = sampler_fills(distribution, dtype, parameters, draw.held, draw.region)
-        return [
-            Fill(*one[:4], block=_block(tile) if one.is_sparse else _THREADS) for one in sampled
-        ]
+        fills = sampler_fills(distribution, dtype, parameters, draw.held, draw.region)
+        # A launch that has little to do goes through it thread by thread on a CPU.
+        return [one._replace(block=THREADS) for one in fills] if tile == _ONE_TILE else fills
     if distribution == "dropout":
         return _dropout_fills(draw, tile)
     if distribution == "integers_each":
@@ -182,7 +130,7 @@ def _row_fills(
     for part, size, box in boxes(draw.region, draw.held):
         assert box is not None  # of a region
         threads = fill_rows_threads(size, box[1], wide=made.wide, blocks=tile)
-        arguments = (*map(np.int64, box), *_cut(typed, draw.held, part))
+        arguments = (*map(np.int64, box), *cut(typed, draw.held, part))
         fills.append(Fill(kernel, threads, arguments, part, block=_block(tile)))
     return fills
 
@@ -195,7 +143,7 @@ def _each_fills(draw: Request) -> list[Fill]:
     fills = []
     for part, size, box in boxes(draw.region, draw.held):
         place = map(np.int64, box or (0, draw.held, 1, 0, 0))
-        fills.append(Fill(kernel, size, (*place, *_cut(typed, draw.held, part)), part))
+        fills.append(Fill(kernel, size, (*place, *cut(typed, draw.held, part)), part))
     return fills
 
 
@@ -218,35 +166,5 @@ def _dropout_fills(draw: Request, tile: int) -> list[Fill]:
     return [*(one._replace(target=mask) for one in fills), scaled]
 
 
-def boxes(region: Part | None, count: int) -> list[tuple[slice | None, int, Box | None]]:
-    """Return the pieces of a region that step over runs in two dimensions at most.
-
-    Returns
-    -------
-    list of (part, size, box)
-        Which part of the flat array, its elements, and where they are in the draw.
-    """
-    if region is None:
-        return [(None, count, None)]
-    rows, run = region.rows
-    *loops, outer, inner = ((1, 0), (1, 0), *rows)
-    size = run * outer[0] * inner[0]
-    steps = itertools.product(*([step * i for i in range(n)] for n, step in loops))
-    pieces: list[tuple[slice | None, int, Box | None]] = []
-    for number, step in enumerate(steps):
-        part = None if size == count else slice(number * size, (number + 1) * size)
-        box = (region.start + sum(step), run, inner[0], inner[1], outer[1])
-        pieces.append((part, size, box))
-    return pieces
-
-
-def _cut(values: tuple[Any, ...], count: int, part: slice | None) -> tuple[Any, ...]:
-    if part is None:
-        return values
-    return tuple(
-        value[part] if np.ndim(value) > 0 and len(value) == count else value for value in values
-    )
-
-
 def _block(tile: int) -> int:
-    return _THREADS if tile == _ONE_TILE else 1
+    return THREADS if tile == _ONE_TILE else 1

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from nbrt_kernels.random.torch.fills import make_located
-from nbrt_kernels.random.torch.requests import Launch, stateless_launches, torch_launches
+from nbrt_kernels.random.torch.requests import stateless_launches, torch_launches
 
-__all__ = ["Launch", "make_located", "stateless_launches", "torch_launches"]
+__all__ = ["make_located", "stateless_launches", "torch_launches"]

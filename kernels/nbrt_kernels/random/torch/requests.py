@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from nbrt_kernels.random.launches import Box, Fill
 from nbrt_kernels.random.torch.fills import (
     RECIPROCAL_BITS,
     TILE,
-    Kernel,
     chunked_locate,
     make_chunked,
     make_located,
@@ -22,39 +22,12 @@ from nbrt_kernels.random.torch.functions import HARDWARE, PORTABLE, DeviceFuncti
 from nbrt_kernels.random.torch.parameters import ITEMSIZE
 from nbrt_kernels.random.torch.recipes import Recipe, stateless_recipe, torch_recipe
 
-__all__ = ["Launch", "Region", "pieces", "stateless_launches", "torch_launches"]
-
-Region = tuple[int, int, int, int, int]
-"""(base, run, inner_rows, inner_stride, outer_stride): which elements an array holds."""
+__all__ = ["pieces", "stateless_launches", "torch_launches"]
 
 _INT32_MAX = 2**31 - 1
 #: Grid threads of a kernel whose grid grows with its array: every chunk has its own.
 _UNLIMITED = 2**62
 _MOST_TILES = 2**23
-
-
-class Launch(NamedTuple):
-    """One launch of a kernel; the array, the state and the blocks ahead come before `arguments`.
-
-    Attributes
-    ----------
-    kernel : callable
-        ``kernel(out, state, ahead, *arguments)``.
-    threads : int
-        Threads that it needs, in thread blocks whose size divides 256.
-    ahead : int
-        Philox blocks to go ahead of the draw's offset.
-    arguments : tuple
-        What follows.
-    part : slice or None
-        The part of the flat array that is its `out`; None: all of it.
-    """
-
-    kernel: Kernel
-    threads: int
-    ahead: int
-    arguments: tuple[Any, ...]
-    part: slice | None = None
 
 
 def torch_launches(
@@ -64,10 +37,10 @@ def torch_launches(
     parameters: tuple[Any, ...],
     constants: tuple[int, ...],
     count: int | None = None,
-    region: Region | None = None,
+    region: Box | None = None,
     *,
     hardware: bool = False,
-) -> list[Launch]:
+) -> list[Fill]:
     """Return the launches that fill an array with a draw, or a part of one, as torch does.
 
     Parameters
@@ -102,7 +75,7 @@ def torch_launches(
     grid, wide = constants
     held = n if count is None else count
     if distribution == "shuffle_runs":
-        return [Launch(shuffle_runs, held, 0, parameters)]
+        return [Fill(shuffle_runs, held, parameters)]
     functions = HARDWARE if hardware else PORTABLE
     recipe = torch_recipe(distribution, dtype, n, parameters, wide, functions)
     if recipe.width:
@@ -125,8 +98,8 @@ def stateless_launches(
     n: int,
     parameters: tuple[Any, ...],
     count: int | None = None,
-    region: Region | None = None,
-) -> list[Launch]:
+    region: Box | None = None,
+) -> list[Fill]:
     """Return the launches that fill an array with a draw as ``torch.func._random`` does.
 
     A key of torch is (seed, offset in blocks): the place of a generator with 4 times that offset.
@@ -153,7 +126,7 @@ def stateless_launches(
         # One endless chunk of the first grid thread.
         kernel = make_chunked(recipe.standard, recipe.store, recipe.lanes)
         arguments = (np.uint64(groups), np.uint64(0), np.uint64(63), *recipe.parameters)
-        return [Launch(kernel, groups, 0, arguments)]
+        return [Fill(kernel, groups, arguments)]
     return [_located(recipe, plain_locate, (np.uint64(0),) * 3, (0, n, 0), held, region)]
 
 
@@ -205,13 +178,13 @@ def _reciprocal(threads: int) -> np.uint64:
     return np.uint64((1 << RECIPROCAL_BITS) // (threads // TILE) + 1)
 
 
-def _strided(recipe: Recipe, n: int, threads: int, ahead: int, part: slice | None) -> Launch:
+def _strided(recipe: Recipe, n: int, threads: int, ahead: int, part: slice | None) -> Fill:
     kernel = make_strided(recipe.standard, recipe.store, recipe.lanes)
     arguments = (np.uint64(threads), _reciprocal(threads), *recipe.parameters)
-    return Launch(kernel, -(-n // (threads * recipe.lanes)) * threads, ahead, arguments, part)
+    return Fill(kernel, -(-n // (threads * recipe.lanes)) * threads, arguments, part, ahead)
 
 
-def _in_chunks(recipe: Recipe, n: int, turn: int, count: int, region: Region | None) -> Launch:
+def _in_chunks(recipe: Recipe, n: int, turn: int, count: int, region: Box | None) -> Fill:
     run = count if region is None else region[1]
     if run == count == n and -(-n // (recipe.lanes * TILE)) < _MOST_TILES:
         return _chunked(recipe, n, turn)
@@ -225,10 +198,10 @@ def _in_strides(
     grid: int,
     piece: tuple[int, int, int],
     count: int,
-    region: Region | None,
+    region: Box | None,
     *,
     alone: bool,
-) -> list[Launch]:
+) -> list[Fill]:
     """Return the launches of what an array holds of a piece; `alone`: in one launch."""
     begin, end, ahead = piece
     threads = _threads(end - begin, grid)
@@ -244,7 +217,7 @@ def _in_strides(
 
 def _of_a_run(
     recipe: Recipe, piece: tuple[int, int, int], threads: int, base: int, count: int
-) -> list[Launch]:
+) -> list[Fill]:
     """Return the launches of neighbouring elements: whole turns of the grid, and what is around."""
     begin, end, ahead = piece
     low, high = max(base, begin), min(base + count, end)
@@ -264,13 +237,13 @@ def _of_a_run(
     return launches
 
 
-def _chunked(recipe: Recipe, n: int, turn: int) -> Launch:
+def _chunked(recipe: Recipe, n: int, turn: int) -> Fill:
     shift = recipe.width // 8
     groups = turn << shift
     reciprocal = np.uint64(0) if turn == _UNLIMITED else _reciprocal(groups)
     kernel = make_chunked(recipe.standard, recipe.store, recipe.lanes)
     arguments = (np.uint64(groups), reciprocal, np.uint64(shift), *recipe.parameters)
-    return Launch(kernel, -(-n // recipe.lanes), 0, arguments)
+    return Fill(kernel, -(-n // recipe.lanes), arguments)
 
 
 def _located(
@@ -279,10 +252,10 @@ def _located(
     rule: tuple[np.uint64, ...],
     piece: tuple[int, int, int],
     count: int,
-    region: Region | None,
-) -> Launch:
+    region: Box | None,
+) -> Fill:
     begin, end, ahead = piece
     kernel = make_located(locate, recipe.standard, recipe.store, recipe.lanes)
     where = (begin, end, *(region or (0, count, 1, 0, 0)))
     arguments = (*rule, *(np.uint64(number) for number in where), *recipe.parameters)
-    return Launch(kernel, count, ahead, arguments)
+    return Fill(kernel, count, arguments, ahead=ahead)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from nbrt_kernels.random.distributions.samplers._launches import (
     SAMPLED,
-    SamplerFill,
     sampler_fills,
 )
 
-__all__ = ["SAMPLED", "SamplerFill", "sampler_fills"]
+__all__ = ["SAMPLED", "sampler_fills"]

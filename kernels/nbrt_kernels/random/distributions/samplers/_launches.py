@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,51 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt_kernels.random.functions._floats import DeviceFunction
+from nbrt_kernels.random.launches import Fill, Part, boxes, cut
 
-__all__ = ["SAMPLED", "Part", "SamplerFill", "sampler_fills"]
+__all__ = ["SAMPLED", "sampler_fills"]
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _MOST_PARAMETERS = 3
-
-
-class Part(Protocol):
-    """A region of a draw, such as `nbrt.backends.draw.Region`."""
-
-    @property
-    def start(self) -> int:
-        """Element of the draw that the first one is."""
-        ...
-
-    @property
-    def rows(self) -> tuple[tuple[tuple[int, int], ...], int]:
-        """(count, stride) of what steps over contiguous runs, outermost first, and a run."""
-        ...
-
-
-class SamplerFill(NamedTuple):
-    """One launch of a sampler's kernel.
-
-    Attributes
-    ----------
-    kernel : callable
-        Takes the array, or the part of it, then the state, Philox blocks to add to its offset, and
-        `arguments`.  Blocks of 64 threads or more let a CPU vectorise.
-    threads : int
-        Threads that it needs; more do no harm.
-    arguments : tuple
-        What it takes further.
-    part : slice or None
-        The part of the flat array that it fills; None: all of it.
-    is_sparse : bool
-        Whether few of its threads have anything to do: a CPU then runs them one by one.
-    """
-
-    kernel: Kernel
-    threads: int
-    arguments: tuple[Any, ...]
-    part: slice | None = None
-    is_sparse: bool = False
 
 
 class _Sampler(NamedTuple):
@@ -182,7 +143,7 @@ SAMPLED = (*_SAMPLERS, *_VECTORS)
 
 def sampler_fills(
     distribution: str, dtype: str, parameters: tuple[Any, ...], count: int, region: Part | None
-) -> list[SamplerFill]:
+) -> list[Fill]:
     """Return the launches that draw `count` elements.
 
     Parameters
@@ -201,7 +162,7 @@ def sampler_fills(
 
     Returns
     -------
-    list of SamplerFill
+    list of Fill
         To be launched in order.
 
     Raises
@@ -238,7 +199,7 @@ def _made(distribution: str, precision: Precision, regime: tuple[bool, ...] = ()
 
 def _scalar_fills(
     distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | None
-) -> list[SamplerFill]:
+) -> list[Fill]:
     sampler = _SAMPLERS[distribution]
     is_count = sampler.is_count
     precision = _precision_of(dtype, is_count)
@@ -261,8 +222,8 @@ def _scalar_fills(
     once = _made(distribution, precision, sampler.regime(*typed))
     arguments = (np.uint64(base), *typed)
     return [
-        SamplerFill(once_kernel(once, dtype, is_count, precision.real), count, arguments),
-        SamplerFill(marked_kernel(sample, dtype, is_count), count, arguments, is_sparse=True),
+        Fill(once_kernel(once, dtype, is_count, precision.real), count, arguments),
+        Fill(marked_kernel(sample, dtype, is_count), count, arguments, block=1),
     ]
 
 
@@ -279,7 +240,7 @@ def _vector_maker(
 
 def _vector_fills(
     distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | None
-) -> list[SamplerFill]:
+) -> list[Fill]:
     *given, width = values
     is_count = distribution != "dirichlet"
     precision = _precision_of(dtype, is_count)
@@ -308,27 +269,17 @@ def _dense_start(region: Part | None) -> int | None:
 
 def _region_fills(
     kernel: Kernel, typed: list[Any], count: int, region: Part | None, width: int
-) -> list[SamplerFill]:
+) -> list[Fill]:
     """Return launches over pieces with at most two dimensions of runs."""
-    rows, run = ((), count) if region is None else region.rows
-    start = 0 if region is None else region.start
-    if any(number % width for number in (start, run, *(stride for _, stride in rows))):
-        message = f"expected a region of whole vectors of {width} elements, got one that cuts them"
-        raise ValueError(message)
-    *loops, outer, inner = ((1, 0), (1, 0), *rows)
-    size = run * outer[0] * inner[0]
     fills = []
-    steps = itertools.product(*(range(0, n * stride, stride) for n, stride in loops if stride))
-    for number, step in enumerate(steps):
-        piece = slice(number * size, (number + 1) * size)
-        place = (start + sum(step), run, inner[0], inner[1], outer[1])
-        cut = (
-            typed
-            if size == count
-            else [v[piece] if len(np.shape(v)) and len(v) == count else v for v in typed]
-        )
-        arguments = (*(np.uint64(number) for number in place), *cut)
-        fills.append(
-            SamplerFill(kernel, size // width, arguments, None if size == count else piece)
-        )
+    for part, size, box in boxes(region, count):
+        base, run, inner_rows, inner_stride, outer_stride = box or (0, count, 1, 0, 0)
+        if any(number % width for number in (base, run, inner_stride, outer_stride)):
+            message = (
+                f"expected a region of whole vectors of {width} elements, got one that cuts them"
+            )
+            raise ValueError(message)
+        place = (base, run, inner_rows, inner_stride, outer_stride)
+        arguments = (*map(np.uint64, place), *cut(tuple(typed), count, part))
+        fills.append(Fill(kernel, size // width, arguments, part))
     return fills

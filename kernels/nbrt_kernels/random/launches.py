@@ -1,0 +1,94 @@
+"""Launches of fill kernels, and the boxes that regions of a draw are made of."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["THREADS", "Box", "Fill", "Part", "boxes", "cut"]
+
+THREADS = 256
+"""Threads of a thread block, where nothing asks for another number."""
+
+Box = tuple[int, int, int, int, int]
+"""(base, run, inner_rows, inner_stride, outer_stride), as `fill_rows` takes them."""
+
+
+class Fill(NamedTuple):
+    """One launch of a fill kernel.
+
+    Attributes
+    ----------
+    kernel : callable
+        Takes the array, or the part of it, the state, the blocks ahead, and then `arguments`.
+    threads : int
+        Threads that it needs; more do no harm.
+    arguments : tuple
+        What it takes further.
+    part : slice or None
+        The part of the flat array that it fills; None: all of it.
+    ahead : int
+        Philox blocks to go ahead of the draw's offset.
+    block : int
+        Threads of a thread block; another number gives the same bits.
+    target : array or None
+        What it fills instead of the draw's array, such as a mask.
+    """
+
+    kernel: Callable[..., None]
+    threads: int
+    arguments: tuple[Any, ...]
+    part: slice | None = None
+    ahead: int = 0
+    block: int = THREADS
+    target: Any = None
+
+
+class Part(Protocol):
+    """Which elements of a draw an array holds, such as `nbrt.backends.draw.Region`."""
+
+    @property
+    def start(self) -> int:
+        """Element of the draw that the first one is."""
+        ...
+
+    @property
+    def rows(self) -> tuple[tuple[tuple[int, int], ...], int]:
+        """(count, stride) of what steps over contiguous runs, outermost first, and a run."""
+        ...
+
+
+def boxes(region: Part | None, count: int) -> list[tuple[slice | None, int, Box | None]]:
+    """Return the pieces of a region that step over runs in two dimensions at most.
+
+    Returns
+    -------
+    list of (part, size, box)
+        Which part of the flat array, its elements, and where they are in the draw.
+    """
+    if region is None:
+        return [(None, count, None)]
+    rows, run = region.rows
+    *loops, outer, inner = ((1, 0), (1, 0), *rows)
+    size = run * outer[0] * inner[0]
+    steps = itertools.product(*([step * i for i in range(n)] for n, step in loops))
+    pieces: list[tuple[slice | None, int, Box | None]] = []
+    for number, step in enumerate(steps):
+        part = None if size == count else slice(number * size, (number + 1) * size)
+        box = (region.start + sum(step), run, inner[0], inner[1], outer[1])
+        pieces.append((part, size, box))
+    return pieces
+
+
+def cut(values: tuple[Any, ...], count: int, part: slice | None) -> tuple[Any, ...]:
+    """Return parameters for a part of `count` elements: arrays that have so many are cut."""
+    if part is None:
+        return values
+    return tuple(
+        value[part] if np.ndim(value) > 0 and len(value) == count else value for value in values
+    )
