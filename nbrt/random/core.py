@@ -15,6 +15,7 @@ from nbrt.backends.draw import Draw, Region
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import checked_out, dtype_name, is_array
 from nbrt.random.layouts import resolve_layout
+from nbrt.random.layouts.element import SAMPLED
 from nbrt.random.regions import checked_region
 from nbrt.random.state import PhiloxState, checked_offset, checked_seed, whole_blocks
 from nbrt.runtime.array import asarray, checked_shape, copy, empty
@@ -35,6 +36,7 @@ __all__ = ["GeneratorCore", "memory_order", "raw_view"]
 
 _MODULUS = 2**64
 _MOST_KINDS = 64
+_SHORT = 2
 _numbers = itertools.count(1)
 
 
@@ -298,6 +300,8 @@ class GeneratorCore:
         out: Array | None = None,
     ) -> Any:
         """Return an array of a distribution: allocate, reserve, fill."""
+        if dtype.itemsize == _SHORT and dtype.kind in "fV" and distribution in SAMPLED:
+            return self._draw_short(distribution, parameters, size, dtype, out)
         stream = current_stream(self._device)
         spread = False
         for parameter in parameters:
@@ -322,6 +326,25 @@ class GeneratorCore:
             return self._scalar(stream, result)
         return result
 
+    def _draw_short(
+        self,
+        distribution: str,
+        parameters: tuple[Any, ...],
+        size: Shape | None,
+        dtype: np.dtype[Any],
+        out: Array | None,
+    ) -> Any:
+        """Draw float32 and round: samplers compute so, and large kernels are compiled once."""
+        stream = current_stream(self._device)
+        result = None if out is None else checked_out(stream, out, size, dtype)
+        shape = self._shape(size, parameters) if result is None else result.shape
+        values = self._draw(distribution, parameters, shape, np.dtype(np.float32))
+        if result is None:
+            result = empty(shape, dtype, stream=stream)
+        copy(result, values, stream=stream)
+        is_scalar = size is None and out is None and not shape and self._region is None
+        return self._scalar(stream, result) if is_scalar else result
+
     def _shape(self, size: Shape | None, parameters: tuple[Any, ...]) -> tuple[int, ...]:
         if size is not None:
             return checked_shape(size)
@@ -329,7 +352,7 @@ class GeneratorCore:
             return self._region.shape
         if not parameters:
             return ()
-        shapes = [getattr(parameter, "shape", ()) for parameter in parameters]
+        shapes = [np.shape(parameter) for parameter in parameters]
         try:
             return np.broadcast_shapes(*shapes)
         except ValueError:

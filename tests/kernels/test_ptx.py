@@ -79,7 +79,7 @@ def test_kernel_compiles(kernel, signature, capability):
 
 
 # What is rounded to a short dtype is computed as a float32: these stand for all such draws.
-SHORT = ("random", "normal", "gamma", "dirichlet")
+SHORT = ("random", "normal")
 DRAW_CASES = [
     case
     for case in draw_cases()

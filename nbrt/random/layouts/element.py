@@ -10,9 +10,9 @@ from nbrt.random.state import whole_blocks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ElementLayout", "words_per_element"]
+__all__ = ["SAMPLED", "ElementLayout", "words_per_element"]
 
-_SAMPLED = frozenset(
+SAMPLED = frozenset(
     [
         "gamma",
         "beta",
@@ -63,7 +63,7 @@ class ElementLayout:
 
 def words_per_element(distribution: str, dtype: str, parameters: tuple[Any, ...]) -> int:
     """Return the 32-bit words of an element: 1, 2, or 4 for a block of its own."""
-    if distribution in _SAMPLED:
+    if distribution in SAMPLED:
         return _WORDS_PER_BLOCK
     if distribution in ("bernoulli", "dropout"):
         return 1
