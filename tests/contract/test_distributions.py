@@ -161,6 +161,22 @@ def test_parameters_of_each_element(drawer: nbrt.Device) -> None:
         nbrt.Generator(5, drawer).normal(means, [1.0, 2.0, 3.0], size=(3, 4))
 
 
+def test_short_floats_of_samplers_are_float32_rounded(drawer: nbrt.Device) -> None:
+    wide = nbrt.to_host(nbrt.Generator(5, drawer).gamma(2.5, 2.0, (4, 6), "float32"))
+    for dtype in ("float16", "bfloat16"):
+        generator = nbrt.Generator(5, drawer)
+        short = nbrt.to_host(generator.gamma(2.5, 2.0, (4, 6), dtype))
+        assert short.dtype.name == dtype
+        assert np.array_equal(short, wide.astype(short.dtype))
+        assert generator.state.offset == 4 * 24
+        out = nbrt.zeros((6, 4), short.dtype, device=drawer).T
+        assert nbrt.Generator(5, drawer).gamma(2.5, 2.0, dtype=dtype, out=out) is out
+        assert np.array_equal(nbrt.to_host(out), short)
+        assert nbrt.Generator(5, drawer).gamma(2.5, 2.0, dtype=dtype) == short[0, 0]
+        part = nbrt.Generator(5, drawer).shard((4, 6), (slice(1, 3), slice(2, 5)))
+        assert np.array_equal(nbrt.to_host(part.gamma(2.5, 2.0, dtype=dtype)), short[1:3, 2:5])
+
+
 def test_dropout(drawer: nbrt.Device) -> None:
     x = nbrt.asarray(np.arange(1.0, 1001.0, dtype=np.float32).reshape(40, 25), device=drawer)
     generator = nbrt.Generator(5, drawer)

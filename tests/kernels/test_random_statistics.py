@@ -125,10 +125,10 @@ def is_chi2(value, degrees):
 
 
 def test_tails_down_to_1e_8(seed):
-    """Exceedances among 2**29 normals and as many exponentials, each within its Poisson range."""
+    """Exceedances among 2**28 normals and as many exponentials, each within its Poisson range."""
     chances = 10.0 ** -np.arange(3, 9)
     count = 1 << 22
-    turns = (1 << 29) // count
+    turns = (1 << 28) // count
     out = np.empty(count, np.float32)
     for draw, bounds in (
         (nbrt.Generator(seed, "cpu:0").standard_normal, stats.norm.isf(chances / 2)),

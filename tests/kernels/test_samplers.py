@@ -10,11 +10,9 @@ import math
 
 import numpy as np
 import pytest
-from numba.core import types
 from scipy import stats
 
-from helpers.kernels import compile_ptx, launch, numba_type
-from kernels.test_ptx import assert_ieee
+from helpers.kernels import launch
 from nbrt.backends.draw import Region
 from nbrt_kernels.random.distributions.samplers import sampler_fills
 
@@ -256,11 +254,7 @@ def test_arrays_equal_scalars(name, dtype, parameters):
     )
 
 
-def test_narrow_dtypes_are_the_wide_ones_converted():
-    wide = draw("gamma", "float32", (2.5, 1.0), 500)
-    assert np.array_equal(draw("gamma", "float16", (2.5, 1.0), 500), wide.astype(np.float16))
-    bits = draw("gamma", "bfloat16", (2.5, 1.0), 500).astype(np.uint32) << 16
-    assert np.abs(bits.view(np.float32) / wide - 1).max() <= 2.0**-8
+def test_narrow_counts_are_the_wide_ones_converted():
     counts = draw("poisson", "int64", (250.0,), 500)
     assert np.array_equal(draw("poisson", "int8", (250.0,), 500), counts.astype(np.int8))
     few = draw("poisson", "int64", (0.7,), 500)
@@ -300,36 +294,3 @@ def test_refused_dtypes_and_cut_vectors():
     region = Region(0, (2, 2), (3, 1))
     with pytest.raises(ValueError, match="whole vectors of 3"):
         sampler_fills("dirichlet", "float32", (np.ones(3), 3), 4, region)
-
-
-# -- CUDA --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "parameters"),
-    [
-        ("gamma", "float32", (2.5, 1.0)),
-        ("beta", "float64", (0.5, 2.0)),
-        ("noncentral_f", "float32", (4.0, 9.0, 3.0)),
-        ("standard_t", "float64", (4.0,)),
-        ("vonmises", "float32", (0.0, 3.0)),
-        ("wald", "float64", (1.0, 1.0)),
-        ("binomial", "int64", (100, 0.3)),
-        ("hypergeometric", "int64", (100, 200, 60)),
-        ("negative_binomial", "int64", (4.5, 0.2)),
-        ("logseries", "int64", (0.8,)),
-        ("zipf", "int64", (2.5,)),
-        ("dirichlet", "float32", (np.ones(3), 3)),
-    ],
-)
-def test_kernels_compile_to_ieee_ptx(name, dtype, parameters):
-    state = types.UniTuple(types.uint64, 2)
-    for fill in sampler_fills(name, dtype, parameters, 6, None):
-        arguments = [
-            numba_type(f"{a.dtype}[::1]") if np.ndim(a) else getattr(types, a.dtype.name)
-            for a in fill.arguments
-        ]
-        signature = (numba_type(f"{dtype}[::1]"), state, types.uint64, *arguments)
-        ptx = compile_ptx(fill.kernel, signature, (8, 0))
-        assert ".entry" in ptx
-        assert_ieee(ptx)
