@@ -24,6 +24,7 @@ __all__ = [
     "integer",
     "integer_dtype",
     "is_array",
+    "most_integer",
     "number_dtype",
     "probability",
     "real",
@@ -86,6 +87,15 @@ def number_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return integer_dtype(kind) if kind.kind in "iub" else float_dtype(kind)
 
 
+def most_integer(dtype: np.dtype[Any]) -> int:
+    """Return the largest integer such that a dtype holds it and all below."""
+    if dtype.kind == "b":
+        return 1
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).max)
+    return int(2 ** {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[dtype.name])
+
+
 def is_array(value: object) -> bool:
     """Return whether a parameter has a value for each element: an array or a sequence."""
     return isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))
@@ -97,13 +107,13 @@ def real(name: str, value: Any) -> Any:
         return value
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ArgumentTypeError(
             f"expected {name} to be a real number or an array of them, got {value!r}"
         ) from None
     if not math.isfinite(number):
         raise ArgumentError(f"expected {name} to be finite, got {number}")
-    return number
+    return number + 0.0  # -0.0, which equals 0.0, would give other bits
 
 
 def probability(name: str, value: Any) -> Any:

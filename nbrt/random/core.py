@@ -14,7 +14,7 @@ import numpy as np
 from nbrt.backends.draw import Draw, Region
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import checked_out, dtype_name, is_array
-from nbrt.random.layouts import resolve_layout
+from nbrt.random.layouts import check_layout, resolve_layout
 from nbrt.random.layouts.element import SAMPLED
 from nbrt.random.regions import checked_region
 from nbrt.random.state import PhiloxState, checked_offset, checked_seed, whole_blocks
@@ -37,6 +37,7 @@ __all__ = ["GeneratorCore", "memory_order", "raw_view"]
 _MODULUS = 2**64
 _MOST_KINDS = 64
 _SHORT = 2
+_MOST_ELEMENTS = 2**62
 _numbers = itertools.count(1)
 
 
@@ -271,9 +272,12 @@ class GeneratorCore:
         True
         """
         sizes = checked_shape(shape)
+        whole = math.prod(sizes)
+        if whole > _MOST_ELEMENTS:
+            raise ArgumentError(f"expected a draw of at most 2**62 elements, got shape {sizes}")
         other = self._copy()
         other._region = checked_region(sizes, region)
-        other._whole = math.prod(sizes)
+        other._whole = whole
         return other
 
     def _copy(self) -> Self:
@@ -316,12 +320,10 @@ class GeneratorCore:
             result = checked_out(stream, out, size, dtype)
         else:
             result = empty(self._shape(size, parameters if spread else ()), dtype, stream=stream)
-        if self._region is not None and result.shape != self._region.shape:
-            raise ArgumentError(
-                f"expected the shape of the shard, {self._region.shape}, got {result.shape}; "
-                f"leave size out"
-            )
-        self._fill_in_order(stream, result, distribution, parameters, spread)
+        # A subclass, such as a matrix, may not be flattened as arrays are.
+        is_plain = type(result) is np.ndarray or not isinstance(result, np.ndarray)
+        plain = result if is_plain else result.view(np.ndarray)
+        self._fill_in_order(stream, plain, distribution, parameters, spread)
         if size is None and out is None and not result.shape and self._region is None:
             return self._scalar(stream, result)
         return result
@@ -344,6 +346,12 @@ class GeneratorCore:
         copy(result, values, stream=stream)
         is_scalar = size is None and out is None and not shape and self._region is None
         return self._scalar(stream, result) if is_scalar else result
+
+    def _leading(self, size: Shape | None, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """Return the shape of a draw of vectors, without their own axis."""
+        if size is not None:
+            return checked_shape(size)
+        return default if self._region is None else self._region.shape[:-1]
 
     def _shape(self, size: Shape | None, parameters: tuple[Any, ...]) -> tuple[int, ...]:
         if size is not None:
@@ -403,6 +411,11 @@ class GeneratorCore:
         shape: tuple[int, ...],
     ) -> None:
         """Reserve a range of the stream and fill contiguous `out` from it."""
+        if self._region is not None and shape != self._region.shape:
+            raise ArgumentError(
+                f"expected the shape of the shard, {self._region.shape}, got {shape}; leave size "
+                f"out"
+            )
         key = (distribution, out.dtype, out.size, parameters)
         try:
             known = self._kinds.get(key)
@@ -439,6 +452,7 @@ class GeneratorCore:
             return (), 0
         words = layout.increment(distribution, name, n, parameters)
         constants = layout.constants(distribution, name, n)
+        check_layout(layout, words, constants)
         rule = (layout.name, constants, layout.locate, self._region)
         return (distribution, name, n, parameters, *rule), words
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_SEED",
+    "checked_generator",
     "default_generator",
     "fork_rng",
     "get_offset",
@@ -51,6 +52,15 @@ def default_generator(device: DeviceLike = None) -> Generator:
         if generator is None:
             generator = _generators[chosen] = Generator(_seed_of_new, chosen)
         return generator
+
+
+def checked_generator(generator: object) -> Generator:
+    """Return a generator if it is one of nbrt's."""
+    if not isinstance(generator, Generator):
+        raise ArgumentTypeError(
+            f"expected generator as an nbrt.Generator, got {type(generator).__name__}"
+        )
+    return generator
 
 
 def manual_seed(seed: int, device: DeviceLike = None) -> Generator:

@@ -14,13 +14,14 @@ from nbrt.random.arguments import (
     integer,
     integer_dtype,
     is_array,
+    most_integer,
     number_dtype,
     probability,
     real,
     vector,
 )
 from nbrt.random.core import GeneratorCore, memory_order, raw_view
-from nbrt.runtime.array import asarray, checked_shape, copy, empty, to_host
+from nbrt.runtime.array import asarray, copy, empty, to_host
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Discrete(GeneratorCore):
         Parameters
         ----------
         low, high : int or array_like
-            Bounds; with `high` None, [0, low).
+            Bounds; with `high` None, [0, low). Arrays give each element a range, and then int64
+            and uint64 take 64 bits an element, whatever the range.
         size : int or tuple of int, optional
             Shape of the result; a scalar if None.
         dtype : dtype
@@ -131,6 +133,8 @@ class Discrete(GeneratorCore):
         """
         stream = current_stream(self.device)
         values = asarray(x, device=self.device, stream=stream)
+        if isinstance(values, np.ndarray):
+            values = values.view(np.ndarray)
         kind = float_dtype(values.dtype)
         chance = probability("p", p)
         if is_array(chance):
@@ -174,7 +178,7 @@ class Discrete(GeneratorCore):
         if low is None or high is None:
             if is_torch:
                 return self._draw("random", (), None, kind, out)
-            low, high = 0, _range_of(kind)
+            low, high = 0, most_integer(kind) + 1
         if kind.kind in "iub":
             return self.integers(low, high, dtype=kind, out=out)
         _check_integer_range(integer("low", low), integer("high", high), np.dtype(np.int64))
@@ -215,7 +219,7 @@ class Discrete(GeneratorCore):
         Parameters
         ----------
         lam : float or array_like
-            Mean, in [0, 2**62].
+            Mean, in [0, 9.2e18].
         size, dtype, out
             As in `integers`.
         """
@@ -303,7 +307,7 @@ class Discrete(GeneratorCore):
         Parameters
         ----------
         p : float or array_like
-            In (0, 1).
+            In [0, 1).
         size, dtype, out
             As in `integers`.
         """
@@ -352,9 +356,9 @@ class Discrete(GeneratorCore):
         """
         chances = vector("pvals", pvals)
         trials = integer("n", n)
-        leading = np.shape(trials) if size is None else checked_shape(size)
+        leading = self._leading(size, np.shape(trials))
         if is_array(trials):
-            trials = np.broadcast_to(np.asarray(trials)[..., None], (*leading, chances.size))
+            trials = _each_trial(trials, (*leading, chances.size))
         shape = (*leading, chances.size)
         return self._draw(
             "multinomial", (trials, chances, chances.size), shape, integer_dtype(dtype), out
@@ -387,8 +391,11 @@ class Discrete(GeneratorCore):
         if method not in ("marginals", "count"):
             raise ArgumentError(f"expected method 'marginals' or 'count', got {method!r}")
         counts = vector("colors", colors)
-        shape = (*(() if size is None else checked_shape(size)), counts.size)
-        parameters = (counts, integer("nsample", nsample), counts.size)
+        taken = integer("nsample", nsample)
+        if is_array(taken):
+            raise ArgumentTypeError(f"expected nsample as one integer, got {nsample!r}")
+        shape = (*self._leading(size), counts.size)
+        parameters = (counts, taken, counts.size)
         kind = integer_dtype(dtype)
         return self._draw("multivariate_hypergeometric", parameters, shape, kind, out)
 
@@ -414,6 +421,15 @@ class Discrete(GeneratorCore):
         )
 
 
+def _each_trial(trials: Any, shape: tuple[int, ...]) -> Any:
+    try:
+        return np.broadcast_to(np.asarray(trials)[..., None], shape)
+    except ValueError:
+        raise ArgumentError(
+            f"expected n to broadcast to shape {shape[:-1]}, got shape {np.shape(trials)}"
+        ) from None
+
+
 def _check_integer_range(low: int, high: int, dtype: np.dtype[Any]) -> None:
     if low >= high:
         raise ArgumentError(f"expected low < high, got [{low}, {high})")
@@ -423,13 +439,3 @@ def _check_integer_range(low: int, high: int, dtype: np.dtype[Any]) -> None:
             f"expected a range within {dtype}, [{least}, {most + 1}), got [{low}, {high}); "
             f"pass a wider dtype"
         )
-
-
-def _range_of(dtype: np.dtype[Any]) -> int:
-    """Return one more than the largest integer that `fill_integers` draws by default."""
-    if dtype.kind == "b":
-        return 2
-    if dtype.kind in "iu":
-        return int(np.iinfo(dtype).max) + 1
-    precision = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[dtype.name]
-    return int(2**precision) + 1

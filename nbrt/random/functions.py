@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
-from nbrt.random.defaults import default_generator
+from nbrt.random.arguments import integer, is_array, most_integer, number_dtype
+from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.sampling import multinomial_indices
 from nbrt.runtime.array import asarray, device_of
 
@@ -111,8 +112,13 @@ def randperm(
     generator: Generator | None = None,
 ) -> Array:
     """Return a random permutation of the integers below `n`."""
-    order = generator_for(generator, device).permutation(n)
-    return order if order.dtype == dtype else order.astype(dtype)
+    kind, count = number_dtype(dtype), integer("n", n)
+    if is_array(count) or count < 0:
+        raise ArgumentError(f"expected n >= 0 as one integer, got {n!r}")
+    if count - 1 > most_integer(kind):
+        raise ArgumentError(f"expected a dtype that holds every integer below {count}, got {kind}")
+    order = generator_for(generator, device).permutation(count)
+    return order if order.dtype == kind else order.astype(kind)
 
 
 def rand_like(
@@ -238,6 +244,7 @@ def generator_for(generator: Generator | None, device: DeviceLike) -> Generator:
     """Return a generator, or else the default one of a device."""
     if generator is None:
         return default_generator(device)
+    checked_generator(generator)
     if device is not None and default_generator(device).device != generator.device:
         raise DeviceMismatchError(
             f"expected a generator of {device}, got one of {generator.device}; leave device out"
@@ -246,7 +253,9 @@ def generator_for(generator: Generator | None, device: DeviceLike) -> Generator:
 
 
 def _for_array(generator: Generator | None, array: Array) -> Generator:
-    return default_generator(device_of(array)) if generator is None else generator
+    return (
+        default_generator(device_of(array)) if generator is None else checked_generator(generator)
+    )
 
 
 def _shape(size: tuple[Any, ...], out: Array | None) -> Shape | None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from nbrt.random.arguments import float_dtype, real, vector
 from nbrt.random.core import GeneratorCore
-from nbrt.runtime.array import checked_shape
 
 if TYPE_CHECKING:
     from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
@@ -243,5 +242,5 @@ class GammaFamily(GeneratorCore):
             As in `random`.
         """
         weights = vector("alpha", alpha)
-        shape = (*(() if size is None else checked_shape(size)), weights.size)
+        shape = (*self._leading(size), weights.size)
         return self._draw("dirichlet", (weights, weights.size), shape, float_dtype(dtype), out)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.errors import ArgumentError
-from nbrt.random.defaults import default_generator
+from nbrt.random.arguments import is_array, real
+from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.runtime.array import device_of
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def log_normal_(
 
 def exponential_(array: Array, lambd: float = 1.0, *, generator: Generator | None = None) -> Array:
     """Fill with exponential floats of rate `lambd`."""
-    if not lambd > 0:
-        raise ArgumentError(f"expected lambd > 0, got {lambd}")
+    if is_array(real("lambd", lambd)) or not lambd > 0:
+        raise ArgumentError(f"expected lambd > 0 as one number, got {lambd}")
     return _generator(generator, array).exponential(1.0 / lambd, dtype=array.dtype, out=array)
 
 
@@ -123,4 +124,6 @@ def random_(
 
 
 def _generator(generator: Generator | None, array: Array) -> Generator:
-    return default_generator(device_of(array)) if generator is None else generator
+    return (
+        default_generator(device_of(array)) if generator is None else checked_generator(generator)
+    )

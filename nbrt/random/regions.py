@@ -72,6 +72,12 @@ def _indices(index: Any, size: int, axis: int) -> tuple[int, int, int]:
 
 
 def _inside(shape: tuple[int, ...], region: Region) -> Region:
+    if len(region.shape) != len(region.strides):
+        raise ArgumentError(f"expected as many strides as sizes in a region, got {region}")
+    numbers = (region.start, *region.shape, *region.strides)
+    if any(isinstance(one, bool) or not hasattr(one, "__index__") for one in numbers):
+        raise ArgumentTypeError(f"expected integers in a region, got {region}")
+    region = Region(region.start, tuple(region.shape), tuple(region.strides))
     last = region.start + sum(
         (size - 1) * step for size, step in zip(region.shape, region.strides, strict=True)
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Sampling"]
 
 _TOLERANCE = 1e-8
-"""How far chances may add up to something else than 1, as in NumPy."""
+"""How far chances may add up to something else than 1, as in NumPy; the root of eps, if more."""
 
 
 class Sampling(Continuous, Discrete):
@@ -73,7 +73,9 @@ class Sampling(Continuous, Discrete):
         else:
             index = self._without_replacement(count, wanted, chances).reshape(shape)
         picked = index if array is None else self._on_arrays(array.take, index, axis)
-        if size is None and getattr(picked, "ndim", 0) == 0:
+        if isinstance(picked, np.generic):
+            return picked if size is None else np.asarray(picked)
+        if size is None and not picked.shape:
             return self._scalar(current_stream(self.device), picked)
         return picked
 
@@ -112,6 +114,10 @@ class Sampling(Continuous, Discrete):
             x[:] = [x[index] for index in to_host(self._order(len(x)))]
             return
         wanted: Any = getattr(x, "dtype", None)
+        if wanted is None or not getattr(x, "ndim", 0):
+            raise ArgumentTypeError(
+                f"expected a list or an array of at least one dimension to shuffle, got {x!r}"
+            )
         array = checked_out(current_stream(self.device), x, None, wanted)
         copy(array, self.permutation(array, axis))
 
@@ -128,25 +134,36 @@ class Sampling(Continuous, Discrete):
             Of the shape and dtype of `x`; may be `x` itself.
         """
         array = asarray(x, device=self.device)
+        if out is not None:
+            out = checked_out(current_stream(self.device), out, array.shape, array.dtype)
         if axis is None:
             result = self._on_arrays(array.reshape(-1).take, self._order(array.size))
             result = result.reshape(array.shape)
         else:
             chosen = _axis(axis, array.ndim)
+            self._check_whole()
             keys = self.random_bits(array.shape, np.uint64)
             order = self._on_arrays(np.argsort, keys, chosen, "stable")
             result = self._on_arrays(np.take_along_axis, array, order, chosen)
         if out is None:
             return result
-        copy(checked_out(current_stream(self.device), out, array.shape, array.dtype), result)
+        copy(out, result)
         return out
 
     def _order(self, count: int) -> Any:
         """Return a random permutation of range(count), int64."""
+        self._check_whole()
         if self.layout.name == "torch" and count:
             return self._torch_order(count)
         keys = self.random_bits(count, np.uint64)
         return self._on_arrays(np.argsort, keys, 0, "stable")
+
+    def _check_whole(self) -> None:
+        if self._region is not None:
+            raise ArgumentError(
+                "expected a generator of whole draws for a permutation, got a shard; permute with "
+                "the generator itself and take the part"
+            )
 
     def _torch_order(self, count: int) -> Any:
         """Return what torch.randperm returns."""
@@ -221,7 +238,7 @@ def multinomial_indices(
 
 def _rows_with_replacement(generator: Sampling, weights: Any, count: int) -> Any:
     # Summed on the host, in one order, so that every device cuts at the same places.
-    sums = np.cumsum(weights, axis=-1)
+    sums = np.cumsum(weights / weights.max(axis=-1, keepdims=True), axis=-1)
     sums /= sums[..., -1:]
     draws = to_host(generator.random((*weights.shape[:-1], count)))
     if sums.ndim == 1:
@@ -252,10 +269,13 @@ def _axis(axis: int, ndim: int) -> int:
 
 
 def _chances(p: ArrayLike, count: int) -> Any:
-    chances = vector("p", p).astype(np.float64)
+    given = vector("p", p)
+    chances = given.astype(np.float64)
+    coarsest = np.finfo(given.dtype).eps if given.dtype.kind == "f" else 0.0
+    tolerance = max(_TOLERANCE, float(np.sqrt(coarsest)))
     if chances.size != count:
         raise ArgumentError(f"expected p to have {count} chances, got {chances.size}")
-    if chances.min() < 0 or abs(chances.sum() - 1.0) > _TOLERANCE:
+    if chances.min() < 0 or abs(chances.sum() - 1.0) > tolerance:
         raise ArgumentError(
             f"expected chances p >= 0 that add up to 1, got a least of {chances.min()} and a sum "
             f"of {chances.sum()}"

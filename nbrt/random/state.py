@@ -79,6 +79,7 @@ class PhiloxState(NamedTuple):
         >>> state.split(3)[:2] == state.split(2)
         True
         """
+        self.checked()
         count = _index("n", n)
         if count < 0:
             raise ArgumentError(f"expected n >= 0 states to split into, got {count}")
@@ -92,6 +93,7 @@ class PhiloxState(NamedTuple):
         data : int
             In [0, 2**64): a step, a layer, the index of a batch.
         """
+        self.checked()
         number = _index("data", data)
         if not 0 <= number < _MODULUS:
             raise ArgumentError(f"expected data in [0, 2**64), got {number}")
@@ -99,6 +101,7 @@ class PhiloxState(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return 16 bytes: seed, then offset, little-endian; the layout of torch's CUDA state."""
+        self.checked()
         return _LAYOUT.pack(self.seed, self.offset)
 
     @classmethod

@@ -57,7 +57,7 @@ def test_shuffles(generator: nbrt.Generator) -> None:
     assert sorted(cards) == list("abcdefgh")
     with pytest.raises(ArgumentError, match="axis"):
         generator.shuffle(cards, axis=1)
-    with pytest.raises(ArgumentTypeError, match="out to be an array"):
+    with pytest.raises(ArgumentTypeError, match="a list or an array"):
         generator.shuffle((1, 2, 3))
 
 

@@ -92,3 +92,16 @@ def test_they_equal_a_generators_numbers_at_its_state():
 def test_floats_compile_to_ieee_instructions(kernel, dtype, width, reference):
     out = types.Array(getattr(types, dtype), 2, "C")
     assert_ieee(compile_ptx(kernel, (out, types.uint64, types.uint64), (8, 0)))
+
+
+def test_ranges_that_are_none_end():
+    """What has no meaning must not hang either: nothing could interrupt a kernel."""
+
+    def kernel(out, low, high):
+        x0, _, _, _ = randint4(7, 0, cuda.grid(1), low, high)
+        out[cuda.grid(1)] = x0
+
+    out = np.zeros(64, np.int64)
+    for low, high in ((5, 2), (0, 2**40)):
+        launch(kernel, (64,), out, low, high)
+    assert out.min() >= 0

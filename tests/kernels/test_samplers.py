@@ -256,7 +256,8 @@ def test_arrays_equal_scalars(name, dtype, parameters):
 
 def test_narrow_counts_are_the_wide_ones_converted():
     counts = draw("poisson", "int64", (250.0,), 500)
-    assert np.array_equal(draw("poisson", "int8", (250.0,), 500), counts.astype(np.int8))
+    few = np.minimum(counts, 255).astype(np.uint8)
+    assert np.array_equal(draw("poisson", "uint8", (250.0,), 500), few)
     few = draw("poisson", "int64", (0.7,), 500)
     assert np.array_equal(draw("poisson", "bool", (0.7,), 500), few != 0)
 

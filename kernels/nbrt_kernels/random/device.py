@@ -137,7 +137,7 @@ def randint4(
     seed, offset, index : int
         Which block; see the module.
     low, high : int
-        Bounds, ``low < high <= low + 2**32``; not checked.
+        Bounds, ``low < high <= low + 2**32``; of others the values mean nothing.
 
     Returns
     -------
@@ -146,7 +146,8 @@ def randint4(
     """
     first = np.int64(low)
     span = np.uint64(np.int64(high) - first)
-    threshold = _WORDS % span
+    # A range that is empty or too wide has no threshold, and must not loop for ever.
+    threshold = _WORDS % span if np.uint64(span - np.uint64(1)) < _WORDS else np.uint64(0)
     w0, w1, w2, w3 = _words(seed, offset, index, np.uint32(0))
     x0, r0 = integer_32(w0, span)
     x1, r1 = integer_32(w1, span)

@@ -35,6 +35,7 @@ __all__ = ["record"]
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _FRAMES = 4
 
+_START = b'{"nbrt_audit"'
 _open: set[Path] = set()
 _lock = threading.Lock()
 
@@ -88,10 +89,21 @@ def _alone(path: Path) -> Iterator[Path]:
             raise ArgumentError(f"expected a file that nobody records to, got {path}; use another")
         _open.add(path)
     try:
+        _check_replaceable(path)
         yield path
     finally:
         with _lock:
             _open.remove(path)
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse to write over a file that is no recording, such as the script itself."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with path.open("rb") as file:
+        start = file.read(len(_START))
+    if start != _START:
+        raise ArgumentError(f"expected a new file or a recording to replace, got {path}")
 
 
 class _Recorder:

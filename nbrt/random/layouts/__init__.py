@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.layouts.base import Layout
@@ -20,6 +20,7 @@ __all__ = [
     "Layout",
     "TorchLayout",
     "TorchStatelessLayout",
+    "check_layout",
     "resolve_layout",
 ]
 
@@ -27,6 +28,7 @@ Gpu: TypeAlias = str | tuple[int, int]
 """A GPU by name, or its (multiprocessors, threads per multiprocessor)."""
 
 _ELEMENT = ElementLayout()
+_NAMES = ("element", "torch", "torch_stateless")
 _MEMBERS = ("name", "follows_memory", "locate", "increment", "constants")
 
 
@@ -56,6 +58,9 @@ def resolve_layout(layout: str | Layout, gpu: Gpu | None, device: Device) -> Lay
     if layout == "torch_stateless":
         return TorchStatelessLayout()
     if not isinstance(layout, str):
+        own = (ElementLayout, TorchLayout, TorchStatelessLayout)
+        if getattr(layout, "name", "") in _NAMES and not isinstance(layout, own):
+            raise ArgumentError(f"expected a name of its own of a layout, got {layout.name!r}")
         missing = [name for name in _MEMBERS if not hasattr(layout, name)]
         if not missing:
             return layout
@@ -64,6 +69,19 @@ def resolve_layout(layout: str | Layout, gpu: Gpu | None, device: Device) -> Lay
             f"{layout!r} without {', '.join(missing)}"
         )
     raise ArgumentError(f"expected a layout of element, torch, torch_stateless, got {layout!r}")
+
+
+def check_layout(layout: Layout, words: Any, constants: Any) -> None:
+    """Hold a layout, which anybody may write, to what it promises."""
+    if type(words) is not int or words <= 0 or words % 4:
+        raise ArgumentError(
+            f"expected layout {layout.name!r} to move the offset by a positive multiple of 4, got "
+            f"{words!r}"
+        )
+    if any(type(one) is not int or not 0 <= one < 2**64 for one in constants):
+        raise ArgumentError(
+            f"expected constants of layout {layout.name!r} in [0, 2**64), got {constants!r}"
+        )
 
 
 def _gpu_of(device: Device) -> Gpu:

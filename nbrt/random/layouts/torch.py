@@ -94,6 +94,12 @@ class TorchLayout:
         NotSupportedError
             If this layout has no such draw.
         """
+        takes_arrays = distribution in ("bernoulli", "dropout", "shuffle_runs")
+        if not takes_arrays and any(hasattr(one, "shape") for one in parameters):
+            raise NotSupportedError(
+                f"expected numbers as the parameters of {distribution} in layout {self.name!r}, "
+                f"got arrays; use layout='element', or scale a standard draw"
+            )
         if distribution not in _OFFERED or dtype not in _ITEMSIZE:
             raise NotSupportedError(
                 f"expected one of the draws that torch makes ({', '.join(_OFFERED)}), got "

@@ -44,8 +44,9 @@ def _reader(kind: Any, is_array: bool) -> DeviceFunction:
 
 @cache
 def _stored_count(dtype: str) -> DeviceFunction:
-    """Make the conversion of an int64 count to `dtype`, modulo its range; bool: whether it is 0."""
+    """Make the conversion of a count to `dtype`: too large ones saturate; bool: whether it is 0."""
     integer = np.uint8 if dtype == "bool" else np.dtype(dtype).type
+    most = np.int64(min(np.iinfo(integer).max, np.iinfo(np.int64).max))
 
     @device_function
     def as_bool(k: Scalar) -> Scalar:
@@ -53,7 +54,7 @@ def _stored_count(dtype: str) -> DeviceFunction:
 
     @device_function
     def as_integer(k: Scalar) -> Scalar:
-        return integer(k)
+        return integer(select(k > most, most, k))
 
     return as_bool if dtype == "bool" else as_integer
 

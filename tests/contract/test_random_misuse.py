@@ -1,0 +1,176 @@
+"""What strangers did to generators: refused with a reason, or right, and nothing is taken."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pytest
+
+import nbrt
+from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from nbrt.random import PhiloxState, Region, audit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def generator(device: nbrt.Device) -> nbrt.Generator:
+    if device.kind == "sample":
+        pytest.skip("the sample backend has no draws")
+    return nbrt.Generator(7, device)
+
+
+def test_dropout_in_a_shard_has_its_shape(generator: nbrt.Generator) -> None:
+    x = nbrt.full(20, 1.0, "float32", device=generator.device)
+    whole, mask = (nbrt.to_host(a) for a in generator.clone().dropout(x, 0.5))
+    shard = generator.shard(20, slice(5, 15))
+    part, kept = (nbrt.to_host(a) for a in shard.dropout(x[5:15].copy(), 0.5))
+    assert np.array_equal(part, whole[5:15])
+    assert np.array_equal(kept, mask[5:15])
+    for size in (3, 20, 40):
+        with pytest.raises(ArgumentError, match=r"shape of the shard, \(10,\)"):
+            shard.dropout(nbrt.zeros(size, device=generator.device), 0.5)
+    assert generator.state.offset == 20
+
+
+def test_a_scalar_choice_of_words(generator: nbrt.Generator) -> None:
+    if generator.device.kind == "cuda":
+        pytest.skip("no arrays of words on cuda")
+    assert generator.choice(["heads", "tails"]) in ("heads", "tails")
+    assert generator.choice([b"a", b"b"], p=[0.0, 1.0]) == b"b"
+    assert generator.choice(["a", "b"], size=()).shape == ()
+
+
+def test_a_matrix_is_filled_like_an_array() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        matrix = np.asmatrix(np.zeros((2, 3)))
+    assert nbrt.Generator(7, "cpu:0").random(out=matrix) is matrix
+    assert np.array_equal(np.asarray(matrix), nbrt.Generator(7, "cpu:0").random((2, 3)))
+
+
+def test_permutations_fit_their_dtype(generator: nbrt.Generator) -> None:
+    order = nbrt.random.randperm(128, dtype="int8", generator=generator)
+    assert sorted(nbrt.to_host(order).tolist()) == list(range(128))
+    before = generator.state
+    wrong: list[tuple[Any, Any]] = [(129, "int8"), (3, "bool"), (2050, "float16"), ([3], "int64")]
+    for n, dtype in [*wrong, (4, "junk")]:
+        with pytest.raises((ArgumentError, ArgumentTypeError), match="expected"):
+            nbrt.random.randperm(n, dtype=dtype, generator=generator)
+    assert generator.state == before
+
+
+def test_counts_saturate(generator: nbrt.Generator) -> None:
+    counts = nbrt.to_host(generator.clone().poisson(120.0, 200))
+    short = nbrt.to_host(generator.poisson(120.0, 200, dtype="int8"))
+    assert np.array_equal(short, np.minimum(counts, 127).astype(np.int8))
+
+
+def test_equal_parameters_give_equal_bits(generator: nbrt.Generator) -> None:
+    first = nbrt.to_host(generator.normal(0.0, 0.0, 2))
+    generator.set_offset(0)
+    second = nbrt.to_host(generator.normal(-0.0, 0.0, 2))
+    assert first.tobytes() == second.tobytes()
+
+
+@dataclass(frozen=True)
+class Broken:
+    words: Any = 4
+    numbers: tuple[Any, ...] = ()
+    name: str = "broken"
+    follows_memory: ClassVar[bool] = False
+    locate: ClassVar[Any] = None
+
+    def increment(self, distribution: str, dtype: str, n: int, parameters: tuple[Any, ...]) -> Any:
+        return self.words
+
+    def constants(self, distribution: str, dtype: str, n: int) -> tuple[Any, ...]:
+        return self.numbers
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Broken(None),
+        Broken(0),
+        Broken(3),
+        Broken(4.0),
+        Broken(-4),
+        Broken(4, (-1,)),
+        Broken(4, (1.5,)),
+    ],
+)
+def test_layouts_that_break_their_word(generator: nbrt.Generator, layout: Broken) -> None:
+    drawing = nbrt.Generator(7, generator.device, layout)
+    with pytest.raises(ArgumentError, match="layout 'broken'"):
+        drawing.random(5)
+    assert drawing.state.offset == 0
+
+
+def test_a_layout_has_a_name_of_its_own(generator: nbrt.Generator) -> None:
+    with pytest.raises(ArgumentError, match="name of its own"):
+        nbrt.Generator(7, generator.device, Broken(name="element"))
+
+
+WRONG: list[tuple[str, Callable[[nbrt.Generator], Any]]] = [
+    ("got arrays", lambda g: nbrt.Generator(1, g.device, "torch", gpu="T4").normal([0.0, 1.0])),
+    ("got arrays", lambda g: nbrt.Generator(1, g.device, "torch_stateless").uniform([0.0, 1.0])),
+    ("one integer", lambda g: g.multivariate_hypergeometric([4, 4], [1, 2])),
+    ("one number", lambda g: nbrt.random.exponential_(nbrt.zeros(3, device=g.device), [1.0, 2.0])),
+    ("n to broadcast", lambda g: g.multinomial([5, 10], [0.5, 0.5], size=3)),
+    ("list or an array", lambda g: g.shuffle(np.array(3))),
+    ("at most 2..62", lambda g: g.shard(2**64, slice(0, 8))),
+    ("as many strides", lambda g: g.shard(9, Region(0, (3, 2), (1,)))),
+    ("integers in a region", lambda g: g.shard(9, Region(0.5, (3,), (1,)))),  # type: ignore[arg-type]
+    ("whole draws", lambda g: g.shard(10, slice(5, 10)).permutation(5)),
+    ("whole draws", lambda g: g.shard(10, slice(5, 10)).choice(5, 5, replace=False)),
+    ("out of shape", lambda g: g.permuted(np.arange(4), out=np.arange(5))),
+    ("nbrt.Generator", lambda g: nbrt.random.rand(2, generator=np.random.default_rng(1))),  # type: ignore[arg-type]
+    ("real number", lambda g: g.normal(2**2000)),
+]
+
+
+@pytest.mark.parametrize(("message", "draw"), WRONG)
+def test_refused_with_a_reason(
+    generator: nbrt.Generator, message: str, draw: Callable[[nbrt.Generator], Any]
+) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError, NotSupportedError), match=message):
+        draw(generator)
+    assert generator.state == PhiloxState(7, 0)
+
+
+def test_states_that_are_none_derive_nothing() -> None:
+    for use in (lambda s: s.split(1), lambda s: s.fold_in(1), lambda s: s.to_bytes()):
+        with pytest.raises(ArgumentError, match="multiple of 4"):
+            use(PhiloxState(1, 3))
+
+
+def test_chances_of_float32(generator: nbrt.Generator) -> None:
+    chances = np.full(10, 0.1, np.float32)
+    assert 0 <= int(generator.choice(10, p=chances)) < 10
+    weights = [1e308] * 3
+    picked = nbrt.to_host(nbrt.random.multinomial(weights, 300, True, generator=generator))
+    assert set(picked.tolist()) == {0, 1, 2}
+
+
+def test_vectors_of_a_shard(generator: nbrt.Generator) -> None:
+    whole = nbrt.to_host(generator.clone().dirichlet([1.0, 2.0, 3.0], 10))
+    shard = generator.shard((10, 3), (slice(2, 5),))
+    assert np.array_equal(nbrt.to_host(shard.dirichlet([1.0, 2.0, 3.0])), whole[2:5])
+
+
+def test_an_audit_replaces_recordings_only(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import nbrt\n")
+    with pytest.raises(ArgumentError, match="new file or a recording"), audit.record(script):
+        pass
+    assert script.read_text() == "import nbrt\n"
+    for _ in range(2):
+        with audit.record(tmp_path / "run.jsonl"):
+            nbrt.Generator(1, "cpu:0").random(3)
+    assert len(audit.load(tmp_path / "run.jsonl").draws) == 1
