@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ import nbrt
 from benchmarks.environment import run_pinned
 from benchmarks.harness import Contender, Measurement, Options, absent, measure
 from benchmarks.peers import find
-from benchmarks.random_peers import FILLS, LAYOUTS, SAMPLERS, row
+from benchmarks.random_peers import APART, FILLS, LAYOUTS, SAMPLERS, row
 from benchmarks.report import Report, Table, Target, run
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _WORKS = {"fills": FILLS, "samplers": SAMPLERS, "layouts": LAYOUTS}
 
+_SETTLE_SECONDS = 0.5
 _WIDTH = 4096
 _COLUMNS = (1024, 512, 64, 33, 7)
 _SMALL = 16
@@ -53,7 +55,12 @@ def worker(cores: int, quick: bool, *groups: str) -> dict[str, list[Measurement]
     found: dict[str, list[Measurement]] = {}
     for work in (work for group in groups for work in _WORKS.get(group, ())):
         out = nbrt.empty(work.quick_n if quick else work.n, work.dtype, device="cpu:0")
-        found[work.name] = measure(work.contenders(out), options)
+        contenders = work.contenders(out)
+        together = measure([one for one in contenders if one.name != APART], options)
+        found[work.name] = together + measure(
+            [one for one in contenders if one.name == APART], options
+        )
+        time.sleep(_SETTLE_SECONDS)
     if "shards" in groups:
         found["shards"] = _shards(_WIDTH // 8 if quick else _WIDTH, options)
     if "threads" in groups:
