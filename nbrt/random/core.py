@@ -398,7 +398,7 @@ class GeneratorCore:
             )
             if stream.interface.capabilities.host_addressable:
                 stream.synchronize()  # the host checks and converts them
-        self._fill(stream, direct, distribution, parameters, shape)
+        self._fill(stream, direct, distribution, parameters, shape, spread)
         if direct is not ordered:
             copy(ordered, direct, stream=stream)
 
@@ -409,6 +409,7 @@ class GeneratorCore:
         distribution: str,
         parameters: tuple[Any, ...],
         shape: tuple[int, ...],
+        has_arrays: bool = False,
     ) -> None:
         """Reserve a range of the stream and fill contiguous `out` from it."""
         if self._region is not None and shape != self._region.shape:
@@ -417,10 +418,8 @@ class GeneratorCore:
                 f"out"
             )
         key = (distribution, out.dtype, out.size, parameters)
-        try:
-            known = self._kinds.get(key)
-        except TypeError:  # parameters are arrays
-            known = (*self._kind_of(*key), None)
+        # What arrays hold may change, so a draw with such parameters is one of its kind.
+        known = (*self._kind_of(*key), None) if has_arrays else self._kinds.get(key)
         if known is None:
             if len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()

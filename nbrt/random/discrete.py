@@ -155,7 +155,7 @@ class Discrete(GeneratorCore):
             copy(mask, np.False_, stream=stream)
         else:
             parameters = (chance, raw_view(ordered), raw_view(mask))
-            self._fill(stream, result, "dropout", parameters, values.shape)
+            self._fill(stream, result, "dropout", parameters, values.shape, has_arrays=True)
         if axes is None:
             return result, mask
         back = np.argsort(axes)

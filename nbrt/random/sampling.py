@@ -172,7 +172,7 @@ class Sampling(Continuous, Discrete):
         order, ranked = self._on_arrays(_ranked, keys, mask)
         # Equal keys are drawn once more: torch shuffles the elements that share one.
         stream = current_stream(self.device)
-        self._fill(stream, order, "shuffle_runs", (ranked,), order.shape)
+        self._fill(stream, order, "shuffle_runs", (ranked,), order.shape, has_arrays=True)
         return order
 
     def _with_replacement(self, count: int, shape: tuple[int, ...], chances: Any) -> Any:

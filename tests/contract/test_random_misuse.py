@@ -174,3 +174,15 @@ def test_an_audit_replaces_recordings_only(tmp_path: Path) -> None:
         with audit.record(tmp_path / "run.jsonl"):
             nbrt.Generator(1, "cpu:0").random(3)
     assert len(audit.load(tmp_path / "run.jsonl").draws) == 1
+
+
+def test_parameters_are_read_at_every_draw(generator: nbrt.Generator) -> None:
+    """Draws of one kind share what was made for them, but not what their arrays held."""
+    means = nbrt.asarray(np.zeros(3), device=generator.device)
+    generator.normal(means, 0.0)
+    nbrt.copy(means, np.array([1.0, 2.0, 3.0]))
+    assert nbrt.to_host(generator.normal(means, 0.0)).tolist() == [1.0, 2.0, 3.0]
+    x = nbrt.asarray(np.ones(64, np.float32), device=generator.device)
+    generator.dropout(x, 0.5)
+    nbrt.copy(x, np.full(64, 3.0, np.float32))
+    assert set(nbrt.to_host(generator.dropout(x, 0.5)[0]).tolist()) == {0.0, 6.0}

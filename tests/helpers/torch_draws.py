@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from helpers.kernels import memory_dtype
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt_kernels.random.torch.requests import stateless_launches, torch_launches
 
@@ -53,7 +54,7 @@ def torch_draw(
     launches = torch_launches(
         distribution, dtype, n, parameters, constants, count, region, hardware=hardware
     )
-    out = np.zeros(n if count is None else count, stored(dtype))
+    out = np.zeros(n if count is None else count, memory_dtype(dtype))
     return run(launches, out, (np.uint64(seed), np.uint64(offset)), block=block)
 
 
@@ -68,13 +69,8 @@ def stateless_draw(
 ) -> np.ndarray:
     """Return a draw of torch.func._random with key (seed, block)."""
     launches = stateless_launches(distribution, dtype, n, parameters, count, region)
-    out = np.zeros(n if count is None else count, stored(dtype))
+    out = np.zeros(n if count is None else count, memory_dtype(dtype))
     return run(launches, out, (np.uint64(key[0]), np.uint64(0)), ahead=int(key[1]))
-
-
-def stored(dtype: str) -> str:
-    """Return the dtype of the array that holds elements of a dtype."""
-    return {"bfloat16": "uint16", "bool": "uint8"}.get(dtype, dtype)
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from helpers.kernels import launch
+from helpers.kernels import launch, memory_dtype
 from nbrt_kernels._dialect import cuda
 from nbrt_kernels.random.distributions import recipe
 from nbrt_kernels.random.fills import fill, fill_threads
@@ -45,7 +45,6 @@ PARAMETERS = {
     "bernoulli": (0.25,),
     "bits": (),
 }
-MEMORY = {"bfloat16": "uint16", "bool": "uint8"}
 
 
 def draw(distribution, dtype, n, parameters=None, offset=0):
@@ -55,7 +54,7 @@ def draw(distribution, dtype, n, parameters=None, offset=0):
     abc = made.parameters(given, dtype)
     arrays = sum(np.ndim(value) > 0 for value in abc)
     kernel = fill(made.standard, made.finish, pairs=made.pairs, wide=made.wide, arrays=arrays)
-    out = np.zeros(n, MEMORY.get(dtype, dtype))
+    out = np.zeros(n, memory_dtype(dtype))
     state = np.uint64(SEED), np.uint64(offset)
     threads = fill_threads(n, wide=made.wide)
     launch(kernel, (threads,), out, state, np.uint64(0), *abc, block=(1,))

@@ -12,18 +12,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from helpers.kernels import launch
+from helpers.kernels import launch, memory_dtype
 from nbrt.backends.draw import Region
 from nbrt_kernels.random.distributions.samplers import sampler_fills
 
 ALPHA = 1e-4
 SEED = 0x0123456789ABCDEF
 N = 50_000
-STORED = {"bfloat16": "uint16", "bool": "uint8"}
 
 
 def draw(distribution, dtype, parameters, n, *, seed=SEED, offset=0, region=None, ahead=0):
-    out = np.zeros(n, STORED.get(dtype, dtype))
+    out = np.zeros(n, memory_dtype(dtype))
     state = (np.uint64(seed), np.uint64(offset))
     for fill in sampler_fills(distribution, dtype, parameters, n, region):
         part = out if fill.part is None else out[fill.part]
@@ -288,7 +287,7 @@ def test_refused_values(name, dtype, parameters, message):
 
 
 def test_refused_dtypes_and_cut_vectors():
-    with pytest.raises(TypeError, match="expected a dtype of float16"):
+    with pytest.raises(TypeError, match="expected a dtype of float32"):
         sampler_fills("gamma", "int32", (1.0, 1.0), 6, None)
     with pytest.raises(TypeError, match="n to be integers"):
         sampler_fills("binomial", "int64", (np.ones(6), 0.5), 6, None)

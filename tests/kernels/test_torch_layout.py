@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from helpers.torch_draws import TINY, rounded, run, stored, torch_draw, value_of
+from helpers.kernels import memory_dtype
+from helpers.torch_draws import TINY, rounded, run, torch_draw, value_of
 from nbrt.random.layouts.torch import permutation_keys
 from nbrt_kernels._fma import fma_reference
 from nbrt_kernels.random.launches import Fill
@@ -104,7 +105,7 @@ def test_integers(dtype, low, high):
     lanes = 2 if high - low >= 2**28 else 4
     for n in (300, 2048, 9001):
         words = torch_words_reference(n, SEED, 8, GRID, lanes)
-        expected = integers_reference(words, high - low, low, stored(dtype))
+        expected = integers_reference(words, high - low, low, memory_dtype(dtype))
         drawn = torch_draw("integers", dtype, n, low, high, seed=SEED, offset=8)
         assert np.array_equal(drawn, expected)
 
@@ -126,7 +127,7 @@ def test_all_64_bit_integers_are_the_bits():
 )  # fmt: skip
 def test_random_without_bounds(dtype, modulus, lanes):
     words = torch_words_reference(3000, SEED, 4, GRID, lanes)
-    expected = integers_reference(words, modulus, 0, stored(dtype))
+    expected = integers_reference(words, modulus, 0, memory_dtype(dtype))
     assert np.array_equal(torch_draw("random", dtype, 3000, seed=SEED, offset=4), expected)
 
 
@@ -137,7 +138,9 @@ def test_bernoulli(dtype, p):
     real = np.float64 if dtype == "float64" else np.float32
     u = uniforms(3000, 0, dtype)
     drawn = torch_draw("bernoulli", dtype, 3000, p, seed=SEED)
-    assert np.array_equal(drawn, rounded((u < real(p)).astype(real), dtype).astype(stored(dtype)))
+    assert np.array_equal(
+        drawn, rounded((u < real(p)).astype(real), dtype).astype(memory_dtype(dtype))
+    )
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float64"])
@@ -151,7 +154,7 @@ def test_bernoulli_of_an_array(dtype):
     assert not expected[8]
     for grid in (256, GRID):
         drawn = torch_draw("bernoulli", dtype, 3001, p, seed=SEED, offset=40, constants=(grid, 1))
-        assert np.array_equal(drawn, expected.astype(stored(dtype)))
+        assert np.array_equal(drawn, expected.astype(memory_dtype(dtype)))
     # Probabilities of double precision are rounded before a single uniform meets them.
     near = np.full(3001, np.nextafter(np.float64(u[7]), 0))
     drawn = torch_draw("bernoulli", dtype, 3001, near, seed=SEED, offset=40)
@@ -167,7 +170,7 @@ def test_bernoulli_of_an_array(dtype):
     ],
 )  # fmt: skip
 def test_dropout(dtype, n, width):
-    assert vector_width(n, np.dtype(stored(dtype)).itemsize) == width
+    assert vector_width(n, np.dtype(memory_dtype(dtype)).itemsize) == width
     real = np.float64 if dtype == "float64" else np.float32
     x = rounded(np.random.default_rng(5).normal(size=n).astype(real), dtype)
     u = uniforms(n, 8) if width == 1 else dropout_uniforms_reference(n, SEED, 8, GRID, width)

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["THREADS", "Box", "Fill", "Part", "boxes", "cut"]
+__all__ = ["THREADS", "Box", "Fill", "Part", "boxes", "cut", "within"]
 
 THREADS = 256
 """Threads of a thread block, where nothing asks for another number."""
@@ -92,3 +92,16 @@ def cut(values: tuple[Any, ...], count: int, part: slice | None) -> tuple[Any, .
     return tuple(
         value[part] if np.ndim(value) > 0 and len(value) == count else value for value in values
     )
+
+
+def within(part: slice | None, inner: slice | None) -> slice | None:
+    """Return a part of a part, as a part of the whole; None is all of it.
+
+    Examples
+    --------
+    >>> within(slice(10, 20), slice(2, 5))
+    slice(12, 15, None)
+    """
+    if part is None or inner is None:
+        return inner or part
+    return slice(part.start + inner.start, part.start + inner.stop)

@@ -17,7 +17,7 @@ from nbrt_kernels.random.fills import (
     fill_threads,
 )
 from nbrt_kernels.random.integer_draws import each_kernel, integer_recipe
-from nbrt_kernels.random.launches import THREADS, Fill, Part, boxes, cut
+from nbrt_kernels.random.launches import THREADS, Fill, Part, boxes, cut, within
 from nbrt_kernels.random.parameters import each_integer_parameters, no_parameters
 from nbrt_kernels.random.transforms import bits_24, is_below
 
@@ -33,23 +33,49 @@ class Request(Protocol):
     """What is read of a draw, such as `nbrt.backends.draw.Draw`."""
 
     @property
-    def distribution(self) -> str: ...  # noqa: D102  # as documented there
+    def distribution(self) -> str:
+        """Return what is drawn."""
+        ...
+
     @property
-    def dtype(self) -> str: ...  # noqa: D102
+    def dtype(self) -> str:
+        """Return the name of the elements' dtype."""
+        ...
+
     @property
-    def n(self) -> int: ...  # noqa: D102
+    def n(self) -> int:
+        """Return the elements of the whole draw."""
+        ...
+
     @property
-    def parameters(self) -> tuple[Any, ...]: ...  # noqa: D102
+    def parameters(self) -> tuple[Any, ...]:
+        """Return numbers, or arrays with a value for each element held."""
+        ...
+
     @property
-    def layout(self) -> str: ...  # noqa: D102
+    def layout(self) -> str:
+        """Return the name of the rule that gives elements their words."""
+        ...
+
     @property
-    def constants(self) -> tuple[int, ...]: ...  # noqa: D102
+    def constants(self) -> tuple[int, ...]:
+        """Return the numbers that the rule needs."""
+        ...
+
     @property
-    def locate(self) -> Any: ...  # noqa: D102
+    def locate(self) -> Any:
+        """Return the rule as a device function, if it is nobody's here; else None."""
+        ...
+
     @property
-    def region(self) -> Part | None: ...  # noqa: D102
+    def region(self) -> Part | None:
+        """Return which elements the array holds; None: the first ones."""
+        ...
+
     @property
-    def held(self) -> int: ...  # noqa: D102
+    def held(self) -> int:
+        """Return how many elements the array holds."""
+        ...
 
 
 def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
@@ -89,7 +115,7 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
         else:
             message = f"expected a layout that this backend knows, got {draw.layout!r}"
             raise ValueError(message)
-        fills += [one if one.part else one._replace(part=part) for one in launches]
+        fills += [one._replace(part=within(part, one.part)) for one in launches]
     return fills
 
 

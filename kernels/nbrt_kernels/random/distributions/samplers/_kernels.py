@@ -15,8 +15,6 @@ import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random._tiles import first_block, keys
-from nbrt_kernels.random.distributions.storing import stored
-from nbrt_kernels.random.fills import kept
 from nbrt_kernels.random.functions import select
 
 if TYPE_CHECKING:
@@ -59,17 +57,18 @@ def _stored_count(dtype: str) -> DeviceFunction:
     return as_bool if dtype == "bool" else as_integer
 
 
-@cache
+@device_function
+def _as_it_is(x: Scalar) -> Scalar:
+    return x
+
+
+@device_function
+def _is_nan(x: Scalar) -> Scalar:
+    return x != x
+
+
 def _stored(dtype: str, is_count: bool) -> DeviceFunction:
-    if is_count:
-        return _stored_count(dtype)
-    store, zero = stored(kept, dtype), np.float32(0)
-
-    @device_function
-    def store_float(x: Scalar) -> Scalar:
-        return store(x, zero, zero, zero)
-
-    return store_float
+    return _stored_count(dtype) if is_count else _as_it_is
 
 
 @cache
@@ -81,20 +80,10 @@ def _is_marked(dtype: str, is_count: bool) -> DeviceFunction:
     store = _stored(dtype, is_count)
 
     @device_function
-    def is_nan(x: Scalar) -> Scalar:
-        return x != x
-
-    @device_function
-    def is_bfloat_nan(x: Scalar) -> Scalar:
-        return np.uint16(x & np.uint16(0x7FFF)) > np.uint16(0x7F80)
-
-    @device_function
     def is_no_count(x: Scalar) -> Scalar:
         return x == store(np.int64(-1))
 
-    if is_count:
-        return is_no_count
-    return is_bfloat_nan if dtype == "bfloat16" else is_nan
+    return is_no_count if is_count else _is_nan
 
 
 @cache

@@ -35,7 +35,7 @@ from nbrt_kernels.random.launches import Fill, Part, boxes, cut
 
 __all__ = ["SAMPLED", "sampler_fills"]
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_FLOATS = ("float32", "float64")
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _MOST_PARAMETERS = 3
 
@@ -151,7 +151,7 @@ def sampler_fills(
     distribution : str
         One of `SAMPLED`.
     dtype : str
-        Name of the elements' dtype; bfloat16 is stored as uint16, bool as uint8.
+        Name of the elements' dtype; bool is stored as uint8.
     parameters : tuple
         Numbers, or contiguous 1-D arrays with a value for each element to draw.  Of vectors, the
         last one is their length, and alpha, pvals and colors may also have that length.

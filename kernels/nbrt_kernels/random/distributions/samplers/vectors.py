@@ -30,8 +30,8 @@ _ONE = np.float64(1)
 def dirichlet(precision: Precision, store: DeviceFunction) -> DeviceFunction:
     """Make gammas over their sum, added in order, by a factor that no underflow reaches.
 
-    Each gamma is drawn twice, for the sum and to be stored: elements of narrow dtypes cannot hold
-    it in between.
+    Each gamma is drawn twice, for the sum and to be stored: an element cannot hold both of its
+    factors in between.
     """
     real, exp, factors = precision.real, precision.exp, gamma_factors(precision)
     zero, most = real(0), real(np.finfo(real).max)
