@@ -13,10 +13,12 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "BackendUnavailableError",
+    "CollectiveTimeoutError",
     "CompileError",
     "DeferredCallError",
     "DeviceError",
     "DeviceMismatchError",
+    "DistributedError",
     "EventError",
     "ForkedProcessError",
     "KernelCheckError",
@@ -26,6 +28,10 @@ __all__ = [
     "NbrtError",
     "NotSupportedError",
     "OutOfMemoryError",
+    "PlacementError",
+    "RankFailedError",
+    "RankMismatchError",
+    "RngCollisionWarning",
     "StreamError",
     "UnknownDeviceError",
     "UnsupportedConstructError",
@@ -117,6 +123,45 @@ class KernelCheckError(KernelError, RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.reports)
+
+
+class DistributedError(NbrtError, RuntimeError):
+    """Something that several ranks do together went wrong."""
+
+
+class RankMismatchError(DistributedError, ValueError):
+    """Ranks that must agree do not; the message says which rank differs, and in what."""
+
+
+class CollectiveTimeoutError(DistributedError, TimeoutError):
+    """Ranks did not come to a collective operation in time; the message names the missing ones."""
+
+
+class RankFailedError(DistributedError):
+    """A rank ended with an exception, so what the others wait for will never come.
+
+    Parameters
+    ----------
+    message : str
+        Which rank, and its exception.
+    rank : int
+        Its number in the world.
+    """
+
+    def __init__(self, message: str, rank: int = -1) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.rank)
+
+
+class PlacementError(DistributedError, ValueError):
+    """An operation has no meaning for how its arrays are spread over the mesh."""
+
+
+class RngCollisionWarning(RuntimeWarning):
+    """Ranks that should draw different random values are about to draw equal ones."""
 
 
 class NbrtCleanupWarning(RuntimeWarning):

@@ -6,7 +6,35 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Draw", "Region"]
+__all__ = ["Draw", "Region", "Runs"]
+
+
+class Runs(NamedTuple):
+    """Indices along one axis in runs of equal length and spacing, one after the other.
+
+    Index ``i * length + j`` of them is ``start + i * step + j``, for i < count and j < length.
+
+    Attributes
+    ----------
+    start : int
+        The first index.
+    length : int
+        Indices of a run.
+    count : int
+        Runs.
+    step : int
+        From the start of one run to that of the next.
+    """
+
+    start: int
+    length: int
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count
+    step: int = 0
+
+    @property
+    def size(self) -> int:
+        """Indices in all."""
+        return self.length * self.count
 
 
 @dataclass(frozen=True, slots=True)

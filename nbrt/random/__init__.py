@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbrt.backends.draw import Region
+from nbrt.backends.draw import Region, Runs
 from nbrt.random import audit
 from nbrt.random.defaults import (
     default_generator,
@@ -13,6 +13,7 @@ from nbrt.random.defaults import (
     initial_seed,
     manual_seed,
     manual_seed_all,
+    own_defaults,
     seed,
     seed_all,
     set_offset,
@@ -52,6 +53,7 @@ __all__ = [
     "Layout",
     "PhiloxState",
     "Region",
+    "Runs",
     "audit",
     "bernoulli",
     "bernoulli_",
@@ -71,6 +73,7 @@ __all__ = [
     "multinomial",
     "normal",
     "normal_",
+    "own_defaults",
     "rand",
     "rand_like",
     "randint",

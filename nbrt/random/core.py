@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from nbrt.backends.draw import Draw, Region
+from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import checked_out, dtype_name, is_array
 from nbrt.random.layouts import check_layout, resolve_layout
 from nbrt.random.layouts.element import SAMPLED
-from nbrt.random.regions import checked_region
+from nbrt.random.order import fill_pieces, memory_order, raw_view, spread
+from nbrt.random.regions import checked_part
 from nbrt.random.state import PhiloxState, checked_offset, checked_seed, whole_blocks
 from nbrt.runtime.array import asarray, checked_shape, copy, empty
 from nbrt.runtime.device import resolve_device
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from nbrt._internal.device import Device
+    from nbrt.backends.draw import Region
     from nbrt.random.layouts import Gpu, Layout
+    from nbrt.random.regions import Index, Part
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, DeviceLike, HostArray, Shape
 
-__all__ = ["GeneratorCore", "memory_order", "raw_view"]
+__all__ = ["GeneratorCore"]
 
 
 _MODULUS = 2**64
@@ -83,7 +86,7 @@ class GeneratorCore:
     ) -> None:
         self._device = resolve_device(device)
         self._layout = resolve_layout(layout, gpu, self._device)
-        self._region: Region | None = None
+        self._part: Part | None = None
         self._whole = 0
         self._kinds: dict[Hashable, _Kind] = {}
         sequence = seed if isinstance(seed, np.random.SeedSequence) else None
@@ -250,7 +253,7 @@ class GeneratorCore:
             generators.append(other)
         return generators
 
-    def shard(self, shape: Shape, region: Region | tuple[slice | int, ...] | slice) -> Self:
+    def shard(self, shape: Shape, region: Region | Index | tuple[Index, ...]) -> Self:
         """Return a view of the generator whose draws are a part of the whole draw.
 
         Both share one state: a draw of the part moves it as the draw of the whole would, so many
@@ -260,8 +263,10 @@ class GeneratorCore:
         ----------
         shape : int or tuple of int
             Shape of the whole draw; may be far larger than memory.
-        region : Region, slice, or tuple of slice and int
-            Which part, as one would index the whole array, with positive steps.
+        region : Region, or tuple of slice, int, Runs, and list of slice and Runs
+            Which part, as one would index the whole array, with positive steps. A list takes its
+            slices one after the other, also the same elements twice. Lists of equal slices at equal
+            distances, and `Runs`, are drawn as fast as one slice.
 
         Examples
         --------
@@ -270,13 +275,16 @@ class GeneratorCore:
         >>> part = nbrt.Generator(1, device="cpu:0").shard((6, 8), (slice(2, 5), slice(1, 7, 2)))
         >>> bool((part.random() == whole[2:5, 1:7:2]).all())
         True
+        >>> part = nbrt.Generator(1, device="cpu:0").shard((6, 8), [slice(0, 1), slice(3, 6)])
+        >>> bool((part.random() == whole[[0, 3, 4, 5]]).all())
+        True
         """
         sizes = checked_shape(shape)
         whole = math.prod(sizes)
         if whole > _MOST_ELEMENTS:
             raise ArgumentError(f"expected a draw of at most 2**62 elements, got shape {sizes}")
         other = self._copy()
-        other._region = checked_region(sizes, region)
+        other._part = checked_part(sizes, region)
         other._whole = whole
         return other
 
@@ -307,11 +315,11 @@ class GeneratorCore:
         if dtype.itemsize == _SHORT and dtype.kind in "fV" and distribution in SAMPLED:
             return self._draw_short(distribution, parameters, size, dtype, out)
         stream = current_stream(self._device)
-        spread = False
+        has_arrays = False
         for parameter in parameters:
             if type(parameter) is not float and is_array(parameter):
-                spread = True
-        if spread:
+                has_arrays = True
+        if has_arrays:
             parameters = tuple(
                 asarray(p, device=self._device, stream=stream) if is_array(p) else p
                 for p in parameters
@@ -319,12 +327,14 @@ class GeneratorCore:
         if out is not None:
             result = checked_out(stream, out, size, dtype)
         else:
-            result = empty(self._shape(size, parameters if spread else ()), dtype, stream=stream)
+            result = empty(
+                self._shape(size, parameters if has_arrays else ()), dtype, stream=stream
+            )
         # A subclass, such as a matrix, may not be flattened as arrays are.
         is_plain = type(result) is np.ndarray or not isinstance(result, np.ndarray)
         plain = result if is_plain else result.view(np.ndarray)
-        self._fill_in_order(stream, plain, distribution, parameters, spread)
-        if size is None and out is None and not result.shape and self._region is None:
+        self._fill_in_order(stream, plain, distribution, parameters, has_arrays)
+        if size is None and out is None and not result.shape and self._part is None:
             return self._scalar(stream, result)
         return result
 
@@ -344,20 +354,20 @@ class GeneratorCore:
         if result is None:
             result = empty(shape, dtype, stream=stream)
         copy(result, values, stream=stream)
-        is_scalar = size is None and out is None and not shape and self._region is None
+        is_scalar = size is None and out is None and not shape and self._part is None
         return self._scalar(stream, result) if is_scalar else result
 
     def _leading(self, size: Shape | None, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Return the shape of a draw of vectors, without their own axis."""
         if size is not None:
             return checked_shape(size)
-        return default if self._region is None else self._region.shape[:-1]
+        return default if self._part is None else self._part.shape[:-1]
 
     def _shape(self, size: Shape | None, parameters: tuple[Any, ...]) -> tuple[int, ...]:
         if size is not None:
             return checked_shape(size)
-        if self._region is not None:
-            return self._region.shape
+        if self._part is not None:
+            return self._part.shape
         if not parameters:
             return ()
         shapes = [np.shape(parameter) for parameter in parameters]
@@ -380,27 +390,32 @@ class GeneratorCore:
         result: Array,
         distribution: str,
         parameters: tuple[Any, ...],
-        spread: bool,
+        has_arrays: bool,
     ) -> None:
         """Fill `result` in the layout's order of elements, through a copy if there are gaps."""
         shape = result.shape
-        if not spread and result.flags.c_contiguous:
+        if not has_arrays and result.flags.c_contiguous:
             self._fill(stream, result, distribution, parameters, shape)
             return
-        axes = memory_order(result) if self._layout.follows_memory else None
+        axes = self._axes(result)
         ordered = result if axes is None else result.transpose(axes)
         direct = ordered
         if not ordered.flags.c_contiguous:
             direct = empty(ordered.shape, result.dtype, stream=stream)
-        if spread:
+        if has_arrays:
             parameters = tuple(
-                _spread(stream, p, shape, axes) if hasattr(p, "shape") else p for p in parameters
+                spread(stream, p, shape, axes) if hasattr(p, "shape") else p for p in parameters
             )
             if stream.interface.capabilities.host_addressable:
                 stream.synchronize()  # the host checks and converts them
-        self._fill(stream, direct, distribution, parameters, shape, spread)
+        self._fill(stream, direct, distribution, parameters, shape, has_arrays)
         if direct is not ordered:
             copy(ordered, direct, stream=stream)
+
+    def _axes(self, array: Array) -> list[int] | None:
+        """Return the axes of an array in the order in which they are counted; None: as they are."""
+        # A part lies in memory in its own way, but the whole that it is of in C order.
+        return memory_order(array) if self._layout.follows_memory and self._part is None else None
 
     def _fill(
         self,
@@ -412,10 +427,10 @@ class GeneratorCore:
         has_arrays: bool = False,
     ) -> None:
         """Reserve a range of the stream and fill contiguous `out` from it."""
-        if self._region is not None and shape != self._region.shape:
+        part = self._part
+        if part is not None and shape != part.shape:
             raise ArgumentError(
-                f"expected the shape of the shard, {self._region.shape}, got {shape}; leave size "
-                f"out"
+                f"expected the shape of the shard, {part.shape}, got {shape}; leave size out"
             )
         key = (distribution, out.dtype, out.size, parameters)
         # What arrays hold may change, so a draw with such parameters is one of its kind.
@@ -434,7 +449,10 @@ class GeneratorCore:
         place = (taken.seed, taken.offset, None, shape, cell.number, memo)
         draw = Draw._make((*kind, *place))
         try:
-            stream.enqueue("draw", stream.interface.draw, (raw_view(out), draw), distribution)
+            if part is not None and len(part.pieces) > 1:
+                fill_pieces(stream, out, draw, part)
+            else:
+                stream.enqueue("draw", stream.interface.draw, (raw_view(out), draw), distribution)
         except BaseException:
             # A draw that never happened takes nothing, unless another one was reserved behind it.
             cell.give_back(taken, reserved)
@@ -445,47 +463,14 @@ class GeneratorCore:
     ) -> tuple[tuple[Any, ...], int]:
         """Return a draw's fields but for its place in the stream, and the words that it takes."""
         name = dtype_name(dtype)
-        n = count if self._region is None else self._whole
+        part = self._part
+        n = count if part is None else self._whole
         layout = self._layout
         if n == 0:
             return (), 0
         words = layout.increment(distribution, name, n, parameters)
         constants = layout.constants(distribution, name, n)
         check_layout(layout, words, constants)
-        rule = (layout.name, constants, layout.locate, self._region)
+        region = None if part is None else part.pieces[0].region
+        rule = (layout.name, constants, layout.locate, region)
         return (distribution, name, n, parameters, *rule), words
-
-
-def memory_order(array: Array) -> list[int] | None:
-    """Return the axes of an array as they lie in memory, outermost first; None: as they are."""
-    if array.flags.c_contiguous:
-        return None
-    # As torch's iterators count elements.
-    return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-
-
-def raw_view(array: Array) -> Array:
-    """Return contiguous memory as a kernel takes it: flat, bool as uint8, bfloat16 as uint16."""
-    flat = array if array.ndim == 1 else array.reshape(-1)
-    kind = array.dtype.kind
-    if kind == "b":
-        return flat.view(np.uint8)
-    return flat.view(np.uint16) if kind == "V" else flat
-
-
-def _spread(
-    stream: Stream, parameter: Array, shape: tuple[int, ...], axes: list[int] | None
-) -> Array:
-    """Return a parameter with one value for each element, in the order of the fill."""
-    whole = empty(shape, parameter.dtype, stream=stream)
-    try:
-        copy(whole, parameter, stream=stream)
-    except ArgumentError:
-        raise ArgumentError(
-            f"expected parameters that broadcast to shape {shape}, got {parameter.shape}"
-        ) from None
-    if axes is None:
-        return whole.reshape(-1)
-    turned = empty(tuple(shape[axis] for axis in axes), parameter.dtype, stream=stream)
-    copy(turned, whole.transpose(axes), stream=stream)
-    return turned.reshape(-1)

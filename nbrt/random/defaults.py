@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nbrt._internal import ranks
 from nbrt.errors import ArgumentTypeError
 from nbrt.random.generator import Generator
 from nbrt.random.state import PhiloxState, checked_seed
@@ -29,6 +31,7 @@ __all__ = [
     "initial_seed",
     "manual_seed",
     "manual_seed_all",
+    "own_defaults",
     "seed",
     "seed_all",
     "set_offset",
@@ -39,19 +42,69 @@ __all__ = [
 DEFAULT_SEED = 67280421310721
 """Seed of default generators that nobody seeded; the constant that torch uses for the same."""
 
-_generators: dict[Device, Generator] = {}
-_seed_of_new = DEFAULT_SEED
-_lock = threading.RLock()
+
+@dataclass(slots=True)
+class _Store:
+    """Default generators of the devices, and the seed of those that are first used later."""
+
+    seed_of_new: int = DEFAULT_SEED
+    generators: dict[Device, Generator] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+_process = _Store()
 
 
 def default_generator(device: DeviceLike = None) -> Generator:
     """Return the generator that a device has by default; the same object at every call."""
     chosen = current_device() if device is None else resolve_device(device)
-    with _lock:
-        generator = _generators.get(chosen)
+    store = ranks.default_generators.get() or _process
+    generator: Generator | None = store.generators.get(chosen)
+    return generator or _made(store, chosen)
+
+
+def _made(store: _Store, device: Device) -> Generator:
+    with store.lock:
+        generator = store.generators.get(device)
         if generator is None:
-            generator = _generators[chosen] = Generator(_seed_of_new, chosen)
+            generator = store.generators[device] = Generator(store.seed_of_new, device)
         return generator
+
+
+@contextmanager
+def own_defaults() -> Iterator[None]:
+    """Give the running context default generators of its own for a block.
+
+    They start as equal copies of those in force. Whatever acts on default generators inside
+    (`manual_seed`, `fork_rng`, draws, ...) acts on them alone, also in tasks and copies of the
+    context; the others are at the end as they were. So ranks that are threads of one process do not
+    share default generators. Blocks nest.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> before = nbrt.random.get_offset()
+    >>> with nbrt.random.own_defaults():
+    ...     _ = nbrt.random.rand(8)
+    ...     nbrt.random.get_offset() - before
+    8
+    >>> nbrt.random.get_offset() - before
+    0
+    """
+    held = _store()
+    with held.lock:
+        copies = {device: generator.clone() for device, generator in held.generators.items()}
+        own = _Store(held.seed_of_new, copies)
+    token = ranks.default_generators.set(own)
+    try:
+        yield
+    finally:
+        ranks.default_generators.reset(token)
+
+
+def _store() -> _Store:
+    store: _Store = ranks.default_generators.get() or _process
+    return store
 
 
 def checked_generator(generator: object) -> Generator:
@@ -93,11 +146,11 @@ def manual_seed(seed: int, device: DeviceLike = None) -> Generator:
 
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices, also of those not used yet."""
-    global _seed_of_new
     checked = checked_seed(seed)
-    with _lock:
-        _seed_of_new = checked
-        for generator in _generators.values():
+    store = _store()
+    with store.lock:
+        store.seed_of_new = checked
+        for generator in store.generators.values():
             generator.manual_seed(checked)
 
 
@@ -164,26 +217,26 @@ def fork_rng(devices: Iterable[DeviceLike] | None = None, enabled: bool = True) 
     >>> nbrt.random.get_offset() == before
     True
     """
-    global _seed_of_new
     if not enabled:
         yield
         return
     if isinstance(devices, (str, int)):
         raise ArgumentTypeError(f"expected devices as an iterable, got {devices!r}; pass a list")
-    with _lock:
+    store = _store()
+    with store.lock:
         chosen = None if devices is None else [default_generator(one) for one in devices]
-        held = list(_generators.values()) if chosen is None else chosen
+        held = list(store.generators.values()) if chosen is None else chosen
         states = [(generator, generator.snapshot()) for generator in held]
-        seed_of_new = _seed_of_new
+        seed_of_new = store.seed_of_new
     try:
         yield
     finally:
-        with _lock:
+        with store.lock:
             for generator, snapshot in states:
                 generator.restore(snapshot)
             if chosen is None:
-                _seed_of_new = seed_of_new
+                store.seed_of_new = seed_of_new
                 known = {id(generator) for generator in held}
-                for generator in _generators.values():
+                for generator in store.generators.values():
                     if id(generator) not in known:
                         generator.state = PhiloxState(seed_of_new)

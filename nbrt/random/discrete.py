@@ -20,7 +20,8 @@ from nbrt.random.arguments import (
     real,
     vector,
 )
-from nbrt.random.core import GeneratorCore, memory_order, raw_view
+from nbrt.random.core import GeneratorCore
+from nbrt.random.order import raw_view
 from nbrt.runtime.array import asarray, copy, empty, to_host
 from nbrt.runtime.stream import current_stream
 
@@ -139,7 +140,7 @@ class Discrete(GeneratorCore):
         chance = probability("p", p)
         if is_array(chance):
             raise ArgumentTypeError(f"expected p as one number, got {p!r}")
-        axes = memory_order(values) if self.layout.follows_memory else None
+        axes = self._axes(values)
         ordered = values if axes is None else values.transpose(axes)
         if not ordered.flags.c_contiguous:
             gathered = empty(ordered.shape, kind, stream=stream)

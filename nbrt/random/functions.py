@@ -9,6 +9,7 @@ import numpy as np
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
 from nbrt.random.arguments import integer, is_array, most_integer, number_dtype
 from nbrt.random.defaults import checked_generator, default_generator
+from nbrt.random.protocol import overridable
 from nbrt.random.sampling import multinomial_indices
 from nbrt.runtime.array import asarray, device_of
 
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 
+@overridable
 def rand(
     *size: Any,
     dtype: DTypeLike = np.float32,
@@ -63,6 +65,7 @@ def rand(
     return chosen.random(_shape(size, out), dtype, out)
 
 
+@overridable
 def randn(
     *size: Any,
     dtype: DTypeLike = np.float32,
@@ -75,6 +78,7 @@ def randn(
     return chosen.standard_normal(_shape(size, out), dtype, out)
 
 
+@overridable
 def randint(
     low: int,
     high: int | Shape | None = None,
@@ -121,6 +125,7 @@ def randperm(
     return order if order.dtype == kind else order.astype(kind)
 
 
+@overridable
 def rand_like(
     array: Array, *, dtype: DTypeLike | None = None, generator: Generator | None = None
 ) -> Array:
@@ -128,6 +133,7 @@ def rand_like(
     return rand(array.shape, dtype=dtype or array.dtype, generator=_for_array(generator, array))
 
 
+@overridable
 def randn_like(
     array: Array, *, dtype: DTypeLike | None = None, generator: Generator | None = None
 ) -> Array:
@@ -135,6 +141,7 @@ def randn_like(
     return randn(array.shape, dtype=dtype or array.dtype, generator=_for_array(generator, array))
 
 
+@overridable
 def randint_like(
     array: Array,
     low: int,
@@ -149,6 +156,7 @@ def randint_like(
     return chosen.integers(first, last, size=array.shape, dtype=dtype or array.dtype)
 
 
+@overridable
 def normal(
     mean: ArrayLike,
     std: ArrayLike = 1.0,
@@ -163,6 +171,7 @@ def normal(
     return generator_for(generator, device).normal(mean, std, size, dtype, out)
 
 
+@overridable
 def bernoulli(p: Array, *, generator: Generator | None = None, out: Array | None = None) -> Array:
     """Return 1 with the probability that each element of `p` gives, else 0; in the dtype of `p`.
 
@@ -178,6 +187,7 @@ def bernoulli(p: Array, *, generator: Generator | None = None, out: Array | None
     return _for_array(generator, p).bernoulli(p, dtype=p.dtype, out=out)
 
 
+@overridable
 def dropout(
     x: Array, p: float = 0.5, training: bool = True, *, generator: Generator | None = None
 ) -> tuple[Array, Array]:
@@ -202,6 +212,7 @@ def dropout(
     return _for_array(generator, x).dropout(x, p, training)
 
 
+@overridable
 def multinomial(
     weights: ArrayLike,
     num_samples: int,

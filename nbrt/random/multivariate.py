@@ -10,7 +10,7 @@ import numpy as np
 from nbrt.errors import ArgumentError
 from nbrt.random.arguments import vector
 from nbrt.random.sampling import Sampling
-from nbrt.runtime.array import asarray, checked_shape
+from nbrt.runtime.array import asarray
 
 if TYPE_CHECKING:
     from nbrt.typing import ArrayLike, Shape
@@ -59,8 +59,7 @@ class Multivariate(Sampling):
                 f"{matrix.shape}"
             )
         factor = _factor(matrix, method, check_valid, tol)
-        leading = () if size is None else checked_shape(size)
-        z = self.standard_normal((*leading, centre.size))
+        z = self.standard_normal((*self._leading(size), centre.size))
         moved = (asarray(array, device=self.device) for array in (factor, centre))
         return self._on_arrays(_transformed, z, *moved)
 

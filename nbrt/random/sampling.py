@@ -159,7 +159,7 @@ class Sampling(Continuous, Discrete):
         return self._on_arrays(np.argsort, keys, 0, "stable")
 
     def _check_whole(self) -> None:
-        if self._region is not None:
+        if self._part is not None:
             raise ArgumentError(
                 "expected a generator of whole draws for a permutation, got a shard; permute with "
                 "the generator itself and take the part"

@@ -12,7 +12,7 @@ import numpy as np
 from nbrt.backends.draw import Draw, Region
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random.arguments import as_dtype
-from nbrt.random.core import raw_view
+from nbrt.random.order import raw_view
 from nbrt.runtime.array import empty, to_host
 from nbrt.runtime.commands import Command
 from nbrt.runtime.device import resolve_device

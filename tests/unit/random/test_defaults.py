@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -109,3 +111,91 @@ def test_wrong_forks() -> None:
         pass
     with pytest.raises(UnknownDeviceError), nbrt.random.fork_rng(["cpu:99"]):
         pass
+
+
+def test_own_defaults_are_equal_copies() -> None:
+    nbrt.random.rand(4)
+    outside = nbrt.default_generator("cpu:0")
+    spawned = nbrt.default_generator("cpu:0").clone().spawn(1)[0].state
+    with nbrt.random.own_defaults():
+        own = nbrt.default_generator("cpu:0")
+        assert own is not outside
+        assert own.state == outside.state == PhiloxState(5, 4)
+        assert own.spawn(1)[0].state == spawned
+        assert nbrt.random.initial_seed("cpu:3") == 5
+        nbrt.random.manual_seed_all(9)
+        nbrt.random.rand(8)
+        with nbrt.random.fork_rng():
+            nbrt.random.rand(8)
+        assert nbrt.random.get_offset() == 8
+    assert nbrt.default_generator("cpu:0") is outside
+    assert outside.state == PhiloxState(5, 4)
+    assert outside.spawn(1)[0].state == spawned
+    assert nbrt.random.initial_seed("cpu:2") == 5
+
+
+def test_own_defaults_nest_and_end_on_failure() -> None:
+    def fail() -> None:
+        with nbrt.random.own_defaults():
+            assert nbrt.random.initial_seed() == 1
+            nbrt.random.manual_seed(2)
+            raise ZeroDivisionError
+
+    with nbrt.random.own_defaults():
+        nbrt.random.manual_seed(1)
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert nbrt.random.initial_seed() == 1
+    assert nbrt.random.initial_seed() == 5
+
+
+def test_threads_with_own_defaults_do_not_meet() -> None:
+    """Each starts from the caller's states and draws as if it were alone."""
+    nbrt.random.rand(4)
+    expected = nbrt.default_generator().clone().random((3, 5), "float32")
+    together = threading.Barrier(4)
+    drawn: dict[int, list[np.ndarray]] = {}
+
+    def work(number: int) -> None:
+        with nbrt.random.own_defaults():
+            drawn[number] = []
+            for _ in range(3):
+                together.wait(60)
+                drawn[number].append(nbrt.random.rand(5))
+            together.wait(60)
+
+    contexts = [contextvars.copy_context() for _ in range(4)]
+    threads = [
+        threading.Thread(target=context.run, args=(work, number))
+        for number, context in enumerate(contexts)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(drawn) == 4
+    for number in range(4):
+        state = nbrt.default_generator().clone()
+        for array in drawn[number]:
+            assert np.array_equal(array, state.random(5, "float32"))
+    assert np.array_equal(drawn[0][0], expected[0])
+    assert nbrt.random.get_offset() == 4
+
+
+def test_the_first_use_in_many_threads_makes_one_generator() -> None:
+    with nbrt.random.own_defaults():
+        together = threading.Barrier(8)
+        found: list[nbrt.Generator] = []
+
+        def work() -> None:
+            together.wait(60)
+            found.append(nbrt.default_generator("cpu:1"))
+
+        contexts = [contextvars.copy_context() for _ in range(8)]
+        threads = [threading.Thread(target=context.run, args=(work,)) for context in contexts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 8
+        assert len(set(map(id, found))) == 1
