@@ -21,6 +21,7 @@ BENCHMARKS = (
     "launch",
     "saxpy",
     "random",
+    "distributed",
     "streams",
     "simt",
 )

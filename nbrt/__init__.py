@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nbrt._version import __version__
 
 if TYPE_CHECKING:
-    from nbrt import config, errors, random, typing
+    from nbrt import config, distributed, errors, random, typing
     from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.registry import (
@@ -85,6 +85,7 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "distributed",
     "empty",
     "empty_cache",
     "errors",
@@ -119,7 +120,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "nbrt": "config errors random typing",
+    "nbrt": "config distributed errors random typing",
     "nbrt._internal.device": "Device",
     "nbrt.backends.interface": "DeviceInterface",
     "nbrt.backends.registry": (

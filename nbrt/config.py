@@ -51,6 +51,11 @@ class Settings:
         Kernels are made in checked mode (``NBRT_CHECK``, 0 or 1).
     check_seed : int or None
         Shuffles blocks and threads of checked launches (``NBRT_CHECK_SEED``); None: in order.
+    distributed_check : bool
+        Ranks of MPI and NCCL compare what they came to before each operation
+        (``NBRT_DISTRIBUTED_CHECK``, 0 or 1); alike on all ranks.
+    mpi_cuda_aware : bool or None
+        Whether MPI reads GPU memory (``NBRT_MPI_CUDA_AWARE``, 0 or 1); None: what MPI says.
     """
 
     device: str | None = None
@@ -61,6 +66,8 @@ class Settings:
     cache_limit: int = _CACHE_LIMIT
     check: bool = False
     check_seed: int | None = None
+    distributed_check: bool = False
+    mpi_cuda_aware: bool | None = None
     interpret: bool = False
     interpret_block: tuple[int, int, int] = (0, 0, 0)
     interpret_thread: tuple[int, int, int] = (0, 0, 0)
@@ -71,6 +78,14 @@ class Settings:
                 raise ArgumentError(f"expected {name} to be a str or None, got {value!r}")
         if not isinstance(self.check, bool):
             raise ArgumentError(f"expected NBRT_CHECK to be 0 or 1, got {self.check!r}")
+        if not isinstance(self.distributed_check, bool):
+            raise ArgumentError(
+                f"expected NBRT_DISTRIBUTED_CHECK to be 0 or 1, got {self.distributed_check!r}"
+            )
+        if not isinstance(self.mpi_cuda_aware, bool | None):
+            raise ArgumentError(
+                f"expected NBRT_MPI_CUDA_AWARE to be 0 or 1, got {self.mpi_cuda_aware!r}"
+            )
         if self.check_seed is not None:
             _check_range("NBRT_CHECK_SEED", self.check_seed, 0, 2**63 - 1)
         _check_range("NBRT_CPU_DEVICES", self.cpu_devices, 1, _MAX_CPU_DEVICES)
@@ -150,6 +165,12 @@ def _parse(environment: Mapping[str, str]) -> Settings:
         cache_limit=_integer(environment, "NBRT_CACHE_LIMIT", _CACHE_LIMIT),
         check=_flag(environment, "NBRT_CHECK"),
         check_seed=_integer(environment, "NBRT_CHECK_SEED", None),
+        distributed_check=_flag(environment, "NBRT_DISTRIBUTED_CHECK"),
+        mpi_cuda_aware=(
+            _flag(environment, "NBRT_MPI_CUDA_AWARE")
+            if environment.get("NBRT_MPI_CUDA_AWARE", "").strip()
+            else None
+        ),
         interpret=_flag(environment, "NBRT_INTERPRET"),
         interpret_block=_index(environment, "NBRT_INTERPRET_BLOCK"),
         interpret_thread=_index(environment, "NBRT_INTERPRET_THREAD"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.draw import Draw
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
+    from nbrt.backends.transport import Store, Transport
     from nbrt.typing import Array, Dim3, HostArray
 
 __all__ = [
@@ -391,4 +392,25 @@ class DeviceInterface(ABC):
         raise NotSupportedError(
             f"expected a kind of device with random draws, got {self.name!r}; "
             f"draw on cpu and copy with nbrt.to"
+        )
+
+    # -- ranks -------------------------------------------------------------------------------------
+
+    def connect_ranks(
+        self, index: int, rank: int, size: int, share: Callable[[Any], Any]
+    ) -> Transport:
+        """Return what moves memory between this device and those of other ranks; all call it.
+
+        `share` returns, on every rank, the at most 128 bytes that rank 0 gave it.
+        """
+        raise self._no_transport()
+
+    def open_store(self, host: str, port: int, is_server: bool) -> Store:
+        """Return where ranks meet to `share`, if nothing else connects them; one serves it."""
+        raise self._no_transport()
+
+    def _no_transport(self) -> NotSupportedError:
+        return NotSupportedError(
+            f"expected a kind of device with a transport of its own, got {self.name!r}; ranks "
+            f"with arrays on {self.name} talk through threads or MPI"
         )

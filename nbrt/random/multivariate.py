@@ -33,8 +33,9 @@ class Multivariate(Sampling):
     ) -> Any:
         """Return normal vectors: ``mean + z @ factor`` with ``factor.T @ factor`` equal to `cov`.
 
-        The factor is computed on the host; the product is the array library's, so unlike all other
-        draws its last bits may differ between machines.
+        The factor is computed on the host by LAPACK, and the product by the array library, so
+        unlike all other draws its last bits may differ between machines; on one, a shard has those
+        of the whole.
 
         Parameters
         ----------
@@ -65,7 +66,16 @@ class Multivariate(Sampling):
 
 
 def _transformed(z: Any, factor: Any, centre: Any) -> Any:
-    return z @ factor + centre
+    """Return ``z @ factor + centre``, each row with the bits that it has in any company.
+
+    BLAS gives a row other last bits when it comes with more rows, so a shard's would differ.
+    """
+    if isinstance(z, np.ndarray):
+        return np.einsum("...k,kj->...j", z, factor) + centre
+    total = z[..., :1] * factor[:1, :].reshape(-1)
+    for at in range(1, factor.shape[0]):
+        total += z[..., at : at + 1] * factor[at]
+    return total + centre
 
 
 def _factor(matrix: Any, method: str, check_valid: str, tol: float) -> Any:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Command", "CommandKind", "CommandTap", "run_tapped", "tap_commands", "taps"]
 
 CommandKind: TypeAlias = Literal[
-    "launch", "copy", "fill", "draw", "allocate", "free", "record", "wait", "call"
+    "launch", "copy", "fill", "draw", "allocate", "free", "record", "wait", "call", "collective"
 ]
 
 
@@ -31,7 +31,8 @@ class Command:
     Attributes
     ----------
     kind : str
-        What sort of thing: launch, copy, fill, draw, allocate, free, record, wait or call.
+        What sort of thing: launch, copy, fill, draw, allocate, free, record, wait, call, or
+        collective: what ranks do together, made of further commands that pass in between.
     function : callable
         The backend's operation; called as ``function(queue, *args)`` in the caller's thread, where
         it checks and enqueues.

@@ -23,7 +23,7 @@ class RecordedCommand(NamedTuple):
     """One command, without its arguments, so that no array is kept alive."""
 
     kind: CommandKind
-    """What sort of thing: launch, copy, fill, draw, allocate, free, record, wait or call."""
+    """What sort of thing: launch, copy, fill, draw, allocate, free, record, wait, call, ..."""
     label: str
     """The kernel's name, the distribution, the host function; empty for the other kinds."""
     device: Device

@@ -16,12 +16,14 @@ from nbrt_kernels.random.reference import (
     uniform_reference,
 )
 from nbrt_kernels.random.requests import Fill, fills_of
+from nbrt_kernels.random.shards import global_index
 
 __all__ = [
     "Fill",
     "bits_reference",
     "block_words",
     "fills_of",
+    "global_index",
     "integers_reference",
     "normal2",
     "normal4",

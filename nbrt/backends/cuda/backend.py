@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.events import CudaEvent
     from nbrt.backends.cuda.launch import CudaProgram
     from nbrt.backends.cuda.memory import CudaBlock, CudaMemory
+    from nbrt.backends.cuda.nccl import NcclTransport
     from nbrt.backends.cuda.ptx import CudaCode
     from nbrt.backends.cuda.queues import CudaQueue
+    from nbrt.backends.cuda.store import TcpStore
     from nbrt.backends.draw import Draw
     from nbrt.backends.drawer import Drawer
     from nbrt.backends.queue import EventOptions
@@ -302,6 +304,24 @@ class CudaInterface(DeviceInterface):
 
             self._drawer = Drawer(self.program, functools.partial(fills_of, gpu=True))
         self._drawer.draw(queue, out, draw)
+
+    # -- ranks -----------------------------------------------------------------------------------
+
+    def connect_ranks(
+        self, index: int, rank: int, size: int, share: Callable[[Any], Any]
+    ) -> NcclTransport:
+        """Return a communicator of NCCL."""
+        from nbrt.backends.cuda.nccl import NcclTransport, load_nccl
+
+        return NcclTransport(self._ready(), load_nccl(), index, rank, size, share)
+
+    def open_store(self, host: str, port: int, is_server: bool) -> TcpStore:
+        """Return CuPy's store."""
+        from nbrt.backends.cuda.nccl import load_nccl
+        from nbrt.backends.cuda.store import TcpStore
+
+        load_nccl()  # whose absence is to be known before ranks wait for each other
+        return TcpStore(host, port, is_server)
 
     def _ready(self) -> Driver:
         if not self.lazy.is_ready:

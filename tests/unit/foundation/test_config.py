@@ -46,3 +46,12 @@ def test_wrong_overrides(changes: dict[str, object]) -> None:
 def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
         config.settings().cpu_threads = 3
+
+
+def test_settings_of_distributed_programs() -> None:
+    assert config._parse({"NBRT_DISTRIBUTED_CHECK": "1"}).distributed_check
+    for text, expected in (("", None), ("0", False), ("1", True)):
+        assert config._parse({"NBRT_MPI_CUDA_AWARE": text}).mpi_cuda_aware is expected
+    for wrong in ({"distributed_check": 1}, {"mpi_cuda_aware": "yes"}):
+        with pytest.raises(ArgumentError, match="to be 0 or 1"), config.override(**wrong):
+            pytest.fail("entered")

@@ -1,0 +1,148 @@
+"""Whether the parts that ranks have make up one tensor."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nbrt.distributed.placements import Replicate
+from nbrt.distributed.sharding import compute_local_shape, cuts_of
+from nbrt.errors import RankMismatchError
+from nbrt.runtime.array import to_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nbrt.distributed.mesh import DeviceMesh
+    from nbrt.distributed.placements import Placement
+    from nbrt.typing import Array
+
+__all__ = ["agreed_shape", "check_alike"]
+
+
+class _Part(NamedTuple):
+    """What the others are told of a rank's part."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    wanted: tuple[int, ...] | None
+    placements: str
+    digest: bytes | None
+
+
+def agreed_shape(
+    local: Array,
+    mesh: DeviceMesh,
+    placements: tuple[Placement, ...],
+    shape: tuple[int, ...] | None,
+) -> tuple[int, ...]:
+    """Return the shape of the tensor that all ranks' parts make up; one small collective.
+
+    Parameters
+    ----------
+    local : array
+        This rank's part.
+    mesh, placements : DeviceMesh and tuple of Placement
+        How the parts make up the tensor.
+    shape : tuple of int or None
+        What it should be.
+
+    Raises
+    ------
+    RankMismatchError
+        On every rank of the mesh, naming the one that differs: in dtype, number of dimensions,
+        `shape` or placements, in the shape of its part, or in bits of what is replicated.
+    """
+    replicated = any(isinstance(each, Replicate) for each in placements)
+    mine = _Part(
+        tuple(local.shape),
+        str(local.dtype),
+        shape,
+        str([str(each) for each in placements]),
+        _digest(local) if replicated else None,
+    )
+    parts: list[_Part] = mesh.get_group().all_gather_object(mine)
+    ranks = [int(rank) for rank in np.ravel(mesh.mesh)]
+    check_alike(parts, ranks, "dtype", lambda part: part.dtype)
+    check_alike(parts, ranks, "number of dimensions", lambda part: len(part.shape))
+    check_alike(parts, ranks, "shape of the tensor", lambda part: part.wanted)
+    check_alike(parts, ranks, "placements", lambda part: part.placements)
+    coordinates = list(itertools.product(*(range(n) for n in mesh.shape)))
+    held = dict(zip(coordinates, parts, strict=True))
+    whole = _whole_shape(held, mesh.shape, placements) if shape is None else shape
+    for rank, coordinate in zip(ranks, coordinates, strict=True):
+        expected = compute_local_shape(whole, mesh.shape, coordinate, placements)
+        if held[coordinate].shape != expected:
+            raise RankMismatchError(
+                f"expected rank {rank} to have a part of shape {expected} of a tensor of shape "
+                f"{whole} placed {[str(each) for each in placements]}, got "
+                f"{held[coordinate].shape}"
+            )
+    if replicated:
+        _check_replicas(held, ranks, placements)
+    return whole
+
+
+def check_alike(
+    values: Sequence[Any], ranks: Sequence[int], what: str, key: Callable[[Any], Any]
+) -> None:
+    """Raise, naming the ranks, if some of them differ from most in a value that `key` returns."""
+    said = [key(value) for value in values]
+    usual = Counter(said).most_common(1)[0][0]
+    others = [(rank, each) for rank, each in zip(ranks, said, strict=True) if each != usual]
+    if others:
+        raise RankMismatchError(
+            f"expected the same {what} on every rank, {usual} as most have, got "
+            + ", ".join(f"{each} on rank {rank}" for rank, each in others)
+        )
+
+
+def _whole_shape(
+    held: dict[tuple[int, ...], _Part],
+    mesh_shape: tuple[int, ...],
+    placements: tuple[Placement, ...],
+) -> tuple[int, ...]:
+    """Return the sums of the parts' sizes along the dimensions of the mesh that cut them."""
+    ndim = len(next(iter(held.values())).shape)
+    sizes = []
+    for dim, cuts in enumerate(cuts_of(ndim, mesh_shape, placements)):
+        cutting = {cut.mesh_dim for cut in cuts}
+        sizes.append(
+            sum(
+                part.shape[dim]
+                for coordinate, part in held.items()
+                if not any(at for each, at in enumerate(coordinate) if each not in cutting)
+            )
+        )
+    return tuple(sizes)
+
+
+def _check_replicas(
+    held: dict[tuple[int, ...], _Part], ranks: Sequence[int], placements: tuple[Placement, ...]
+) -> None:
+    same: dict[tuple[int, ...], list[tuple[int, bytes | None]]] = {}
+    for rank, (coordinate, part) in zip(ranks, held.items(), strict=True):
+        place = tuple(
+            at
+            for at, each in zip(coordinate, placements, strict=True)
+            if not isinstance(each, Replicate)
+        )
+        same.setdefault(place, []).append((rank, part.digest))
+    for replicas in same.values():
+        usual = Counter(digest for _, digest in replicas).most_common(1)[0][0]
+        others = [rank for rank, digest in replicas if digest != usual]
+        if others:
+            raise RankMismatchError(
+                f"expected the same values on ranks {[rank for rank, _ in replicas]}, which hold "
+                f"replicas, got others on rank{'s' * (len(others) > 1)} "
+                f"{', '.join(map(str, others))}; make them alike, or place them as Partial"
+            )
+
+
+def _digest(local: Array) -> bytes:
+    """Return what two arrays have in common only if they have the same bits."""
+    return hashlib.blake2b(to_host(local).tobytes(), digest_size=16).digest()

@@ -1,0 +1,1 @@
+"""How ranks talk: one Protocol, and an adapter for each transport."""

@@ -1,0 +1,43 @@
+"""What ranks say when they come to an operation, and the error where they disagree."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nbrt.errors import RankMismatchError
+
+__all__ = ["Header", "disagreement"]
+
+
+class Header(NamedTuple):
+    """What all ranks must say alike when they come to an operation."""
+
+    operation: str
+    shape: Any = None
+    dtype: str | None = None
+    op: str | None = None
+    root: int | None = None
+
+    def __str__(self) -> str:
+        said = [
+            f"{name}={value}"
+            for name, value in zip(self._fields[1:], self[1:], strict=True)
+            if value is not None
+        ]
+        return f"{self.operation}({', '.join(said)})"
+
+
+def disagreement(headers: dict[int, Header]) -> RankMismatchError:
+    """Return the error of ranks (of the world) that came to different operations."""
+    said: dict[Header, list[int]] = {}
+    for rank, header in sorted(headers.items()):
+        said.setdefault(header, []).append(rank)
+    usual = max(said, key=lambda header: len(said[header]))
+    others = "; ".join(
+        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} came to {header}"
+        for header, ranks in said.items()
+        if header is not usual
+    )
+    return RankMismatchError(
+        f"expected every rank in {usual}, as ranks {said[usual]} are; {others}"
+    )

@@ -1,0 +1,95 @@
+"""Arrays as flat bytes, which is what transports move, and back."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.communicators.checks import reduced
+from nbrt.runtime.array import empty, to, to_host
+from nbrt.runtime.guard import OptionalStreamGuard
+from nbrt.runtime.stream import current_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt._internal.device import Device
+    from nbrt.distributed.communicators.base import ReduceOp
+    from nbrt.typing import Array
+
+__all__ = ["Packer", "counts_of"]
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+class Packer:
+    """Makes the buffers of one rank, in order with the current stream of its device.
+
+    Parameters
+    ----------
+    device : Device
+        Where the arrays live.
+    is_staged : bool
+        Buffers are in host memory, though the arrays are not.
+
+    Attributes
+    ----------
+    is_host : bool
+        The device's memory is host memory.
+    """
+
+    def __init__(self, device: Device, is_staged: bool = False) -> None:
+        self.device = device
+        self.is_staged = is_staged
+        self.is_host = current_stream(device).interface.capabilities.host_addressable
+
+    def new(self, nbytes: int) -> Array:
+        """Return a buffer of arbitrary bytes."""
+        if self.is_staged:
+            return np.empty(nbytes, np.uint8)
+        return empty((nbytes,), np.uint8, device=self.device)
+
+    def pack(self, arrays: Sequence[Array], is_copy: bool = False) -> Array:
+        """Return the elements of arrays, one array after the other, as bytes.
+
+        A single array is not copied where its bytes are in order already, unless `is_copy`.
+        """
+        if self.is_staged:
+            stream = current_stream(self.device)
+            arrays = [to_host(array, stream=stream) for array in arrays]
+        elif self.is_host:
+            current_stream(self.device).synchronize()
+        with self._on_stream():
+            flat = [array.ravel().view(np.uint8) for array in arrays]
+            return flat[0] if len(flat) == 1 and not is_copy else np.concatenate(flat)
+
+    def unpack(self, buffer: Array, shapes: Sequence[tuple[int, ...]], dtype: Any) -> list[Array]:
+        """Return arrays over the bytes of a buffer."""
+        if self.is_staged:
+            buffer = to(buffer, self.device, stream=current_stream(self.device))
+        if len(shapes) == 1:
+            with self._on_stream():
+                return [buffer.view(dtype).reshape(shapes[0])]
+        arrays, start = [], 0
+        with self._on_stream():
+            for shape, nbytes in zip(shapes, counts_of(shapes, dtype), strict=True):
+                arrays.append(buffer[start : start + nbytes].view(dtype).reshape(shape))
+                start += nbytes
+        return arrays
+
+    def reduce(self, arrays: Sequence[Array], op: ReduceOp) -> Array:
+        """Return the reduction of arrays, in their order."""
+        with self._on_stream():
+            return reduced(arrays, op)
+
+    def _on_stream(self) -> AbstractContextManager[object]:
+        """Return a guard under which the array library follows our stream; NumPy has none."""
+        return _NOTHING if self.is_host else OptionalStreamGuard(current_stream(self.device))
+
+
+def counts_of(shapes: Sequence[tuple[int, ...]], dtype: Any) -> list[int]:
+    """Return the bytes of arrays of these shapes."""
+    return [math.prod(shape) * dtype.itemsize for shape in shapes]

@@ -1,0 +1,307 @@
+"""`DTensor`: an array that the ranks of a mesh hold together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.mesh import current_mesh
+from nbrt.distributed.ops.arithmetic import ArrayMethods
+from nbrt.distributed.placements import Replicate, checked_placements
+from nbrt.distributed.prims import FromLocal, Redistribute, submit
+from nbrt.distributed.process_group import world
+from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
+from nbrt.runtime.array import asarray, checked_shape, to_host
+from nbrt.runtime.stream import current_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    from nbrt.distributed.mesh import DeviceMesh
+    from nbrt.distributed.placements import Placement
+    from nbrt.distributed.spec import DTensorSpec
+    from nbrt.typing import Array, ArrayLike, Shape
+
+__all__ = ["DTensor"]
+
+
+class DTensor(ArrayMethods):
+    """An array that the ranks of a mesh hold together, each a part: NumPy's on cpu, CuPy's on cuda.
+
+    Made by `DTensor.from_local`, `distribute_tensor`, the factories and operations. A rank that is
+    not in the mesh may hold one too: its part is empty, of shape (0,), and it does nothing.
+
+    Parameters
+    ----------
+    local : array
+        This rank's part, which the tensor shares.
+    spec : DTensorSpec
+        Mesh, placements, shape and dtype.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nbrt.distributed as dist
+    >>> def half():
+    ...     mesh = dist.init_device_mesh("cpu", (2,))
+    ...     x = DTensor.from_local(np.full(2, dist.get_rank()), mesh, [dist.Shard(0)])
+    ...     return x.shape, x.full_tensor()
+    >>> dist.run(half, ranks=2)[0]
+    ((4,), array([0, 0, 1, 1]))
+    """
+
+    def __init__(self, local: Array, spec: DTensorSpec) -> None:
+        if tuple(local.shape) != spec.local_shape or local.dtype != spec.dtype:
+            raise ArgumentError(
+                f"expected a part of {spec.dtype} and shape {spec.local_shape} of {spec}, got "
+                f"{local.dtype} and {tuple(local.shape)}"
+            )
+        self._local = local
+        self._spec = spec
+
+    # -- parts and the whole -----------------------------------------------------------------------
+
+    @staticmethod
+    def from_local(
+        local: ArrayLike,
+        device_mesh: DeviceMesh | None = None,
+        placements: Placement | Sequence[Placement] | None = None,
+        *,
+        run_check: bool = False,
+        shape: Shape | None = None,
+    ) -> DTensor:
+        """Return the tensor that the ranks' arrays make up.
+
+        Nothing is copied where the array is on the mesh's device already (on cpu, any NumPy array
+        is): the tensor and the array share memory.
+
+        Parameters
+        ----------
+        local : array_like
+            This rank's part.
+        device_mesh : DeviceMesh, optional
+            The ranks; the mesh of the innermost ``with mesh:`` by default.
+        placements : sequence of Placement, optional
+            How the parts make up the tensor, for each dimension of the mesh; replicated by default.
+        run_check : bool
+            Let the ranks compare shapes, dtypes and, where replicated, bits: one small collective.
+        shape : int or tuple of int, optional
+            Of the whole tensor. By default it follows from the parts: with `run_check` from all of
+            them, else as if all had this one's shape. So parts of different shapes need one of the
+            two.
+
+        Raises
+        ------
+        RankMismatchError
+            With `run_check`, on every rank, naming the one that differs.
+        ArgumentError
+            If the part's shape is not the one that a tensor of this shape has here.
+        """
+        mesh = current_mesh() if device_mesh is None else device_mesh
+        array = on_device_of(mesh, local)
+        whole = None if shape is None else checked_shape(shape)
+        places = checked_placements(
+            placements, mesh.ndim, array.ndim if whole is None else len(whole)
+        )
+        return DTensor(*submit(FromLocal(mesh, places, whole, bool(run_check)), array))
+
+    def to_local(self) -> Array:
+        """Return this rank's part: the array itself, not a copy."""
+        return self._local
+
+    def full_tensor(self) -> Array:
+        """Return the whole, on every rank of the mesh; at most one collective, with one reduction.
+
+        An array of its own, unless the tensor is replicated already: then it is `to_local`.
+        """
+        return self.redistribute(placements=[Replicate()] * self._spec.mesh.ndim)._local
+
+    def redistribute(
+        self,
+        device_mesh: DeviceMesh | None = None,
+        placements: Placement | Sequence[Placement] | None = None,
+    ) -> DTensor:
+        """Return the same tensor under other placements, with the fewest collectives.
+
+        `plan_redistribute` says beforehand which, and what they move. Where a rank's part stays
+        what it is, the result shares it.
+
+        Parameters
+        ----------
+        device_mesh : DeviceMesh, optional
+            The tensor's own by default. Another one of the same world and kind takes one
+            all_to_all over the ranks of both, which must all call this.
+        placements : sequence of Placement
+            What is wanted, for each dimension of the mesh.
+
+        Raises
+        ------
+        PlacementError
+            If terms of a reduction are wanted that has no neutral element for the dtype.
+        """
+        spec = self._spec
+        if placements is None:
+            raise ArgumentTypeError("expected placements to redistribute to, got None")
+        mesh = spec.mesh if device_mesh is None else device_mesh
+        target = checked_placements(placements, mesh.ndim, spec.ndim)
+        moved = None if mesh == spec.mesh else _checked_target(mesh, spec.mesh)
+        if moved is None and target == spec.placements:
+            return DTensor(self._local, spec)
+        prim = Redistribute(spec.mesh, spec.placements, target, spec.shape, spec.dtype, moved)
+        return DTensor(*submit(prim, self._local))
+
+    def item(self) -> Any:
+        """Return the value of a tensor of one element, as a Python scalar.
+
+        The ranks of the mesh must all ask for it, as for `full_tensor`; so must they for ``bool``,
+        ``int``, ``float`` and ``complex``.
+        """
+        if self.size != 1:
+            raise ArgumentError(
+                f"expected a tensor of one element, got shape {self.shape}; use full_tensor()"
+            )
+        if self._spec.mesh.get_coordinate() is None:
+            raise DistributedError(
+                f"expected a rank of {self._spec.mesh}, got rank {self._spec.mesh.get_rank()}, "
+                f"which holds nothing of the tensor"
+            )
+        return to_host(self.full_tensor()).item()
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> DTensorSpec:
+        """Mesh, placements, shape and dtype."""
+        return self._spec
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The ranks."""
+        return self._spec.mesh
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """What the ranks hold, for each dimension of the mesh."""
+        return self._spec.placements
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole."""
+        return self._spec.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._spec.ndim
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole."""
+        return self._spec.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self._spec.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self._spec.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole."""
+        return self._spec.nbytes
+
+    # -- as a Python object ------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentTypeError("expected a tensor with dimensions to have a length, got a 0-d")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        raise ArgumentTypeError(
+            f"expected an array in one place, got a DTensor over {self._spec.mesh}; call "
+            f"full_tensor() for the whole (the ranks talk), or to_local() for this rank's part"
+        )
+
+    def __nbrt_random__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return what a function of `nbrt.random` makes of distributed tensors."""
+        from nbrt.distributed.random.dispatch import dispatch
+
+        return dispatch(function, args, kwargs)
+
+    def __repr__(self) -> str:
+        places = ", ".join(str(each) for each in self.placements)
+        local = repr(to_host(self._local))
+        return (
+            f"DTensor({self.dtype}{list(self.shape)}, [{places}], {self._spec.mesh!r}, "
+            f"local={local})"
+        )
+
+    def _repr_html_(self) -> str:
+        from nbrt.distributed.picture import dtensor_html
+
+        return dtensor_html(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            "expected something that can be pickled, got a DTensor, whose parts live on the ranks "
+            "of its mesh; send full_tensor(), or to_local() and make it again by from_local"
+        )
+
+    def __tensor_flatten__(self) -> tuple[list[str], DTensorSpec]:
+        """Return the names of the arrays inside and what else makes the tensor, as torch has it."""
+        return ["_local"], self._spec
+
+    @staticmethod
+    def __tensor_unflatten__(
+        inner_tensors: dict[str, Array],
+        flatten_spec: DTensorSpec,
+        outer_size: Any = None,  # torch's signature; the spec knows them
+        outer_stride: Any = None,
+    ) -> DTensor:
+        """Return the tensor of what `__tensor_flatten__` returned."""
+        return DTensor(inner_tensors["_local"], flatten_spec)
+
+
+def _checked_target(mesh: DeviceMesh, source: DeviceMesh) -> DeviceMesh:
+    """Return the mesh to move to, if ranks of both can talk in one world."""
+    if mesh.device_kind != source.device_kind:
+        raise ArgumentError(
+            f"expected a mesh of kind {source.device_kind!r}, as the tensor's, got {mesh}; make "
+            f"it there of full_tensor() by distribute_tensor"
+        )
+    if not mesh.communicator is source.communicator is world():
+        raise ArgumentError(
+            f"expected two meshes of the running rank's world, got {source} and {mesh}; make them "
+            f"without communicator="
+        )
+    return mesh
+
+
+def on_device_of(mesh: DeviceMesh, local: ArrayLike) -> Array:
+    """Return an array on the mesh's device; any host memory will do for devices that address it."""
+    array = asarray(local)
+    capabilities = current_stream(mesh.device).interface.capabilities
+    if isinstance(array, np.ndarray) and capabilities.host_addressable:
+        return array
+    return asarray(array, device=mesh.device)

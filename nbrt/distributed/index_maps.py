@@ -1,0 +1,116 @@
+"""`index_map`: tells a kernel which elements of a distributed tensor its rank holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nbrt.distributed.spec import DTensorSpec
+from nbrt.runtime.array import asarray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt.backends.draw import Runs
+    from nbrt.distributed.dtensor import DTensor
+    from nbrt.typing import Array
+
+__all__ = ["index_map"]
+
+_NUMBERS = 4
+
+
+class _Axis(NamedTuple):
+    size: int
+    stride: int
+    runs: tuple[Runs, ...] = ()
+
+
+def index_map(tensor: DTensor | DTensorSpec) -> Array:
+    """Return an array from which a kernel computes where its elements lie in the whole tensor.
+
+    Pass it to a kernel, which calls ``nbrt_kernels.random.global_index(index_map, i)`` for the
+    whole tensor's index of element i of this rank's part, both in C order. A kernel that makes
+    random numbers of that index makes the same ones on any mesh.
+
+    Parameters
+    ----------
+    tensor : DTensor or DTensorSpec
+        Not `Partial`, if the values of a part shall mean something.
+
+    Returns
+    -------
+    index_map : array of int64
+        On this rank's device; a few numbers, see ``nbrt_kernels.random.shards``.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> from nbrt_kernels.random import global_index, uniform4
+    >>> from numba import cuda
+    >>> @nbrt.kernel
+    ... def draw(out, index_map, seed):
+    ...     i = cuda.grid(1)
+    ...     if i < out.size:
+    ...         g = global_index(index_map, i)
+    ...         x = uniform4(seed, 0, g // 4)
+    ...         out[i] = x[g % 4]
+    >>> def on_each_rank():
+    ...     mesh = dist.init_device_mesh("cpu", (4,))
+    ...     spec = dist.DTensorSpec(mesh, [dist.Shard(0)], (10,), "float32")
+    ...     out = nbrt.empty(spec.local_shape, spec.dtype)
+    ...     draw.forall(out.size)(out, dist.index_map(spec), 7)
+    ...     nbrt.synchronize()
+    ...     return out.tolist()
+    >>> parts = dist.run(on_each_rank, ranks=4)
+    >>> whole = nbrt.Generator(7).random(10, "float32")
+    >>> [x for part in parts for x in part] == whole.tolist()
+    True
+    """
+    spec = tensor if isinstance(tensor, DTensorSpec) else tensor.spec
+    runs = spec.local_runs
+    start, axes = (0, []) if runs is None else _axes(spec.shape, runs)
+    return asarray(np.array(_numbers(start, axes), np.int64), device=spec.mesh.device)
+
+
+def _axes(shape: Sequence[int], local_runs: Sequence[Sequence[Runs]]) -> tuple[int, list[_Axis]]:
+    """Return where a part starts, and its axes, the innermost first, as few as possible."""
+    start, stride = 0, 1
+    axes: list[_Axis] = []
+    for size, runs in zip(reversed(shape), reversed(local_runs), strict=True):
+        if len(runs) == 1:
+            only = runs[0]
+            start += only.start * stride
+            _add(axes, _Axis(only.length, stride))
+            _add(axes, _Axis(only.count, only.step * stride))
+        else:
+            axes.append(_Axis(sum(run.size for run in runs), stride, tuple(runs)))
+        stride *= size
+    return start, axes
+
+
+def _add(axes: list[_Axis], axis: _Axis) -> None:
+    """Add an axis outside the others: as more of the last one, if it goes on where that ends."""
+    if axis.size == 1:
+        return
+    inner = axes[-1] if axes else None
+    if inner is not None and not inner.runs and axis.stride == inner.size * inner.stride:
+        axes[-1] = inner._replace(size=inner.size * axis.size)
+    else:
+        axes.append(axis)
+
+
+def _numbers(start: int, axes: Sequence[_Axis]) -> list[int]:
+    """Return the map: a head, the axes, then all runs; see ``nbrt_kernels.random.shards``."""
+    found = [start, len(axes)]
+    tail: list[int] = []
+    first = len(found) + _NUMBERS * len(axes)
+    for axis in axes:
+        at = first + len(tail) if axis.runs else 0
+        found += [axis.size, axis.stride, len(axis.runs), at]
+        end = 0
+        for run in axis.runs:
+            end += run.size
+            tail += [end, run.start, run.length, run.step]
+    return found + tail

@@ -1,0 +1,189 @@
+"""`run`: a function on several ranks that are threads of this process."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from nbrt._internal import ranks as context
+from nbrt._internal.device import Device
+from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
+from nbrt.distributed.communicators.threads import thread_world
+from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankFailedError
+from nbrt.random.defaults import default_generator, own_defaults
+from nbrt.runtime.device import current_device, device_count
+from nbrt.runtime.guard import DeviceGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.distributed.communicators.rounds import World
+    from nbrt.distributed.communicators.threads import ThreadCommunicator
+
+__all__ = ["run"]
+
+_MOST_RANKS = 4096
+
+
+def run(
+    function: Callable[..., Any],
+    *args: Any,
+    ranks: int,
+    device_kind: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> list[Any]:
+    """Call a function on several ranks, each a thread of this process, and return their results.
+
+    A rank is as good as a process: it has its own place in the world, its own current device,
+    meshes, trackers and default generators. The default generator of each rank's device starts
+    where the caller's current one is, so ranks agree: ``nbrt.manual_seed`` in the caller, before,
+    seeds them all, and in a rank that rank alone. What ranks draw does not move the caller's.
+
+    Parameters
+    ----------
+    function : callable
+        Called as ``function(*args)`` on each rank; `get_rank` inside says which.
+    *args
+        Its arguments, shared by the ranks.
+    ranks : int
+        How many.
+    device_kind : str, optional
+        Kind of the devices, the current device's by default. Rank k gets device k modulo their
+        number.
+    timeout : float
+        Seconds that a rank waits for the others in a collective operation.
+
+    Returns
+    -------
+    results : list
+        What each rank returned.
+
+    Raises
+    ------
+    Exception
+        The exception of the first rank that failed, with notes that say which it was and what
+        others raised; the other ranks get a `RankFailedError` at the next operation that they do
+        together.
+    DistributedError
+        If ranks are still busy `timeout` seconds after another one failed.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> dist.run(lambda: dist.get_rank() ** 2, ranks=4)
+    [0, 1, 4, 9]
+    """
+    if not callable(function):
+        raise ArgumentTypeError(f"expected a function to run, got {function!r}")
+    devices = _devices(ranks, device_kind)
+    world, members = thread_world(devices, timeout)
+    ended: SimpleQueue[_Rank] = SimpleQueue()
+    # Ranks on different devices agree: all continue from where the caller is.
+    here = current_device()
+    start = default_generator(here if here.kind == devices[0].kind else devices[0]).snapshot()
+    runs = [_Rank(world, member, ended, function, args, start) for member in members]
+    _start_and_join(world, runs, ended, members[0].timeout)
+    _raise_failures(world, runs)
+    return [each.result for each in runs]
+
+
+def _devices(ranks: Any, device_kind: str | None) -> list[Device]:
+    if isinstance(ranks, bool) or not hasattr(ranks, "__index__"):
+        raise ArgumentTypeError(f"expected ranks as an int, got {ranks!r}")
+    if not 1 <= ranks <= _MOST_RANKS:
+        raise ArgumentError(f"expected from 1 to {_MOST_RANKS} ranks, got {ranks}")
+    kind = current_device().kind if device_kind is None else device_kind
+    count = device_count(kind)
+    if not count:
+        raise ArgumentError(f"expected a kind that has devices, got {kind!r}")
+    return [Device(kind, rank % count) for rank in range(ranks)]
+
+
+class _Rank:
+    """One rank's thread, and how it ended."""
+
+    def __init__(
+        self,
+        world: World,
+        member: ThreadCommunicator,
+        ended: SimpleQueue[_Rank],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        start: Any,
+    ) -> None:
+        self.member = member
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._world = world
+        self._ended = ended
+        self._work = (function, args)
+        self._start = start
+        # The caller's guards and settings hold in its ranks.
+        around = contextvars.copy_context()
+        self.thread = threading.Thread(
+            target=around.run, args=(self._run,), name=f"nbrt rank {member.rank}", daemon=True
+        )
+
+    def _run(self) -> None:
+        function, args = self._work
+        context.world.set(self.member)
+        context.mesh_stack.set(())
+        context.meshes.set({})
+        context.tracker.set(None)
+        try:
+            with DeviceGuard(self.member.device), own_defaults():
+                default_generator().restore(self._start)
+                self.result = function(*args)
+        except BaseException as error:  # noqa: BLE001  # the caller raises it
+            self.error = error
+            self._world.fail(self.member.rank, error)
+        else:
+            self._world.end(self.member.rank)
+        finally:
+            self._ended.put(self)
+
+
+def _start_and_join(
+    world: World, runs: list[_Rank], ended: SimpleQueue[_Rank], grace: float
+) -> None:
+    busy = {each.member.rank for each in runs}
+    deadline = None
+    try:
+        for each in runs:
+            each.thread.start()
+        while busy:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            each = ended.get(timeout=left)
+            each.thread.join()
+            busy.discard(each.member.rank)
+            if deadline is None and world.failure is not None:
+                deadline = time.monotonic() + min(grace, threading.TIMEOUT_MAX / 2)
+    except Empty:
+        assert world.failure is not None
+        rank, failure = world.failure
+        raise DistributedError(
+            f"rank {rank} ended with {failure!r}, and ranks {sorted(busy)} are still busy "
+            f"{grace:g} s later; they run on in the background"
+        ) from failure
+    except BaseException as error:
+        world.fail(-1, error)
+        raise
+
+
+def _raise_failures(world: World, runs: list[_Rank]) -> None:
+    """Raise what the first rank to fail raised; those that only heard of it are no news."""
+    if world.failure is None:
+        return
+    first, error = world.failure
+    error.add_note(f"raised by rank {first} of {len(runs)}")
+    others: dict[str, list[int]] = {}
+    for rank, each in enumerate(runs):
+        if rank != first and each.error and not isinstance(each.error, RankFailedError):
+            others.setdefault(repr(each.error), []).append(rank)
+    for what, ranks in others.items():
+        raised = "the same" if what == repr(error) else what
+        error.add_note(f"rank{'s' * (len(ranks) > 1)} {str(ranks)[1:-1]} raised {raised}")
+    raise error

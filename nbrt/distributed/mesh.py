@@ -1,0 +1,437 @@
+"""`DeviceMesh`: the ranks of a program, arranged in dimensions that have names."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from nbrt._internal import ranks as context
+from nbrt.backends.registry import get_interface_for_device
+from nbrt.distributed.communicators.base import Communicator
+from nbrt.distributed.process_group import world
+from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
+from nbrt.runtime.array import checked_shape
+from nbrt.runtime.device import current_device
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from nbrt._internal.device import Device
+    from nbrt.typing import HostArray, Shape
+
+__all__ = ["DeviceMesh", "current_mesh", "init_device_mesh"]
+
+_MOST_SHOWN = 64
+
+
+class DeviceMesh:
+    """Ranks in an n-dimensional array; the vocabulary of ``torch.distributed.device_mesh``.
+
+    Meshes of the same kind, ranks and names are equal. Making one talks to nobody: groups are made
+    when an operation first needs them, by their members alone.
+
+    Parameters
+    ----------
+    device_kind : str
+        "cpu", "cuda" or another backend.
+    mesh : array_like of int
+        Ranks of the world, each once.
+    mesh_dim_names : sequence of str, optional
+        A name for each dimension. ``dim_names`` is accepted as well.
+    communicator : Communicator, optional
+        What the ranks are numbers of: the world by default.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> mesh = dist.DeviceMesh("cpu", [[0]], ("dp", "tp"))
+    >>> mesh["tp"].shape, mesh.size(), mesh.get_coordinate()
+    ((1,), 1, (0, 0))
+    """
+
+    def __init__(
+        self,
+        device_kind: str,
+        mesh: Any,
+        mesh_dim_names: Sequence[str] | None = None,
+        *,
+        dim_names: Sequence[str] | None = None,
+        communicator: Communicator | None = None,
+    ) -> None:
+        names = _either(mesh_dim_names, dim_names)
+        get_interface_for_device(device_kind)  # raises on a kind that nobody knows
+        everyone = world() if communicator is None else communicator
+        self._kind = device_kind
+        self._ranks = _checked_ranks(mesh, everyone.size)
+        self._names = _checked_names(names, self._ranks.ndim)
+        self._communicator = everyone
+        self._groups: dict[tuple[int, ...], Communicator] = {}
+        self._root: DeviceMesh = self
+        place = np.argwhere(self._ranks == everyone.rank)
+        self._coordinate = tuple(int(one) for one in place[0]) if len(place) else None
+        # Meshes are equal by their ranks' numbers in the world, whatever they were counted in.
+        self._world_ranks = np.array(everyone.ranks, np.int64)[self._ranks]
+        self._hash = hash((device_kind, self.shape, self._world_ranks.tobytes(), self._names))
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of the ranks' devices."""
+        return self._kind
+
+    @property
+    def device_type(self) -> str:
+        """`device_kind`, by torch's name."""
+        return self._kind
+
+    @property
+    def mesh(self) -> HostArray:
+        """The ranks, as an int64 array; read only."""
+        return self._ranks
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Ranks along each dimension."""
+        return tuple(self._ranks.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._ranks.ndim
+
+    @property
+    def mesh_dim_names(self) -> tuple[str, ...] | None:
+        """Names of the dimensions, or None."""
+        return self._names
+
+    def size(self, mesh_dim: int | str | None = None) -> int:
+        """Return the number of ranks, in all or along a dimension."""
+        return self._ranks.size if mesh_dim is None else self.shape[self.dim(mesh_dim)]
+
+    def dim(self, mesh_dim: int | str) -> int:
+        """Return the number of a dimension that is given by number or name."""
+        if isinstance(mesh_dim, str):
+            if self._names is None or mesh_dim not in self._names:
+                raise ArgumentError(
+                    f"expected a dimension of a mesh with dimensions {self._names}, got "
+                    f"{mesh_dim!r}"
+                )
+            return self._names.index(mesh_dim)
+        if isinstance(mesh_dim, bool) or not hasattr(mesh_dim, "__index__"):
+            raise ArgumentTypeError(f"expected a dimension by number or name, got {mesh_dim!r}")
+        if not -self.ndim <= mesh_dim < self.ndim:
+            raise ArgumentError(f"expected a dimension of a {self.ndim}-d mesh, got {mesh_dim}")
+        return int(mesh_dim) % self.ndim
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, DeviceMesh):
+            return NotImplemented
+        return (
+            self._hash == other._hash
+            and self._kind == other._kind
+            and self._names == other._names
+            and np.array_equal(self._world_ranks, other._world_ranks)
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        names = "" if self._names is None else f", mesh_dim_names={self._names!r}"
+        return f"DeviceMesh({self._kind!r}, {_shown(self._ranks)}{names})"
+
+    def _repr_html_(self) -> str:
+        from nbrt.distributed.picture import mesh_html
+
+        return mesh_html(self)
+
+    # -- this rank ---------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Device:
+        """Where this rank's arrays live."""
+        return self._communicator.device
+
+    @property
+    def communicator(self) -> Communicator:
+        """What the ranks are numbers of."""
+        return self._communicator
+
+    def get_rank(self) -> int:
+        """Return this rank's number in the world, or in `communicator` if that is another one."""
+        return self._communicator.rank
+
+    def get_coordinate(self) -> tuple[int, ...] | None:
+        """Return this rank's place along each dimension; None if it is not in the mesh."""
+        return self._coordinate
+
+    def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
+        """Return this rank's place along a dimension, which a 1-D mesh need not name."""
+        if self._coordinate is None:
+            raise DistributedError(f"expected a rank of {self}, got rank {self.get_rank()}")
+        if mesh_dim is None and self.ndim != 1:
+            raise ArgumentError(f"expected a dimension of a {self.ndim}-d mesh, got None")
+        return self._coordinate[self.dim(0 if mesh_dim is None else mesh_dim)]
+
+    def get_group(self, mesh_dim: int | str | Sequence[int | str] | None = None) -> Communicator:
+        """Return the communicator of the ranks along dimensions, this one among them.
+
+        Parameters
+        ----------
+        mesh_dim : int, str or sequence of them, optional
+            The dimensions in which the ranks differ; None: all of the mesh. Several count in
+            row-major order.
+
+        Raises
+        ------
+        DistributedError
+            If this rank is not in the mesh.
+        """
+        dims = self._dims(mesh_dim)
+        group = self._groups.get(dims)
+        if group is None:
+            group = self._groups[dims] = self._make_group(dims)
+        return group
+
+    def _dims(self, mesh_dim: int | str | Sequence[int | str] | None) -> tuple[int, ...]:
+        if mesh_dim is None:
+            return tuple(range(self.ndim))
+        if isinstance(mesh_dim, (tuple, list)):
+            return tuple(sorted({self.dim(one) for one in mesh_dim}))
+        return (self.dim(cast("int | str", mesh_dim)),)
+
+    def get_all_groups(self) -> list[Communicator]:
+        """Return the communicator along each dimension."""
+        return [self.get_group(dim) for dim in range(self.ndim)]
+
+    def _make_group(self, dims: tuple[int, ...]) -> Communicator:
+        if self._coordinate is None:
+            raise DistributedError(
+                f"expected a rank of {self}, got rank {self.get_rank()}; only members have groups"
+            )
+        index = tuple(
+            slice(None) if dim in dims else place for dim, place in enumerate(self._coordinate)
+        )
+        members = [int(rank) for rank in np.ravel(self._ranks[index])]
+        return self._communicator.group(members)
+
+    # -- other meshes ------------------------------------------------------------------------------
+
+    def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
+        """Return the sub-mesh of some dimensions, in that order, that holds this rank.
+
+        A rank that is not in the mesh gets the one at the start of the other dimensions.
+        """
+        chosen = (names,) if isinstance(names, str) else names
+        if not isinstance(chosen, tuple) or not all(isinstance(each, str) for each in chosen):
+            raise ArgumentTypeError(f"expected names of dimensions of the mesh, got {names!r}")
+        if self._names is None:
+            raise ArgumentError(f"expected a mesh whose dimensions have names, got {self}")
+        dims = [self.dim(name) for name in chosen]
+        if not dims or len(set(dims)) != len(dims):
+            raise ArgumentError(f"expected one or more dimensions, each once, got {chosen}")
+        if tuple(dims) == tuple(range(self.ndim)):
+            return self
+        place = self._coordinate or (0,) * self.ndim
+        index = tuple(slice(None) if dim in dims else at for dim, at in enumerate(place))
+        order = [sorted(dims).index(dim) for dim in dims]
+        return self._derived(self._ranks[index].transpose(order), chosen)
+
+    def flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
+        """Return a 1-D mesh of the same ranks, in row-major order.
+
+        Parameters
+        ----------
+        mesh_dim_name : str, optional
+            Name of its dimension; the names of this one's, joined by "_", by default.
+        """
+        name = mesh_dim_name
+        if name is None and self._names is not None:
+            name = "_".join(self._names)
+        return self._derived(self._ranks.reshape(-1), None if name is None else (name,))
+
+    _flatten = flatten
+
+    def _derived(self, ranks: HostArray, names: Sequence[str] | None) -> DeviceMesh:
+        made = DeviceMesh(self._kind, ranks, names, communicator=self._communicator)
+        made._root = self._root
+        return made
+
+    @property
+    def root(self) -> DeviceMesh:
+        """The mesh that this one was taken from, or itself."""
+        return self._root
+
+    @classmethod
+    def from_group(
+        cls,
+        group: Communicator | Sequence[Communicator],
+        device_kind: str | None = None,
+        mesh: Any = None,
+        mesh_dim_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Return the mesh of ranks that already have groups.
+
+        Parameters
+        ----------
+        group : Communicator, or a sequence of them
+            The ranks, for a 1-D mesh; or, with `mesh`, one group along each of its dimensions.
+        device_kind : str, optional
+            That of the group's device by default.
+        mesh : array_like of int, optional
+            Ranks of the world; of a single group by default its own.
+        mesh_dim_names : sequence of str, optional
+            A name for each dimension.
+        """
+        groups = [group] if isinstance(group, Communicator) else list(group)
+        for each in groups:
+            if not isinstance(each, Communicator):
+                raise ArgumentTypeError(f"expected communicators, got {each!r}")
+        if not groups or (mesh is None and len(groups) != 1):
+            raise ArgumentError(
+                f"expected one group, or a group for each dimension and mesh, got {len(groups)}"
+            )
+        kind = groups[0].device.kind if device_kind is None else device_kind
+        made = cls(kind, groups[0].ranks if mesh is None else mesh, mesh_dim_names)
+        if len(groups) != made.ndim:
+            raise ArgumentError(f"expected {made.ndim} groups for {made}, got {len(groups)}")
+        if made._coordinate is not None:
+            for dim, each in enumerate(groups):
+                made._adopt(dim, each)
+        return made
+
+    def _adopt(self, dim: int, group: Communicator) -> None:
+        assert self._coordinate is not None
+        index: list[Any] = list(self._coordinate)
+        index[dim] = slice(None)
+        line = tuple(int(rank) for rank in self._ranks[tuple(index)])
+        if group.ranks != line:
+            raise ArgumentError(
+                f"expected a group of ranks {line} along dimension {dim}, got {group.ranks}"
+            )
+        self._groups[(dim,)] = group
+
+    # -- ambient -----------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        context.mesh_stack.set((*context.mesh_stack.get(), self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        stack = context.mesh_stack.get()
+        for at in reversed(range(len(stack))):
+            if stack[at] is self:
+                context.mesh_stack.set(stack[:at] + stack[at + 1 :])
+                return
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DeviceMesh, (self._kind, self._world_ranks.tolist(), self._names)
+
+
+def init_device_mesh(
+    device_kind: str | None = None,
+    mesh_shape: Shape | None = None,
+    *,
+    mesh_dim_names: Sequence[str] | None = None,
+    dim_names: Sequence[str] | None = None,
+) -> DeviceMesh:
+    """Return a mesh of the first ranks of the world, in row-major order.
+
+    Parameters
+    ----------
+    device_kind : str, optional
+        The current device's kind by default.
+    mesh_shape : int or sequence of int, optional
+        Ranks along each dimension; all ranks in one dimension by default. At most as many as the
+        world has: the ranks beyond are not in the mesh.
+    mesh_dim_names : sequence of str, optional
+        A name for each dimension; ``dim_names`` is accepted as well.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> dist.run(lambda: dist.init_device_mesh("cpu", (2, 2)).get_coordinate(), ranks=4)
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
+    """
+    kind = current_device().kind if device_kind is None else device_kind
+    ranks = world().size
+    shape = (ranks,) if mesh_shape is None else checked_shape(mesh_shape)
+    if not shape or 0 in shape:
+        raise ArgumentError(f"expected mesh_shape as one or more ints of at least 1, got {shape}")
+    if math.prod(shape) > ranks:
+        raise ArgumentError(
+            f"expected a mesh of at most {ranks} ranks, got shape {shape}; start more with "
+            f"nbrt.distributed.run(function, ranks={math.prod(shape)}) or mpiexec -n "
+            f"{math.prod(shape)}"
+        )
+    names = _either(mesh_dim_names, dim_names)
+    return DeviceMesh(kind, np.arange(math.prod(shape)).reshape(shape), names)
+
+
+def current_mesh() -> DeviceMesh:
+    """Return the innermost mesh of the ``with mesh:`` blocks around, as this rank sees them.
+
+    Raises
+    ------
+    DistributedError
+        If there is none.
+    """
+    stack: tuple[DeviceMesh, ...] = context.mesh_stack.get()
+    if not stack:
+        raise DistributedError(
+            "expected a device mesh; pass device_mesh=, or enter one by `with mesh:`"
+        )
+    return stack[-1]
+
+
+def _checked_ranks(mesh: Any, world_size: int) -> HostArray:
+    try:
+        ranks = np.array(mesh)  # a copy: the mesh must not change with what it was made of
+    except ValueError as error:
+        raise ArgumentError(f"expected a mesh as an array of ranks, got {mesh!r}") from error
+    if ranks.dtype.kind not in "iu" or ranks.ndim == 0 or ranks.size == 0:
+        raise ArgumentError(f"expected a mesh as a non-empty array of ranks, got {mesh!r}")
+    outside = ranks[(ranks < 0) | (ranks >= world_size)]
+    if outside.size:
+        raise ArgumentError(
+            f"expected ranks of a world of {world_size}, in [0, {world_size}), got "
+            f"{_shown(outside)}"
+        )
+    found, counts = np.unique(ranks, return_counts=True)
+    if found.size != ranks.size:
+        again = _shown(found[counts > 1])
+        raise ArgumentError(f"expected every rank once in a mesh, got {again} more than once")
+    ranks = ranks.astype(np.int64)
+    ranks.flags.writeable = False
+    return ranks
+
+
+def _shown(ranks: HostArray) -> str:
+    """Return ranks as a nested list, without the middle of it where it is long."""
+    if ranks.size <= _MOST_SHOWN:
+        return str(ranks.tolist())
+    return " ".join(np.array2string(ranks, separator=", ", threshold=_MOST_SHOWN).split())
+
+
+def _either(names: Sequence[str] | None, alias: Sequence[str] | None) -> Sequence[str] | None:
+    if names is not None and alias is not None:
+        raise ArgumentError("expected mesh_dim_names or dim_names, which are the same, got both")
+    return alias if names is None else names
+
+
+def _checked_names(names: Any, ndim: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    given = tuple(names) if isinstance(names, (tuple, list)) else (names,)
+    if (
+        not all(isinstance(each, str) for each in given)
+        or not len(set(given)) == len(given) == ndim
+    ):
+        raise ArgumentError(f"expected {ndim} different names of dimensions, got {given}")
+    return given

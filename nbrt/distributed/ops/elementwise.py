@@ -1,0 +1,164 @@
+"""Element-wise operations: every rank works on its part; placements follow `elementwise_rules`.
+
+The library's own functions work on the parts, so an element has the bits of a computation on one
+device, wherever the library gives an element the same bits at any place of an array. Partial terms
+are the exception: their sum, like that of any ``all_reduce``, is rounded once for each rank, so in
+floating point it depends on how many there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.ops.elementwise_rules import spread_elementwise
+from nbrt.distributed.ops.operands import (
+    Operands,
+    held,
+    is_dtensor,
+    local_call,
+    made,
+    placed,
+    sorted_operands,
+)
+from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nbrt.distributed.dtensor import DTensor
+
+__all__ = ["elementwise", "elementwise_all", "store"]
+
+
+def elementwise(function: Callable[..., Any], values: Sequence[Any], **kwargs: Any) -> DTensor:
+    """Call an element-wise function of one result; see `elementwise_all` for the parameters."""
+    (result,) = elementwise_all(function, values, **kwargs)
+    return result
+
+
+def elementwise_all(
+    function: Callable[..., Any],
+    values: Sequence[Any],
+    *,
+    out: Any = None,
+    where: Any = True,
+    **kwargs: Any,
+) -> tuple[DTensor, ...]:
+    """Call an element-wise function of arrays on the local parts of distributed tensors.
+
+    Parameters
+    ----------
+    function : callable
+        A NumPy ufunc, or a function that works element by element on broadcast arrays.
+    values : sequence
+        Distributed tensors of one mesh, and scalars.
+    out : DTensor or tuple of them, optional
+        For the results; None in a tuple: a new one. They keep their placements.
+    where : DTensor or bool
+        Where to compute; elsewhere results are as they were in `out`.
+    **kwargs
+        Passed on, such as ``dtype`` and ``casting``.
+
+    Returns
+    -------
+    results : tuple of DTensor
+        As many as `function` has.
+    """
+    name = getattr(function, "__name__", str(function))
+    masked = where is not True
+    operands = sorted_operands([*values, where] if masked else list(values), name)
+    tensors = operands.tensors
+    outs = _checked_outs(out, name)
+    given = [one for one in outs if one is not None]
+    like = sorted_operands([*tensors, *given], name).values[0] if given else tensors[0]
+    shape = _result_shape(tensors, given, name)
+    result, needed = spread_elementwise(
+        name,
+        like.device_mesh.shape,
+        tuple(map(held, tensors)) or (held(like),),
+        scalars=len(tensors) < len(operands.values),
+        linear=not masked and _keeps_dtype(function, operands, kwargs),
+        result=given[0].placements if given else None,
+    )
+    parts = [
+        placed(each, places)._local
+        for each, places in zip(tensors, needed[: len(tensors)], strict=True)
+    ]
+    arguments = operands.with_tensors(parts)
+    if masked:
+        kwargs["where"] = arguments.pop()
+    if outs:
+        into = tuple(None if one is None else one._local for one in outs)
+        kwargs["out"] = into if isinstance(function, np.ufunc) else into[0]
+    found = local_call(like, function, *arguments, **kwargs)
+    arrays = found if isinstance(found, tuple) else (found,)
+    return tuple(
+        made(like, array, result, shape) if one is None else one
+        for array, one in zip(arrays, outs or (None,) * len(arrays), strict=True)
+    )
+
+
+def store(out: Any, result: DTensor, name: str) -> DTensor:
+    """Put a result in the tensor that was given for it, which keeps its placements."""
+    if out is None:
+        return result
+    (target,) = _checked_outs(out, name)
+    assert target is not None
+    if target.shape != result.shape:
+        raise ArgumentError(
+            f"expected out of shape {result.shape} for {name}, got shape {target.shape}"
+        )
+    source = placed(result, target.placements)
+    local_call(target, np.copyto, target._local, source._local, casting="same_kind")
+    return target
+
+
+def _checked_outs(out: Any, name: str) -> tuple[DTensor | None, ...]:
+    if out is None:
+        return ()
+    outs = out if isinstance(out, tuple) else (out,)
+    given = [one for one in outs if one is not None]
+    for one in given:
+        if not is_dtensor(one):
+            raise ArgumentTypeError(
+                f"expected out as a distributed tensor for {name}, got {type(one).__name__}; "
+                f"use to_local() or full_tensor() to get at arrays"
+            )
+    if len({one.placements for one in given}) > 1:
+        raise PlacementError(
+            f"expected out arrays of equal placements for {name}, got "
+            f"{[list(map(str, one.placements)) for one in given]}"
+        )
+    return outs
+
+
+def _result_shape(
+    tensors: Sequence[DTensor], outs: Sequence[DTensor], name: str
+) -> tuple[int, ...]:
+    shapes = [each.shape for each in tensors]
+    if len(set(shapes)) == 1 and not outs:
+        return shapes[0]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ArgumentError(
+            f"expected shapes that broadcast for {name}, got {' and '.join(map(str, shapes))}"
+        ) from None
+    for one in outs:
+        if shapes and one.shape != shape:
+            raise ArgumentError(f"expected out of shape {shape} for {name}, got shape {one.shape}")
+    return shape
+
+
+def _keeps_dtype(function: Callable[..., Any], operands: Operands, kwargs: dict[str, Any]) -> bool:
+    """Return whether terms have the dtype of their result: else a sum that wraps would not."""
+    terms = {each.dtype for each in operands.tensors if each._spec.is_partial}
+    if not terms:
+        return True
+    samples = operands.with_tensors([np.empty(0, each.dtype) for each in operands.tensors])
+    with np.errstate(all="ignore"):
+        found = function(*samples, **kwargs)
+    results = found if isinstance(found, tuple) else (found,)
+    return {each.dtype for each in results} == terms

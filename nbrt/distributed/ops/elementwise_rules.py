@@ -1,0 +1,159 @@
+"""Element-wise operations: cuts follow broadcasting, partial terms stay where that is exact."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nbrt.distributed.ops.propagation import Held, Placements, Way, cheapest, moved, on_dim
+from nbrt.distributed.placements import Partial, Placement, Replicate
+from nbrt.errors import PlacementError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["spread_elementwise"]
+
+_ALL_PARTIAL = {
+    "add": ("sum",),
+    "subtract": ("sum",),
+    "multiply": ("prod",),
+    "maximum": ("max",),
+    "minimum": ("min",),
+}
+"""Operations on terms of the same reduction: f(reduce(a), reduce(b)) = reduce(f(a, b))."""
+
+_ONE_PARTIAL = {
+    "positive": ("sum", "prod", "min", "max"),
+    "negative": ("sum",),
+    "conjugate": ("sum",),
+    "copy": ("sum", "prod", "min", "max"),
+    "multiply": ("sum",),
+    "divide": ("sum",),
+    "maximum": ("max",),
+    "minimum": ("min",),
+}
+"""Operations on terms and what every rank has: f(reduce(a), b) = reduce(f(a, b))."""
+
+
+@functools.lru_cache(maxsize=4096)
+def spread_elementwise(
+    name: str,
+    mesh_shape: tuple[int, ...],
+    operands: tuple[Held, ...],
+    *,
+    scalars: bool = False,
+    linear: bool = True,
+    result: Placements | None = None,
+) -> tuple[Placements, tuple[Placements, ...]]:
+    """Return the placements of the result, and those that each operand needs.
+
+    Parameters
+    ----------
+    name : str
+        The operation's, as ``np.add.__name__``.
+    mesh_shape : tuple of int
+        Ranks along each dimension of the mesh.
+    operands : tuple of Held
+        Whose shapes broadcast.
+    scalars : bool
+        Whether there are other operands, which every rank has.
+    linear : bool
+        Whether partial terms may stay terms at all.
+    result : tuple of Placement, optional
+        What the result must have.
+
+    Raises
+    ------
+    PlacementError
+        If the result must be partial, and would not be.
+
+    Examples
+    --------
+    >>> from nbrt.distributed import Shard
+    >>> matrix, row = Held((8, 6), 4, (Shard(0),)), Held((6,), 4, (Replicate(),))
+    >>> spread_elementwise("add", (2,), (matrix, row))
+    ((Shard(dim=0),), ((Shard(dim=0),), (Replicate(),)))
+    """
+    shape = np.broadcast_shapes(*(operand.shape for operand in operands))
+    ways: list[list[Way]] = []
+    for mesh_dim in range(len(mesh_shape)):
+        wanted = None if result is None else result[mesh_dim]
+        if wanted is None or wanted.is_partial():
+            offers = list(_offers(name, shape, operands, mesh_dim, scalars, linear))
+        else:
+            offers = [_way(shape, operands, wanted)]
+        if wanted is not None:
+            offers = [way for way in offers if way.result == wanted]
+        if not offers:
+            raise PlacementError(
+                f"expected an out array without partial terms for {name} of these operands, got "
+                f"placements [{', '.join(map(str, result or ()))}]; redistribute it first, to "
+                f"Replicate() or Shard(dim)"
+            )
+        ways.append(offers)
+    return cheapest(mesh_shape, operands, ways)
+
+
+def _offers(
+    name: str,
+    shape: tuple[int, ...],
+    operands: Sequence[Held],
+    mesh_dim: int,
+    scalars: bool,
+    linear: bool,
+) -> Iterator[Way]:
+    for number, operand in enumerate(operands):
+        placement = operand.placements[mesh_dim]
+        dim = on_dim(placement)
+        if isinstance(placement, Partial):
+            if linear and _is_of_one_reduction(operand):
+                yield from _partial_ways(name, operands, mesh_dim, number, placement, scalars)
+        elif dim is not None and operand.shape[dim] == shape[dim - len(operand.shape)]:
+            yield _way(shape, operands, moved(placement, dim + len(shape) - len(operand.shape)))
+    yield _way(shape, operands, Replicate())
+
+
+def _way(shape: tuple[int, ...], operands: Sequence[Held], result: Placement) -> Way:
+    """Return what operands need for a result that is cut or replicated."""
+    return Way(result, tuple(_needed(shape, each, result) for each in operands))
+
+
+def _needed(shape: tuple[int, ...], operand: Held, result: Placement) -> Placement:
+    target = on_dim(result)
+    if target is None:
+        return Replicate()
+    dim = target + len(operand.shape) - len(shape)
+    if dim < 0 or operand.shape[dim] != shape[target]:
+        return Replicate()  # broadcast along the cut: every rank needs all of it
+    return moved(result, dim)
+
+
+def _partial_ways(
+    name: str,
+    operands: Sequence[Held],
+    mesh_dim: int,
+    number: int,
+    placement: Partial,
+    scalars: bool,
+) -> Iterator[Way]:
+    # What every rank has becomes terms for nothing: one rank keeps it, the others take zeros.
+    alike = len(operands) > 1 and all(
+        each.placements[mesh_dim] in (placement, Replicate())
+        and {one for one in each.placements if one.is_partial()} <= {placement}
+        for each in operands
+    )
+    if placement.op in _ALL_PARTIAL.get(name, ()) and alike and not scalars:
+        yield Way(placement, (placement,) * len(operands))
+    if placement.op not in _ONE_PARTIAL.get(name, ()) or (name == "divide" and number):
+        return
+    needed: list[Placement] = [Replicate()] * len(operands)
+    needed[number] = placement
+    yield Way(placement, tuple(needed))
+
+
+def _is_of_one_reduction(operand: Held) -> bool:
+    """Whether terms may stay: of several reductions, the order in which they come matters."""
+    return len({each for each in operand.placements if isinstance(each, Partial)}) <= 1

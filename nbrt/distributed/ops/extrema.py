@@ -1,0 +1,116 @@
+"""`argmax` and `argmin`: each rank offers the first of its extremes, by its index in the whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.ops.elementwise import store
+from nbrt.distributed.ops.operands import derived, placed
+from nbrt.distributed.ops.propagation import on_dim, without
+from nbrt.distributed.ops.reductions import (
+    checked_axes,
+    kept_shape,
+    reduce_by,
+    reduced_placements,
+)
+from nbrt.errors import ArgumentError
+from nbrt.runtime.array import asarray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.distributed.dtensor import DTensor
+    from nbrt.typing import Array, HostArray
+
+__all__ = ["arg_extreme", "held_indices"]
+
+_NOWHERE = np.iinfo(np.int64).max
+
+
+def arg_extreme(
+    ufunc: np.ufunc,
+    tensor: DTensor,
+    axis: int | None = None,
+    out: Any = None,
+    keepdims: bool = False,
+) -> DTensor:
+    """Return the index of the first maximum or minimum along an axis, as NumPy does.
+
+    The extreme itself is agreed on first (``all_reduce`` over the dimensions of the mesh that cut
+    the axis); the smallest index of those who have it is the result, whose dtype is int64.
+
+    Parameters
+    ----------
+    ufunc : {numpy.maximum, numpy.minimum}
+        Which.
+    tensor : DTensor
+        Where to look.
+    axis : int, optional
+        Along which axis; None: in all of the tensor, read in row-major order.
+    out, keepdims
+        As NumPy's.
+    """
+    name, find = ("argmax", np.argmax) if ufunc is np.maximum else ("argmin", np.argmin)
+    axes = checked_axes(axis, tensor.ndim)
+    if axis is not None and len(axes) != 1:
+        raise ArgumentError(f"expected one axis or None for {name}, got {axis}")
+    if any(not tensor.shape[each] for each in axes):
+        raise ArgumentError(f"expected elements for {name}, got shape {tensor.shape}")
+    source = placed(tensor, without(tensor.placements, partial=True))
+    best = reduce_by(ufunc, source, axes, None, None, True)
+    best = placed(best, without(best.placements, partial=True))
+    shape = kept_shape(tensor.shape, axes, keepdims)
+    placements = reduced_placements(source.placements, axes, "min", keepdims)
+
+    def offer(part: Array) -> Array:
+        local_shape = kept_shape(part.shape, axes, keepdims)
+        if any(not part.shape[each] for each in axes):
+            return np.full_like(part, _NOWHERE, dtype=np.int64, shape=local_shape)
+        return _offered(find, source, axis, part, best._local).reshape(local_shape)
+
+    return store(out, derived(source, offer, placements, shape, dtype=np.int64), name)
+
+
+def _offered(
+    find: Callable[..., Any], source: DTensor, axis: int | None, part: Array, value: Array
+) -> Array:
+    """Return where in the whole this rank's first extreme is, if it is the whole's."""
+    place = find(part, axis=axis, keepdims=True)
+    if axis is None:
+        flat = place.reshape(-1)
+        own = part.reshape(-1)[flat].reshape(value.shape)
+        index = _flat_index(source, flat, part.shape).reshape(value.shape)
+    else:
+        own = np.take_along_axis(part, place, axis)
+        index = _index(source, axis % source.ndim, place)
+    is_best = (own == value) | ((own != own) & (value != value))  # not-a-number is every extreme
+    return np.where(is_best, index, np.full_like(index, _NOWHERE))
+
+
+def _flat_index(source: DTensor, flat: Array, local_shape: tuple[int, ...]) -> Array:
+    """Return where in the whole, read in row-major order, positions of a part so read are."""
+    index, stride = np.zeros_like(flat), 1
+    for dim in reversed(range(source.ndim)):
+        flat, at = divmod(flat, local_shape[dim])
+        index = index + stride * _index(source, dim, at)
+        stride *= source.shape[dim]
+    return index
+
+
+def _index(source: DTensor, dim: int, positions: Array) -> Array:
+    """Return which indices of the whole a part's positions along a dimension are."""
+    if not any(on_dim(each) == dim for each in source.placements):
+        return positions
+    return asarray(held_indices(source, dim), device=source.device_mesh.device)[positions]
+
+
+def held_indices(tensor: DTensor, dim: int) -> HostArray:
+    """Return the indices along a dimension that this rank holds, in its order, as int64."""
+    runs = tensor._spec.local_runs
+    assert runs is not None, "the rank is in the mesh"
+    return np.concatenate([
+        (run.start + run.step * np.arange(run.count)[:, None] + np.arange(run.length)).reshape(-1)
+        for run in runs[dim]
+    ]).astype(np.int64)  # fmt: skip

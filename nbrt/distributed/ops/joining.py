@@ -1,0 +1,82 @@
+"""`concatenate` and `stack`: along a dimension that is whole, so every rank joins what it holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.ops.operands import held, local_call, made, placed, sorted_operands
+from nbrt.distributed.ops.propagation import Held, Placements, Way, cheapest, on_dim
+from nbrt.distributed.ops.reductions import checked_axes
+from nbrt.distributed.ops.shapes import expand_dims
+from nbrt.distributed.placements import Placement, Replicate
+from nbrt.errors import ArgumentError, ArgumentTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nbrt.distributed.dtensor import DTensor
+
+__all__ = ["concatenate", "stack"]
+
+
+def concatenate(tensors: Sequence[DTensor], axis: int | None = 0) -> DTensor:
+    """Return tensors one after the other along an axis, which is gathered first where it is cut.
+
+    Parameters
+    ----------
+    tensors : sequence of DTensor
+        Of one mesh, and of the same shape apart from `axis`. Their other cuts stay if all have
+        them, or become those for which the fewest bytes move; partial sums stay if all are.
+    axis : int
+        Along which to join.
+    """
+    operands = sorted_operands(list(tensors), "concatenate")
+    if not operands.values or len(operands.places) != len(operands.values):
+        raise ArgumentTypeError("expected distributed tensors to join, got none, or a scalar")
+    if axis is None:
+        raise ArgumentError("expected an axis to join tensors along, got None; reshape them first")
+    first = operands.tensors[0]
+    (along,) = checked_axes(axis, first.ndim)
+    rests = {each.shape[:along] + each.shape[along + 1 :] for each in operands.tensors}
+    if len(rests) > 1 or len({each.ndim for each in operands.tensors}) > 1:
+        raise ArgumentError(
+            f"expected tensors of one shape apart from axis {axis} to join, got "
+            f"{[each.shape for each in operands.tensors]}"
+        )
+    result = _spread([held(each) for each in operands.tensors], first.device_mesh.shape, along)
+    total = sum(each.shape[along] for each in operands.tensors)
+    shape = (*first.shape[:along], total, *first.shape[along + 1 :])
+    parts = [placed(each, result)._local for each in operands.tensors]
+    join_along = along if first.device_mesh.get_coordinate() is not None else 0
+    return made(first, local_call(first, np.concatenate, parts, axis=join_along), result, shape)
+
+
+def stack(tensors: Sequence[DTensor], axis: int = 0) -> DTensor:
+    """Return tensors of one shape one after the other along a new axis."""
+    given: list[Any] = list(tensors)
+    sorted_operands(given, "stack")
+    if len({getattr(each, "shape", None) for each in given}) > 1:
+        raise ArgumentError(
+            f"expected tensors of one shape to stack, got {[each.shape for each in given]}"
+        )
+    return concatenate([expand_dims(each, axis) for each in given], axis)
+
+
+def _spread(operands: Sequence[Held], mesh_shape: Sequence[int], along: int) -> Placements:
+    def offers(mesh_dim: int) -> Iterator[Way]:
+        found = [each.placements[mesh_dim] for each in operands]
+        terms = {each for one in operands for each in one.placements if each.is_partial()}
+        for placement in dict.fromkeys(found):
+            stays = len(set(found)) == len(terms) == 1 and placement.is_partial("sum")
+            if stays or (not placement.is_partial() and on_dim(placement) != along):
+                yield _alike(placement, len(found))
+        yield _alike(Replicate(), len(found))
+
+    ways = [list(offers(mesh_dim)) for mesh_dim in range(len(mesh_shape))]
+    return cheapest(mesh_shape, operands, ways)[0]
+
+
+def _alike(placement: Placement, count: int) -> Way:
+    return Way(placement, (placement,) * count)

@@ -1,0 +1,143 @@
+"""Matrix products: cut by rows, by columns, by batches, or along the sum that they make.
+
+Column times row, as in tensor-parallel transformers, needs no communication: ``x @ w1`` with the
+columns of ``w1`` cut gives cut columns, and those times cut rows of ``w2`` give `Partial` sums.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.ops.elementwise import store
+from nbrt.distributed.ops.operands import (
+    derived,
+    held,
+    placed,
+    sorted_operands,
+)
+from nbrt.distributed.ops.propagation import Held, Placements, Way, cheapest, moved, on_dim
+from nbrt.distributed.ops.shapes import expand_dims, squeeze
+from nbrt.distributed.placements import Partial, Placement, Replicate
+from nbrt.errors import ArgumentError, ArgumentTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nbrt.distributed.dtensor import DTensor
+
+__all__ = ["matmul", "spread_matmul"]
+
+
+def matmul(left: Any, right: Any, out: Any = None, **kwargs: Any) -> DTensor:
+    """Return the matrix product of two distributed tensors, as ``numpy.matmul``.
+
+    Placements follow `spread_matmul`. A sum that is cut over ranks is `Partial`, and its bits in
+    floating point depend on their number, as those of any matrix product depend on its blocking.
+    """
+    operands = sorted_operands([left, right], "matmul")
+    if len(operands.places) != 2:
+        raise ArgumentTypeError("expected two distributed tensors for matmul, got a scalar")
+    if kwargs:
+        raise ArgumentError(f"expected matmul without {', '.join(sorted(kwargs))}")
+    if not left.ndim or not right.ndim:
+        raise ArgumentError("expected tensors of at least one dimension for matmul, got 0-d")
+    if left.ndim == 1:
+        result = matmul(expand_dims(left, 0), right)
+        return store(out, squeeze(result, -2 if right.ndim > 1 else -1), "matmul")
+    if right.ndim == 1:
+        return store(out, squeeze(matmul(left, expand_dims(right, 1)), -1), "matmul")
+    return store(out, _product(left, right), "matmul")
+
+
+def _product(left: DTensor, right: DTensor) -> DTensor:
+    if left.shape[-1] != right.shape[-2]:
+        raise ArgumentError(
+            f"expected shapes (..., m, k) and (..., k, n) for matmul, got {left.shape} and "
+            f"{right.shape}"
+        )
+    try:
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError:
+        raise ArgumentError(
+            f"expected shapes that broadcast, apart from the last two dimensions, for matmul, got "
+            f"{left.shape} and {right.shape}"
+        ) from None
+    kind = np.result_type(left.dtype, right.dtype)
+    result, (for_left, for_right) = spread_matmul(
+        left.device_mesh.shape, held(left), held(right), linear=left.dtype == right.dtype == kind
+    )
+    shape = (*batch, left.shape[-2], right.shape[-1])
+    first, second = placed(left, for_left), placed(right, for_right)
+    return derived(first, lambda part: np.matmul(part, second._local), result, shape, dtype=kind)
+
+
+@functools.lru_cache(maxsize=1024)
+def spread_matmul(
+    mesh_shape: tuple[int, ...], left: Held, right: Held, *, linear: bool = True
+) -> tuple[Placements, tuple[Placements, ...]]:
+    """Return the placements of the product, and those that each factor needs.
+
+    Parameters
+    ----------
+    mesh_shape : tuple of int
+        Ranks along each dimension of the mesh.
+    left, right : Held
+        The factors, of at least two dimensions.
+    linear : bool
+        Whether terms of a factor may stay terms of the product.
+
+    Examples
+    --------
+    >>> from nbrt.distributed import Shard
+    >>> x, w = Held((8, 16), 4, (Shard(1),)), Held((16, 4), 4, (Shard(0),))
+    >>> spread_matmul((2,), x, w)[0]
+    (Partial(op='sum'),)
+    """
+    ndim = max(len(left.shape), len(right.shape))
+    ways = [list(_offers(left, right, dim, ndim, linear)) for dim in range(len(mesh_shape))]
+    return cheapest(mesh_shape, (left, right), ways)
+
+
+def _offers(left: Held, right: Held, mesh_dim: int, ndim: int, linear: bool) -> Iterator[Way]:
+    whole = Replicate()
+    for number, operand in enumerate((left, right)):
+        placement = operand.placements[mesh_dim]
+        if linear and placement.is_partial("sum") and _is_sum(operand):
+            needed: list[Placement] = [whole, whole]
+            needed[number] = placement
+            yield Way(placement, tuple(needed))
+        dim = on_dim(placement)
+        if dim is None:
+            continue
+        from_end = dim - len(operand.shape)
+        if from_end == (-1, -2)[number]:  # the dimension that the sum goes over
+            row = moved(placement, len(left.shape) - 1), moved(placement, len(right.shape) - 2)
+            other = (right, left)[number].placements[mesh_dim]
+            # Terms put a reduction off, not away: nothing is moved in order to get them.
+            if other in (whole, row[1 - number]):
+                yield Way(Partial("sum"), row)
+        else:
+            yield _cut_way(left, right, placement, from_end, ndim)
+    yield Way(whole, (whole, whole))
+
+
+def _cut_way(left: Held, right: Held, cut: Placement, from_end: int, ndim: int) -> Way:
+    """Return what the factors need for a product that is cut, in a dimension not summed over."""
+    dims: list[int | None] = []
+    for number, operand in enumerate((left, right)):
+        dim = from_end + len(operand.shape)
+        dims.append(None if dim < 0 or from_end == (-1, -2)[number] else dim)
+    pairs = list(zip((left, right), dims, strict=True))
+    size = max(1 if dim is None else operand.shape[dim] for operand, dim in pairs)
+    needed = tuple(
+        moved(cut, dim) if dim is not None and operand.shape[dim] == size else Replicate()
+        for operand, dim in pairs
+    )
+    return Way(moved(cut, from_end + ndim), needed)
+
+
+def _is_sum(operand: Held) -> bool:
+    return all(each.is_partial("sum") for each in operand.placements if each.is_partial())

@@ -1,0 +1,164 @@
+"""What an operation is given: distributed tensors of one mesh, scalars, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from nbrt.distributed.ops.propagation import Held
+from nbrt.distributed.spec import DTensorSpec
+from nbrt.errors import ArgumentTypeError, PlacementError
+from nbrt.runtime.array import empty
+from nbrt.runtime.guard import OptionalStreamGuard
+from nbrt.runtime.stream import current_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.mesh import DeviceMesh
+    from nbrt.distributed.ops.propagation import Placements
+    from nbrt.typing import Array, DTypeLike
+
+__all__ = [
+    "Operands",
+    "derived",
+    "has_dims",
+    "held",
+    "is_dtensor",
+    "local_call",
+    "made",
+    "placed",
+    "sorted_operands",
+]
+
+T = TypeVar("T")
+
+
+class Operands(NamedTuple):
+    """The arguments of an operation, with the distributed ones told apart.
+
+    Attributes
+    ----------
+    values : list
+        All of them; arrays of no dimension as scalars.
+    places : list of int
+        Where the distributed tensors are.
+    """
+
+    values: list[Any]
+    places: list[int]
+
+    @property
+    def tensors(self) -> list[DTensor]:
+        """The distributed tensors."""
+        return [self.values[place] for place in self.places]
+
+    def with_tensors(self, arrays: Sequence[Array]) -> list[Any]:
+        """Return all arguments, with arrays in the place of the distributed tensors."""
+        values = list(self.values)
+        for place, array in zip(self.places, arrays, strict=True):
+            values[place] = array
+        return values
+
+
+def is_dtensor(value: Any) -> bool:
+    """Return whether a value is a distributed tensor."""
+    return isinstance(getattr(value, "_spec", None), DTensorSpec)
+
+
+def sorted_operands(values: Sequence[Any], name: str) -> Operands:
+    """Return the arguments of an operation if it can take them.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If one is an array of the caller's own: whether it is the same on all ranks, or this rank's
+        part, only the caller knows.
+    PlacementError
+        If distributed tensors are of different meshes.
+    """
+    kept: list[Any] = []
+    places: list[int] = []
+    mesh: DeviceMesh | None = None
+    for value in values:
+        if is_dtensor(value):
+            if mesh is not None and value.device_mesh != mesh:
+                raise PlacementError(
+                    f"expected tensors of one mesh for {name}, got {mesh} and "
+                    f"{value.device_mesh}; make one of them again by "
+                    f"distribute_tensor(x.full_tensor(), mesh, placements)"
+                )
+            mesh = value.device_mesh
+            places.append(len(kept))
+        elif isinstance(value, (list, tuple)) or has_dims(value):
+            raise ArgumentTypeError(
+                f"expected distributed tensors and scalars for {name}, got a mix with "
+                f"{_described(value)}; call distribute_tensor(array, mesh, placements) on it first"
+            )
+        elif isinstance(value, np.ndarray):
+            value = value[()]  # an array of no dimension is as strongly typed as a NumPy scalar
+        kept.append(value)
+    return Operands(kept, places)
+
+
+def has_dims(value: Any) -> bool:
+    """Return whether a value is an array, of any library, that is not a scalar."""
+    return bool(getattr(value, "ndim", None))
+
+
+def _described(value: Any) -> str:
+    kind = type(value).__name__
+    return f"a {kind}" if isinstance(value, (list, tuple)) else f"a {kind} of shape {value.shape}"
+
+
+def held(tensor: DTensor) -> Held:
+    """Return what the rules of propagation need to know of a tensor."""
+    return Held(tensor.shape, tensor.dtype.itemsize, tensor.placements)
+
+
+def placed(tensor: DTensor, placements: Placements) -> DTensor:
+    """Return the tensor with placements, itself if it has them."""
+    if tensor.placements == placements:
+        return tensor
+    return tensor.redistribute(placements=placements)
+
+
+def local_call(tensor: DTensor, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function on local parts, after the work that was queued for them."""
+    stream = current_stream(tensor.device_mesh.device)
+    if stream.interface.capabilities.host_addressable:
+        stream.synchronize()
+        return function(*args, **kwargs)
+    with OptionalStreamGuard(stream):
+        return function(*args, **kwargs)
+
+
+def made(tensor: DTensor, local: Any, placements: Placements, shape: tuple[int, ...]) -> DTensor:
+    """Return a tensor on the mesh of `tensor` with a local part, whose dtype it has."""
+    array = np.asarray(local) if isinstance(local, np.generic) else local
+    spec = tensor._spec
+    if spec.placements != placements or spec.shape != shape or spec.dtype != array.dtype:
+        spec = DTensorSpec(spec.mesh, placements, shape, array.dtype)
+    return type(tensor)(array, spec)
+
+
+def derived(
+    tensor: DTensor,
+    function: Callable[..., Any],
+    placements: Placements,
+    shape: tuple[int, ...],
+    *,
+    dtype: DTypeLike | None = None,
+) -> DTensor:
+    """Return a tensor whose local part is a function of that of `tensor`.
+
+    A rank that is off the mesh has no part to call the function with; what it keeps is empty and
+    has `dtype`, that of `tensor` by default.
+    """
+    if tensor.device_mesh.get_coordinate() is None:
+        kind = tensor.dtype if dtype is None else dtype
+        none = empty((0,), kind, device=tensor.device_mesh.device)
+        return made(tensor, none, placements, shape)
+    return made(tensor, local_call(tensor, function, tensor._local), placements, shape)

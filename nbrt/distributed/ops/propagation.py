@@ -1,0 +1,148 @@
+"""Which placements an operation needs and gives: pure functions, so that all ranks choose alike.
+
+An operation offers, for each dimension of the mesh, some `Way`s to spread it: placements of its
+operands and the placement of its result that follows. `cheapest` takes the combination for which
+the fewest bytes move. Nothing here depends on which rank asks, or on a mesh object.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from nbrt.distributed.placements import Partial, Placement, Replicate, Shard, StridedShard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Held", "Placements", "Way", "bytes_moved", "cheapest", "moved", "on_dim", "without"]
+
+Placements: TypeAlias = tuple[Placement, ...]
+
+
+class Held(NamedTuple):
+    """An operand: its shape, bytes of an element, and placements."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    placements: Placements
+
+
+class Way(NamedTuple):
+    """A way to spread an operation along one dimension of the mesh."""
+
+    result: Placement
+    operands: Placements
+
+
+def moved(placement: Placement, dim: int) -> Placement:
+    """Return the cut that a placement makes, along another dimension of the tensor.
+
+    Examples
+    --------
+    >>> moved(StridedShard(0, 2), 1)
+    StridedShard(dim=1, split_factor=2)
+    """
+    if isinstance(placement, StridedShard):
+        return StridedShard(dim, placement.split_factor)
+    return Shard(dim)
+
+
+def on_dim(placement: Placement) -> int | None:
+    """Return the dimension of the tensor that a placement cuts; None if it cuts none."""
+    return placement.dim if isinstance(placement, (Shard, StridedShard)) else None
+
+
+def without(
+    placements: Sequence[Placement], dims: Sequence[int] = (), *, partial: bool = False
+) -> Placements:
+    """Return placements that leave dimensions of the tensor whole, and perhaps no partial terms.
+
+    Examples
+    --------
+    >>> without([Shard(0), Shard(1), Partial()], [0], partial=True)
+    (Replicate(), Shard(dim=1), Replicate())
+    """
+    return tuple(
+        Replicate() if on_dim(each) in dims or (partial and each.is_partial()) else each
+        for each in placements
+    )
+
+
+def cheapest(
+    mesh_shape: Sequence[int], operands: Sequence[Held], ways: Sequence[Sequence[Way]]
+) -> tuple[Placements, tuple[Placements, ...]]:
+    """Return the placements of the result and of each operand for which the fewest bytes move.
+
+    Parameters
+    ----------
+    mesh_shape : sequence of int
+        Ranks along each dimension of the mesh.
+    operands : sequence of Held
+        What there is.
+    ways : sequence of sequence of Way
+        For each dimension of the mesh; of equally cheap ones the first is taken.
+    """
+
+    @functools.cache
+    def cost(number: int, placements: Placements) -> int:
+        return bytes_moved(mesh_shape, operands[number], placements)
+
+    best: tuple[int, tuple[Way, ...]] | None = None
+    for chosen in itertools.product(*ways):
+        total = sum(
+            cost(number, tuple(way.operands[number] for way in chosen))
+            for number in range(len(operands))
+        )
+        if best is None or total < best[0]:
+            best = total, chosen
+        if total == 0:
+            break
+    assert best is not None, "an operation offers at least one way"
+    taken = best[1]
+    needed = tuple(tuple(way.operands[n] for way in taken) for n in range(len(operands)))
+    return tuple(way.result for way in taken), needed
+
+
+def bytes_moved(mesh_shape: Sequence[int], held: Held, placements: Placements) -> int:
+    """Return about how many bytes each rank receives when a tensor gets other placements.
+
+    Ring algorithms' figures for ``n`` bytes over ``r`` ranks: ``(r - 1) / r * n`` for a gather or a
+    scattered reduction, twice that for a reduction that all ranks get, that of a rank's part for an
+    exchange; cutting what a rank has already is free. A rank's other cuts make ``n`` smaller where
+    they stay.
+
+    Examples
+    --------
+    >>> held = Held((8, 4), 4, (Shard(0),))
+    >>> [bytes_moved([4], held, (to,)) for to in (Shard(0), Shard(1), Replicate())]
+    [0, 24, 96]
+    """
+    if placements == held.placements:
+        return 0
+    kept = math.prod(
+        ranks
+        for ranks, old, new in zip(mesh_shape, held.placements, placements, strict=True)
+        if old == new and on_dim(old) is not None
+    )
+    whole = -(-math.prod(held.shape) * held.itemsize // kept)
+    total = 0
+    for mesh_dim, (ranks, old, new) in enumerate(
+        zip(mesh_shape, held.placements, placements, strict=True)
+    ):
+        if old != new:
+            inner = {on_dim(each) for each in held.placements[mesh_dim + 1 :]}
+            total += _change_bytes(ranks, whole, old, new, on_dim(new) in inner)
+    return total
+
+
+def _change_bytes(ranks: int, whole: int, old: Placement, new: Placement, is_outer: bool) -> int:
+    """Return the bytes for a dimension of the mesh; `is_outer`: a later one cuts there already."""
+    share = whole * (ranks - 1) // ranks
+    if isinstance(old, Partial):
+        return 2 * share if on_dim(new) is None else share
+    if isinstance(old, Replicate):
+        return share // ranks if on_dim(new) is not None and is_outer else 0
+    return share if isinstance(new, Replicate) else share // ranks

@@ -1,0 +1,164 @@
+"""Placements: what the ranks along one dimension of a mesh hold of a tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nbrt.distributed.communicators.base import REDUCTIONS, ReduceOp
+from nbrt.errors import ArgumentError, ArgumentTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Partial", "Placement", "Replicate", "Shard", "StridedShard", "checked_placements"]
+
+
+class Placement:
+    """What the ranks along one dimension of a mesh hold of a tensor; one of the classes below."""
+
+    __slots__ = ()
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        """Return whether the tensor is cut, along `dim` if given, strided or not."""
+        return isinstance(self, (Shard, StridedShard)) and dim in (None, self.dim)
+
+    def is_replicate(self) -> bool:
+        """Return whether every rank holds all of it."""
+        return isinstance(self, Replicate)
+
+    def is_partial(self, op: str | None = None) -> bool:
+        """Return whether the ranks hold terms of a reduction, by `op` if given."""
+        return isinstance(self, Partial) and op in (None, self.op)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard(Placement):
+    """Cut along a dimension of the tensor, into one contiguous chunk for each rank.
+
+    Chunks have ``ceil(n / ranks)`` indices; the last ones are shorter, or empty (as torch cuts). A
+    dimension that is cut along several dimensions of the mesh is cut by each in turn, the first
+    first.
+
+    Parameters
+    ----------
+    dim : int
+        Dimension of the tensor; a negative one counts from the end.
+    """
+
+    dim: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", _checked_dim(self.dim))
+
+    def __str__(self) -> str:
+        return f"S({self.dim})"
+
+
+@dataclass(frozen=True, slots=True)
+class StridedShard(Placement):
+    """Cut in `split_factor` chunks, each of them cut for the ranks, which hold a piece of each.
+
+    What a dimension looks like along one mesh dimension when another one, that comes later in the
+    mesh, cut it before: fully sharded data parallel over tensor parallel is ``[StridedShard(0,
+    split_factor=tensor ranks), Shard(0)]``. The same as torch's ``_StridedShard``.
+
+    Parameters
+    ----------
+    dim : int
+        Dimension of the tensor; a negative one counts from the end.
+    split_factor : int
+        Chunks, at least 1.
+    """
+
+    dim: int
+    split_factor: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", _checked_dim(self.dim))
+        factor = self.split_factor
+        if isinstance(factor, bool) or not hasattr(factor, "__index__") or factor < 1:
+            raise ArgumentError(f"expected split_factor as an int of at least 1, got {factor!r}")
+        object.__setattr__(self, "split_factor", int(factor))
+
+    def __str__(self) -> str:
+        return f"_S({self.dim}, {self.split_factor})"
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate(Placement):
+    """Every rank holds all of it, with equal values."""
+
+    def __str__(self) -> str:
+        return "R"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(Placement):
+    """Every rank holds a term of the size of the whole; the tensor is their reduction.
+
+    Parameters
+    ----------
+    op : {"sum", "prod", "min", "max"}
+        The reduction.
+    """
+
+    op: ReduceOp = "sum"
+
+    def __post_init__(self) -> None:
+        if self.op not in REDUCTIONS:
+            raise ArgumentError(f"expected a reduction of {REDUCTIONS}, got {self.op!r}")
+
+    def __str__(self) -> str:
+        return f"P({self.op})"
+
+
+def checked_placements(
+    placements: Placement | Sequence[Placement] | None, mesh_ndim: int, ndim: int
+) -> tuple[Placement, ...]:
+    """Return placements for each mesh dimension of a tensor of `ndim`, without negative dims.
+
+    Parameters
+    ----------
+    placements : sequence of Placement, or None
+        One for each mesh dimension; None: all replicated.
+    mesh_ndim, ndim : int
+        Dimensions of the mesh and of the tensor.
+
+    Examples
+    --------
+    >>> checked_placements([Shard(-1), Replicate()], 2, 3)
+    (Shard(dim=2), Replicate())
+    """
+    if placements is None:
+        return (Replicate(),) * mesh_ndim
+    given = (placements,) if isinstance(placements, Placement) else placements
+    if not isinstance(given, (tuple, list)):
+        raise ArgumentTypeError(f"expected a sequence of placements, got {given!r}")
+    if len(given) != mesh_ndim:
+        raise ArgumentError(
+            f"expected a placement for each of the {mesh_ndim} dimensions of the mesh, got "
+            f"{len(given)}: {list(given)}"
+        )
+    return tuple(_normalized(each, ndim) for each in given)
+
+
+def _normalized(placement: Any, ndim: int) -> Placement:
+    if not isinstance(placement, Placement):
+        raise ArgumentTypeError(
+            f"expected Shard, StridedShard, Replicate or Partial, got {placement!r}"
+        )
+    if not isinstance(placement, (Shard, StridedShard)) or 0 <= placement.dim < ndim:
+        return placement
+    dim = placement.dim + ndim
+    if not 0 <= dim < ndim:
+        raise ArgumentError(f"expected a dimension of a {ndim}-d tensor to cut, got {placement!r}")
+    if isinstance(placement, Shard):
+        return Shard(dim)
+    return StridedShard(dim, placement.split_factor)
+
+
+def _checked_dim(dim: Any) -> int:
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise ArgumentTypeError(f"expected the dimension to cut as an int, got {dim!r}")
+    return int(dim.__index__())

@@ -1,0 +1,160 @@
+"""The world of the running rank: all ranks of the program, and how they talk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+from nbrt._internal import ranks
+from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
+from nbrt.distributed.communicators.single import single_world
+from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
+from nbrt.runtime.device import resolve_device
+
+if TYPE_CHECKING:
+    from nbrt.distributed.communicators.base import Communicator
+    from nbrt.typing import DeviceLike
+
+__all__ = [
+    "destroy_process_group",
+    "get_rank",
+    "get_world_size",
+    "init_process_group",
+    "is_initialized",
+    "world",
+]
+
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
+"""Variables by which a process knows that mpiexec started it."""
+
+_process: Communicator | None = None
+_alone: Communicator | None = None
+_lock = threading.Lock()
+
+
+def world() -> Communicator:
+    """Return the communicator of all ranks, as the running rank sees it.
+
+    A thread of `run` has that of its threads; else it is what `init_process_group` set up for the
+    process; else a world of one rank, on the current device.
+
+    Examples
+    --------
+    >>> world().size
+    1
+    """
+    global _alone
+    own: Communicator | None = ranks.world.get()
+    if own is not None:
+        return own
+    if _process is not None:
+        return _process
+    with _lock:
+        if _alone is None:
+            _alone = single_world()
+        return _alone
+
+
+def get_rank() -> int:
+    """Return the running rank's number in the world."""
+    return world().rank
+
+
+def get_world_size() -> int:
+    """Return how many ranks the world has."""
+    return world().size
+
+
+def is_initialized() -> bool:
+    """Return whether the running rank has a world that somebody set up."""
+    return ranks.world.get() is not None or _process is not None
+
+
+def init_process_group(
+    backend: Literal["mpi", "nccl"] | None = None,
+    *,
+    device: DeviceLike = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    **options: Any,
+) -> Communicator:
+    """Set up the world of this process; call it once, on every rank.
+
+    Parameters
+    ----------
+    backend : {"mpi", "nccl"}, optional
+        Who moves the bytes: MPI through mpi4py, or NCCL through CuPy. By default MPI if mpiexec
+        started the process, else a world of one rank.
+    device : Device, str, int or None
+        Where the rank's arrays live. By default one of the current kind: the rank's number among
+        those on its machine, modulo the number of devices; in a world of one rank, whatever the
+        current device is at the time.
+    timeout : float
+        Seconds that a rank waits for the others.
+    **options
+        The rest is the backend's: see `MpiCommunicator` and `NcclCommunicator`.
+
+    Raises
+    ------
+    DistributedError
+        If the process has a world already.
+    """
+    global _process
+    with _lock:
+        if is_initialized():
+            raise DistributedError(
+                "expected a process without a world, got one that has it; call "
+                "destroy_process_group first"
+            )
+        _process = _connect(backend, device, timeout, options)
+        return _process
+
+
+def destroy_process_group() -> None:
+    """Forget the world that `init_process_group` set up; the process is alone again.
+
+    Raises
+    ------
+    DistributedError
+        On a rank of `run`, whose world ends with it.
+    """
+    global _process
+    if ranks.world.get() is not None:
+        raise DistributedError(
+            "expected a process that init_process_group was called in, got a rank of "
+            "nbrt.distributed.run, whose world ends with its function"
+        )
+    with _lock:
+        leaving, _process = _process, None
+    close = getattr(leaving, "close", None)
+    if close is not None:
+        close()
+
+
+def _connect(
+    backend: str | None, device: DeviceLike, timeout: float, options: dict[str, Any]
+) -> Communicator:
+    if backend is None:
+        if not any(name in os.environ for name in _LAUNCHED):
+            _check_no_options(options)
+            return single_world(None if device is None else resolve_device(device), timeout)
+        backend = "mpi"
+    if backend == "mpi":
+        from nbrt.distributed.communicators.mpi import MpiCommunicator
+
+        return MpiCommunicator(device=device, timeout=timeout, **options)
+    if backend == "nccl":
+        from nbrt.distributed.communicators.nccl import NcclCommunicator
+
+        return NcclCommunicator(device=device, timeout=timeout, **options)
+    raise ArgumentError(
+        f"expected backend 'mpi' or 'nccl', got {backend!r}; for ranks as threads use "
+        f"nbrt.distributed.run"
+    )
+
+
+def _check_no_options(options: dict[str, Any]) -> None:
+    if options:
+        raise ArgumentTypeError(
+            f"expected no options for a world of one rank, got {sorted(options)}"
+        )

@@ -1,0 +1,1 @@
+"""Random numbers of many ranks: trackers, named streams, draws of distributed tensors."""

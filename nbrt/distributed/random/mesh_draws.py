@@ -1,0 +1,252 @@
+"""`MeshDraws`: draws of distributed tensors, each rank its part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+
+from nbrt.distributed.dtensor import DTensor
+from nbrt.distributed.mesh import DeviceMesh, current_mesh
+from nbrt.distributed.ops.propagation import without
+from nbrt.distributed.placements import Placement
+from nbrt.distributed.random.current import current_tracker
+from nbrt.distributed.random.parameters import checked_tensor, cut_copy, local_parameter
+from nbrt.distributed.spec import DTensorSpec
+from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from nbrt.random.arguments import vector
+from nbrt.random.defaults import checked_generator, default_generator
+from nbrt.random.generator import Generator
+from nbrt.runtime.array import asarray, checked_shape, copy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
+
+__all__ = ["MeshDraws"]
+
+_MOST_SPECS = 64
+_VECTORS = ("dirichlet", "multinomial", "multivariate_hypergeometric")
+
+
+class MeshDraws(Generator):
+    """Draws of elements and of vectors; see `MeshGenerator`, which adds what reorders."""
+
+    def __init__(
+        self,
+        mesh: DeviceMesh | None = None,
+        placements: Placement | Sequence[Placement] | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        self._mesh = current_mesh() if mesh is None else mesh
+        if placements is None or isinstance(placements, Placement):
+            self._placements: Placement | tuple[Placement, ...] | None = placements
+        else:
+            self._placements = tuple(placements)
+        self._specs: dict[Any, DTensorSpec] = {}
+        if isinstance(generator, MeshDraws):
+            generator = generator.plain
+        if generator is None:
+            generator = default_generator(self._mesh.device)
+        self._plain = checked_generator(generator)
+        self.__dict__.update({**self._plain.__dict__, **self.__dict__, "_kinds": {}})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._mesh!r}, {self._placements!r}, {self._plain!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._mesh, self._placements, self._plain)
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The ranks."""
+        return self._mesh
+
+    @property
+    def plain(self) -> Generator:
+        """The generator of the same state whose draws are this rank's alone."""
+        return self._plain
+
+    def clone(self) -> Self:
+        """Return a generator of its own that continues from the same state, also in spawning."""
+        return type(self)(self._mesh, self._placements, self._plain.clone())
+
+    def spawn(self, n_children: int) -> list[Self]:
+        """Return generators of independent streams; see `nbrt.Generator.spawn`."""
+        children = self._plain.spawn(n_children)
+        return [type(self)(self._mesh, self._placements, child) for child in children]
+
+    def shard(self, shape: Any, region: Any) -> NoReturn:  # noqa: ARG002
+        """Refuse: it draws parts by itself."""
+        raise NotSupportedError(
+            "expected a generator of one rank, got one that draws each rank its part already; use "
+            "its plain.shard(shape, region)"
+        )
+
+    # -- elements ----------------------------------------------------------------------------------
+
+    def _draw(
+        self,
+        distribution: str,
+        parameters: tuple[Any, ...],
+        size: Shape | None,
+        dtype: np.dtype[Any],
+        out: Array | None = None,
+    ) -> Any:
+        """Return a distributed tensor of which each rank has drawn its part."""
+        shape = self._shape_of(size, parameters, out)
+        spec = self._spec(shape, dtype, out, *parameters)
+        is_vector = distribution in _VECTORS
+        rows = _whole_rows(spec) if is_vector else spec
+        own = tuple(local_parameter(each, rows) for each in parameters)
+        into = None if out is None or rows is not spec else out._local
+        with current_tracker().distribute_region(rows, self._plain) as part:
+            local = part._draw(distribution, own, rows.local_shape, rows.dtype, into)
+        if rows is not spec:
+            local = _columns(local, spec)
+        return self._result(local, spec, out)
+
+    def integers(
+        self,
+        low: ArrayLike,
+        high: ArrayLike | None = None,
+        size: Shape | None = None,
+        dtype: DTypeLike = np.int64,
+        endpoint: bool = False,  # NumPy's signature
+        out: Array | None = None,
+    ) -> Any:
+        """Return integers in [low, high); see `nbrt.Generator.integers`.
+
+        Bounds that are distributed tensors are gathered: their ranges are checked as a whole.
+        """
+        bounds = [each for each in (low, high) if each is not None]
+        if any(isinstance(each, DTensor) for each in bounds):
+            size = self._shape_of(size, tuple(bounds), out)
+            low = self._gathered(low)
+            high = None if high is None else self._gathered(high)
+        return super().integers(low, high, size, dtype, endpoint, out)
+
+    def fill_integers(self, out: Any, low: int | None = None, high: int | None = None) -> Any:
+        """Fill a distributed tensor with integers of [low, high); see `nbrt.Generator`."""
+        spec = self._spec(self._shape_of(None, (), out), out.dtype, out)
+        with current_tracker().distribute_region(spec, self._plain) as part:
+            part.fill_integers(out._local, low, high)
+        return out
+
+    def dropout(self, x: Any, p: float = 0.5, training: bool = True) -> tuple[DTensor, DTensor]:
+        """Zero elements with probability `p`; see `nbrt.Generator.dropout`.
+
+        Returns
+        -------
+        result, mask : DTensor
+            With the placements of `x`; if that is an array, which then is the same on all ranks,
+            with those of the generator.
+        """
+        if isinstance(x, DTensor):
+            spec = checked_tensor(x, self._mesh)._spec
+        else:
+            x = asarray(x, device=self.device)
+            spec = self._spec(x.shape, x.dtype)
+        values = local_parameter(x, spec)
+        with current_tracker().distribute_region(spec, self._plain) as part:
+            result, mask = part.dropout(values, p, training)
+        return DTensor(result, spec), DTensor(mask, spec.replaced(dtype=mask.dtype))
+
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes, the same on all ranks."""
+        return self._plain.bytes(length)
+
+    # -- vectors -----------------------------------------------------------------------------------
+
+    def multivariate_normal(
+        self,
+        mean: ArrayLike,
+        cov: ArrayLike,
+        size: Shape | None = None,
+        check_valid: Literal["warn", "raise", "ignore"] = "warn",
+        tol: float = 1e-8,
+        *,
+        method: Literal["svd", "eigh", "cholesky"] = "svd",
+    ) -> Any:
+        """Return normal vectors; see `nbrt.Generator.multivariate_normal`."""
+        leading = () if size is None else checked_shape(size)
+        spec = self._spec((*leading, vector("mean", mean).size), np.dtype(np.float64))
+        rows = _whole_rows(spec)
+        with current_tracker().distribute_region(rows, self._plain) as part:
+            if rows.local_runs is None:
+                local = part.standard_normal(rows.local_shape)
+            else:
+                lengths = rows.local_shape[:-1]
+                local = part.multivariate_normal(
+                    mean, cov, lengths, check_valid, tol, method=method
+                )
+        return self._result(local if rows is spec else _columns(local, spec), spec, None)
+
+    # -- shapes and placements ---------------------------------------------------------------------
+
+    def _shape_of(
+        self, size: Shape | None, parameters: tuple[Any, ...], out: Any
+    ) -> tuple[int, ...]:
+        if out is None:
+            if size is not None:
+                return checked_shape(size)
+            shapes = (x.shape if isinstance(x, DTensor) else np.shape(x) for x in parameters)
+            whole = [np.broadcast_to(0, shape) for shape in shapes]
+            return self._shape(None, tuple(whole))
+        if not isinstance(out, DTensor):
+            raise ArgumentTypeError(f"expected out to be a DTensor, got {type(out).__name__}")
+        shape = out.shape if size is None else checked_shape(size)
+        if shape != out.shape:
+            raise ArgumentError(f"expected out of shape {shape}, got {out.shape}; leave size out")
+        return out.shape
+
+    def _spec(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], out: Any = None, *others: Any
+    ) -> DTensorSpec:
+        """Return what a draw makes: `out`; else as the generator, or the first tensor, says."""
+        if out is not None:
+            if out.dtype != dtype:
+                raise ArgumentTypeError(f"expected out of dtype {dtype}, got {out.dtype}")
+            return checked_tensor(out, self._mesh).spec
+        placements = self._placements if shape else None
+        if self._placements is None:
+            alike = [x for x in others if isinstance(x, DTensor) and x.shape == shape]
+            placements = alike[0].placements if alike else None
+        key = (placements, shape, dtype)
+        spec = self._specs.get(key)
+        if spec is None:
+            if len(self._specs) >= _MOST_SPECS:
+                self._specs.clear()
+            spec = self._specs[key] = DTensorSpec(self._mesh, placements, shape, dtype)
+        return spec
+
+    def _result(self, local: Any, spec: DTensorSpec, out: Any) -> DTensor:
+        if out is None:
+            return DTensor(local, spec)
+        if local is not out._local:
+            copy(out._local, local)
+        found: DTensor = out
+        return found
+
+    def _gathered(self, value: Any) -> Any:
+        """Return the same array on all ranks; on those off the mesh, one without elements."""
+        if isinstance(value, DTensor):
+            value = checked_tensor(value, self._mesh).full_tensor()
+        if self._mesh.get_coordinate() is None and np.ndim(value):
+            return np.empty(0, np.asarray(value).dtype)
+        return value
+
+
+def _whole_rows(spec: DTensorSpec) -> DTensorSpec:
+    """Return the spec with its last axis, along which vectors lie, uncut: itself if it is."""
+    placements = without(spec.placements, [spec.ndim - 1])
+    return spec if placements == spec.placements else spec.replaced(placements=placements)
+
+
+def _columns(local: Array, spec: DTensorSpec) -> Array:
+    """Return, of whole rows that a rank has drawn, its columns."""
+    if spec.local_runs is None:
+        return local
+    return cut_copy(local, spec.local_runs[-1:], spec.mesh.device, first=spec.ndim - 1)

@@ -1,0 +1,218 @@
+"""`MeshGenerator`: the methods of a generator for distributed tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.dtensor import DTensor
+from nbrt.distributed.ops.propagation import moved, on_dim, without
+from nbrt.distributed.random.current import current_tracker
+from nbrt.distributed.random.mesh_draws import MeshDraws
+from nbrt.distributed.random.parameters import checked_tensor, cut, cut_copy
+from nbrt.distributed.spec import DTensorSpec
+from nbrt.errors import ArgumentError
+from nbrt.random.arguments import integer, is_array
+from nbrt.runtime.array import asarray, copy
+
+if TYPE_CHECKING:
+    from nbrt.distributed.placements import Placement
+    from nbrt.typing import Array, ArrayLike, Shape
+
+__all__ = ["MeshGenerator"]
+
+
+class MeshGenerator(MeshDraws):
+    """A generator over a mesh: the methods of `nbrt.Generator`, with sizes of whole tensors.
+
+    Every method returns a `DTensor` whose values are those of the single-device draw, bit for bit,
+    under the default tracker; the state moves as there, too. All ranks must call the same methods
+    with equal arguments, also those off the mesh, and start from equal states (see
+    `nbrt.distributed.manual_seed`). Parameters may be numbers, distributed tensors, or arrays that
+    are the same on all ranks. A draw that fails on a rank, say of parameters that only its part
+    holds, moves the state on the other ranks alone.
+
+    Parameters
+    ----------
+    mesh : DeviceMesh, optional
+        The ranks; the innermost ``with mesh:`` by default.
+    placements : Placement or sequence of Placement, optional
+        Of the results. By default those of `out`, or of the first tensor among the arguments that
+        has the result's shape; else all replicated. A result of no dimension is replicated.
+    generator : Generator, optional
+        Whose state is drawn from; by default the default one of this rank's device.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> def draw():
+    ...     mesh = dist.init_device_mesh("cpu", (4,))
+    ...     generator = dist.MeshGenerator(mesh, [dist.Shard(0)], nbrt.Generator(7))
+    ...     return generator.normal(size=10).to_local()
+    >>> parts = dist.run(draw, ranks=4)
+    >>> [part.size for part in parts]
+    [3, 3, 3, 1]
+    >>> whole = nbrt.Generator(7).normal(size=10)
+    >>> [float(x) for part in parts for x in part] == whole.tolist()
+    True
+    """
+
+    def permutation(self, x: int | ArrayLike, axis: int = 0) -> DTensor:
+        """Return a shuffled copy along an axis, or of ``arange(x)``; see `nbrt.Generator`.
+
+        A distributed tensor is gathered along that axis only, and keeps its placements unless the
+        generator has some.
+        """
+        if not isinstance(x, DTensor) and not is_array(x):
+            order = self._plain.permutation(integer("x", x))
+            return self._cut_from(order)
+        source = self._source(x, axis)
+        order = self._plain.permutation(source.shape[axis])
+        return self._taken(source, order, axis, source.shape, _placements_of(x, source))
+
+    def shuffle(self, x: Any, axis: int = 0) -> None:
+        """Shuffle a distributed tensor in place along an axis; other things, the same on all ranks.
+
+        See `nbrt.Generator.shuffle`.
+        """
+        if not isinstance(x, DTensor):
+            self._plain.shuffle(x, axis)
+            return
+        kept = MeshGenerator(self._mesh, x.placements, self._plain)
+        copy(x._local, kept.permutation(x, axis)._local)
+
+    def permuted(self, x: ArrayLike, *, axis: int | None = None, out: Any = None) -> DTensor:
+        """Return a copy with each slice along an axis shuffled for itself; see `nbrt.Generator`."""
+        if axis is None:
+            result = self._all_permuted(x)
+        else:
+            source = self._source(x, axis)
+            result = self._lines_permuted(source, axis, _placements_of(x, source))
+        if out is None:
+            return result
+        self._shape_of(result.shape, (), out)
+        spec = self._spec(result.shape, result.dtype, out)
+        copy(out._local, result.redistribute(placements=spec.placements)._local)
+        found: DTensor = out
+        return found
+
+    def choice(
+        self,
+        a: ArrayLike,
+        size: Shape | None = None,
+        replace: bool = True,
+        p: ArrayLike | None = None,
+        axis: int = 0,
+        shuffle: bool = True,
+    ) -> DTensor:
+        """Return elements picked at random; see `nbrt.Generator.choice`.
+
+        A distributed tensor is gathered along `axis` only. Every rank draws all picks.
+        """
+        if not isinstance(a, DTensor) and not is_array(a):
+            picks = self._plain.choice(a, size, replace, p, 0, shuffle)
+            return self._cut_from(asarray(picks, device=self.device))
+        source = self._source(a, axis)
+        axis %= source.ndim
+        picks = asarray(
+            self._plain.choice(source.shape[axis], size, replace, p, 0, shuffle),
+            device=self.device,
+        )
+        shape = (*source.shape[:axis], *picks.shape, *source.shape[axis + 1 :])
+        beyond = picks.ndim - 1
+        placements = [
+            moved(each, dim + beyond) if (dim := on_dim(each)) is not None and dim > axis else each
+            for each in source.placements
+        ]
+        return self._taken(source, picks, axis, shape, placements)
+
+    # -- how they are made -------------------------------------------------------------------------
+
+    def _source(self, x: Any, axis: int) -> DTensor:
+        """Return a tensor with all of an axis on every rank that has some of it."""
+        tensor = checked_tensor(x, self._mesh) if isinstance(x, DTensor) else self._copies(x)
+        ndim = tensor.ndim
+        if isinstance(axis, bool) or not hasattr(axis, "__index__") or not -ndim <= axis < ndim:
+            raise ArgumentError(f"expected an axis in [{-ndim}, {ndim}), got {axis!r}")
+        placements = without(tensor.placements, [axis % ndim])
+        if placements == tensor.placements:
+            return tensor
+        return tensor.redistribute(placements=placements)
+
+    def _copies(self, x: Any) -> DTensor:
+        """Return the tensor of an array that all ranks have."""
+        array = asarray(x, device=self.device)
+        spec = DTensorSpec(self._mesh, None, array.shape, array.dtype)
+        return DTensor(array.reshape(-1)[:0] if spec.local_runs is None else array, spec)
+
+    def _taken(
+        self,
+        source: DTensor,
+        picks: Array,
+        axis: int,
+        shape: tuple[int, ...],
+        placements: tuple[Placement, ...] | list[Placement],
+    ) -> DTensor:
+        """Return ``source.take(picks, axis)``, with the generator's placements if it has some."""
+        between = DTensorSpec(self._mesh, placements, shape, source.dtype)
+        local = source._local
+        if between.local_runs is not None:
+            axis %= source.ndim
+            own = cut(picks, between.local_runs[axis : axis + picks.ndim], self.device)
+            local = self._plain._on_arrays(np.take, local, own, axis)
+            local = asarray(local, device=self.device)
+        return self._placed(DTensor(local, between))
+
+    def _lines_permuted(
+        self, source: DTensor, axis: int, placements: tuple[Placement, ...]
+    ) -> DTensor:
+        spec = source._spec
+        with current_tracker().distribute_region(spec, self._plain) as part:
+            keys = part.random_bits(spec.local_shape, np.uint64)
+        result = spec.replaced(placements=placements)
+        local = source._local
+        if spec.local_runs is not None and result.local_runs is not None:
+            axis %= source.ndim
+            order = self._plain._on_arrays(np.argsort, keys, axis, "stable")
+            own = cut(order, result.local_runs[axis : axis + 1], self.device, first=axis)
+            local = self._plain._on_arrays(np.take_along_axis, local, own, axis)
+        return self._placed(DTensor(local, result))
+
+    def _all_permuted(self, x: Any) -> DTensor:
+        """Return all elements in random order: every rank needs them all."""
+        placements = x.placements if isinstance(x, DTensor) else None
+        if isinstance(x, DTensor):
+            checked_tensor(x, self._mesh)
+            shape, dtype = x.shape, x.dtype
+            whole = x.full_tensor()
+        else:
+            whole = asarray(x, device=self.device)
+            shape, dtype = whole.shape, whole.dtype
+        order = self._plain.permutation(math.prod(shape))
+        spec = DTensorSpec(self._mesh, placements, shape, dtype)
+        local = whole.reshape(-1)[:0]
+        if spec.local_runs is not None:
+            taken = self._plain._on_arrays(whole.reshape(-1).take, order).reshape(shape)
+            local = cut_copy(taken, spec.local_runs, self.device)
+        return self._placed(DTensor(local, spec))
+
+    def _cut_from(self, whole: Array) -> DTensor:
+        """Return the tensor of what every rank has drawn all of."""
+        spec = self._spec(whole.shape, whole.dtype)
+        if spec.local_runs is None:
+            return DTensor(whole.reshape(-1)[:0], spec)
+        return DTensor(cut_copy(whole, spec.local_runs, self.device), spec)
+
+    def _placed(self, tensor: DTensor) -> DTensor:
+        if self._placements is None:
+            return tensor
+        wanted = self._spec(tensor.shape, tensor.dtype).placements
+        if wanted == tensor.placements:
+            return tensor
+        return tensor.redistribute(placements=wanted)
+
+
+def _placements_of(x: object, source: DTensor) -> tuple[Placement, ...]:
+    return (x if isinstance(x, DTensor) else source).placements

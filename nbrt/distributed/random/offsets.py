@@ -1,0 +1,83 @@
+"""Where torch's DTensor starts the draw of each shard: the arithmetic of its offset-based tracker.
+
+Pure functions of plain ints, equal to those of torch/distributed/tensor/_random.py (2.13 to 2.15).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from nbrt.distributed.sharding import cuts_of, dim_runs
+from nbrt.random.state import whole_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt.distributed.placements import Placement
+
+__all__ = [
+    "compute_post_offset",
+    "compute_pre_offset",
+    "first_shard_size",
+    "shard_linear_index",
+]
+
+
+def compute_pre_offset(
+    shape: Sequence[int],
+    mesh_shape: Sequence[int],
+    coordinate: Sequence[int],
+    placements: Sequence[Placement],
+) -> int:
+    """Return by how much the offset of the rank at a coordinate is ahead when it draws.
+
+    The number of its shard times the size of the first one, rounded up to whole blocks of 4.
+
+    Examples
+    --------
+    >>> from nbrt.distributed.placements import Shard
+    >>> [compute_pre_offset((8,), (4,), (rank,), [Shard(0)]) for rank in range(4)]
+    [0, 4, 4, 8]
+    """
+    index = shard_linear_index(len(shape), mesh_shape, coordinate, placements)
+    return whole_blocks(index * math.prod(first_shard_size(shape, mesh_shape, placements)))
+
+
+def compute_post_offset(shape: Sequence[int]) -> int:
+    """Return by how much a draw moves the offset of every rank: its elements, in whole blocks."""
+    return whole_blocks(math.prod(shape))
+
+
+def shard_linear_index(
+    ndim: int,
+    mesh_shape: Sequence[int],
+    coordinate: Sequence[int],
+    placements: Sequence[Placement],
+) -> int:
+    """Return the number of the shard that the rank at a coordinate holds, in row-major order.
+
+    Along a dimension of the tensor that several dimensions of the mesh cut, shards are counted as
+    if each cut what the one before left, also where a strided cut does not.
+    """
+    linear = 0
+    for cuts in cuts_of(ndim, mesh_shape, placements):
+        for cut in cuts:
+            linear = linear * cut.ranks + coordinate[cut.mesh_dim]
+    return linear
+
+
+def first_shard_size(
+    shape: Sequence[int], mesh_shape: Sequence[int], placements: Sequence[Placement]
+) -> tuple[int, ...]:
+    """Return what torch takes for the shape of the first shard.
+
+    Of a dimension that is cut more than once, the last cut is taken as if it were the only one, so
+    it is larger than the shard.
+    """
+    cuts = cuts_of(len(shape), mesh_shape, placements)
+    origin = (0,) * len(mesh_shape)
+    return tuple(
+        sum(run.size for run in dim_runs(size, each[-1:], origin))
+        for size, each in zip(shape, cuts, strict=True)
+    )

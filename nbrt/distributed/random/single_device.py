@@ -1,0 +1,46 @@
+"""`SingleDeviceRNGTracker`: every sharding draws the values of a single device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from nbrt.backends.draw import Region
+from nbrt.distributed.random.state_tracker import RNGStateTracker
+
+if TYPE_CHECKING:
+    from nbrt.distributed.spec import DTensorSpec
+    from nbrt.random.generator import Generator
+
+__all__ = ["SingleDeviceRNGTracker"]
+
+_MOST_PARTS = 256
+_NOTHING = Region(0, (0,), (0,))
+
+
+class SingleDeviceRNGTracker(RNGStateTracker):
+    """Draws a rank's part of what one device would draw: the same bits on any mesh, the default.
+
+    A rank evaluates the generator's layout at the indices that it holds, and moves the state as
+    the draw of the whole does. Nothing is said between ranks, and replicas draw equal values. Ranks
+    off the mesh, and those whose part is empty, draw nothing and move on too, so generators that
+    start equal stay equal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: WeakKeyDictionary[Generator, dict[Any, Generator]] = WeakKeyDictionary()
+
+    def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:
+        parts = self._parts.get(generator)
+        if parts is None:
+            parts = self._parts[generator] = {}
+        # Equal meshes of two ranks that share a tracker differ in where they are.
+        key = (spec, spec.mesh.get_coordinate())
+        part = parts.get(key)
+        if part is None:
+            if len(parts) >= _MOST_PARTS:
+                parts.clear()
+            runs = spec.local_runs
+            part = parts[key] = generator.shard(spec.shape, _NOTHING if runs is None else runs)
+        return part

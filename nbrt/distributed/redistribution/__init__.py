@@ -1,0 +1,1 @@
+"""From one placement to another: planned in plain ints, then carried out."""

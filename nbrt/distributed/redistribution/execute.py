@@ -1,0 +1,188 @@
+"""Carrying out a `Plan` on one rank's part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.redistribution.layout import Layout, cut_dims, part_of
+from nbrt.distributed.redistribution.plan import peers
+from nbrt.distributed.redistribution.selection import common, part_shape
+from nbrt.runtime.array import copy, empty, full
+from nbrt.runtime.guard import OptionalStreamGuard
+from nbrt.runtime.stream import current_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nbrt.backends.draw import Runs
+    from nbrt.distributed.communicators.base import ReduceOp
+    from nbrt.distributed.redistribution.plan import Plan
+    from nbrt.distributed.redistribution.selection import Selection
+    from nbrt.distributed.redistribution.steps import Step
+    from nbrt.runtime.stream import Stream
+    from nbrt.typing import Array
+
+__all__ = ["execute", "put", "take"]
+
+
+def execute(plan: Plan, local: Array) -> Array:
+    """Return this rank's part under the plan's target, with its peers if there is need.
+
+    Parameters
+    ----------
+    plan : Plan
+        For this rank.
+    local : array
+        Its part under the plan's source; not changed.
+
+    Returns
+    -------
+    part : array
+        A new array; `local` itself if there is nothing to do.
+    """
+    if plan.coordinate is None:
+        return local
+    if local.shape != plan.target.local_shape and not plan.source.size:
+        return empty(plan.target.local_shape, plan.target.dtype, device=plan.target.mesh.device)
+    work = _Work(plan, plan.coordinate)
+    for step in plan.steps:
+        local = getattr(work, step.operation)(step, local)
+    return local
+
+
+class _Work:
+    """The operations, by the names of the steps."""
+
+    def __init__(self, plan: Plan, coordinate: tuple[int, ...]) -> None:
+        self._shape = plan.source.shape
+        self._dtype = plan.source.dtype
+        self._mesh = plan.source.mesh
+        self._coordinate = coordinate
+        self._stream = current_stream(self._mesh.device)
+
+    def cut(self, step: Step, local: Array) -> Array:
+        part = self._part(step.target)
+        piece = take(local, common(self._part(step.source), part).first, self._stream)
+        result = empty(part_shape(part), self._dtype, stream=self._stream)
+        copy(result, piece, stream=self._stream)
+        return result
+
+    def all_reduce(self, step: Step, local: Array) -> Array:
+        assert step.op is not None
+        return self._mesh.get_group(step.mesh_dims).all_reduce(local, step.op)
+
+    def reduce_scatter(self, step: Step, local: Array) -> Array:
+        assert step.op is not None
+        mine = self._part(step.source)
+        pieces = [
+            take(local, common(mine, self._part(step.target, peer)).first, self._stream)
+            for peer in self._peers(step)
+        ]
+        return self._mesh.get_group(step.mesh_dims).reduce_scatter(pieces, step.op)
+
+    def all_gather(self, step: Step, local: Array) -> Array:
+        parts = [self._part(step.source, peer) for peer in self._peers(step)]
+        shapes = [part_shape(part) for part in parts]
+        pieces = self._mesh.get_group(step.mesh_dims).all_gather(local, shapes)
+        return self._joined(step, parts, pieces)
+
+    def all_to_all(self, step: Step, local: Array) -> Array:
+        mine, wanted = self._part(step.source), self._part(step.target)
+        places = list(self._peers(step))
+        given = [
+            take(local, common(mine, self._part(step.target, peer)).first, self._stream)
+            for peer in places
+        ]
+        parts = [self._part(step.source, peer) for peer in places]
+        shapes = [common(part, wanted).shape for part in parts]
+        pieces = self._mesh.get_group(step.mesh_dims).all_to_all(given, shapes)
+        return self._joined(step, parts, pieces)
+
+    def terms(self, step: Step, local: Array) -> Array:
+        """Return the values where this rank gives them, and neutral elements elsewhere."""
+        part = self._part(step.target)
+        whole = set(step.mesh_dims) - cut_dims(step.source)
+        away = [dim for dim in sorted(whole) if self._coordinate[dim]]
+        # Where another rank gives the values, the innermost reduction must come to the neutral
+        # element of the outer one that leaves this rank out.
+        _, op = max(
+            (dim, op)
+            for dim, op in step.terms
+            if not away or (dim >= away[0] and self._coordinate[dim])
+        )
+        shape = part_shape(part)
+        result = full(shape, _neutral(op, self._dtype), self._dtype, stream=self._stream)
+        if not away:
+            put(result, common(self._part(step.source), part).second, local, self._stream)
+        return result
+
+    def _joined(
+        self, step: Step, parts: Sequence[Sequence[Sequence[Runs]]], pieces: Sequence[Array]
+    ) -> Array:
+        wanted = self._part(step.target)
+        result = empty(part_shape(wanted), self._dtype, stream=self._stream)
+        for part, piece in zip(parts, pieces, strict=True):
+            put(result, common(part, wanted).second, piece, self._stream)
+        return result
+
+    def _part(
+        self, layout: Layout, coordinate: tuple[int, ...] | None = None
+    ) -> tuple[tuple[Runs, ...], ...]:
+        return part_of(self._shape, layout, self._coordinate if coordinate is None else coordinate)
+
+    def _peers(self, step: Step) -> Any:
+        return peers(self._mesh.shape, self._coordinate, step.mesh_dims)
+
+
+def take(array: Array, selection: Selection, stream: Stream) -> Array:
+    """Return the elements of a selection, without a copy if its indices are regular."""
+    if all(isinstance(each, slice) for each in selection):
+        return array[(*selection, ...)]
+    return _now(stream, lambda: array[_grid(array.shape, selection)])
+
+
+def put(array: Array, selection: Selection, values: Array, stream: Stream) -> None:
+    """Replace the elements of a selection."""
+    if all(isinstance(each, slice) for each in selection):
+        copy(array[(*selection, ...)], values, stream=stream)
+        return
+
+    def write() -> None:
+        array[_grid(array.shape, selection)] = values
+
+    _now(stream, write)
+
+
+def _now(stream: Stream, function: Callable[[], Any]) -> Any:
+    """Call what an array library does by itself, in the order of the stream."""
+    if stream.interface.capabilities.host_addressable:
+        stream.synchronize()
+    with OptionalStreamGuard(stream):
+        return function()
+
+
+def _grid(shape: tuple[int, ...], selection: Selection) -> tuple[Any, ...]:
+    return np.ix_(
+        *(
+            np.arange(size)[each] if isinstance(each, slice) else each
+            for size, each in zip(shape, selection, strict=True)
+        )
+    )
+
+
+def _neutral(op: ReduceOp, dtype: np.dtype[Any]) -> Any:
+    """Return what changes nothing in a reduction, to the bit: -0.0 + -0.0 is -0.0."""
+    if op == "prod":
+        return 1
+    if op == "sum":
+        zeros = {"c": complex(-0.0, -0.0), "f": -0.0, "V": -0.0}
+        return zeros.get(dtype.kind, 0)
+    lowest = op == "max"
+    if dtype.kind == "b":
+        return not lowest
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return int(limits.min if lowest else limits.max)
+    return -np.inf if lowest else np.inf

@@ -1,0 +1,121 @@
+"""From one mesh to another one of the same world: one all_to_all over the ranks of both."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nbrt.distributed.known_meshes import own_mesh
+from nbrt.distributed.mesh import DeviceMesh
+from nbrt.distributed.placements import Partial, Replicate
+from nbrt.distributed.redistribution.execute import execute, put, take
+from nbrt.distributed.redistribution.layout import cut_dims, layout_of, part_of
+from nbrt.distributed.redistribution.plan import plan_redistribute
+from nbrt.distributed.redistribution.selection import common
+from nbrt.runtime.array import empty
+from nbrt.runtime.stream import current_stream
+
+if TYPE_CHECKING:
+    from nbrt.backends.draw import Runs
+    from nbrt.distributed.redistribution.layout import Layout
+    from nbrt.distributed.spec import DTensorSpec
+    from nbrt.typing import Array
+
+__all__ = ["move"]
+
+
+def move(local: Array, source: DTensorSpec, target: DTensorSpec) -> Array:
+    """Return this rank's part of a tensor under another mesh.
+
+    Terms of a reduction are combined before, and made after, over the mesh that they belong to.
+
+    Parameters
+    ----------
+    local : array
+        The rank's part under `source`; of shape (0,) if it is not in that mesh.
+    source, target : DTensorSpec
+        Before and after: of one shape and dtype, over meshes of one world and kind.
+
+    Returns
+    -------
+    part : array
+        A new array; of shape (0,) if the rank is not in the mesh of `target`.
+    """
+    combined = _without_terms(source)
+    local = execute(plan_redistribute(source, combined.placements), local)
+    plain = _without_terms(target)
+    terms = plan_redistribute(plain, target.placements)
+    result = empty(plain.local_shape, plain.dtype, device=plain.mesh.device)
+    if source.size:
+        _exchange(local, result, combined, plain)
+    return execute(terms, result)
+
+
+def _without_terms(spec: DTensorSpec) -> DTensorSpec:
+    places = [Replicate() if isinstance(each, Partial) else each for each in spec.placements]
+    return spec.replaced(placements=places)
+
+
+def _exchange(local: Array, result: Array, source: DTensorSpec, target: DTensorSpec) -> None:
+    """Fill a rank's part under `target` with what the ranks of `source` have of it."""
+    parties = np.union1d(source.mesh.mesh, target.mesh.mesh)
+    mesh = own_mesh(DeviceMesh(target.mesh.device_kind, parties))
+    if mesh.get_coordinate() is None:
+        return
+    route = _Route(source, target)
+    me = mesh.get_rank()
+    stream = current_stream(mesh.device)
+    given = []
+    for peer in parties.tolist():
+        shared = route.between(me, peer)
+        given.append(
+            empty((0,), target.dtype, stream=stream)
+            if shared is None
+            else take(local, common(*shared).first, stream)
+        )
+    found = [route.between(peer, me) for peer in parties.tolist()]
+    shapes = [(0,) if each is None else common(*each).shape for each in found]
+    pieces = mesh.get_group().all_to_all(given, shapes)
+    for shared, piece in zip(found, pieces, strict=True):
+        if shared is not None:
+            put(result, common(*shared).second, piece, stream)
+
+
+class _Route:
+    """Who gives what to whom: the same on every rank."""
+
+    def __init__(self, source: DTensorSpec, target: DTensorSpec) -> None:
+        self._shape = source.shape
+        self._mesh_shape = source.mesh.shape
+        self._held = layout_of(source.shape, source.mesh.shape, source.placements)
+        self._wanted = layout_of(target.shape, target.mesh.shape, target.placements)
+        self._cut = cut_dims(self._held)
+        self._givers = _places(source.mesh)
+        self._takers = _places(target.mesh)
+        # Who gives to a rank of which the source knows nothing: its replicas, in turn.
+        turns = itertools.cycle(itertools.product(*map(range, self._mesh_shape)))
+        self._nearest = {
+            rank: self._givers.get(rank, turn)
+            for rank, turn in zip(self._takers, turns, strict=False)
+        }
+
+    def between(
+        self, giver: int, taker: int
+    ) -> tuple[tuple[tuple[Runs, ...], ...], tuple[tuple[Runs, ...], ...]] | None:
+        """Return the parts of two ranks if the first gives to the second, else None."""
+        here, there = self._givers.get(giver), self._takers.get(taker)
+        if here is None or there is None:
+            return None
+        replica = self._nearest[taker]
+        if any(here[dim] != replica[dim] for dim in range(len(here)) if dim not in self._cut):
+            return None
+        return self._part(self._held, here), self._part(self._wanted, there)
+
+    def _part(self, layout: Layout, place: tuple[int, ...]) -> tuple[tuple[Runs, ...], ...]:
+        return part_of(self._shape, layout, place)
+
+
+def _places(mesh: DeviceMesh) -> dict[int, tuple[int, ...]]:
+    return {int(rank): place for place, rank in np.ndenumerate(mesh.mesh)}

@@ -1,0 +1,198 @@
+"""`plan_redistribute`: what a redistribution will do, and what it moves, without doing it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+from nbrt.distributed.placements import Partial
+from nbrt.distributed.redistribution.layout import part_of
+from nbrt.distributed.redistribution.selection import common, part_shape
+from nbrt.distributed.redistribution.steps import Step, steps_between
+from nbrt.errors import ArgumentError, PlacementError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nbrt.distributed.placements import Placement
+    from nbrt.distributed.spec import DTensorSpec
+
+__all__ = ["Plan", "peers", "plan_redistribute"]
+
+
+class Plan:
+    """The steps that bring a tensor from one spec to another, as one rank takes them.
+
+    The steps are the same on every rank; the bytes are those of the rank at `coordinate`.
+
+    Attributes
+    ----------
+    source, target : DTensorSpec
+        Before and after.
+    coordinate : tuple of int or None
+        The rank's place in the mesh; None off the mesh, where nothing is done.
+    steps : tuple of Step
+        What is done, in turn.
+    """
+
+    def __init__(
+        self, source: DTensorSpec, target: DTensorSpec, coordinate: tuple[int, ...] | None
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.coordinate = coordinate
+        self.steps = steps_between(
+            source.shape, source.mesh.shape, source.placements, target.placements
+        )
+
+    @property
+    def collectives(self) -> tuple[str, ...]:
+        """Names of the collective operations, in turn."""
+        return tuple(step.operation for step in self.steps if step.is_collective)
+
+    @functools.cached_property
+    def bytes_sent(self) -> tuple[int, ...]:
+        """Bytes that the rank gives to others in each step."""
+        return tuple(sent for sent, _ in self._traffic)
+
+    @functools.cached_property
+    def bytes_received(self) -> tuple[int, ...]:
+        """Bytes that the rank gets from others in each step."""
+        return tuple(received for _, received in self._traffic)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that the rank sends and receives, in all steps.
+
+        An "all_reduce" counts as the best that a ring can do: all but one share, twice.
+        """
+        return sum(self.bytes_sent) + sum(self.bytes_received)
+
+    @functools.cached_property
+    def _traffic(self) -> list[tuple[int, int]]:
+        if self.coordinate is None:
+            return [(0, 0)] * len(self.steps)
+        size = self.source.dtype.itemsize
+        counts = (_traffic(self.source, step, self.coordinate) for step in self.steps)
+        return [(sent * size, received * size) for sent, received in counts]
+
+    def __repr__(self) -> str:
+        def listed(spec: DTensorSpec) -> str:
+            return f"[{', '.join(str(each) for each in spec.placements)}]"
+
+        title = (
+            f"{self.source.dtype}{list(self.source.shape)} on mesh {self.source.mesh.shape}: "
+            f"{listed(self.source)} -> {listed(self.target)}, rank at {self.coordinate}"
+        )
+        lines = [
+            f"  {step.operation}{f'({step.op})' if step.op else ''} along {step.mesh_dims}: "
+            f"{sent} bytes out, {received} in"
+            for step, sent, received in zip(
+                self.steps, self.bytes_sent, self.bytes_received, strict=True
+            )
+        ]
+        return "\n".join([title, *(lines or ["  nothing to do"])])
+
+
+def plan_redistribute(
+    source: DTensorSpec,
+    placements: Placement | Sequence[Placement],
+    *,
+    coordinate: Sequence[int] | None = None,
+) -> Plan:
+    """Return how a tensor comes from its placements to others, without communication.
+
+    Parameters
+    ----------
+    source : DTensorSpec
+        What is there.
+    placements : sequence of Placement
+        What is wanted, one for each dimension of the mesh.
+    coordinate : sequence of int, optional
+        Which rank's bytes to count; the running rank's by default.
+
+    Returns
+    -------
+    plan : Plan
+        Its steps, collective operations and bytes; as text when printed.
+
+    Raises
+    ------
+    PlacementError
+        If terms of a reduction are wanted that has no neutral element for the dtype.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> mesh = dist.DeviceMesh("cpu", [[0]])
+    >>> spec = dist.DTensorSpec(mesh, [dist.Shard(0), dist.Replicate()], (4, 6), "float32")
+    >>> plan_redistribute(spec, [dist.Replicate(), dist.Replicate()]).collectives
+    ()
+    """
+    target = source.replaced(placements=placements)
+    place = source.mesh.get_coordinate() if coordinate is None else tuple(coordinate)
+    if coordinate is not None and (
+        len(coordinate) != source.mesh.ndim
+        or not all(0 <= at < n for at, n in zip(coordinate, source.mesh.shape, strict=True))
+    ):
+        raise ArgumentError(
+            f"expected a coordinate in a mesh of shape {source.mesh.shape}, got {coordinate}"
+        )
+    plan = Plan(source, target, place)
+    if any(step.operation == "terms" for step in plan.steps):
+        _check_terms(target)
+    return plan
+
+
+def _check_terms(target: DTensorSpec) -> None:
+    dtype = target.dtype
+    ops = {each.op for each in target.placements if isinstance(each, Partial)}
+    is_real = dtype.kind in "biuf" or (dtype.kind == "V" and dtype.names is None)
+    if is_real or (dtype.kind == "c" and not ops & {"min", "max"}):
+        return
+    raise PlacementError(
+        f"expected a dtype with a neutral element for {sorted(ops)}, got {dtype}; leave the "
+        f"tensor replicated or sharded"
+    )
+
+
+def peers(
+    mesh_shape: Sequence[int], coordinate: Sequence[int], dims: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    """Return the places of the ranks that differ along some dimensions, in row-major order."""
+    along = [
+        range(n) if dim in dims else (at,)
+        for dim, (n, at) in enumerate(zip(mesh_shape, coordinate, strict=True))
+    ]
+    return itertools.product(*along)
+
+
+def _traffic(spec: DTensorSpec, step: Step, coordinate: tuple[int, ...]) -> tuple[int, int]:
+    """Return elements that the rank at a coordinate sends and receives."""
+    shape, mesh_shape = spec.shape, spec.mesh.shape
+    mine = part_of(shape, step.source, coordinate)
+    got = part_of(shape, step.target, coordinate)
+    held, wanted = math.prod(part_shape(mine)), math.prod(part_shape(got))
+    ranks = math.prod(mesh_shape[dim] for dim in step.mesh_dims)
+    if step.operation == "all_gather":
+        return (ranks - 1) * held, wanted - held
+    if step.operation == "all_reduce":
+        share = 2 * (ranks - 1) * held // ranks
+        return share, share
+    if step.operation == "reduce_scatter":
+        pieces = (
+            part_of(shape, step.target, peer)
+            for peer in peers(mesh_shape, coordinate, step.mesh_dims)
+        )
+        given = sum(math.prod(part_shape(piece)) for piece in pieces)
+        return given - wanted, (ranks - 1) * wanted
+    if step.operation == "all_to_all":
+        given = sum(
+            common(mine, part_of(shape, step.target, peer)).size
+            for peer in peers(mesh_shape, coordinate, step.mesh_dims)
+        )
+        own = common(mine, got).size
+        return given - own, wanted - own
+    return 0, 0

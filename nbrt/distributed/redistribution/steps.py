@@ -1,0 +1,243 @@
+"""Which operations bring a tensor from one list of placements to another: alike on every rank.
+
+What one rank has and another one needs is seen from the cuts of the two layouts alone, so the cost
+does not depend on the number of ranks. Few operations come first, then few bytes:
+
+- cuts that go on from those there are cost nothing (``cut``), as does making terms (``terms``);
+- fewer of the same cuts are one ``all_gather`` over the ranks of all dimensions that change;
+- terms of a reduction that stay whole are one ``all_reduce``, those that are cut one
+  ``reduce_scatter``, over all dimensions with the same reduction;
+- anything else is one ``all_to_all``, after the reduction if there is one. Dimensions of the mesh
+  that did not cut the tensor need not talk: a rank takes all from peers in its own place there.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from nbrt.distributed.placements import Partial, Placement
+from nbrt.distributed.redistribution.layout import (
+    Layout,
+    continues,
+    cut_dims,
+    elements,
+    layout_of,
+    shared,
+)
+from nbrt.distributed.sharding import Cut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt.distributed.communicators.base import ReduceOp
+
+__all__ = ["Operation", "Step", "steps_between"]
+
+Operation: TypeAlias = Literal[
+    "cut", "terms", "all_gather", "all_to_all", "all_reduce", "reduce_scatter"
+]
+
+_Placements: TypeAlias = tuple[Placement, ...]
+
+
+class Step(NamedTuple):
+    """One operation of a redistribution.
+
+    Attributes
+    ----------
+    operation : str
+        A collective operation; or, without communication, "cut": keep a part of what one has, or
+        "terms": become the terms of a reduction.
+    mesh_dims : tuple of int
+        The dimensions of the mesh along which it works.
+    source, target : Layout
+        How the tensor is cut before and after.
+    op : str or None
+        The reduction of "all_reduce" and "reduce_scatter".
+    terms : tuple of (int, str)
+        For "terms": all dimensions of the mesh that hold terms afterwards, with their reductions.
+    """
+
+    operation: Operation
+    mesh_dims: tuple[int, ...]
+    source: Layout
+    target: Layout
+    op: ReduceOp | None = None
+    terms: tuple[tuple[int, ReduceOp], ...] = ()
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether ranks talk."""
+        return self.operation not in ("cut", "terms")
+
+
+@functools.lru_cache(maxsize=1024)
+def steps_between(
+    shape: tuple[int, ...],
+    mesh_shape: tuple[int, ...],
+    source: _Placements,
+    target: _Placements,
+) -> tuple[Step, ...]:
+    """Return the operations from one list of placements to another one; see the module.
+
+    Parameters
+    ----------
+    shape, mesh_shape : tuple of int
+        Of the tensor and of the mesh.
+    source, target : tuple of Placement
+        One for each dimension of the mesh.
+
+    Notes
+    -----
+    Terms of several reductions are nested as the mesh is: those along the last dimension are
+    combined first.
+    """
+    if not math.prod(shape):
+        return ()
+    here = layout_of(shape, mesh_shape, source)
+    there = layout_of(shape, mesh_shape, target)
+    kept, reductions = _reductions(mesh_shape, source, target)
+    steps: list[Step] = []
+    for op, dims in reductions[:-1]:
+        steps.append(Step("all_reduce", dims, here, here, op))
+    terms = tuple(
+        (dim, each.op)
+        for dim, each in enumerate(target)
+        if isinstance(each, Partial) and mesh_shape[dim] > 1
+    )
+    created = tuple(dim for dim, _ in terms if dim not in kept)
+    found = []
+    for before in dict.fromkeys((_own_terms(here, there, created, terms), there)):
+        if reductions:
+            op, dims = reductions[-1]
+            ways = _reduce(shape, mesh_shape, here, before, dims, op)
+        else:
+            ways = [_exchange(here, before)]
+        end = [Step("terms", created, before, there, terms=terms)] if created else []
+        found += [[*way, *end] for way in ways]
+    return (*steps, *min(found, key=functools.partial(_cost, shape, mesh_shape)))
+
+
+def _reductions(
+    mesh_shape: tuple[int, ...], source: _Placements, target: _Placements
+) -> tuple[set[int], list[tuple[ReduceOp, tuple[int, ...]]]]:
+    """Return the dimensions that keep their terms, and the reductions of the others, in turn."""
+    kept: set[int] = set()
+    reduced: list[tuple[ReduceOp, int]] = []
+    for dim, placement in enumerate(source):
+        if not isinstance(placement, Partial) or mesh_shape[dim] == 1:
+            continue
+        # Terms of an outer reduction are combined after those of an inner one, if ops differ.
+        if target[dim] == placement and all(op == placement.op for op, _ in reduced):
+            kept.add(dim)
+        else:
+            reduced.append((placement.op, dim))
+    runs = itertools.groupby(reversed(reduced), key=lambda each: each[0])
+    return kept, [(op, tuple(sorted(dim for _, dim in run))) for op, run in runs]
+
+
+def _own_terms(
+    here: Layout, there: Layout, created: tuple[int, ...], terms: Sequence[tuple[int, ReduceOp]]
+) -> Layout:
+    """Return a layout whose parts, filled up with neutral elements, are terms under `there`."""
+    if len({op for _, op in terms}) != 1:
+        return there
+    return tuple(
+        cuts + tuple(cut for cut in ours if cut.mesh_dim in created)
+        for ours, cuts in zip(here, there, strict=True)
+    )
+
+
+def _exchange(here: Layout, there: Layout) -> list[Step]:
+    """Return the steps between layouts without terms: at most one collective operation."""
+    nearer = _cut_further(here, there)
+    cut = [] if nearer == here else [_cut(here, nearer)]
+    if nearer == there:
+        return cut
+    if continues(nearer, there):
+        dims = cut_dims(nearer) - cut_dims(there)
+        return [*cut, Step("all_gather", tuple(sorted(dims)), nearer, there)]
+    talking = {
+        cut.mesh_dim
+        for ours, theirs in zip(here, there, strict=True)
+        for cut in ours[shared(ours, theirs) :]
+    }
+    return [Step("all_to_all", tuple(sorted(talking)), here, there)]
+
+
+def _cut_further(here: Layout, there: Layout, without: Sequence[int] = ()) -> Layout:
+    """Return `here` with the further cuts of `there` where they go on and need nobody else.
+
+    So it goes up to the first cut along a dimension of the mesh that cuts already, or of `without`.
+    """
+    taken = cut_dims(here).union(without)
+    return tuple(
+        ours
+        + tuple(itertools.takewhile(lambda cut: cut.mesh_dim not in taken, theirs[len(ours) :]))
+        if theirs[: len(ours)] == ours
+        else ours
+        for ours, theirs in zip(here, there, strict=True)
+    )
+
+
+def _cut(here: Layout, there: Layout) -> Step:
+    return Step("cut", tuple(sorted(cut_dims(there) - cut_dims(here))), here, there)
+
+
+def _reduce(
+    shape: tuple[int, ...],
+    mesh_shape: tuple[int, ...],
+    here: Layout,
+    there: Layout,
+    dims: tuple[int, ...],
+    op: ReduceOp,
+) -> list[list[Step]]:
+    """Return ways to combine terms along `dims` and come to `there`."""
+    nearer = _cut_further(here, there, without=dims)
+    cut = [] if nearer == here else [_cut(here, nearer)]
+    ways = [[*cut, Step("all_reduce", dims, nearer, nearer, op), *_exchange(nearer, there)]]
+    for between in _scattered(shape, mesh_shape, nearer, there, dims):
+        scatter = Step("reduce_scatter", dims, nearer, between, op)
+        ways.append([*cut, scatter, *_exchange(between, there)])
+    return ways
+
+
+def _scattered(
+    shape: tuple[int, ...],
+    mesh_shape: tuple[int, ...],
+    here: Layout,
+    there: Layout,
+    dims: tuple[int, ...],
+) -> list[Layout]:
+    """Return layouts that go on from `here` with cuts along `dims`, as far as `there` uses them."""
+    useful = tuple(
+        ours + tuple(cut for cut in theirs if cut.mesh_dim in dims and cut not in ours)
+        for ours, theirs in zip(_cut_further(here, there), there, strict=True)
+    )
+    if useful == here:
+        return []
+    left = [dim for dim in dims if dim not in cut_dims(useful)]
+    longest = max(range(len(shape)), key=lambda dim: shape[dim])
+    more = tuple(Cut(dim, mesh_shape[dim], 1) for dim in left)
+    finest = tuple(cuts + more if dim == longest else cuts for dim, cuts in enumerate(useful))
+    return list(dict.fromkeys((useful, finest)))
+
+
+def _cost(
+    shape: tuple[int, ...], mesh_shape: tuple[int, ...], steps: Sequence[Step]
+) -> tuple[int, float, int]:
+    """Return collectives, elements that a rank gets if all parts are of one size, and steps."""
+    moved = 0.0
+    for step in steps:
+        ranks = math.prod(mesh_shape[dim] for dim in step.mesh_dims)
+        held = elements(shape, step.target)
+        if step.operation == "all_reduce":
+            moved += 2 * (ranks - 1) / ranks * held
+        elif step.operation == "reduce_scatter":
+            moved += (ranks - 1) * held
+        elif step.is_collective:
+            moved += (ranks - 1) / ranks * held
+    return sum(step.is_collective for step in steps), moved, len(steps)

@@ -1,0 +1,359 @@
+"""Which elements of a tensor a rank holds, and who holds an element: closed forms in plain ints.
+
+Nothing here knows a mesh object or talks to anybody, and no cost depends on the number of ranks, so
+shards of 10^6 ranks or of 2^62 elements are planned like those of two.
+
+Along one dimension of the tensor, the dimensions of the mesh that cut it do so in turn, each
+cutting what the one before left: `Shard` into contiguous chunks of ``ceil(n / ranks)`` indices,
+`StridedShard` into `split_factor` such chunks, each of them cut for the ranks. So a rank holds a
+few regular runs of indices (`Runs`): one, unless a strided cut does not divide its dimension. Where
+two strided cuts in turn do not, the runs are irregular, and about `split_factor` many.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, NamedTuple
+
+from nbrt.backends.draw import Runs
+from nbrt.distributed.placements import Placement, Shard, StridedShard, checked_placements
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.runtime.array import checked_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "Cut",
+    "chunk",
+    "compute_local_shape",
+    "compute_local_shape_and_global_offset",
+    "cuts_of",
+    "dim_runs",
+    "global_to_local",
+    "local_runs",
+    "local_to_global",
+]
+
+
+class Cut(NamedTuple):
+    """One cut of a dimension of the tensor by a dimension of the mesh.
+
+    Attributes
+    ----------
+    mesh_dim : int
+        The dimension of the mesh.
+    ranks : int
+        Its size.
+    factor : int
+        Chunks that are cut each for itself: 1, or `split_factor` of a `StridedShard`.
+    """
+
+    mesh_dim: int
+    ranks: int
+    factor: int
+
+
+def cuts_of(
+    ndim: int, mesh_shape: Sequence[int], placements: Sequence[Placement]
+) -> tuple[tuple[Cut, ...], ...]:
+    """Return the cuts of each dimension of a tensor, in the order of the mesh's dimensions."""
+    cuts: list[list[Cut]] = [[] for _ in range(ndim)]
+    for mesh_dim, (ranks, placement) in enumerate(zip(mesh_shape, placements, strict=True)):
+        if isinstance(placement, Shard):
+            cuts[placement.dim].append(Cut(mesh_dim, ranks, 1))
+        elif isinstance(placement, StridedShard):
+            cuts[placement.dim].append(Cut(mesh_dim, ranks, placement.split_factor))
+    return tuple(tuple(each) for each in cuts)
+
+
+def chunk(size: int, pieces: int, index: int) -> tuple[int, int]:
+    """Return start and length of a chunk of ``ceil(size / pieces)`` indices, as torch.chunk cuts.
+
+    Examples
+    --------
+    >>> [chunk(10, 4, index) for index in range(4)]
+    [(0, 3), (3, 3), (6, 3), (9, 1)]
+    """
+    width = -(-size // pieces)
+    start = min(size, index * width)
+    return start, min(size - start, width)
+
+
+def dim_runs(size: int, cuts: Sequence[Cut], coordinate: Sequence[int]) -> tuple[Runs, ...]:
+    """Return the indices along a dimension that the rank at a coordinate holds, in its order.
+
+    Parameters
+    ----------
+    size : int
+        Of the dimension.
+    cuts : sequence of Cut
+        Its cuts, in turn.
+    coordinate : sequence of int
+        The rank's place in the mesh.
+
+    Returns
+    -------
+    runs : tuple of Runs
+        Not empty, and none continues the one before it; a rank without elements has one of length
+        0 that starts at the end.
+
+    Examples
+    --------
+    >>> dim_runs(16, [Cut(0, 2, 2), Cut(1, 2, 1)], (1, 0))
+    (Runs(start=4, length=4, count=1, step=0),)
+    >>> dim_runs(16, [Cut(0, 2, 2)], (1,))
+    (Runs(start=4, length=4, count=2, step=8),)
+    """
+    held: list[Runs] = [Runs(0, size)]
+    for cut in cuts:
+        length = sum(run.size for run in held)
+        parts: list[Runs] = []
+        for piece in _pieces(length, cut, coordinate[cut.mesh_dim]):
+            if len(held) == 1 and held[0].count == 1:
+                parts.append(piece._replace(start=held[0].start + piece.start))
+            else:
+                parts += _compose(held, piece)
+        held = _merged(parts)
+        if not held:
+            return (Runs(size, 0),)
+    return tuple(held)
+
+
+def local_runs(
+    shape: Sequence[int],
+    mesh_shape: Sequence[int],
+    coordinate: Sequence[int],
+    placements: Sequence[Placement],
+) -> tuple[tuple[Runs, ...], ...]:
+    """Return, for each dimension of a tensor, the indices that the rank at a coordinate holds."""
+    sizes, ranks, places = _checked(shape, mesh_shape, placements)
+    place = _checked_index(coordinate, ranks, "a rank's coordinate in a mesh")
+    cuts = cuts_of(len(sizes), ranks, places)
+    return tuple(dim_runs(size, each, place) for size, each in zip(sizes, cuts, strict=True))
+
+
+def compute_local_shape(
+    shape: Sequence[int],
+    mesh_shape: Sequence[int],
+    coordinate: Sequence[int],
+    placements: Sequence[Placement],
+) -> tuple[int, ...]:
+    """Return the shape of what the rank at a coordinate holds."""
+    runs = local_runs(shape, mesh_shape, coordinate, placements)
+    return tuple(sum(run.size for run in each) for each in runs)
+
+
+def compute_local_shape_and_global_offset(
+    shape: Sequence[int],
+    mesh_shape: Sequence[int],
+    coordinate: Sequence[int],
+    placements: Sequence[Placement],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of what the rank at a coordinate holds, and its first indices.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Of the tensor.
+    mesh_shape, coordinate : sequence of int
+        Ranks along each dimension of the mesh, and this rank's place.
+    placements : sequence of Placement
+        One for each dimension of the mesh.
+
+    Returns
+    -------
+    local_shape, global_offset : tuple of int
+        As torch's function of that name; a rank without elements starts at the end.
+
+    Examples
+    --------
+    >>> from nbrt.distributed import Shard
+    >>> compute_local_shape_and_global_offset((10, 4), (4,), (3,), [Shard(0)])
+    ((1, 4), (9, 0))
+    """
+    runs = local_runs(shape, mesh_shape, coordinate, placements)
+    local = tuple(sum(run.size for run in each) for each in runs)
+    return local, tuple(each[0].start for each in runs)
+
+
+def local_to_global(
+    shape: Sequence[int],
+    mesh_shape: Sequence[int],
+    coordinate: Sequence[int],
+    placements: Sequence[Placement],
+    index: Sequence[int],
+) -> tuple[int, ...]:
+    """Return where in the tensor an element lies that a rank has at `index` of its part.
+
+    Raises
+    ------
+    ArgumentError
+        If the rank has no such element.
+    """
+    runs = local_runs(shape, mesh_shape, coordinate, placements)
+    local = tuple(sum(run.size for run in each) for each in runs)
+    positions = _checked_index(index, local, "an index in this rank's part,")
+    return tuple(_at(each, position) for each, position in zip(runs, positions, strict=True))
+
+
+def global_to_local(
+    shape: Sequence[int],
+    mesh_shape: Sequence[int],
+    placements: Sequence[Placement],
+    index: Sequence[int],
+) -> tuple[tuple[int | None, ...], tuple[int, ...]]:
+    """Return who holds an element of the tensor, and where in their part.
+
+    Returns
+    -------
+    coordinate : tuple of int or None
+        Place in the mesh; None along dimensions of which every rank holds it.
+    index : tuple of int
+        Of the element in their part.
+
+    Raises
+    ------
+    ArgumentError
+        If the tensor has no such element.
+
+    Examples
+    --------
+    >>> from nbrt.distributed import Replicate, Shard
+    >>> global_to_local((10, 4), (4, 2), [Shard(0), Replicate()], (9, 2))
+    ((3, None), (0, 2))
+    """
+    sizes, ranks, places = _checked(shape, mesh_shape, placements)
+    positions = _checked_index(index, sizes, "an index in a tensor")
+    coordinate: list[int | None] = [None] * len(ranks)
+    local = []
+    for size, cuts, where in zip(sizes, cuts_of(len(sizes), ranks, places), positions, strict=True):
+        held = size
+        for cut in cuts:
+            rank, where = _owner(held, cut, where)
+            coordinate[cut.mesh_dim] = rank
+            held = sum(piece.size for piece in _pieces(held, cut, rank))
+        local.append(where)
+    return tuple(coordinate), tuple(local)
+
+
+def _pieces(size: int, cut: Cut, rank: int) -> Iterator[Runs]:
+    """Return what a rank gets of `size` indices by one cut: of equal chunks, then of the rest."""
+    width = -(-size // cut.factor)
+    whole = size // width if width else 0
+    if whole:
+        start, length = chunk(width, cut.ranks, rank)
+        if length == width:
+            yield Runs(0, whole * width)
+        elif whole == 1:
+            yield Runs(start, length)
+        else:
+            yield Runs(start, length, whole, width)
+    rest = size - whole * width
+    if rest:
+        start, length = chunk(rest, cut.ranks, rank)
+        yield Runs(whole * width + start, length)
+
+
+def _owner(size: int, cut: Cut, position: int) -> tuple[int, int]:
+    """Return the rank that gets a position of `size` by one cut, and where it has it."""
+    width = -(-size // cut.factor)
+    number, within = divmod(position, width)
+    held = min(width, size - number * width)
+    piece = -(-held // cut.ranks)
+    rank = within // piece
+    before = number * chunk(width, cut.ranks, rank)[1]
+    return rank, before + within - rank * piece
+
+
+def _compose(held: Sequence[Runs], piece: Runs) -> list[Runs]:
+    """Return the indices at the positions `piece` of the sequence `held`."""
+    found: list[Runs] = []
+    run, done = held[0], 0
+    head, into = divmod(piece.start, run.length)
+    if not piece.step % run.length and into + piece.length <= run.length:
+        # Its runs lie alike in runs of the first of `held`, as far as that goes.
+        fitting = (run.size - piece.start - piece.length) // (piece.step or 1) + 1
+        done = max(0, min(piece.count, fitting))
+        start, step = run.start + head * run.step + into, piece.step // run.length * run.step
+        found.append(Runs(start, piece.length, done, step))
+    for number in range(done, piece.count):
+        first = piece.start + number * piece.step
+        found += _between(held, first, first + piece.length)
+    return found
+
+
+def _between(held: Sequence[Runs], first: int, stop: int) -> Iterator[Runs]:
+    """Return the indices at positions [first, stop) of a sequence: at most 3 for each Runs."""
+    for run in held:
+        low, high = max(first, 0), min(stop, run.size)
+        first, stop = first - run.size, stop - run.size
+        if low >= high:
+            continue
+        (head, into), (tail, beyond) = divmod(low, run.length), divmod(high, run.length)
+        if head == tail:
+            yield Runs(run.start + head * run.step + into, beyond - into)
+            continue
+        if into:
+            yield Runs(run.start + head * run.step + into, run.length - into)
+            head += 1
+        if tail > head:
+            yield Runs(run.start + head * run.step, run.length, tail - head, run.step)
+        if beyond:
+            yield Runs(run.start + tail * run.step, beyond)
+
+
+def _merged(found: Sequence[Runs]) -> list[Runs]:
+    """Join neighbours that continue each other: as one run, or as one more of equal runs."""
+    joined: list[Runs] = []
+    for run in found:
+        if not run.size:
+            continue
+        last = joined[-1] if joined else None
+        if last is None:
+            joined.append(run)
+        elif last.count == run.count == 1 and last.start + last.length == run.start:
+            joined[-1] = Runs(last.start, last.length + run.length)
+        elif run.count == 1 and run.length == last.length and _continues(last, run.start):
+            step = run.start - last.start if last.count == 1 else last.step
+            joined[-1] = Runs(last.start, last.length, last.count + 1, step)
+        else:
+            joined.append(run)
+    return joined
+
+
+def _continues(last: Runs, start: int) -> bool:
+    if last.count == 1:
+        return start > last.start
+    return start == last.start + last.count * last.step
+
+
+def _at(runs: Sequence[Runs], position: int) -> int:
+    for run in runs:
+        if position < run.size:
+            number, within = divmod(position, run.length)
+            return run.start + number * run.step + within
+        position -= run.size
+    raise AssertionError("the position was checked")
+
+
+def _checked(
+    shape: Sequence[int], mesh_shape: Sequence[int], placements: Sequence[Placement]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]]:
+    """Return them as plain ints, which do not overflow, and without negative dims."""
+    sizes, ranks = checked_shape(tuple(shape)), checked_shape(tuple(mesh_shape))
+    if 0 in ranks:
+        raise ArgumentError(f"expected a mesh with ranks along each dimension, got shape {ranks}")
+    return sizes, ranks, checked_placements(placements, len(ranks), len(sizes))
+
+
+def _checked_index(index: Sequence[int], shape: tuple[int, ...], what: str) -> tuple[int, ...]:
+    try:
+        found = tuple(map(operator.index, index))
+    except TypeError:
+        raise ArgumentTypeError(f"expected {what} as ints, got {index!r}") from None
+    if len(found) != len(shape) or not all(
+        0 <= position < size for position, size in zip(found, shape, strict=True)
+    ):
+        raise ArgumentError(f"expected {what} of shape {shape}, got {found}")
+    return found

@@ -1,0 +1,142 @@
+"""`DTensorSpec`: what a distributed tensor is, apart from its values."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.placements import Partial, Placement, checked_placements
+from nbrt.distributed.sharding import local_runs
+from nbrt.runtime.array import checked_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt.backends.draw import Runs
+    from nbrt.distributed.mesh import DeviceMesh
+    from nbrt.typing import DTypeLike, Shape
+
+__all__ = ["DTensorSpec"]
+
+
+class DTensorSpec:
+    """Mesh, placements, shape and dtype of a distributed tensor: an immutable value.
+
+    Parameters
+    ----------
+    mesh : DeviceMesh
+        The ranks.
+    placements : sequence of Placement, or None
+        One for each dimension of the mesh; None: all replicated.
+    shape : int or tuple of int
+        Of the whole tensor.
+    dtype : dtype
+        Of its elements.
+
+    Attributes
+    ----------
+    is_partial : bool
+        Whether the ranks along some dimension of the mesh hold terms of a reduction.
+    """
+
+    mesh: DeviceMesh
+    placements: tuple[Placement, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __init__(
+        self,
+        mesh: DeviceMesh,
+        placements: Placement | Sequence[Placement] | None,
+        shape: Shape,
+        dtype: DTypeLike,
+    ) -> None:
+        sizes, kind = checked_shape(shape), np.dtype(dtype)
+        places = checked_placements(placements, mesh.ndim, len(sizes))
+        self._key = (mesh, places, sizes, kind)
+        self._hash = hash(self._key)
+        self._memo: tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]] | None = None
+        self.is_partial = any(isinstance(each, Partial) for each in places)
+        vars(self).update(mesh=mesh, placements=places, shape=sizes, dtype=kind)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in DTensorSpec.__annotations__:
+            raise AttributeError(
+                f"{name} of a DTensorSpec cannot change; make another by replaced()"
+            )
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is memoised is of this rank, and its hash of this process.
+        return DTensorSpec, self._key
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, DTensorSpec):
+            return NotImplemented
+        return self._hash == other._hash and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        places = ", ".join(str(each) for each in self.placements)
+        return f"DTensorSpec({self.dtype}{list(self.shape)}, [{places}], {self.mesh!r})"
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions of the tensor."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole tensor."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def local_runs(self) -> tuple[tuple[Runs, ...], ...] | None:
+        """The indices that this rank holds along each dimension; None if it is off the mesh."""
+        return self._own()[0]
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of what this rank holds; ``(0,)`` if it is off the mesh."""
+        return self._own()[1]
+
+    def _own(self) -> tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]]:
+        # Not cached_property: until Python 3.12 it has one lock, for which ranks would queue.
+        if self._memo is None:
+            coordinate = self.mesh.get_coordinate()
+            runs = None if coordinate is None else self.runs_of(coordinate)
+            held = (0,) if runs is None else tuple(sum(run.size for run in each) for each in runs)
+            self._memo = runs, held
+        return self._memo
+
+    def runs_of(self, coordinate: Sequence[int]) -> tuple[tuple[Runs, ...], ...]:
+        """Return the indices that the rank at a coordinate holds along each dimension."""
+        return _runs(self.shape, self.mesh.shape, tuple(coordinate), self.placements)
+
+    def replaced(self, **changes: Any) -> DTensorSpec:
+        """Return the spec with another mesh, placements, shape or dtype."""
+        names = ("mesh", "placements", "shape", "dtype")
+        return DTensorSpec(**{**{name: getattr(self, name) for name in names}, **changes})
+
+
+@functools.lru_cache(maxsize=4096)
+def _runs(
+    shape: tuple[int, ...],
+    mesh_shape: tuple[int, ...],
+    coordinate: tuple[int, ...],
+    placements: tuple[Placement, ...],
+) -> tuple[tuple[Runs, ...], ...]:
+    """Return `local_runs`: a program asks for the same few again and again, by new specs."""
+    return local_runs(shape, mesh_shape, coordinate, placements)

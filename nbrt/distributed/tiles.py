@@ -1,0 +1,117 @@
+"""Tiles: the boxes of a tensor that a sharding cuts it in, and which ranks hold each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from nbrt.distributed.placements import Partial
+from nbrt.distributed.sharding import cuts_of, dim_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from nbrt.distributed.spec import DTensorSpec
+
+__all__ = ["Piece", "empty_ranks", "holders", "is_drawable", "pieces", "shown_dims"]
+
+_MOST_PIECES = 4096
+
+
+class Piece(NamedTuple):
+    """An interval of indices along a dimension, held by the ranks at some places of the mesh.
+
+    Attributes
+    ----------
+    start, stop : int
+        The indices.
+    places : tuple of (int, int)
+        Dimensions of the mesh that cut here, with the place along each that holds the interval.
+    """
+
+    start: int
+    stop: int
+    places: tuple[tuple[int, int], ...]
+
+
+def pieces(spec: DTensorSpec, dim: int) -> list[Piece]:
+    """Return the intervals that a dimension of a tensor is cut in, from its start to its end.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> mesh = dist.DeviceMesh("cpu", [0])
+    >>> pieces(dist.DTensorSpec(mesh, [dist.Shard(0)], (4, 6), "float32"), 0)
+    [Piece(start=0, stop=4, places=((0, 0),))]
+    """
+    mesh_shape = spec.mesh.shape
+    cuts = cuts_of(spec.ndim, mesh_shape, spec.placements)[dim]
+    found = []
+    for along in itertools.product(*(range(cut.ranks) for cut in cuts)):
+        places = tuple(zip((cut.mesh_dim for cut in cuts), along, strict=True))
+        coordinate = [dict(places).get(mesh_dim, 0) for mesh_dim in range(len(mesh_shape))]
+        for run in dim_runs(spec.shape[dim], cuts, coordinate):
+            starts = (run.start + number * run.step for number in range(run.count))
+            found += [Piece(start, start + run.length, places) for start in starts if run.length]
+    return sorted(found)
+
+
+def holders(spec: DTensorSpec, places: Mapping[int, int]) -> list[list[int]]:
+    """Return the ranks that hold a tile, as the terms of a reduction that each is or has a copy of.
+
+    Parameters
+    ----------
+    spec : DTensorSpec
+        Of the tensor.
+    places : mapping of int to int
+        The place along each dimension of the mesh that cuts the tensor there.
+
+    Returns
+    -------
+    terms : list of list of int
+        One list of ranks with equal values; several if the tensor is partial.
+    """
+    mesh = spec.mesh.mesh
+    free = [dim for dim in range(mesh.ndim) if dim not in places]
+    terms = [dim for dim in free if isinstance(spec.placements[dim], Partial)]
+    copies = [dim for dim in free if dim not in terms]
+
+    def ranks(fixed: dict[int, int]) -> Iterator[int]:
+        for along in itertools.product(*(range(mesh.shape[dim]) for dim in copies)):
+            at = {**places, **fixed, **dict(zip(copies, along, strict=True))}
+            yield int(mesh[tuple(at[dim] for dim in range(mesh.ndim))])
+
+    return [
+        list(ranks(dict(zip(terms, along, strict=True))))
+        for along in itertools.product(*(range(mesh.shape[dim]) for dim in terms))
+    ]
+
+
+def empty_ranks(spec: DTensorSpec) -> list[int]:
+    """Return the ranks of the mesh that hold no element."""
+    held = [{piece.places for piece in pieces(spec, dim)} for dim in range(spec.ndim)]
+    found = []
+    for coordinate in itertools.product(*map(range, spec.mesh.shape)):
+        for dim, cuts in enumerate(cuts_of(spec.ndim, spec.mesh.shape, spec.placements)):
+            if tuple((cut.mesh_dim, coordinate[cut.mesh_dim]) for cut in cuts) not in held[dim]:
+                found.append(int(spec.mesh.mesh[coordinate]))
+                break
+    return sorted(found)
+
+
+def shown_dims(spec: DTensorSpec) -> tuple[int, ...] | None:
+    """Return the at most two dimensions that a picture needs; None if more of them are cut."""
+    if spec.ndim <= 2:
+        return tuple(range(spec.ndim))
+    cut = tuple(
+        dim for dim, cuts in enumerate(cuts_of(spec.ndim, spec.mesh.shape, spec.placements)) if cuts
+    )
+    return cut if len(cut) <= 2 else None
+
+
+def is_drawable(spec: DTensorSpec) -> bool:
+    """Return whether the ranks and the tiles are so few that each can be shown."""
+    cuts = cuts_of(spec.ndim, spec.mesh.shape, spec.placements)
+    most = max((math.prod(cut.ranks * cut.factor for cut in each) for each in cuts), default=1)
+    return max(spec.mesh.size(), most) <= _MOST_PIECES

@@ -1,0 +1,171 @@
+"""`visualize_sharding`: who holds which part of a tensor, as text."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.distributed.placements import Partial
+from nbrt.distributed.spec import DTensorSpec
+from nbrt.distributed.tiles import Piece, empty_ranks, holders, is_drawable, pieces, shown_dims
+from nbrt.errors import ArgumentTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt.distributed.dtensor import DTensor
+
+__all__ = ["holders_text", "sides_text", "spec_of", "spec_text", "visualize_sharding"]
+
+_MOST_ROWS = 32
+_MOST_COLUMNS = 16
+_MOST_NAMED = 8
+
+_ALL = Piece(0, 1, ())
+"""The side of a table that no dimension takes."""
+
+
+def visualize_sharding(tensor: DTensor | DTensorSpec) -> str:
+    """Return a table of who holds what of a tensor, for all ranks of its mesh.
+
+    Follows from the spec alone: nothing is communicated, and a rank off the mesh sees it too.
+    Tensors with up to two dimensions, or with up to two that are cut, are shown as a table of
+    those; others, and what does not fit, as a list of the ranks' parts.
+
+    Parameters
+    ----------
+    tensor : DTensor or DTensorSpec
+        What to show.
+
+    Returns
+    -------
+    text : str
+        Rows and columns are ranges of indices. ``0, 2`` have equal copies; of ``sum(0, 2)`` each
+        has a term.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> def table():
+    ...     mesh = dist.init_device_mesh("cpu", (2, 2))
+    ...     spec = dist.DTensorSpec(mesh, [dist.Shard(0), dist.Replicate()], (5, 4), "float32")
+    ...     return visualize_sharding(spec)
+    >>> print(dist.run(table, ranks=4)[0])
+    float32[5, 4], [S(0), R] on mesh (2, 2)
+         |  0:4
+    -----+-----
+     0:3 | 0, 1
+     3:5 | 2, 3
+    """
+    spec = spec_of(tensor)
+    lines = [spec_text(spec)]
+    if spec.size == 0:
+        return f"{lines[0]}\nno elements"
+    dims = shown_dims(spec)
+    if dims is not None and is_drawable(spec):
+        axes = [pieces(spec, dim) for dim in dims]
+        rows, columns = _rows_and_columns(axes)
+        if len(rows) <= _MOST_ROWS and len(columns) <= _MOST_COLUMNS:
+            lines += [text] if (text := sides_text(spec)) else []
+            return "\n".join([*lines, *_table(spec, rows, columns)])
+    return "\n".join([*lines, *_listed(spec)])
+
+
+def spec_of(tensor: DTensor | DTensorSpec) -> DTensorSpec:
+    """Return the spec of a tensor, or the spec itself."""
+    spec = getattr(tensor, "_spec", tensor)
+    if not isinstance(spec, DTensorSpec):
+        raise ArgumentTypeError(
+            f"expected a distributed tensor or its spec, got {type(tensor).__name__}"
+        )
+    return spec
+
+
+def spec_text(spec: DTensorSpec) -> str:
+    """Return dtype, shape, placements and mesh in a line."""
+    names = spec.mesh.mesh_dim_names
+    sizes = spec.mesh.shape if names is None else dict(zip(names, spec.mesh.shape, strict=True))
+    places = ", ".join(map(str, spec.placements))
+    return f"{spec.dtype}{list(spec.shape)}, [{places}] on mesh {sizes}"
+
+
+def sides_text(spec: DTensorSpec) -> str:
+    """Return which dimensions the two sides of a picture are; nothing if there are no others."""
+    dims = shown_dims(spec)
+    if dims is None or spec.ndim <= 2:
+        return ""
+    shown = zip(("rows", "columns")[2 - len(dims) :], dims, strict=True)
+    parts = [f"{side}: dimension {dim}" for side, dim in shown]
+    whole = ", ".join(str(dim) for dim in range(spec.ndim) if dim not in dims)
+    return ", ".join([*parts, f"whole: {whole}"])
+
+
+def holders_text(spec: DTensorSpec, places: Sequence[tuple[int, int]]) -> str:
+    """Return the ranks that hold a tile as ``0, 2`` for copies, ``sum(0, 2)`` for terms."""
+    terms = holders(spec, dict(places))
+    if len(terms) == 1 and not spec.is_partial:
+        return _named(terms[0], ", ")
+    ops = dict.fromkeys(each.op for each in spec.placements if isinstance(each, Partial))
+    texts = [_named(ranks, "|") for ranks in terms]
+    return f"{'/'.join(ops)}({_shortened(texts, ', ')})"
+
+
+def _named(ranks: Sequence[int], between: str) -> str:
+    return _shortened([str(rank) for rank in ranks], between)
+
+
+def _shortened(texts: Sequence[str], between: str) -> str:
+    if len(texts) <= _MOST_NAMED:
+        return between.join(texts)
+    return f"{between.join(texts[:2])}{between}...{between}{texts[-1]} ({len(texts)})"
+
+
+def _rows_and_columns(axes: list[list[Piece]]) -> tuple[list[Piece], list[Piece]]:
+    """Return the table's two sides; a single dimension goes from left to right."""
+    if len(axes) == 2:
+        return axes[0], axes[1]
+    return [_ALL], axes[0] if axes else [_ALL]
+
+
+def _table(spec: DTensorSpec, rows: list[Piece], columns: list[Piece]) -> list[str]:
+    grid = [["", *(_range(piece) for piece in columns)]]
+    for row in rows:
+        cells = [holders_text(spec, (*row.places, *column.places)) for column in columns]
+        grid.append([_range(row), *cells])
+    widths = [max(len(line[place]) for line in grid) for place in range(len(grid[0]))]
+    lines = []
+    for number, line in enumerate(grid):
+        head, *cells = (f" {cell:>{width}} " for cell, width in zip(line, widths, strict=True))
+        lines.append(f"{head}|{''.join(cells)}".rstrip())
+        if number == 0:
+            lines.append(f"{'-' * len(head)}+{'-' * (len(''.join(cells)) - 1)}")
+    empty = empty_ranks(spec)
+    return lines + ([f"nothing: {_named(empty, ', ')}"] if empty else [])
+
+
+def _range(piece: Piece) -> str:
+    if piece is _ALL:
+        return "all"
+    return f"{piece.start}:{piece.stop}"
+
+
+def _listed(spec: DTensorSpec) -> list[str]:
+    """Return a line for each rank: the ranges that it holds along each dimension."""
+    lines: list[str] = []
+    mesh: Any = spec.mesh.mesh
+    for coordinate in itertools.islice(np.ndindex(*mesh.shape), _MOST_ROWS):
+        ranges = [
+            "+".join(
+                f"{run.start + number * run.step}:{run.start + number * run.step + run.length}"
+                for run in runs
+                for number in range(min(run.count, _MOST_NAMED))
+            )
+            + ("+..." if any(run.count > _MOST_NAMED for run in runs) else "")
+            for runs in spec.runs_of(coordinate)
+        ]
+        lines.append(f"rank {mesh[coordinate]} at {coordinate}: [{', '.join(ranges)}]")
+    if mesh.size > _MOST_ROWS:
+        lines.append(f"... and {mesh.size - _MOST_ROWS} ranks more")
+    return lines

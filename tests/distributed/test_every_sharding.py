@@ -1,0 +1,85 @@
+"""Any sharding gives the single-device bits: every mesh of up to 8 ranks, every list of placements.
+
+Ranks are threads. What a rank should hold is cut out of the single-device draw by brute force; bits
+are compared, not values, and so are the states of the generators afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nbrt.distributed as dist
+from helpers.sharded_draws import SEED, bits, differing
+from helpers.shardings import MOST_RANKS, Sharding, held_by, mesh_shapes, shardings
+from nbrt import Generator
+from nbrt.testing.draws import DrawCase, draw_cases
+
+SHAPES = ((), (0,), (1,), (7,), (0, 3), (5, 3), (3, 8), (2, 3, 5))
+"""None at all, empty, one, primes, fewer rows than ranks, ragged, even, three dimensions."""
+
+EVERY = tuple(shardings(mesh_shapes(), SHAPES))
+"""Also meshes with dimensions of one rank."""
+
+MANY = tuple(shardings(mesh_shapes(least=2), ((0, 3), (5, 3), (8, 3))))
+
+FEW = tuple(shardings(((7,), (2, 3), (2, 2, 2)), ((5, 3),)))
+"""Every list of placements on a mesh of each kind, for what there are many of.
+
+Three columns, since some draws have arrays of three as parameters.
+"""
+
+UNIFORM = DrawCase("random")
+TORCH = DrawCase("standard_normal", {}, "float64", "torch")
+CASES = tuple(draw_cases())
+
+
+def on_all_ranks(case: DrawCase, wanted: tuple[Sharding, ...], gather: bool = False) -> list[str]:
+    found = dist.run(differing, case, wanted, gather, ranks=MOST_RANKS, device_kind="cpu")
+    return [wrong for each in found for wrong in each]
+
+
+def test_every_mesh_placement_and_shape_gives_the_single_device_bits() -> None:
+    assert len(EVERY) > 30_000
+
+    assert on_all_ranks(UNIFORM, EVERY) == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_distribution_and_dtype_gives_the_single_device_bits(case: DrawCase) -> None:
+    assert on_all_ranks(case, FEW) == []
+
+
+@pytest.mark.parametrize("case", [UNIFORM, TORCH], ids=str)
+def test_the_full_tensor_is_the_single_device_draw(case: DrawCase) -> None:
+    assert on_all_ranks(case, MANY, gather=True) == []
+
+
+VECTORS: dict[str, tuple[Any, ...]] = {
+    "dirichlet": ((0.5, 1.0, 3.0),),
+    "multinomial": (20, (0.2, 0.3, 0.5)),
+    "multivariate_hypergeometric": ((8, 5, 3), 7),
+    "multivariate_normal": ((0.0, 1.0, 2.0), ((2.0, 0.5, 0.0), (0.5, 1.0, 0.3), (0.0, 0.3, 3.0))),
+}
+
+
+@pytest.mark.parametrize("method", VECTORS)
+def test_vectors_may_be_cut_in_the_middle(method: str) -> None:
+    wanted = tuple(shardings(((2, 3), (2, 2, 2)), ((7, 3),)))
+    whole = getattr(Generator(SEED, "cpu:0"), method)(*VECTORS[method], size=7)
+
+    def wrong() -> list[str]:
+        found = []
+        for one in wanted:
+            mesh = dist.DeviceMesh("cpu", np.arange(math.prod(one.mesh)).reshape(one.mesh))
+            over = dist.MeshGenerator(mesh, one.placements, generator=Generator(SEED))
+            local = getattr(over, method)(*VECTORS[method], size=7).to_local()
+            part = held_by(whole, one, dist.get_rank())
+            if part is not None and bits(local) != bits(part):
+                found.append(f"rank {dist.get_rank()}: {one}")
+        return found
+
+    assert dist.run(wrong, ranks=MOST_RANKS, device_kind="cpu") == [[]] * MOST_RANKS

@@ -1,0 +1,59 @@
+"""Start ranks as processes, with the mpiexec that belongs to the running Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from helpers.processes import ROOT, TESTS
+
+BIN = Path(sys.executable).parent
+MPIEXEC = shutil.which("mpiexec", path=BIN) or shutil.which("mpiexec")
+
+needs_mpi = pytest.mark.skipif(
+    MPIEXEC is None or importlib.util.find_spec("mpi4py") is None,
+    reason=f"mpi4py or mpiexec is not installed (looked in {BIN} and in PATH)",
+)
+
+START = """
+import os, sys, threading
+import numpy as np
+from nbrt import config
+from nbrt.distributed.communicators.mpi import MpiCommunicator
+from nbrt.errors import *
+"""
+
+
+def mpiexec(
+    ranks: int, code: str, *arguments: str, options: tuple[str, ...] = (), timeout: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """Run dedented code on ranks; it finds the usual names imported, and its arguments."""
+    assert MPIEXEC is not None
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NBRT_")}
+    inherited["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "kernels", TESTS)))
+    return subprocess.run(
+        [
+            MPIEXEC, *options, "-n", str(ranks),
+            sys.executable, "-W", "error", "-c", START + textwrap.dedent(code),
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env=inherited,
+    )  # fmt: skip
+
+
+def succeed(ranks: int, code: str) -> None:
+    """Run code on ranks; all must succeed and write nothing to stderr."""
+    done = mpiexec(ranks, code)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""

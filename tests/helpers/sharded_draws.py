@@ -1,0 +1,65 @@
+"""The proof that a rank runs: what it draws on each sharding, held to a draw of one device."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import nbrt.distributed as dist
+from helpers.shardings import held_by
+from nbrt import Generator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helpers.shardings import Sharding
+    from nbrt.testing.draws import DrawCase
+
+__all__ = ["SEED", "bits", "differing"]
+
+SEED, OFFSET = 2026, 28
+
+
+def generator(case: DrawCase) -> Generator:
+    gpu = "H100 SXM" if case.layout == "torch" else None
+    return Generator(SEED, None, case.layout, gpu=gpu).advance(OFFSET)
+
+
+def single_device(case: DrawCase, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return the draw of one device, and the state after it."""
+    rng = generator(case)
+    values = getattr(rng, case.method)(size=shape, dtype=case.dtype, **case.parameters)
+    return np.asarray(values), rng.state
+
+
+def bits(array: Any) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+def differing(case: DrawCase, wanted: Sequence[Sharding], gather: bool) -> list[str]:
+    """Draw on every sharding, on the running rank; return those that are not as they should be."""
+    wholes = {shape: single_device(case, shape) for shape in {one.shape for one in wanted}}
+    meshes = {
+        shape: dist.DeviceMesh("cpu", np.arange(math.prod(shape)).reshape(shape))
+        for shape in {one.mesh for one in wanted}
+    }
+    rng = generator(case)
+    start = rng.state
+    wrong = []
+    for one in wanted:
+        rng.state = start
+        over = dist.MeshGenerator(meshes[one.mesh], one.placements, generator=rng)
+        drawn = getattr(over, case.method)(size=one.shape, dtype=case.dtype, **case.parameters)
+        whole, state = wholes[one.shape]
+        part = held_by(whole, one, dist.get_rank())
+        is_right = drawn.shape == whole.shape and rng.state == state
+        if part is not None:
+            local = drawn.to_local()
+            is_right &= local.shape == part.shape and bits(local) == bits(part)
+            if gather:
+                is_right &= bits(drawn.full_tensor()) == bits(whole)
+        if not is_right:
+            wrong.append(f"rank {dist.get_rank()}: {one}")
+    return wrong

@@ -1,0 +1,94 @@
+"""Every way to spread a tensor over a few ranks, and what each rank then holds, by brute force.
+
+What a rank holds is found here by cutting arrays of indices, as one would on paper: none of the
+closed forms of `nbrt.distributed.sharding` is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nbrt.distributed import Placement, Replicate, Shard, StridedShard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["Sharding", "held_by", "indices_held", "mesh_shapes", "placements_of", "shardings"]
+
+MOST_RANKS = 8
+
+
+class Sharding(NamedTuple):
+    """A shape of tensor on a shape of mesh."""
+
+    mesh: tuple[int, ...]
+    placements: tuple[Placement, ...]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        places = ",".join(map(str, self.placements))
+        return f"{list(self.shape)} on {list(self.mesh)} [{places}]"
+
+
+def mesh_shapes(ndims: Iterable[int] = (1, 2, 3), least: int = 1) -> Iterator[tuple[int, ...]]:
+    """Yield every mesh of up to 8 ranks, with at least `least` of them along each dimension."""
+    for ndim in ndims:
+        for shape in itertools.product(range(least, MOST_RANKS + 1), repeat=ndim):
+            if math.prod(shape) <= MOST_RANKS:
+                yield shape
+
+
+def placements_of(ndim: int, mesh_ndim: int) -> Iterator[tuple[Placement, ...]]:
+    """Yield every list of placements of a tensor of `ndim`, strided shards among them."""
+    kinds: list[Placement] = [Replicate()]
+    for dim in range(ndim):
+        kinds += [Shard(dim), StridedShard(dim, 2)]
+    yield from itertools.product(kinds, repeat=mesh_ndim)
+
+
+def shardings(
+    meshes: Iterable[tuple[int, ...]], shapes: Sequence[tuple[int, ...]]
+) -> Iterator[Sharding]:
+    """Yield every placement of every shape on every mesh."""
+    for mesh in meshes:
+        for shape in shapes:
+            for placements in placements_of(len(shape), len(mesh)):
+                yield Sharding(mesh, placements, shape)
+
+
+def indices_held(
+    size: int, dim: int, sharding: Sharding, coordinate: Sequence[int]
+) -> np.ndarray[Any, Any]:
+    """Return the indices of a dimension that the rank at a coordinate holds, in its order."""
+    held = np.arange(size)
+    for placement, ranks, place in zip(sharding.placements, sharding.mesh, coordinate, strict=True):
+        if placement.is_shard(dim):
+            factor = placement.split_factor if isinstance(placement, StridedShard) else 1
+            pieces = [_chunks(part, ranks)[place] for part in _chunks(held, factor)]
+            held = np.concatenate(pieces)
+    return held
+
+
+def held_by(
+    whole: np.ndarray[Any, Any], sharding: Sharding, rank: int
+) -> np.ndarray[Any, Any] | None:
+    """Return what a rank holds of a whole array; None if the rank is not in the mesh.
+
+    Axes of `whole` behind those of the sharding's shape are not cut.
+    """
+    if rank >= math.prod(sharding.mesh):
+        return None
+    coordinate = tuple(int(one) for one in np.unravel_index(rank, sharding.mesh))
+    part = whole
+    for dim, size in enumerate(sharding.shape):
+        part = part.take(indices_held(size, dim, sharding, coordinate), axis=dim)
+    return part
+
+
+def _chunks(indices: np.ndarray[Any, Any], pieces: int) -> list[np.ndarray[Any, Any]]:
+    width = -(-len(indices) // pieces)
+    return [indices[piece * width : (piece + 1) * width] for piece in range(pieces)]

@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nbrt
+import nbrt.distributed as dist
+from helpers.collectives import (
+    CASES,
+    barriers,
+    given,
+    groups_of_groups_do_not_mix,
+    groups_of_some_ranks,
+    objects,
+)
+from nbrt import config
+from nbrt.backends.cuda import nccl as nccl_module
+from nbrt.backends.cuda.nccl import NcclTransport, load_nccl
+from nbrt.backends.cuda.store import TcpStore
+from nbrt.distributed.communicators import nccl as communicator_module
+from nbrt.distributed.communicators.nccl import NcclCommunicator
+from nbrt.distributed.communicators.threads import thread_world
+from nbrt.errors import (
+    ArgumentError,
+    BackendUnavailableError,
+    CollectiveTimeoutError,
+    DistributedError,
+    NotSupportedError,
+    RankMismatchError,
+)
+from nbrt.runtime.commands import tap_commands
+from nbrt.testing.latch import Latch
+from unit.cuda.fake_cuda import FakeDriver
+from unit.cuda.fake_nccl import FakeCommunicator, FakeNccl, NcclError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.cuda.backend import CudaInterface
+
+
+@pytest.fixture
+def nccl(monkeypatch: pytest.MonkeyPatch) -> FakeNccl:
+    """A simulated NCCL, over which CPU devices have a transport."""
+    fake = FakeNccl()
+    driver = FakeDriver(4)
+
+    def connect(self: Any, index: int, rank: int, size: int, share: Any) -> NcclTransport:
+        return NcclTransport(driver, fake, index, rank, size, share)
+
+    def open_store(self: Any, host: str, port: int, is_server: bool) -> TcpStore:
+        return TcpStore(host, port, is_server)
+
+    interface = nbrt.get_interface_for_device("cpu")
+    monkeypatch.setattr(type(interface), "connect_ranks", connect)
+    monkeypatch.setattr(type(interface), "open_store", open_store)
+    monkeypatch.setattr(nccl_module, "_address", lambda buffer: buffer.ctypes.data)
+    return fake
+
+
+@pytest.fixture
+def address() -> str:
+    """A free address of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def on_threads(size: int, work: Callable[[int], Any], failed: Any = None) -> list[Any]:
+    """Return what `work` returns on each thread, or raise what it raises."""
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def rank(number: int) -> None:
+        try:
+            results[number] = work(number)
+        except BaseException as error:  # noqa: BLE001  # raised in the test's thread
+            errors.append(error)
+            if failed is not None:
+                failed(number, error)
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def on_ranks(size: int, work: Callable[[NcclCommunicator], Any]) -> list[Any]:
+    """Return what `work` returns on ranks that are threads, or raise what it raises."""
+    devices = [nbrt.Device("cpu", rank) for rank in range(size)]
+    world, bootstraps = thread_world(devices, 20)
+
+    def rank(number: int) -> Any:
+        return work(NcclCommunicator(bootstraps[number], devices[number]))
+
+    return on_threads(size, rank, world.fail)
+
+
+def met(address: str, rank: int, size: int, timeout: float = 20) -> NcclCommunicator:
+    """Return the communicator of a rank that meets the others at an address."""
+    device = nbrt.Device("cpu", rank)
+    return NcclCommunicator(
+        device=device, timeout=timeout, rank=rank, world_size=size, address=address
+    )
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_every_case(nccl: FakeNccl, size: int) -> None:
+    def work(comm: NcclCommunicator) -> None:
+        for case in CASES:
+            case(comm)
+
+    on_ranks(size, work)
+    assert {name for name, *_ in nccl.calls} == {
+        "allGather", "allReduce", "broadcast", "reduceScatter", "send",
+    }  # fmt: skip
+    assert all(box.empty() for world in nccl.worlds.values() for box in world.mail.values())
+
+
+def test_objects_and_groups_without_mpi(nccl: FakeNccl, address: str) -> None:
+    def work(rank: int) -> None:
+        world = met(address, rank, 3)
+        for case in (objects, barriers, groups_of_some_ranks, groups_of_groups_do_not_mix):
+            case(world)
+        world.close()
+
+    on_threads(3, work)
+    assert all(box.empty() for world in nccl.worlds.values() for box in world.mail.values())
+
+
+def test_worlds_one_after_the_other_at_one_address(nccl: FakeNccl, address: str) -> None:
+    def work(rank: int) -> list[Any]:
+        found = []
+        for number in range(3):
+            world = met(address, rank, 2)
+            found.append(world.all_gather_object((number, rank)))
+            world.close()
+        return found
+
+    every = [[(number, 0), (number, 1)] for number in range(3)]
+    assert on_threads(2, work) == [every, every]
+    assert len(nccl.worlds) == 3
+
+
+def test_ranks_are_told_by_the_environment(
+    nccl: FakeNccl, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, port = address.split(":")
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": host, "MASTER_PORT": port}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    world = dist.init_process_group("nccl", device="cpu:1")
+    assert (world.rank, world.size, world.device) == (0, 1, nbrt.Device("cpu", 1))
+    assert world.all_gather_object("alone") == ["alone"]
+    dist.destroy_process_group()
+
+    monkeypatch.setenv("LOCAL_RANK", "7")
+    monkeypatch.setattr(communicator_module, "device_count", lambda kind: 3)
+    monkeypatch.setattr(communicator_module, "resolve_device", asked := Asked())
+    with pytest.raises(Asked.Error):
+        dist.init_process_group("nccl")
+    assert asked.devices == [nbrt.Device("cuda", 1)]
+
+
+class Asked:
+    """Takes the device that is asked for, and goes no further."""
+
+    class Error(Exception):
+        pass
+
+    def __init__(self) -> None:
+        self.devices: list[nbrt.Device] = []
+
+    def __call__(self, device: nbrt.Device) -> nbrt.Device:
+        self.devices.append(device)
+        raise Asked.Error
+
+
+def test_ranks_that_disagree_are_named_without_mpi(nccl: FakeNccl, address: str) -> None:
+    def work(rank: int) -> str:
+        world = met(address, rank, 2)
+        with pytest.raises(RankMismatchError) as caught:
+            world.all_reduce(np.zeros(2 + rank))
+        world.close()
+        return str(caught.value)
+
+    with config.override(distributed_check=True):
+        first, second = on_threads(2, work)
+    assert first == second
+    assert "rank 1 came to all_reduce(shape=(3,)" in first
+
+
+def test_ranks_that_do_not_come_for_objects(nccl: FakeNccl, address: str) -> None:
+    world = met(address, 0, 1)
+    world.timeout = 0.05
+    stream = nbrt.Stream("cpu:0")
+    latch = Latch()
+
+    class Tap:
+        """Keeps the stream from NCCL, as ranks do that do not come."""
+
+        def before(self, stream: Any, command: Any) -> None:
+            if command.kind == "collective":
+                latch.hold(stream)
+
+        def after(self, stream: Any, command: Any, result: object) -> None:
+            """Nothing more to do."""
+
+    said = r"expected ranks \[0\] within 0.05 s, where rank 0 waits"
+    late = pytest.raises(CollectiveTimeoutError, match=said)
+    with latch, nbrt.stream(stream), tap_commands(Tap()), late:
+        world.barrier()
+    with pytest.raises(AssertionError):  # the simulation's, of a communicator that is aborted
+        world.all_reduce(np.array(1))
+    world.close()
+
+
+def test_missing_ranks_and_a_missing_store_are_named(nccl: FakeNccl, address: str) -> None:
+    with pytest.raises(
+        CollectiveTimeoutError, match=rf"{address} .*rank 1 waits.*be reached.*rank 0"
+    ):
+        met(address, 1, 2, 0.05)
+
+    with pytest.raises(CollectiveTimeoutError, match=rf"{address} .*missing: \[1, 2, 3\]"):
+        met(address, 0, 4, 0.05)
+    assert nccl.worlds == {}
+
+
+def test_ranks_of_different_worlds_are_told(nccl: FakeNccl, address: str) -> None:
+    def work(rank: int) -> None:
+        if rank == 0:
+            with pytest.raises(RankMismatchError, match="got 2 on rank 0 and 3 on rank 1"):
+                met(address, 0, 2)
+        else:
+            with pytest.raises(CollectiveTimeoutError):
+                met(address, 1, 3, 1)
+
+    on_threads(2, work)
+
+
+def test_a_failed_start_leaves_the_address_free(nccl: FakeNccl, address: str) -> None:
+    first = met(address, 0, 1)
+    with pytest.raises(DistributedError, match=rf"free port, got {address} .*in use"):
+        met(address, 0, 1)
+    first.close()
+    nccl.NcclCommunicator = failing  # type: ignore[method-assign]
+    with pytest.raises(DistributedError, match="too few"):
+        met(address, 0, 1)
+    TcpStore(*place(address), True).close()
+
+
+def failing(size: int, key: Any, rank: int) -> FakeCommunicator:
+    raise NcclError("too few")
+
+
+def place(address: str) -> tuple[str, int]:
+    host, port = address.split(":")
+    return host, int(port)
+
+
+def test_the_store(address: str) -> None:
+    server = TcpStore(*place(address), True)
+    other = TcpStore(*place(address), False)
+    value = bytes(range(128))
+    server.set("a" * 60, value)
+    assert other.get("a" * 60) == value
+    assert other.get("b") is None
+    other.set("b", b"")
+    other.close()
+    assert server.get("b") == b""
+    server.close()
+    for use in (other.get, lambda key: other.set(key, value)):
+        with pytest.raises(OSError, match="refused"):
+            use("b")
+
+
+def test_a_bootstrap_knows_its_rank() -> None:
+    (bootstrap,) = thread_world([nbrt.Device("cpu", 0)])[1]
+    with pytest.raises(ArgumentError, match="got both"):
+        NcclCommunicator(bootstrap, "cpu", rank=0)
+
+
+def test_what_nccl_reduces_itself() -> None:
+    driver = FakeDriver(1)
+    transport = NcclTransport(driver, FakeNccl(), 0, 0, 1, lambda value: value)
+    kinds = ["bool", "i4", "f2", "f4", "c8", "i2", ml_dtypes.bfloat16]
+    found = {
+        str(np.dtype(kind)): [
+            op for op in ("sum", "prod", "min", "max") if transport.reduces(np.dtype(kind), op)
+        ]
+        for kind in kinds
+    }
+    every = ["sum", "prod", "min", "max"]
+    assert found == {
+        "bool": every,
+        "int32": every,
+        "float16": ["sum", "prod"],
+        "float32": ["sum", "prod"],
+        "complex64": ["sum"],
+        "int16": [],
+        "bfloat16": ["sum", "prod"],
+    }
+
+
+def test_operations_are_commands_on_the_current_stream(nccl: FakeNccl) -> None:
+    seen: list[Any] = []
+
+    class Tap:
+        def before(self, stream: Any, command: Any) -> None:
+            if command.kind == "collective":
+                seen.append((str(stream.device), command.label))
+
+        def after(self, stream: Any, command: Any, result: object) -> None:
+            """Nothing more to see."""
+
+    with tap_commands(Tap()):
+        on_ranks(2, lambda comm: comm.all_reduce(np.ones(3)).tolist())
+    assert sorted(seen) == [("cpu:0", "all_reduce"), ("cpu:1", "all_reduce")]
+
+
+def test_ranks_that_disagree_are_named_in_checks(nccl: FakeNccl) -> None:
+    def work(comm: NcclCommunicator) -> str:
+        with pytest.raises(RankMismatchError) as caught:
+            comm.all_reduce(given(0, (2,), "f8" if comm.rank == 1 else "f4"))
+        return str(caught.value)
+
+    with config.override(distributed_check=True):
+        (text, *others) = on_ranks(3, work)
+    assert "rank 1 came to all_reduce(shape=(2,), dtype=float64, op=sum)" in text
+    assert others == [text] * 2
+    assert nccl.calls == []
+
+
+def test_a_group_and_its_end(nccl: FakeNccl) -> None:
+    def work(comm: NcclCommunicator) -> Any:
+        comm.timeout = 7
+        pair = comm.group([comm.rank]) if comm.rank == 1 else comm.group([2, 0])
+        assert pair.timeout == 7
+        found = pair.ranks, pair.rank, int(pair.all_reduce(np.array(comm.rank)))
+        pair.close()
+        with pytest.raises(AssertionError):
+            pair.all_reduce(np.array(1))
+        return found
+
+    assert on_ranks(3, work) == [((2, 0), 1, 2), ((1,), 0, 1), ((2, 0), 0, 2)]
+
+
+def test_errors_of_nccl_say_where_and_what_to_do(nccl: FakeNccl) -> None:
+    nccl.async_error = NcclError("a cable was pulled")
+    with pytest.raises(DistributedError, match=r"cuda:0 .*cable was pulled; set NCCL_DEBUG"):
+        on_ranks(1, lambda comm: comm.all_reduce(np.ones(1)))
+    with pytest.raises(DistributedError, match="too many"):
+        NcclTransport(FakeDriver(1), FakeNccl(), 0, 0, 101, lambda value: value)
+
+
+def test_the_cuda_backend_connects_with_its_own_driver(
+    interface: CudaInterface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interface.set_device(0)
+    fake = FakeNccl(interface.current_device)
+    monkeypatch.setattr(nccl_module, "load_nccl", lambda: fake)
+    shared: list[Any] = []
+    transport = interface.connect_ranks(1, 0, 1, lambda key: shared.append(key) or key)
+    assert shared == [bytes(128)]
+    queue = interface.create_queue(1, 0)
+    buffer = interface.as_array(interface.allocate(queue, 8), (8,), np.dtype("u1"), object())
+    transport.broadcast(queue, buffer, 0)
+    assert fake.calls == [("broadcast", queue.handle, 1)]
+    assert interface.current_device() == 0
+
+
+def test_the_cuda_backend_opens_a_store_where_nccl_is(
+    interface: CudaInterface, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    def missing() -> Any:
+        raise BackendUnavailableError("no NCCL")
+
+    monkeypatch.setattr(nccl_module, "load_nccl", missing)
+    with pytest.raises(BackendUnavailableError, match="no NCCL"):
+        interface.open_store(*place(address), True)
+    monkeypatch.setattr(nccl_module, "load_nccl", lambda: None)
+    store = interface.open_store(*place(address), True)
+    store.set("key", b"value")
+    assert store.get("key") == b"value"
+    store.close()
+
+
+def test_names_exist_in_cupy() -> None:
+    # CuPy's module cannot be imported without NCCL's library, but its file tells the names.
+    spec = importlib.util.find_spec("cupy_backends.cuda.libs.nccl")
+    assert spec is not None
+    assert spec.origin is not None
+    names = set(re.findall(rb"[A-Za-z_][A-Za-z0-9_]+", Path(spec.origin).read_bytes()))
+    constants = {name for name in vars(FakeNccl()) if name.startswith("NCCL_")}
+    methods = {name for name in vars(FakeCommunicator) if not name.startswith("_")}
+    functions = {"NcclCommunicator", "NcclError", "get_unique_id", "groupStart", "groupEnd"}
+    assert {name.encode() for name in constants | methods | functions} <= names
+
+
+def test_kinds_without_a_transport_say_what_to_use() -> None:
+    (bootstrap,) = thread_world([nbrt.Device("cpu", 0)])[1]
+    with pytest.raises(NotSupportedError, match="threads or MPI"):
+        NcclCommunicator(bootstrap, "cpu")
+
+
+def test_a_missing_library_is_named_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy.cuda
+
+    missing = SimpleNamespace(available=False)
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", missing)
+    monkeypatch.setattr(cupy.cuda, "nccl", missing, raising=False)
+    with pytest.raises(BackendUnavailableError, match="pip install nvidia-nccl-cu13"):
+        load_nccl()

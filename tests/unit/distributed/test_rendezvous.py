@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nbrt.distributed.communicators.rendezvous import Rendezvous, Seat, find_seat
+from nbrt.errors import ArgumentError
+
+LAUNCHED = {
+    "RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "node1", "MASTER_PORT": "29500",
+    "LOCAL_RANK": "1",
+}  # fmt: skip
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets the variables of a launcher, and no others."""
+    for name in (*LAUNCHED, "TORCHELASTIC_USE_AGENT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def launch(**changes: str | None) -> None:
+        for name, value in {**LAUNCHED, **changes}.items():
+            if value is not None:
+                monkeypatch.setenv(name, value)
+
+    return launch
+
+
+def test_arguments_and_environment_say_who_a_rank_is(environment: Any) -> None:
+    assert find_seat(None, None, None) is None
+    assert find_seat(1, 2, "here:80") == Seat(1, 2, "here", 80, 1)
+    environment()
+    assert find_seat(None, None, None) == Seat(3, 8, "node1", 29500, 1)
+    assert find_seat(0, None, "127.0.0.1:1") == Seat(0, 8, "127.0.0.1", 1, 1)
+
+
+def test_torchrun_keeps_the_port_it_names(environment: Any) -> None:
+    environment(TORCHELASTIC_USE_AGENT_STORE="True")
+    assert find_seat(None, None, None) == Seat(3, 8, "node1", 29501, 1)
+    assert find_seat(None, None, "here:80") == Seat(3, 8, "here", 80, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "said"),
+    [
+        ({"RANK": None}, (None, 4, "a:1"), "expected rank, got none; pass rank=, or set RANK"),
+        ({"WORLD_SIZE": None}, (0, None, "a:1"), "pass world_size=, or set WORLD_SIZE"),
+        ({"MASTER_PORT": None}, (0, 4, None), "'host:port' of rank 0, or set MASTER_PORT"),
+        ({"RANK": "one"}, (None, None, None), "rank as a whole number from 0, got 'one'"),
+        ({}, (-1, 4, "a:1"), "rank as a whole number from 0, got -1"),
+        ({}, (True, 4, "a:1"), "got True"),
+        ({}, (4, 4, "a:1"), r"rank in \[0, 4\), as world_size says, got 4"),
+        ({}, (0, 0, "a:1"), r"rank in \[0, 0\)"),
+        ({"LOCAL_RANK": "x"}, (0, 1, "a:1"), "LOCAL_RANK as a whole number"),
+        ({}, (0, 1, "a"), "'host:port', .*, got 'a'"),
+        ({}, (0, 1, "a:0"), "got 'a:0'"),
+        ({}, (0, 1, "a:65536"), "got 'a:65536'"),
+        ({}, (0, 1, "::1:80"), "IPv4"),
+        ({}, (0, 1, 80), "got 80"),
+    ],
+)
+def test_what_is_wrong_is_named(environment: Any, changes: Any, arguments: Any, said: str) -> None:
+    environment(**changes)
+    with pytest.raises(ArgumentError, match=said):
+        find_seat(*arguments)
+
+
+class Shelf:
+    """A store in a dictionary."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.is_open = True
+
+    def get(self, key: str) -> bytes | None:
+        return self.values.get(key)
+
+    def set(self, key: str, value: bytes) -> None:
+        assert len(key) + len(value) <= 200
+        self.values[key] = value
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def test_groups_have_keys_of_their_own() -> None:
+    shelf = Shelf()
+    world = Rendezvous(shelf, "here:80", tuple(range(2000)), 1999, 0.001)
+    groups = [
+        world.group([1999, 7]), world.group([1999, 7]), world.group([7, 1999]),
+        world.group(range(2000)), world.group([1999, 7]).group([0]),
+    ]  # fmt: skip
+    for group in groups:
+        shelf.values.clear()
+        asked = [f"{group._key}/{rank}" for rank in range(1, group.size)]
+        shelf.values.update(dict.fromkeys(asked, b""))
+    assert [group.ranks for group in groups[:3]] == [(1999, 7), (1999, 7), (7, 1999)]
+    assert len({group._key for group in (world, *groups)}) == 6
+    groups[0].close()
+    assert shelf.is_open
+    world.close()
+    assert not shelf.is_open
+    assert shelf.values["end/1999"] == b""

@@ -1,0 +1,73 @@
+"""`DTensorSpec`: a value, and what it says of each rank."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nbrt.distributed as dist
+from nbrt.distributed import DTensorSpec, Partial, Replicate, Shard, init_device_mesh
+from nbrt.errors import ArgumentError
+
+
+def spec_of(shape: Any = (7, 4), **changes: Any) -> DTensorSpec:
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    return DTensorSpec(mesh, [Shard(0), Shard(-1)], shape, "f4").replaced(**changes)
+
+
+def test_it_is_a_value() -> None:
+    spec = spec_of()
+    assert (spec.ndim, spec.size, spec.nbytes, spec.is_partial) == (2, 28, 112, False)
+    assert spec.placements == (Shard(0), Shard(1))
+    others = [
+        spec_of(shape=(4, 7)),
+        spec_of(dtype="f8"),
+        spec_of(placements=[Shard(0), Replicate()]),
+        spec_of(mesh=init_device_mesh("cpu", (1, 1))),
+    ]
+    assert spec == spec_of()
+    assert len({spec, spec_of(), *others}) == 5
+    assert spec != "spec"
+    assert spec_of(placements=[Partial("max"), Replicate()]).is_partial
+    assert repr(spec) == f"DTensorSpec(float32[7, 4], [S(0), S(1)], {spec.mesh!r})"
+    for name in ("mesh", "placements", "shape", "dtype"):
+        with pytest.raises(AttributeError, match="replaced"):
+            setattr(spec, name, getattr(others[0], name))
+    with pytest.raises(TypeError):
+        spec.replaced(placement=None)
+    with pytest.raises(ArgumentError, match="each of the 2 dimensions"):
+        spec.replaced(placements=[Shard(0)])
+
+
+def test_each_rank_finds_its_own_part() -> None:
+    def part() -> Any:
+        mesh = init_device_mesh("cpu", (3,))
+        spec = DTensorSpec(mesh, [Shard(0)], 7, np.int8)
+        return spec.local_shape, spec.local_runs, spec.runs_of((2,))
+
+    last = ((6, 1, 1, 0),)
+    assert dist.run(part, ranks=4, timeout=20) == [
+        ((3,), (((0, 3, 1, 0),),), (last,)),
+        ((3,), (((3, 3, 1, 0),),), (last,)),
+        ((1,), (last,), (last,)),
+        ((0,), None, (last,)),
+    ]
+
+
+def test_a_copy_from_another_rank_is_of_the_rank_that_has_it() -> None:
+    def part() -> Any:
+        mesh = init_device_mesh("cpu", (2,))
+        spec = DTensorSpec(mesh, [Shard(0)], (5,), "f4")
+        assert spec.local_shape == (3 - dist.get_rank(),)  # memoised
+        sent = dist.world().broadcast_object(spec)
+        assert sent == spec
+        assert hash(sent) == hash(spec)
+        assert copy.deepcopy(spec) == pickle.loads(pickle.dumps(spec)) == spec
+        return math.prod(sent.local_shape)
+
+    assert dist.run(part, ranks=2, timeout=20) == [3, 2]
