@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import nbrt
 import nbrt.distributed as dist
 from helpers.shardings import held_by
 from nbrt import Generator
@@ -31,18 +32,20 @@ def single_device(case: DrawCase, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """Return the draw of one device, and the state after it."""
     rng = generator(case)
     values = getattr(rng, case.method)(size=shape, dtype=case.dtype, **case.parameters)
-    return np.asarray(values), rng.state
+    return nbrt.to_host(nbrt.asarray(values)), rng.state
 
 
 def bits(array: Any) -> bytes:
-    return np.ascontiguousarray(array).tobytes()
+    return np.ascontiguousarray(nbrt.to_host(array)).tobytes()
 
 
 def differing(case: DrawCase, wanted: Sequence[Sharding], gather: bool) -> list[str]:
     """Draw on every sharding, on the running rank; return those that are not as they should be."""
     wholes = {shape: single_device(case, shape) for shape in {one.shape for one in wanted}}
     meshes = {
-        shape: dist.DeviceMesh("cpu", np.arange(math.prod(shape)).reshape(shape))
+        shape: dist.DeviceMesh(
+            nbrt.current_device().kind, np.arange(math.prod(shape)).reshape(shape)
+        )
         for shape in {one.mesh for one in wanted}
     }
     rng = generator(case)

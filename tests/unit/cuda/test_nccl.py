@@ -240,18 +240,6 @@ def test_missing_ranks_and_a_missing_store_are_named(nccl: FakeNccl, address: st
     assert nccl.worlds == {}
 
 
-def test_ranks_of_different_worlds_are_told(nccl: FakeNccl, address: str) -> None:
-    def work(rank: int) -> None:
-        if rank == 0:
-            with pytest.raises(RankMismatchError, match="got 2 on rank 0 and 3 on rank 1"):
-                met(address, 0, 2)
-        else:
-            with pytest.raises(CollectiveTimeoutError):
-                met(address, 1, 3, 1)
-
-    on_threads(2, work)
-
-
 def test_a_failed_start_leaves_the_address_free(nccl: FakeNccl, address: str) -> None:
     first = met(address, 0, 1)
     with pytest.raises(DistributedError, match=rf"free port, got {address} .*in use"):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nbrt.distributed.communicators.rendezvous import Rendezvous, Seat, find_seat
-from nbrt.errors import ArgumentError
+from nbrt.errors import ArgumentError, CollectiveTimeoutError, RankMismatchError
 
 LAUNCHED = {
     "RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "node1", "MASTER_PORT": "29500",
@@ -84,21 +84,46 @@ class Shelf:
         self.is_open = False
 
 
+def test_rank_0_answers_when_all_have_come() -> None:
+    shelf = Shelf()
+    shelf.values = {"world/1": b"one 3", "world/2": b"two 3"}
+    assert Rendezvous(shelf, "here:80", (0, 1, 2), 0, 1).share(b"id") == b"id"
+    assert (shelf.get("one"), shelf.get("two")) == (b"id", b"id")
+
+    del shelf.values["world/2"], shelf.values["one"]
+    with pytest.raises(CollectiveTimeoutError, match=r"0.01 s, where rank 0 .*missing: \[2\]"):
+        Rendezvous(shelf, "here:80", (0, 1, 2), 0, 0.01).share(b"id")
+    assert shelf.get("one") is None
+
+
+def test_ranks_of_worlds_of_different_sizes_are_told() -> None:
+    shelf = Shelf()
+    shelf.values = {"world/1": b"one 3"}
+    with pytest.raises(RankMismatchError, match="got 2 on rank 0 and 3 on rank 1"):
+        Rendezvous(shelf, "here:80", (0, 1), 0, 1).share(b"id")
+
+
 def test_groups_have_keys_of_their_own() -> None:
     shelf = Shelf()
     world = Rendezvous(shelf, "here:80", tuple(range(2000)), 1999, 0.001)
+    pair = world.group([7, 1999])
     groups = [
-        world.group([1999, 7]), world.group([1999, 7]), world.group([7, 1999]),
-        world.group(range(2000)), world.group([1999, 7]).group([0]),
+        world, pair, world.group([7, 1999]), world.group([8, 1999]), world.group(range(2000)),
+        pair.group([0, 1]),
     ]  # fmt: skip
     for group in groups:
-        shelf.values.clear()
-        asked = [f"{group._key}/{rank}" for rank in range(1, group.size)]
-        shelf.values.update(dict.fromkeys(asked, b""))
-    assert [group.ranks for group in groups[:3]] == [(1999, 7), (1999, 7), (7, 1999)]
-    assert len({group._key for group in (world, *groups)}) == 6
-    groups[0].close()
+        with pytest.raises(CollectiveTimeoutError, match=r"where rank 1999 waits; rank 0 of the"):
+            group.share(None)
+    assert len(shelf.values) == len(groups)
+    assert (pair.ranks, pair.rank, pair.timeout) == ((7, 1999), 1, 0.001)
+
+
+def test_only_the_world_ends_the_store() -> None:
+    shelf = Shelf()
+    world = Rendezvous(shelf, "here:80", (0, 1), 1, 1)
+    world.group([1]).close()
     assert shelf.is_open
+    assert shelf.values == {}
     world.close()
     assert not shelf.is_open
-    assert shelf.values["end/1999"] == b""
+    assert shelf.values == {"end/1": b""}
