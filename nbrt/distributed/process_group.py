@@ -25,8 +25,11 @@ __all__ = [
     "world",
 ]
 
-_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
-"""Variables by which a process knows that mpiexec started it."""
+_BY_MPIEXEC = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
+"""Variables by which a process knows that mpiexec started it; any will do."""
+
+_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables that torchrun and launchers like it set, all of them."""
 
 _process: Communicator | None = None
 _alone: Communicator | None = None
@@ -84,7 +87,8 @@ def init_process_group(
     ----------
     backend : {"mpi", "nccl"}, optional
         Who moves the bytes: MPI through mpi4py, or NCCL through CuPy. By default MPI if mpiexec
-        started the process, else a world of one rank.
+        started the process, NCCL if torchrun did or ``address=`` is given, else a world of one
+        rank.
     device : Device, str, int or None
         Where the rank's arrays live. By default one of the current kind: the rank's number among
         those on its machine, modulo the number of devices; in a world of one rank, whatever the
@@ -92,7 +96,8 @@ def init_process_group(
     timeout : float
         Seconds that a rank waits for the others.
     **options
-        The rest is the backend's: see `MpiCommunicator` and `NcclCommunicator`.
+        The rest is the backend's: ``comm=`` of `MpiCommunicator`; ``rank=``, ``world_size=``,
+        ``address=`` or ``bootstrap=`` of `NcclCommunicator`.
 
     Raises
     ------
@@ -135,10 +140,10 @@ def _connect(
     backend: str | None, device: DeviceLike, timeout: float, options: dict[str, Any]
 ) -> Communicator:
     if backend is None:
-        if not any(name in os.environ for name in _LAUNCHED):
-            _check_no_options(options)
-            return single_world(None if device is None else resolve_device(device), timeout)
-        backend = "mpi"
+        backend = _launched_for(options)
+    if backend is None:
+        _check_no_options(options)
+        return single_world(None if device is None else resolve_device(device), timeout)
     if backend == "mpi":
         from nbrt.distributed.communicators.mpi import MpiCommunicator
 
@@ -151,6 +156,15 @@ def _connect(
         f"expected backend 'mpi' or 'nccl', got {backend!r}; for ranks as threads use "
         f"nbrt.distributed.run"
     )
+
+
+def _launched_for(options: dict[str, Any]) -> str | None:
+    """Return the backend that the way in which this process was started asks for."""
+    if any(name in os.environ for name in _BY_MPIEXEC):
+        return "mpi"
+    if "address" in options or all(name in os.environ for name in _BY_TORCHRUN):
+        return "nccl"
+    return None
 
 
 def _check_no_options(options: dict[str, Any]) -> None:

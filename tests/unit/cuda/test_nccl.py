@@ -240,12 +240,14 @@ def test_missing_ranks_and_a_missing_store_are_named(nccl: FakeNccl, address: st
     assert nccl.worlds == {}
 
 
-def test_a_failed_start_leaves_the_address_free(nccl: FakeNccl, address: str) -> None:
+def test_a_failed_start_leaves_the_address_free(
+    nccl: FakeNccl, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = met(address, 0, 1)
     with pytest.raises(DistributedError, match=rf"free port, got {address} .*in use"):
         met(address, 0, 1)
     first.close()
-    nccl.NcclCommunicator = failing  # type: ignore[method-assign]
+    monkeypatch.setattr(nccl, "NcclCommunicator", failing)
     with pytest.raises(DistributedError, match="too few"):
         met(address, 0, 1)
     TcpStore(*place(address), True).close()

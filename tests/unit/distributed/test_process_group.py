@@ -10,16 +10,25 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, UnknownDeviceError
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DistributedError,
+    NotSupportedError,
+    UnknownDeviceError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29400"}
+
+
 @pytest.fixture(autouse=True)
 def not_launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever runs the tests, they are not started by mpiexec."""
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"):
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", *TORCHRUN):
         monkeypatch.delenv(name, raising=False)
     yield
     dist.destroy_process_group()
@@ -104,3 +113,11 @@ def test_ranks_of_a_run_have_their_own() -> None:
 
     assert dist.run(rank, ranks=2, timeout=20) == [(0, 2, True), (1, 2, True)]
     assert dist.world() is outside
+
+
+def test_torchrun_means_a_transport_of_the_devices_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(NotSupportedError, match="cpu"):
+        dist.init_process_group(device="cpu:0")
+    assert not dist.is_initialized()
