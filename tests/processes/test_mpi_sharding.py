@@ -80,5 +80,6 @@ def test_a_rank_that_raises_in_a_region_is_named_and_states_are_restored() -> No
     done = mpiexec(4, RAISES_IN_A_REGION)
 
     assert done.returncode != 0
-    assert done.stdout.split() == ["told"] * 3, done.stderr
+    # A slow machine may need MPI's abort to end the job, of which mpiexec then tells at length.
+    assert done.stdout.split().count("told") == 3, done.stderr
     assert "KeyError: 'planted'" in done.stderr
