@@ -49,7 +49,7 @@ def distribute_tensor(
         What each rank gets, for each dimension of the mesh; replicated by default.
     src_data_rank : int or None
         Whose values count: the rank's number in the mesh, in row-major order. It gives them in one
-        collective, after the ranks agreed on shape and dtype. None: every rank cuts its part out of
+        collective, after the ranks agreed on what it is. None: every rank cuts its part out of
         its own array, which must be alike everywhere, and nobody talks.
 
     Returns
@@ -60,7 +60,7 @@ def distribute_tensor(
     Raises
     ------
     RankMismatchError
-        On every rank, if shapes or dtypes differ, naming the rank.
+        On every rank, if shapes, dtypes, placements or sources differ, naming the rank.
     PlacementError
         If placements have `Partial`: terms of what reduction cannot be known.
 
@@ -115,10 +115,13 @@ def _given(values: Array, spec: DTensorSpec, source: int, local: Array) -> Array
     """Return this rank's part of what one rank has, once all agree on what it is."""
     mesh = spec.mesh
     group = mesh.get_group()
-    said = group.all_gather_object((values.shape, str(values.dtype)))
+    places = [str(each) for each in spec.placements]
+    said = group.all_gather_object((values.shape, str(values.dtype), str(places), source))
     ranks = [int(rank) for rank in np.ravel(mesh.mesh)]
     check_alike(said, ranks, "shape", lambda each: each[0])
     check_alike(said, ranks, "dtype", lambda each: each[1])
+    check_alike(said, ranks, "placements", lambda each: each[2])
+    check_alike(said, ranks, "src_data_rank", lambda each: each[3])
     there = on_device_of(mesh, values) if group.rank == source else local
     if all(each.is_replicate() for each in spec.placements):
         return group.broadcast(there, source)

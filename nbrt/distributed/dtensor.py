@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.distributed.mesh import current_mesh
+from nbrt.distributed.mesh import checked_mesh, current_mesh
 from nbrt.distributed.ops.arithmetic import ArrayMethods
 from nbrt.distributed.placements import Replicate, checked_placements
 from nbrt.distributed.prims import FromLocal, Redistribute, submit
 from nbrt.distributed.process_group import world
+from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.array import asarray, checked_shape, to_host
 from nbrt.runtime.stream import current_stream
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.distributed.placements import Placement
-    from nbrt.distributed.spec import DTensorSpec
     from nbrt.typing import Array, ArrayLike, Shape
 
 __all__ = ["DTensor"]
@@ -53,6 +53,11 @@ class DTensor(ArrayMethods):
     """
 
     def __init__(self, local: Array, spec: DTensorSpec) -> None:
+        if not isinstance(spec, DTensorSpec) or not hasattr(local, "dtype"):
+            raise ArgumentTypeError(
+                f"expected an array and a DTensorSpec, got {type(local).__name__} and "
+                f"{type(spec).__name__}; use from_local or distribute_tensor"
+            )
         if tuple(local.shape) != spec.local_shape or local.dtype != spec.dtype:
             raise ArgumentError(
                 f"expected a part of {spec.dtype} and shape {spec.local_shape} of {spec}, got "
@@ -75,7 +80,7 @@ class DTensor(ArrayMethods):
         """Return the tensor that the ranks' arrays make up.
 
         Nothing is copied where the array is on the mesh's device already (on cpu, any NumPy array
-        is): the tensor and the array share memory.
+        is): the tensor and the array share memory. A subclass of NumPy's counts as the plain array.
 
         Parameters
         ----------
@@ -99,7 +104,7 @@ class DTensor(ArrayMethods):
         ArgumentError
             If the part's shape is not the one that a tensor of this shape has here.
         """
-        mesh = current_mesh() if device_mesh is None else device_mesh
+        mesh = current_mesh() if device_mesh is None else checked_mesh(device_mesh)
         array = on_device_of(mesh, local)
         whole = None if shape is None else checked_shape(shape)
         places = checked_placements(
@@ -144,7 +149,7 @@ class DTensor(ArrayMethods):
         spec = self._spec
         if placements is None:
             raise ArgumentTypeError("expected placements to redistribute to, got None")
-        mesh = spec.mesh if device_mesh is None else device_mesh
+        mesh = spec.mesh if device_mesh is None else checked_mesh(device_mesh)
         target = checked_placements(placements, mesh.ndim, spec.ndim)
         moved = None if mesh == spec.mesh else _checked_target(mesh, spec.mesh)
         if moved is None and target == spec.placements:
@@ -156,7 +161,7 @@ class DTensor(ArrayMethods):
         """Return the value of a tensor of one element, as a Python scalar.
 
         The ranks of the mesh must all ask for it, as for `full_tensor`; so must they for ``bool``,
-        ``int``, ``float`` and ``complex``.
+        ``int``, ``float``, ``complex`` and, with a format, ``f"{x:.3f}"``.
         """
         if self.size != 1:
             raise ArgumentError(
@@ -235,6 +240,9 @@ class DTensor(ArrayMethods):
     def __complex__(self) -> complex:
         return complex(self.item())
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise ArgumentTypeError(
             f"expected an array in one place, got a DTensor over {self._spec.mesh}; call "
@@ -265,7 +273,8 @@ class DTensor(ArrayMethods):
     def __reduce__(self) -> NoReturn:
         raise ArgumentTypeError(
             "expected something that can be pickled, got a DTensor, whose parts live on the ranks "
-            "of its mesh; send full_tensor(), or to_local() and make it again by from_local"
+            "of its mesh; send full_tensor(), or to_local() and make it again by from_local; "
+            "copy() copies it"
         )
 
     def __tensor_flatten__(self) -> tuple[list[str], DTensorSpec]:
@@ -303,5 +312,5 @@ def on_device_of(mesh: DeviceMesh, local: ArrayLike) -> Array:
     array = asarray(local)
     capabilities = current_stream(mesh.device).interface.capabilities
     if isinstance(array, np.ndarray) and capabilities.host_addressable:
-        return array
+        return np.asarray(array)  # of no subclass: their operations have other rules
     return asarray(array, device=mesh.device)

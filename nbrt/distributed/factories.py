@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.mesh import current_mesh
 from nbrt.distributed.spec import DTensorSpec
-from nbrt.errors import PlacementError
+from nbrt.errors import ArgumentTypeError, PlacementError
 from nbrt.runtime import array as arrays
 
 if TYPE_CHECKING:
@@ -186,6 +186,11 @@ def spec_of(
 def _spec_like(
     tensor: DTensor, dtype: DTypeLike | None, placements: Placement | Sequence[Placement] | None
 ) -> DTensorSpec:
+    if not isinstance(tensor, DTensor):
+        raise ArgumentTypeError(
+            f"expected a distributed tensor to be like, got {type(tensor).__name__}; pass a shape, "
+            f"to zeros(shape, device_mesh=mesh) or its kind"
+        )
     changes: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
     if placements is not None:
         changes["placements"] = placements

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nbrt.distributed.spec import DTensorSpec
+from nbrt.distributed.spec import checked_spec
 from nbrt.runtime.array import asarray
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.draw import Runs
     from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.spec import DTensorSpec
     from nbrt.typing import Array
 
 __all__ = ["index_map"]
@@ -68,7 +69,7 @@ def index_map(tensor: DTensor | DTensorSpec) -> Array:
     >>> [x for part in parts for x in part] == whole.tolist()
     True
     """
-    spec = tensor if isinstance(tensor, DTensorSpec) else tensor.spec
+    spec = checked_spec(getattr(tensor, "spec", tensor))
     runs = spec.local_runs
     start, axes = (0, []) if runs is None else _axes(spec.shape, runs)
     return asarray(np.array(_numbers(start, axes), np.int64), device=spec.mesh.device)

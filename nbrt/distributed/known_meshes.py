@@ -7,7 +7,7 @@ elsewhere, such as a recorded program, is replaced by the one that this rank use
 from __future__ import annotations
 
 from nbrt._internal import ranks
-from nbrt.distributed.mesh import DeviceMesh
+from nbrt.distributed.mesh import DeviceMesh, checked_mesh
 from nbrt.distributed.process_group import world
 
 __all__ = ["own_mesh", "remember"]
@@ -21,7 +21,7 @@ def remember(mesh: DeviceMesh) -> None:
 def own_mesh(mesh: DeviceMesh) -> DeviceMesh:
     """Return the running rank's mesh that equals one, in its own world; made if there is none."""
     known = ranks.meshes.get()
-    found: DeviceMesh | None = known.get(mesh)
+    found: DeviceMesh | None = known.get(checked_mesh(mesh))
     if found is None or found.communicator is not world():
         found = DeviceMesh(mesh.device_kind, mesh.mesh, mesh.mesh_dim_names)
         known.pop(mesh, None)

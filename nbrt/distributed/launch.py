@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
 import threading
 import time
 from queue import Empty, SimpleQueue
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal import ranks as context
 from nbrt._internal.device import Device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
+from nbrt.distributed.communicators.checks import plain_int
+from nbrt.distributed.communicators.headers import described
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankFailedError
 from nbrt.random.defaults import default_generator, own_defaults
@@ -41,6 +44,9 @@ def run(
     meshes, trackers and default generators. The default generator of each rank's device starts
     where the caller's current one is, so ranks agree: ``nbrt.manual_seed`` in the caller, before,
     seeds them all, and in a rank that rank alone. What ranks draw does not move the caller's.
+    A thread that a rank starts belongs to the process, with its generators and its world of one
+    rank, unless it runs in a copy of the rank's context: ``contextvars.copy_context().run``, as
+    ``asyncio.to_thread`` does.
 
     Parameters
     ----------
@@ -76,8 +82,10 @@ def run(
     >>> dist.run(lambda: dist.get_rank() ** 2, ranks=4)
     [0, 1, 4, 9]
     """
-    if not callable(function):
-        raise ArgumentTypeError(f"expected a function to run, got {function!r}")
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ArgumentTypeError(
+            f"expected a function to run, which may call asyncio.run itself, got {function!r}"
+        )
     devices = _devices(ranks, device_kind)
     world, members = thread_world(devices, timeout)
     ended: SimpleQueue[_Rank] = SimpleQueue()
@@ -91,15 +99,18 @@ def run(
 
 
 def _devices(ranks: Any, device_kind: str | None) -> list[Device]:
-    if isinstance(ranks, bool) or not hasattr(ranks, "__index__"):
+    number = plain_int(ranks)
+    if number is None:
         raise ArgumentTypeError(f"expected ranks as an int, got {ranks!r}")
-    if not 1 <= ranks <= _MOST_RANKS:
-        raise ArgumentError(f"expected from 1 to {_MOST_RANKS} ranks, got {ranks}")
+    if not 1 <= number <= _MOST_RANKS:
+        raise ArgumentError(f"expected from 1 to {_MOST_RANKS} ranks, got {number}")
     kind = current_device().kind if device_kind is None else device_kind
+    if not isinstance(kind, str):
+        raise ArgumentTypeError(f"expected device_kind as a str, got {kind!r}")
     count = device_count(kind)
     if not count:
         raise ArgumentError(f"expected a kind that has devices, got {kind!r}")
-    return [Device(kind, rank % count) for rank in range(ranks)]
+    return [Device(kind, rank % count) for rank in range(number)]
 
 
 class _Rank:
@@ -133,6 +144,7 @@ class _Rank:
         context.mesh_stack.set(())
         context.meshes.set({})
         context.tracker.set(None)
+        self._world.begin(self.member.rank)
         try:
             with DeviceGuard(self.member.device), own_defaults():
                 default_generator().restore(self._start)
@@ -165,7 +177,7 @@ def _start_and_join(
         assert world.failure is not None
         rank, failure = world.failure
         raise DistributedError(
-            f"rank {rank} ended with {failure!r}, and ranks {sorted(busy)} are still busy "
+            f"rank {rank} ended with {described(failure)}, and ranks {sorted(busy)} are still busy "
             f"{grace:g} s later; they run on in the background"
         ) from failure
     except BaseException as error:
@@ -182,8 +194,8 @@ def _raise_failures(world: World, runs: list[_Rank]) -> None:
     others: dict[str, list[int]] = {}
     for rank, each in enumerate(runs):
         if rank != first and each.error and not isinstance(each.error, RankFailedError):
-            others.setdefault(repr(each.error), []).append(rank)
+            others.setdefault(described(each.error), []).append(rank)
     for what, ranks in others.items():
-        raised = "the same" if what == repr(error) else what
+        raised = "the same" if what == described(error) else what
         error.add_note(f"rank{'s' * (len(ranks) > 1)} {str(ranks)[1:-1]} raised {raised}")
     raise error

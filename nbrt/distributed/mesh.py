@@ -10,6 +10,7 @@ import numpy as np
 from nbrt._internal import ranks as context
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import Communicator
+from nbrt.distributed.communicators.checks import plain_int
 from nbrt.distributed.process_group import world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.array import checked_shape
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.typing import HostArray, Shape
 
-__all__ = ["DeviceMesh", "current_mesh", "init_device_mesh"]
+__all__ = ["DeviceMesh", "checked_mesh", "current_mesh", "init_device_mesh"]
 
 _MOST_SHOWN = 64
 
@@ -63,7 +64,14 @@ class DeviceMesh:
     ) -> None:
         names = _either(mesh_dim_names, dim_names)
         get_interface_for_device(device_kind)  # raises on a kind that nobody knows
+        if not isinstance(device_kind, str) or ":" in device_kind:
+            raise ArgumentError(
+                f"expected a kind of device, such as 'cpu', got {device_kind!r}; each rank has a "
+                f"device of its own"
+            )
         everyone = world() if communicator is None else communicator
+        if not hasattr(everyone, "ranks"):
+            raise ArgumentTypeError(f"expected a communicator, got {communicator!r}")
         self._kind = device_kind
         self._ranks = _checked_ranks(mesh, everyone.size)
         self._names = _checked_names(names, self._ranks.ndim)
@@ -121,11 +129,12 @@ class DeviceMesh:
                     f"{mesh_dim!r}"
                 )
             return self._names.index(mesh_dim)
-        if isinstance(mesh_dim, bool) or not hasattr(mesh_dim, "__index__"):
+        number = plain_int(mesh_dim)
+        if number is None:
             raise ArgumentTypeError(f"expected a dimension by number or name, got {mesh_dim!r}")
-        if not -self.ndim <= mesh_dim < self.ndim:
-            raise ArgumentError(f"expected a dimension of a {self.ndim}-d mesh, got {mesh_dim}")
-        return int(mesh_dim) % self.ndim
+        if not -self.ndim <= number < self.ndim:
+            raise ArgumentError(f"expected a dimension of a {self.ndim}-d mesh, got {number}")
+        return number % self.ndim
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -155,8 +164,15 @@ class DeviceMesh:
 
     @property
     def device(self) -> Device:
-        """Where this rank's arrays live."""
-        return self._communicator.device
+        """Where this rank's arrays live; raises if ranks are not of the mesh's kind of device."""
+        device = self._communicator.device
+        if device.kind != self._kind:
+            raise DistributedError(
+                f"expected ranks on devices of kind {self._kind!r}, got rank {self.get_rank()} on "
+                f"{device}; start them with run(..., device_kind={self._kind!r}) or "
+                f"init_process_group(device={self._kind!r})"
+            )
+        return device
 
     @property
     def communicator(self) -> Communicator:
@@ -289,7 +305,8 @@ class DeviceMesh:
         mesh_dim_names : sequence of str, optional
             A name for each dimension.
         """
-        groups = [group] if isinstance(group, Communicator) else list(group)
+        given: Any = group if isinstance(group, (tuple, list)) else [group]
+        groups: list[Communicator] = list(given)
         for each in groups:
             if not isinstance(each, Communicator):
                 raise ArgumentTypeError(f"expected communicators, got {each!r}")
@@ -367,11 +384,20 @@ def init_device_mesh(
     if math.prod(shape) > ranks:
         raise ArgumentError(
             f"expected a mesh of at most {ranks} ranks, got shape {shape}; start more with "
-            f"nbrt.distributed.run(function, ranks={math.prod(shape)}) or mpiexec -n "
-            f"{math.prod(shape)}"
+            f"nbrt.distributed.run(function, ranks={math.prod(shape)}), or mpiexec -n "
+            f"{math.prod(shape)} and init_process_group()"
         )
     names = _either(mesh_dim_names, dim_names)
     return DeviceMesh(kind, np.arange(math.prod(shape)).reshape(shape), names)
+
+
+def checked_mesh(mesh: object) -> DeviceMesh:
+    """Return a mesh if it is one."""
+    if not isinstance(mesh, DeviceMesh):
+        raise ArgumentTypeError(
+            f"expected a DeviceMesh, got {mesh!r}; make one by init_device_mesh"
+        )
+    return mesh
 
 
 def current_mesh() -> DeviceMesh:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nbrt.distributed.communicators.base import REDUCTIONS, ReduceOp
+from nbrt.distributed.communicators.checks import plain_int
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -76,10 +77,12 @@ class StridedShard(Placement):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", _checked_dim(self.dim))
-        factor = self.split_factor
-        if isinstance(factor, bool) or not hasattr(factor, "__index__") or factor < 1:
-            raise ArgumentError(f"expected split_factor as an int of at least 1, got {factor!r}")
-        object.__setattr__(self, "split_factor", int(factor))
+        factor = plain_int(self.split_factor)
+        if factor is None or factor < 1:
+            raise ArgumentError(
+                f"expected split_factor as an int of at least 1, got {self.split_factor!r}"
+            )
+        object.__setattr__(self, "split_factor", factor)
 
     def __str__(self) -> str:
         return f"_S({self.dim}, {self.split_factor})"
@@ -106,7 +109,7 @@ class Partial(Placement):
     op: ReduceOp = "sum"
 
     def __post_init__(self) -> None:
-        if self.op not in REDUCTIONS:
+        if not isinstance(self.op, str) or self.op not in REDUCTIONS:
             raise ArgumentError(f"expected a reduction of {REDUCTIONS}, got {self.op!r}")
 
     def __str__(self) -> str:
@@ -159,6 +162,7 @@ def _normalized(placement: Any, ndim: int) -> Placement:
 
 
 def _checked_dim(dim: Any) -> int:
-    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+    number = plain_int(dim)
+    if number is None:
         raise ArgumentTypeError(f"expected the dimension to cut as an int, got {dim!r}")
-    return int(dim.__index__())
+    return number

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from nbrt.distributed.agreement import agreed_shape
 from nbrt.distributed.known_meshes import own_mesh, remember
+from nbrt.distributed.placements import checked_placements
 from nbrt.distributed.redistribution.execute import execute
 from nbrt.distributed.redistribution.move import move
 from nbrt.distributed.redistribution.plan import plan_redistribute
 from nbrt.distributed.sharding import cuts_of
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError
-from nbrt.runtime.array import empty
+from nbrt.runtime.array import asarray, empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class _Replayed:
         local, spec : array and DTensorSpec
             What ``DTensor(local, spec)`` takes.
         """
-        return submit(self.here(), local)
+        return submit(self.here(), asarray(local))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class FromLocal(_Replayed):
         """Return the part, not copied, and the spec."""
         shape = self.shape
         if shape is None:
+            checked_placements(self.placements, self.mesh.ndim, local.ndim)
             shape = _shape_of_equal_parts(local.shape, self.mesh.shape, self.placements)
         if self.mesh.get_coordinate() is None:
             spec = DTensorSpec(self.mesh, self.placements, shape, local.dtype)

@@ -341,7 +341,12 @@ def _checked(
     shape: Sequence[int], mesh_shape: Sequence[int], placements: Sequence[Placement]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]]:
     """Return them as plain ints, which do not overflow, and without negative dims."""
-    sizes, ranks = checked_shape(tuple(shape)), checked_shape(tuple(mesh_shape))
+    try:
+        sizes, ranks = checked_shape(tuple(shape)), checked_shape(tuple(mesh_shape))
+    except TypeError:
+        raise ArgumentTypeError(
+            f"expected shapes as sequences of ints, got {shape!r} and {mesh_shape!r} of the mesh"
+        ) from None
     if 0 in ranks:
         raise ArgumentError(f"expected a mesh with ranks along each dimension, got shape {ranks}")
     return sizes, ranks, checked_placements(placements, len(ranks), len(sizes))

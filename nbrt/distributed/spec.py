@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.distributed.mesh import checked_mesh
 from nbrt.distributed.placements import Partial, Placement, checked_placements
 from nbrt.distributed.sharding import local_runs
+from nbrt.errors import ArgumentTypeError
 from nbrt.runtime.array import checked_shape
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.typing import DTypeLike, Shape
 
-__all__ = ["DTensorSpec"]
+__all__ = ["DTensorSpec", "checked_spec"]
 
 
 class DTensorSpec:
@@ -54,8 +56,8 @@ class DTensorSpec:
         shape: Shape,
         dtype: DTypeLike,
     ) -> None:
-        sizes, kind = checked_shape(shape), np.dtype(dtype)
-        places = checked_placements(placements, mesh.ndim, len(sizes))
+        sizes, kind = checked_shape(shape), _checked_dtype(dtype)
+        places = checked_placements(placements, checked_mesh(mesh).ndim, len(sizes))
         self._key = (mesh, places, sizes, kind)
         self._hash = hash(self._key)
         self._memo: tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]] | None = None
@@ -129,6 +131,20 @@ class DTensorSpec:
         """Return the spec with another mesh, placements, shape or dtype."""
         names = ("mesh", "placements", "shape", "dtype")
         return DTensorSpec(**{**{name: getattr(self, name) for name in names}, **changes})
+
+
+def checked_spec(spec: object) -> DTensorSpec:
+    """Return a spec if it is one."""
+    if not isinstance(spec, DTensorSpec):
+        raise ArgumentTypeError(f"expected a DTensorSpec, such as x.spec, got {spec!r}")
+    return spec
+
+
+def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from None
 
 
 @functools.lru_cache(maxsize=4096)

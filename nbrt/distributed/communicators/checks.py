@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import numpy as np
 
 from nbrt.distributed.communicators.base import REDUCTIONS
+from nbrt.distributed.communicators.headers import described
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
     from nbrt.distributed.communicators.base import ReduceOp
     from nbrt.typing import Array
@@ -25,7 +27,10 @@ __all__ = [
     "check_root",
     "check_shapes",
     "check_timeout",
+    "plain_int",
     "reduced",
+    "refuse_pickling",
+    "unsendable",
 ]
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
@@ -59,19 +64,24 @@ def check_arrays(arrays: Any, size: int) -> None:
 
 def check_root(root: Any, size: int) -> None:
     """Raise unless `root` is a rank of a group of `size`."""
-    if isinstance(root, bool) or not hasattr(root, "__index__") or not 0 <= root < size:
+    if not _is_rank(root, size):
         raise ArgumentError(f"expected root as a rank in [0, {size}), got {root!r}")
 
 
 def check_op(op: Any) -> None:
     """Raise unless `op` is a reduction."""
-    if op not in REDUCTIONS:
+    if not isinstance(op, str) or op not in REDUCTIONS:
         raise ArgumentError(f"expected a reduction of {REDUCTIONS}, got {op!r}")
 
 
 def check_shapes(shapes: Sequence[tuple[int, ...]] | None, size: int) -> None:
     """Raise unless `shapes` is None or has one for each rank."""
-    if shapes is not None and len(shapes) != size:
+    if shapes is None:
+        return
+    lists = (list, tuple)
+    if not isinstance(shapes, lists) or not all(isinstance(each, lists) for each in shapes):
+        raise ArgumentTypeError(f"expected a list of a shape for each rank, got {shapes!r}")
+    if len(shapes) != size:
         raise ArgumentError(f"expected a shape for each of {size} ranks, got {len(shapes)}")
 
 
@@ -86,9 +96,12 @@ def check_elements(dtype: Any) -> None:
 
 def check_members(ranks: Sequence[int], rank: int, size: int) -> tuple[int, ...]:
     """Return the ranks of a new group if they differ, lie in this one, and `rank` is among them."""
-    members = tuple(ranks)
+    try:
+        members = tuple(ranks)
+    except TypeError:
+        raise ArgumentTypeError(f"expected the ranks of a group, got {ranks!r}") from None
     for member in members:
-        if isinstance(member, bool) or not hasattr(member, "__index__") or not 0 <= member < size:
+        if not _is_rank(member, size):
             raise ArgumentError(f"expected ranks in [0, {size}), got {member!r}")
     if len(set(members)) != len(members):
         raise ArgumentError(f"expected every rank once, got {members}")
@@ -99,6 +112,19 @@ def check_members(ranks: Sequence[int], rank: int, size: int) -> tuple[int, ...]
     return tuple(int(member) for member in members)
 
 
+def plain_int(value: object) -> int | None:
+    """Return what counts as an int as one, NumPy's too; None for other things, and for bools."""
+    try:
+        return None if isinstance(value, bool) else operator.index(cast("SupportsIndex", value))
+    except TypeError:
+        return None
+
+
+def _is_rank(value: object, size: int) -> bool:
+    number = plain_int(value)
+    return number is not None and 0 <= number < size
+
+
 def check_timeout(seconds: Any) -> float:
     """Return a number of seconds greater than 0."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
@@ -106,10 +132,27 @@ def check_timeout(seconds: Any) -> float:
     return float(seconds)
 
 
+def unsendable(value: object, error: Exception) -> ArgumentTypeError:
+    """Return the error of an object that cannot be copied to other ranks."""
+    return ArgumentTypeError(
+        f"expected an object that can be pickled and copied, got {type(value).__name__}: "
+        f"{described(error)}"
+    )
+
+
+def refuse_pickling(communicator: object) -> NoReturn:
+    """Raise: a communicator is of one rank, and as it is now."""
+    raise ArgumentTypeError(
+        f"expected something that can be pickled and copied, got {communicator!r}, which belongs "
+        f"to this rank; use world() or mesh.get_group() where it is needed"
+    )
+
+
 def reduced(arrays: Sequence[Array], op: ReduceOp) -> Array:
     """Return the reduction of arrays, one after the other, in their dtype."""
-    dtype = arrays[0].dtype
-    combine = functools.partial(_UFUNCS[op], dtype=dtype) if dtype.kind != "V" else _UFUNCS[op]
+    if arrays[0].dtype.kind in "SU":  # which NumPy would join, and cut off
+        raise ArgumentTypeError(f"expected numbers to reduce, got dtype {arrays[0].dtype}")
+    combine = _UFUNCS[op]
     total = arrays[0].copy()
     for array in arrays[1:]:
         combine(total, array, out=total)

@@ -1,4 +1,4 @@
-"""What ranks say when they come to an operation, and the error where they disagree."""
+"""What ranks say when they come to an operation or fail, and the error where they disagree."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from nbrt.errors import RankMismatchError
 
-__all__ = ["Header", "disagreement"]
+__all__ = ["Header", "described", "disagreement"]
 
 
 class Header(NamedTuple):
@@ -25,6 +25,16 @@ class Header(NamedTuple):
             if value is not None
         ]
         return f"{self.operation}({', '.join(said)})"
+
+
+def described(error: BaseException) -> str:
+    """Return the kind and text of an exception, also of one that cannot be made a text."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # the other ranks must hear of it all the same
+        return f"{name} (its text cannot be shown)"
+    return f"{name}: {text}" if text else name
 
 
 def disagreement(headers: dict[int, Header]) -> RankMismatchError:

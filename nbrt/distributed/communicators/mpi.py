@@ -24,6 +24,8 @@ from nbrt.distributed.communicators.checks import (
     check_root,
     check_shapes,
     check_timeout,
+    refuse_pickling,
+    unsendable,
 )
 from nbrt.distributed.communicators.headers import Header, disagreement
 from nbrt.distributed.communicators.notices import Notices, Place
@@ -40,6 +42,7 @@ from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import NoReturn
 
     from mpi4py import MPI
 
@@ -132,6 +135,9 @@ class MpiCommunicator:
 
     def __repr__(self) -> str:
         return f"MpiCommunicator(rank={self.rank}, size={self.size}, device='{self.device}')"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -235,13 +241,14 @@ class MpiCommunicator:
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """Return what each rank gave, pickled; see `Communicator`."""
-        return self._gather_objects(self._enter(Header("all_gather_object")), value)
+        data = _pickled(value)
+        return self._gather_pickled(self._enter(Header("all_gather_object")), data)
 
     def broadcast_object(self, value: Any, root: int = 0) -> Any:
         """Return the object that `root` gave, pickled; see `Communicator`."""
         check_root(root, self.size)
+        data = _pickled(value) if self.rank == root else b""
         place = self._enter(Header("broadcast_object", root=int(root)))
-        data = pickle.dumps(value) if self.rank == root else b""
         block = _block(data)
         self._wait(place, self._comm.Ibcast, block, root)
         length = _length(block)
@@ -339,7 +346,9 @@ class MpiCommunicator:
         return self._packer.unpack(buffer, shapes, dtype)
 
     def _gather_objects(self, place: Place, value: Any) -> list[Any]:
-        data = pickle.dumps(value)
+        return self._gather_pickled(place, pickle.dumps(value))
+
+    def _gather_pickled(self, place: Place, data: bytes) -> list[Any]:
         blocks = np.empty((self.size, _SMALL), np.uint8)
         self._wait(place, self._comm.Iallgather, _block(data), blocks)
         lengths = [_length(block) for block in blocks]
@@ -415,6 +424,13 @@ def _digest(header: Header) -> int:
 def _said(shapes: Shapes) -> Any:
     """Return what a header says of shapes: one if all are equal."""
     return shapes[0] if len(set(shapes)) == 1 else tuple(shapes)
+
+
+def _pickled(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value)
+    except Exception as error:
+        raise unsendable(value, error) from error
 
 
 def _block(data: bytes) -> Any:

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbrt.distributed.communicators.headers import Header, disagreement
+from nbrt.distributed.communicators.headers import Header, described, disagreement
 from nbrt.errors import (
     CollectiveTimeoutError,
     DistributedError,
@@ -129,7 +129,7 @@ class Notices:
         """Tell every rank that this one ends with `error`; only the first time counts."""
         if self._failure is None:
             is_verdict = isinstance(error, (CollectiveTimeoutError, RankMismatchError))
-            text = f"{type(error).__name__}: {error}"[:_LONGEST]  # short ones need no receiver
+            text = described(error)[:_LONGEST]  # short ones need no receiver
             notice = _Failed(text, is_verdict)
             self._failure = (self._comm.rank, notice)
             self._tell(notice, range(self._comm.size))

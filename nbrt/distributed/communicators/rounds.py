@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from nbrt.distributed.communicators.headers import disagreement
+from nbrt.distributed.communicators.headers import described, disagreement
 from nbrt.errors import CollectiveTimeoutError, DistributedError, RankFailedError
 
 if TYPE_CHECKING:
@@ -74,7 +75,18 @@ class World:
         self.failure: tuple[int, BaseException] | None = None
         self._lock = threading.Lock()
         self._rounds: dict[Hashable, _Round] = {}
+        self._running: set[int] = set()
         self._ended: set[int] = set()
+        self._owners: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    def begin(self, rank: int) -> None:
+        """Note that a rank runs its function from here on, until `fail` or `end`."""
+        with self._lock:
+            self._running.add(rank)
+
+    def is_running(self, rank: int) -> bool:
+        """Return whether a rank is in the middle of its function."""
+        return rank in self._running
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Tell all ranks that one has ended with an exception; the first one counts.
@@ -87,6 +99,7 @@ class World:
             The exception.
         """
         with self._lock:
+            self._running.discard(rank)
             if self.failure is None:
                 self.failure = (rank, error)
             self._end_hopeless()
@@ -94,8 +107,14 @@ class World:
     def end(self, rank: int) -> None:
         """Tell all ranks that one has returned, and will not come to anything any more."""
         with self._lock:
+            self._running.discard(rank)
             self._ended.add(rank)
             self._end_hopeless()
+
+    def owner(self, thing: object, rank: int) -> int:
+        """Return the rank that this was first asked for about a thing, which is `rank` if new."""
+        with self._lock:
+            return self._owners.setdefault(thing, rank)
 
     def meet(
         self,
@@ -147,7 +166,7 @@ class World:
             who = f"rank {rank}" if rank >= 0 else "whoever started the ranks"
             current.end(
                 RankFailedError(
-                    f"{current.expected()}, but {who} ended with {type(error).__name__}: {error}",
+                    f"{current.expected()}, but {who} ended with {described(error)}",
                     rank,
                 )
             )

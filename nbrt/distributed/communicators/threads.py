@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal import ranks as context
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import (
     check_array,
@@ -18,10 +19,12 @@ from nbrt.distributed.communicators.checks import (
     check_shapes,
     check_timeout,
     reduced,
+    refuse_pickling,
+    unsendable,
 )
 from nbrt.distributed.communicators.headers import Header
 from nbrt.distributed.communicators.rounds import World
-from nbrt.errors import ArgumentError, RankMismatchError
+from nbrt.errors import ArgumentError, DistributedError, RankMismatchError
 from nbrt.runtime.array import copy, empty
 from nbrt.runtime.device import current_device
 from nbrt.runtime.guard import OptionalStreamGuard
@@ -29,6 +32,7 @@ from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
     from nbrt._internal.device import Device
     from nbrt.distributed.communicators.base import ReduceOp
@@ -86,6 +90,43 @@ class ThreadCommunicator:
 
     def __repr__(self) -> str:
         return f"ThreadCommunicator(rank={self.rank}, size={self.size}, device='{self.device}')"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling(self)
+
+    # -- whose it is -------------------------------------------------------------------------------
+
+    def check_caller(self) -> None:
+        """Raise if another rank of the same world is running: it would speak as this one."""
+        caller = context.world.get()
+        if caller is self or not isinstance(caller, ThreadCommunicator):
+            return
+        own = self.ranks[self.rank]
+        if caller._world is self._world and caller.rank != own:
+            raise DistributedError(
+                f"expected rank {own}, which made this mesh or group, got rank {caller.rank}; make "
+                f"them in the function that every rank runs"
+            )
+
+    def check_context(self) -> None:
+        """Raise if this rank runs its function, but in another context than the running one."""
+        own = self.ranks[self.rank]
+        if context.world.get() is None and self._world.is_running(own):
+            raise DistributedError(
+                f"expected a thread in the context of rank {own}, whose default generator it would "
+                f"draw from, got one without; start it by contextvars.copy_context().run, or pass "
+                f"generator="
+            )
+
+    def check_own(self, thing: object) -> None:
+        """Raise if another rank of the world was here with the same thing before."""
+        own = self.ranks[self.rank]
+        first = self._world.owner(thing, own)
+        if first != own:
+            raise DistributedError(
+                f"expected something of rank {own} alone, got {thing!r}, which rank {first} uses "
+                f"too; make it in the function that every rank runs, or let each use a clone()"
+            )
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -174,13 +215,14 @@ class ThreadCommunicator:
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """Return what each rank gave, copied; see `Communicator`."""
-        return [deepcopy(each) for each in self._meet(Header("all_gather_object"), deepcopy(value))]
+        given = _copied_object(value)
+        return [deepcopy(each) for each in self._meet(Header("all_gather_object"), given)]
 
     def broadcast_object(self, value: Any, root: int = 0) -> Any:
         """Return the object that `root` gave, copied; see `Communicator`."""
         check_root(root, self.size)
         header = Header("broadcast_object", root=int(root))
-        given = deepcopy(value) if root == self.rank else None
+        given = _copied_object(value) if root == self.rank else None
         return deepcopy(self._meet(header, given)[root])
 
     def group(self, ranks: Sequence[int]) -> ThreadCommunicator:
@@ -202,6 +244,7 @@ class ThreadCommunicator:
         given: Any,
         combine: Callable[[list[Any]], list[Any]] | None = None,
     ) -> list[Any]:
+        self.check_caller()
         self._count += 1
         return self._world.meet(self, (self._key, self._count), header, given, combine)
 
@@ -248,6 +291,13 @@ class ThreadCommunicator:
         own = [self._copied(parcel) for parcel in parcels]  # they may be on other devices
         with OptionalStreamGuard(stream):
             return reduced(own, op)
+
+
+def _copied_object(value: Any) -> Any:
+    try:
+        return deepcopy(value)
+    except Exception as error:
+        raise unsendable(value, error) from error
 
 
 def thread_world(

@@ -11,7 +11,7 @@ from nbrt.distributed.ops import indexing, shapes, statistics
 from nbrt.distributed.ops.elementwise import elementwise
 from nbrt.distributed.ops.extrema import arg_extreme
 from nbrt.distributed.ops.functions import array_function, clip
-from nbrt.distributed.ops.operands import local_call, made, placed
+from nbrt.distributed.ops.operands import checked_call, local_call, made, placed
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.ops.reductions import reduce_by
 from nbrt.distributed.ops.ufuncs import array_ufunc
@@ -55,14 +55,16 @@ class ArrayMethods(NDArrayOperatorsMixin):
         indexing.setitem(self, index, value)
 
     def __iter__(self: Any) -> Iterator[DTensor]:
-        return (self[index] for index in range(len(self)))
+        rows = range(len(self))
+        source = placed(self, without(self.placements, [0]))  # once, and not for each of them
+        return (source[row] for row in rows)
 
     def astype(self: Any, dtype: DTypeLike, *, copy: bool = True) -> DTensor:
         """Return the tensor in another dtype; with ``copy=False``, itself if it has that one.
 
         Terms of a reduction are reduced first.
         """
-        kind = np.dtype(dtype)
+        kind = checked_call(np.dtype, dtype)
         if kind == self.dtype:
             return elementwise(np.copy, [self]) if copy else self
         source = placed(self, without(self.placements, partial=True))
@@ -73,6 +75,8 @@ class ArrayMethods(NDArrayOperatorsMixin):
     def copy(self: Any) -> DTensor:
         """Return a tensor of the same values and placements, with memory of its own."""
         return elementwise(np.copy, [self])
+
+    __copy__ = copy
 
     # -- shapes ------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import numpy as np
 from nbrt.distributed.ops.elementwise_rules import spread_elementwise
 from nbrt.distributed.ops.operands import (
     Operands,
+    checked_call,
     held,
     is_dtensor,
     local_call,
@@ -22,6 +23,7 @@ from nbrt.distributed.ops.operands import (
     placed,
     sorted_operands,
 )
+from nbrt.distributed.placements import Partial
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def elementwise_all(
         like.device_mesh.shape,
         tuple(map(held, tensors)) or (held(like),),
         scalars=len(tensors) < len(operands.values),
-        linear=not masked and _keeps_dtype(function, operands, kwargs),
+        linear=not masked and _keeps_terms(function, operands, kwargs),
         result=given[0].placements if given else None,
     )
     parts = [
@@ -152,13 +154,22 @@ def _result_shape(
     return shape
 
 
-def _keeps_dtype(function: Callable[..., Any], operands: Operands, kwargs: dict[str, Any]) -> bool:
-    """Return whether terms have the dtype of their result: else a sum that wraps would not."""
-    terms = {each.dtype for each in operands.tensors if each._spec.is_partial}
+def _keeps_terms(function: Callable[..., Any], operands: Operands, kwargs: dict[str, Any]) -> bool:
+    """Return whether the result's terms may be made of the operands', by dtypes and scalars."""
+    partial = [each for each in operands.tensors if each._spec.is_partial]
+    terms = {each.dtype for each in partial}
     if not terms:
         return True
+    if any(each.dtype.kind == "c" and Partial("prod") in each.placements for each in partial):
+        return False  # no complex number is neutral, so a replicated factor has no terms
     samples = operands.with_tensors([np.empty(0, each.dtype) for each in operands.tensors])
     with np.errstate(all="ignore"):
-        found = function(*samples, **kwargs)
+        found = checked_call(function, *samples, **kwargs)
     results = found if isinstance(found, tuple) else (found,)
-    return {each.dtype for each in results} == terms
+    if {each.dtype for each in results} != terms:
+        return False  # a sum that wraps would not
+    # By these, 5 - 3 is infinite, but the sum of what 5 and -3 become is not a number.
+    scalars = [each for each in operands.values if not is_dtensor(each)]
+    by_zero = function is np.divide and 0 in scalars
+    scales = function in (np.multiply, np.divide)
+    return not scales or (not by_zero and bool(np.isfinite(scalars).all()))

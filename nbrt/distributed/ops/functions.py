@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from nbrt.distributed.ops import creation, joining, matmul, shapes, statistics
 from nbrt.distributed.ops.elementwise import elementwise, store
 from nbrt.distributed.ops.extrema import arg_extreme
 from nbrt.distributed.ops.indexing import setitem
-from nbrt.distributed.ops.operands import derived, is_dtensor, placed
+from nbrt.distributed.ops.operands import checked_call, derived, is_dtensor, placed
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.ops.reductions import checked_axes, reduce_by
 from nbrt.errors import PlacementError
@@ -102,13 +103,14 @@ def _logical(ufunc: np.ufunc) -> Callable[..., DTensor]:
 def same_shape(function: Callable[..., Any], default: int | None) -> Callable[..., DTensor]:
     """Return what works along an axis, which is gathered if it is cut, and keeps the shape."""
 
-    def along(a: DTensor, axis: int | None = default, **kwargs: Any) -> DTensor:
+    def along(a: DTensor, axis: int | None = default, *, out: Any = None, **kwargs: Any) -> DTensor:
         tensor = shapes.reshape(a, -1) if axis is None else a
         axes = (0,) if axis is None else checked_axes(axis, tensor.ndim)
         source = placed(tensor, without(tensor.placements, axes, partial=True))
-        kind = function(np.ones(1, tensor.dtype), **kwargs).dtype
+        kind = checked_call(function, np.ones(1, tensor.dtype), **kwargs).dtype
         work = functools.partial(function, axis=axes[0], **kwargs)
-        return derived(source, work, source.placements, source.shape, dtype=kind)
+        result = derived(source, work, source.placements, source.shape, dtype=kind)
+        return store(out, result, function.__name__)
 
     return along
 
@@ -124,6 +126,12 @@ def clip(
 ) -> DTensor:
     """Return the tensor with elements outside an interval set to its ends, as ``np.clip``."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    if low is None and high is None:
+        return store(out, elementwise(np.copy, [a]), "clip")
+    if high is None:
+        return elementwise(np.maximum, [a, low], out=out)
+    if low is None:
+        return elementwise(np.minimum, [a, high], out=out)
     return elementwise(np.clip, [a, low, high], out=out)
 
 
@@ -219,7 +227,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
         np.round, [a], out=out, decimals=decimals
     ),
     np.shape: lambda a: a.shape,
-    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.size: lambda a, axis=None: math.prod(a.shape[each] for each in checked_axes(axis, a.ndim)),
     np.sort: same_shape(np.sort, -1),
     np.squeeze: shapes.squeeze,
     np.stack: joining.stack,

@@ -13,6 +13,7 @@ import numpy as np
 
 from nbrt.distributed.ops.extrema import held_indices
 from nbrt.distributed.ops.operands import (
+    checked_call,
     derived,
     has_dims,
     is_dtensor,
@@ -216,7 +217,7 @@ def _parsed(index: Any, shape: tuple[int, ...]) -> list[_Taken | None]:
 
 def _taken(one: Any, dim: int, size: int) -> _Taken:
     if isinstance(one, slice):
-        indices = range(*one.indices(size))
+        indices = range(*checked_call(one.indices, size))
         return _Taken(dim, indices, indices == range(size), is_dropped=False)
     at = operator.index(one)
     if not -size <= at < size:

@@ -56,8 +56,10 @@ def concatenate(tensors: Sequence[DTensor], axis: int | None = 0) -> DTensor:
 def stack(tensors: Sequence[DTensor], axis: int = 0) -> DTensor:
     """Return tensors of one shape one after the other along a new axis."""
     given: list[Any] = list(tensors)
-    sorted_operands(given, "stack")
-    if len({getattr(each, "shape", None) for each in given}) > 1:
+    operands = sorted_operands(given, "stack")
+    if len(operands.places) != len(given):
+        raise ArgumentTypeError("expected distributed tensors to stack, got a scalar")
+    if len({each.shape for each in given}) > 1:
         raise ArgumentError(
             f"expected tensors of one shape to stack, got {[each.shape for each in given]}"
         )

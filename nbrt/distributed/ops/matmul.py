@@ -13,6 +13,7 @@ import numpy as np
 
 from nbrt.distributed.ops.elementwise import store
 from nbrt.distributed.ops.operands import (
+    checked_call,
     derived,
     held,
     placed,
@@ -65,7 +66,8 @@ def _product(left: DTensor, right: DTensor) -> DTensor:
             f"expected shapes that broadcast, apart from the last two dimensions, for matmul, got "
             f"{left.shape} and {right.shape}"
         ) from None
-    kind = np.result_type(left.dtype, right.dtype)
+    samples = np.empty((0, 0), left.dtype), np.empty((0, 0), right.dtype)
+    kind = checked_call(np.matmul, *samples).dtype
     result, (for_left, for_right) = spread_matmul(
         left.device_mesh.shape, held(left), held(right), linear=left.dtype == right.dtype == kind
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from nbrt.distributed.ops.propagation import Held
 from nbrt.distributed.spec import DTensorSpec
-from nbrt.errors import ArgumentTypeError, PlacementError
+from nbrt.errors import ArgumentError, ArgumentTypeError, NbrtError, PlacementError
 from nbrt.runtime.array import empty
 from nbrt.runtime.guard import OptionalStreamGuard
 from nbrt.runtime.stream import current_stream
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Operands",
+    "checked_call",
     "derived",
     "has_dims",
     "held",
@@ -75,7 +76,7 @@ def sorted_operands(values: Sequence[Any], name: str) -> Operands:
     ------
     ArgumentTypeError
         If one is an array of the caller's own: whether it is the same on all ranks, or this rank's
-        part, only the caller knows.
+        part, only the caller knows. If one is no scalar of a dtype.
     PlacementError
         If distributed tensors are of different meshes.
     """
@@ -99,8 +100,20 @@ def sorted_operands(values: Sequence[Any], name: str) -> Operands:
             )
         elif isinstance(value, np.ndarray):
             value = value[()]  # an array of no dimension is as strongly typed as a NumPy scalar
+        elif not isinstance(value, (int, float, complex, np.generic, str, bytes)):
+            _check_is_scalar(value, name)
         kept.append(value)
     return Operands(kept, places)
+
+
+def _check_is_scalar(value: Any, name: str) -> None:
+    # NumPy would call the object's own methods, on ranks that have elements alone.
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    if dtype.hasobject:
+        raise ArgumentTypeError(
+            f"expected distributed tensors and scalars for {name}, got {value!r} of type "
+            f"{type(value).__name__}"
+        )
 
 
 def has_dims(value: Any) -> bool:
@@ -130,9 +143,25 @@ def local_call(tensor: DTensor, function: Callable[..., T], *args: Any, **kwargs
     stream = current_stream(tensor.device_mesh.device)
     if stream.interface.capabilities.host_addressable:
         stream.synchronize()
-        return function(*args, **kwargs)
+        return checked_call(function, *args, **kwargs)
     with OptionalStreamGuard(stream):
+        return checked_call(function, *args, **kwargs)
+
+
+def checked_call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function of the array library; what it refuses is an error in the arguments."""
+    try:
         return function(*args, **kwargs)
+    except NbrtError:
+        raise
+    except TypeError as error:
+        raise ArgumentTypeError(_refused(error)) from error
+    except (ValueError, OverflowError) as error:
+        raise ArgumentError(_refused(error)) from error
+
+
+def _refused(error: Exception) -> str:
+    return f"expected values and dtypes that the array library computes with, got others: {error}"
 
 
 def made(tensor: DTensor, local: Any, placements: Placements, shape: tuple[int, ...]) -> DTensor:

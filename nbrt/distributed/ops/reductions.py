@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nbrt.distributed.ops.elementwise import elementwise, store
-from nbrt.distributed.ops.operands import derived, placed
+from nbrt.distributed.ops.operands import checked_call, derived, is_dtensor, placed
 from nbrt.distributed.ops.propagation import Placements, moved, on_dim, without
 from nbrt.distributed.placements import Partial, Placement
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from nbrt.distributed.dtensor import DTensor
     from nbrt.typing import Array, DTypeLike
 
-__all__ = ["checked_axes", "extreme", "kept_shape", "reduce_by", "reduced_placements"]
+__all__ = [
+    "checked_axes",
+    "checked_ints",
+    "extreme",
+    "kept_shape",
+    "reduce_by",
+    "reduced_placements",
+]
 
 
 class _Reduction(NamedTuple):
@@ -88,7 +95,10 @@ def reduce_by(
     else:
         result = _reduce_parts(known, tensor, axes, dtype, keepdims, initial is None)
     if initial is not None and initial is not np._NoValue:
-        result = elementwise(ufunc, [result, initial], dtype=result.dtype, casting="same_kind")
+        first = initial
+        if not is_dtensor(initial):
+            first = checked_call(np.full, (), initial, result.dtype)  # in its dtype, as NumPy's
+        result = elementwise(ufunc, [result, first], dtype=result.dtype, casting="same_kind")
     return store(out, result, ufunc.__name__)
 
 
@@ -96,7 +106,7 @@ def _reduce_whole(
     ufunc: np.ufunc, tensor: DTensor, axes: tuple[int, ...], dtype: Any, keepdims: bool
 ) -> DTensor:
     source = placed(tensor, without(tensor.placements, axes, partial=True))
-    kind = ufunc.reduce(np.ones(1, tensor.dtype), dtype=dtype).dtype
+    kind = checked_call(ufunc.reduce, np.ones(1, tensor.dtype), dtype=dtype).dtype
     reduce_part = functools.partial(ufunc.reduce, axis=axes, dtype=dtype, keepdims=keepdims)
     placements = reduced_placements(source.placements, axes, None, keepdims)
     shape = kept_shape(tensor.shape, axes, keepdims)
@@ -113,7 +123,7 @@ def _reduce_parts(
 ) -> DTensor:
     function, op, gives_bool = reduction
     options = {} if dtype is None or gives_bool or op in ("min", "max") else {"dtype": dtype}
-    kind = function(np.ones(1, tensor.dtype), **options).dtype
+    kind = checked_call(function, np.ones(1, tensor.dtype), **options).dtype
     shape = kept_shape(tensor.shape, axes, keepdims)
     identity = None if gives_bool or op in ("sum", "prod") else extreme(kind, op)
     if identity is not None:
@@ -132,7 +142,7 @@ def _reduce_parts(
     def reduce_part(part: Array) -> Array:
         if identity is not None and any(not part.shape[axis] for axis in axes):
             local_shape = kept_shape(part.shape, axes, keepdims)
-            return np.full_like(part, identity, shape=local_shape)
+            return np.full_like(part, identity, dtype=kind, shape=local_shape)
         return function(part, axis=axes, keepdims=keepdims, **options)
 
     return derived(source, reduce_part, placements, shape, dtype=kind)
@@ -170,13 +180,21 @@ def checked_axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]
     if axis is None:
         return tuple(range(ndim))
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(operator.index(one) for one in given)
+    axes = checked_ints(given, "axes")
     if any(not -ndim <= one < ndim for one in axes):
         raise ArgumentError(f"expected axes of a {ndim}-d tensor, got {axis}")
     axes = tuple(one % ndim for one in axes)
     if len(set(axes)) != len(axes):
         raise ArgumentError(f"expected every axis once, got {axis}")
     return axes
+
+
+def checked_ints(values: Sequence[Any], what: str) -> tuple[int, ...]:
+    """Return values that are ints, as such."""
+    try:
+        return tuple(map(operator.index, values))
+    except TypeError:
+        raise ArgumentTypeError(f"expected {what} as ints, got {values!r}") from None
 
 
 def kept_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:

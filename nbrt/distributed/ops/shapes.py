@@ -7,14 +7,13 @@ dimension stays as it is, or leads the dimensions that it becomes or merges with
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt.distributed.ops.operands import derived, placed
 from nbrt.distributed.ops.propagation import Placements, moved, on_dim, without
-from nbrt.distributed.ops.reductions import checked_axes, kept_shape
+from nbrt.distributed.ops.reductions import checked_axes, checked_ints, kept_shape
 from nbrt.distributed.placements import Shard
 from nbrt.errors import ArgumentError
 
@@ -122,7 +121,7 @@ def reshape(tensor: DTensor, shape: int | Sequence[int]) -> DTensor:
 
 def _checked_target(tensor: DTensor, shape: int | Sequence[int]) -> tuple[int, ...]:
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    sizes = tuple(operator.index(one) for one in given)
+    sizes = checked_ints(given, "sizes")
     rest = math.prod(size for size in sizes if size != -1)
     if sizes.count(-1) == 1 and rest and tensor.size % rest == 0:
         sizes = tuple(tensor.size // rest if size == -1 else size for size in sizes)

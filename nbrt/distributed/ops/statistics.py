@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt.distributed.ops.elementwise import elementwise, store
-from nbrt.distributed.ops.operands import placed
+from nbrt.distributed.ops.operands import checked_call, placed
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.ops.reductions import checked_axes, reduce_by
 
@@ -57,7 +58,8 @@ def var(
         squares = elementwise(np.real, [squares])
         kind = np.empty(0, kind).real.dtype
     total = reduce_by(np.add, squares, axes, None, None, keepdims)
-    return store(out, _as(_divided(total, max(count - ddof, 0)), kind), "var")
+    free = max(checked_call(operator.sub, count, ddof), 0)
+    return store(out, _as(_divided(total, free), kind), "var")
 
 
 def std(
@@ -82,12 +84,13 @@ def count_nonzero(
 def _dtypes(tensor: DTensor, dtype: DTypeLike | None) -> tuple[Any, np.dtype[Any]]:
     """Return the dtype to add up in, None for the tensor's, and that of the result, as NumPy's."""
     if dtype is not None:
-        return np.dtype(dtype), np.dtype(dtype)
+        kind = checked_call(np.dtype, dtype)
+        return kind, kind
     if tensor.dtype.kind in "iub":
         return np.dtype(np.float64), np.dtype(np.float64)
     if tensor.dtype == np.float16:
         return np.dtype(np.float32), tensor.dtype
-    return None, tensor.dtype
+    return None, tensor.dtype.newbyteorder("=")
 
 
 def _divided(total: DTensor, count: float) -> DTensor:

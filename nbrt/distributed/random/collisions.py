@@ -13,6 +13,7 @@ from nbrt.distributed.random.offsets import (
     shard_linear_index,
 )
 from nbrt.distributed.sharding import cuts_of, dim_runs
+from nbrt.distributed.spec import checked_spec
 from nbrt.random.state import whole_blocks
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class _Shard(NamedTuple):
 def collisions(spec: DTensorSpec, words: Callable[[int], int] | None = None) -> Collisions:
     """Return which ranks draw equal values under an `OffsetBasedRNGTracker`.
 
-    The cost is in proportion to the number of shards.
+    The cost is in proportion to the number of shards, and of pairs that are found.
 
     Parameters
     ----------
@@ -88,6 +89,7 @@ def collisions(spec: DTensorSpec, words: Callable[[int], int] | None = None) -> 
     >>> dist.run(draw, ranks=4)[0]
     Collisions(equal=((1, 2),), overlapping=(), next_draw=((3, 0),))
     """
+    checked_spec(spec)
     by_start = itertools.groupby(sorted(_shards(spec, words)), key=lambda shard: shard.start)
     groups = [list(group) for _, group in by_start]
     equal = tuple(tuple(sorted(each.rank for each in group)) for group in groups if len(group) > 1)

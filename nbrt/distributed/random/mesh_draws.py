@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 
 from nbrt.distributed.dtensor import DTensor
-from nbrt.distributed.mesh import DeviceMesh, current_mesh
+from nbrt.distributed.mesh import DeviceMesh, checked_mesh, current_mesh
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.placements import Placement
 from nbrt.distributed.random.current import current_tracker
+from nbrt.distributed.random.ownership import own_generator
 from nbrt.distributed.random.parameters import checked_tensor, cut_copy, local_parameter
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random.arguments import vector
-from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.generator import Generator
 from nbrt.runtime.array import asarray, checked_shape, copy
 
@@ -40,17 +40,18 @@ class MeshDraws(Generator):
         placements: Placement | Sequence[Placement] | None = None,
         generator: Generator | None = None,
     ) -> None:
-        self._mesh = current_mesh() if mesh is None else mesh
-        if placements is None or isinstance(placements, Placement):
-            self._placements: Placement | tuple[Placement, ...] | None = placements
-        else:
+        self._mesh = current_mesh() if mesh is None else checked_mesh(mesh)
+        self._placements: Placement | tuple[Placement, ...] | None = None
+        if isinstance(placements, (tuple, list)):
             self._placements = tuple(placements)
+        elif placements is None or isinstance(placements, Placement):
+            self._placements = placements
+        else:
+            raise ArgumentTypeError(f"expected a sequence of placements, got {placements!r}")
         self._specs: dict[Any, DTensorSpec] = {}
         if isinstance(generator, MeshDraws):
             generator = generator.plain
-        if generator is None:
-            generator = default_generator(self._mesh.device)
-        self._plain = checked_generator(generator)
+        self._plain = own_generator(self._mesh, generator)
         self.__dict__.update({**self._plain.__dict__, **self.__dict__, "_kinds": {}})
 
     def __repr__(self) -> str:
@@ -130,7 +131,9 @@ class MeshDraws(Generator):
 
     def fill_integers(self, out: Any, low: int | None = None, high: int | None = None) -> Any:
         """Fill a distributed tensor with integers of [low, high); see `nbrt.Generator`."""
-        spec = self._spec(self._shape_of(None, (), out), out.dtype, out)
+        if not isinstance(out, DTensor):
+            raise ArgumentTypeError(f"expected out to be a DTensor, got {type(out).__name__}")
+        spec = self._spec(out.shape, out.dtype, out)
         with current_tracker().distribute_region(spec, self._plain) as part:
             part.fill_integers(out._local, low, high)
         return out
@@ -213,7 +216,7 @@ class MeshDraws(Generator):
         placements = self._placements if shape else None
         if self._placements is None:
             alike = [x for x in others if isinstance(x, DTensor) and x.shape == shape]
-            placements = alike[0].placements if alike else None
+            placements = checked_tensor(alike[0], self._mesh).placements if alike else None
         key = (placements, shape, dtype)
         spec = self._specs.get(key)
         if spec is None:

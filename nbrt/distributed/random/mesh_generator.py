@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -12,16 +13,32 @@ from nbrt.distributed.ops.propagation import moved, on_dim, without
 from nbrt.distributed.random.current import current_tracker
 from nbrt.distributed.random.mesh_draws import MeshDraws
 from nbrt.distributed.random.parameters import checked_tensor, cut, cut_copy
+from nbrt.distributed.random.state_tracker import put_back_on_failure
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError
 from nbrt.random.arguments import integer, is_array
 from nbrt.runtime.array import asarray, copy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt.distributed.placements import Placement
     from nbrt.typing import Array, ArrayLike, Shape
 
 __all__ = ["MeshGenerator"]
+
+_Method = TypeVar("_Method", bound="Callable[..., DTensor]")
+
+
+def _put_back_on_failure(method: _Method) -> _Method:
+    """Let a method that draws before it is through leave the state as it was if it raises."""
+
+    @functools.wraps(method)
+    def whole_or_nothing(self: MeshGenerator, *args: Any, **kwargs: Any) -> DTensor:
+        with put_back_on_failure(self._plain):
+            return method(self, *args, **kwargs)
+
+    return cast("_Method", whole_or_nothing)
 
 
 class MeshGenerator(MeshDraws):
@@ -59,6 +76,7 @@ class MeshGenerator(MeshDraws):
     True
     """
 
+    @_put_back_on_failure
     def permutation(self, x: int | ArrayLike, axis: int = 0) -> DTensor:
         """Return a shuffled copy along an axis, or of ``arange(x)``; see `nbrt.Generator`.
 
@@ -83,6 +101,7 @@ class MeshGenerator(MeshDraws):
         kept = MeshGenerator(self._mesh, x.placements, self._plain)
         copy(x._local, kept.permutation(x, axis)._local)
 
+    @_put_back_on_failure
     def permuted(self, x: ArrayLike, *, axis: int | None = None, out: Any = None) -> DTensor:
         """Return a copy with each slice along an axis shuffled for itself; see `nbrt.Generator`."""
         if axis is None:
@@ -98,6 +117,7 @@ class MeshGenerator(MeshDraws):
         found: DTensor = out
         return found
 
+    @_put_back_on_failure
     def choice(
         self,
         a: ArrayLike,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nbrt.distributed.mesh import checked_mesh
 from nbrt.distributed.random.current import current_tracker
 from nbrt.distributed.random.state_tracker import MODEL_PARALLEL
 from nbrt.random import defaults
@@ -60,6 +61,8 @@ def model_parallel_manual_seed(
     tracker : RNGStateTracker
         The running rank's.
     """
+    checked_mesh(mesh)
+    checked_seed(seed)
     streams = {
         _DATA_PARALLEL: seed,
         MODEL_PARALLEL: seed + _BEYOND_DATA + _place(mesh, tensor_parallel),

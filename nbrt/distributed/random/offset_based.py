@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from nbrt.distributed.mesh import checked_mesh
 from nbrt.distributed.random.collisions import collisions
 from nbrt.distributed.random.offsets import compute_post_offset, compute_pre_offset
 from nbrt.distributed.random.state_tracker import RNGStateTracker
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from nbrt.random.generator import Generator
 
 __all__ = ["OffsetBasedRNGTracker"]
+
+_MOST_OFFSETS = 4096
 
 
 class OffsetBasedRNGTracker(RNGStateTracker):
@@ -44,10 +47,14 @@ class OffsetBasedRNGTracker(RNGStateTracker):
 
     def __init__(self, mesh: DeviceMesh, run_state_sync: bool = True) -> None:
         super().__init__()
-        self._offsets: dict[Any, tuple[int, int]] = {}
-        self._kinds: WeakKeyDictionary[Generator, dict[Any, Any]] = WeakKeyDictionary()
+        checked_mesh(mesh)
         if run_state_sync:
             _take_state_of_rank_0(mesh)
+
+    def _set_up(self) -> None:
+        super()._set_up()
+        self._offsets: dict[Any, tuple[int, int]] = {}
+        self._kinds: WeakKeyDictionary[Generator, dict[Any, Any]] = WeakKeyDictionary()
 
     def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:
         coordinate = spec.mesh.get_coordinate()
@@ -56,6 +63,8 @@ class OffsetBasedRNGTracker(RNGStateTracker):
         key = (spec, coordinate)
         if key not in self._offsets:
             self._warn(generator, spec)
+            if len(self._offsets) >= _MOST_OFFSETS:
+                self._offsets.clear()
             ahead = compute_pre_offset(spec.shape, spec.mesh.shape, coordinate, spec.placements)
             self._offsets[key] = ahead, compute_post_offset(spec.shape)
         ahead, after = self._offsets[key]

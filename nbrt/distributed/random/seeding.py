@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nbrt.distributed.communicators.checks import plain_int
+from nbrt.distributed.mesh import checked_mesh
 from nbrt.errors import RankMismatchError
 from nbrt.random import defaults
 from nbrt.random.state import checked_seed
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.random.generator import Generator
 
-__all__ = ["manual_seed"]
+__all__ = ["check_equal_states", "manual_seed"]
 
 _MOST_NAMED = 8
 
@@ -50,26 +52,43 @@ def manual_seed(seed: int, mesh: DeviceMesh, check: bool = True) -> Generator:
     >>> dist.run(draw, ranks=2)
     [2, 2]
     """
-    is_member = mesh.get_coordinate() is not None
+    is_member = checked_mesh(mesh).get_coordinate() is not None
     # First of all: a seed that is none must not keep the other ranks waiting.
-    seeds = mesh.get_group().all_gather_object(seed) if check and is_member else [seed]
-    number = checked_seed(seed)
-    if any(other != seed for other in seeds):
+    number = plain_int(seed)
+    said = repr(seed if number is None else number)
+    seeds = mesh.get_group().all_gather_object(said) if check and is_member else [said]
+    chosen = checked_seed(seed)
+    if any(other != said for other in seeds):
         raise RankMismatchError(
             f"expected one seed on all ranks of {mesh}, got {_odd_ones(mesh, seeds)}; pass the "
             f"same one, or seed ranks of a kind over a mesh of their own, such as mesh['tp']"
         )
-    defaults.manual_seed(number)
+    defaults.manual_seed(chosen)
     return defaults.default_generator(mesh.device)
 
 
-def _odd_ones(mesh: DeviceMesh, seeds: list[Any]) -> str:
-    """Say which ranks have another seed than most."""
-    usual = Counter(map(repr, seeds)).most_common(1)[0][0]
+def check_equal_states(generator: Generator, mesh: DeviceMesh) -> None:
+    """Raise on all ranks of a mesh if they are about to draw together from different states.
+
+    Takes one exchange of small objects; without it, parts of different tensors make up one.
+    """
+    if mesh.get_coordinate() is None:
+        return
+    states = mesh.get_group().all_gather_object(repr(generator.state))
+    if len(set(states)) > 1:
+        raise RankMismatchError(
+            f"expected generators of equal states on all ranks of {mesh}, got "
+            f"{_odd_ones(mesh, states)}; call nbrt.distributed.manual_seed(seed, mesh) before"
+        )
+
+
+def _odd_ones(mesh: DeviceMesh, said: list[str]) -> str:
+    """Say which ranks have another seed or state than most."""
+    usual = Counter(said).most_common(1)[0][0]
     odd = [
-        f"{seed!r} on rank {rank}"
-        for rank, seed in zip(mesh.get_group().ranks, seeds, strict=True)
-        if repr(seed) != usual
+        f"{each} on rank {rank}"
+        for rank, each in zip(mesh.get_group().ranks, said, strict=True)
+        if each != usual
     ]
     more = f" and {len(odd) - _MOST_NAMED} more" if len(odd) > _MOST_NAMED else ""
     return f"{', '.join(odd[:_MOST_NAMED])}{more}, and {usual} on the others"

@@ -27,8 +27,8 @@ class SingleDeviceRNGTracker(RNGStateTracker):
     start equal stay equal.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def _set_up(self) -> None:
+        super()._set_up()
         self._parts: WeakKeyDictionary[Generator, dict[Any, Generator]] = WeakKeyDictionary()
 
     def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from nbrt import config
+from nbrt.distributed.random.ownership import own_generator
+from nbrt.distributed.random.seeding import check_equal_states
+from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
-from nbrt.random.defaults import checked_generator, default_generator
+from nbrt.random.defaults import default_generator
 from nbrt.random.state import PhiloxState, checked_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from nbrt.distributed.spec import DTensorSpec
     from nbrt.random.generator import Generator
     from nbrt.typing import DeviceLike
 
-__all__ = ["MODEL_PARALLEL", "RNGStateTracker"]
+__all__ = ["MODEL_PARALLEL", "RNGStateTracker", "put_back_on_failure"]
 
 MODEL_PARALLEL = "model-parallel-rng"
 """Name of the stream in which the ranks of a tensor parallel group differ, as Megatron has it."""
 
 
-class _Fork(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Fork:
+    """A block in which a generator follows a stream, and what it goes back to afterwards."""
+
     name: str
     generator: Generator
+    held: Any
+
+
+@contextmanager
+def put_back_on_failure(generator: Generator) -> Iterator[None]:
+    """Put a generator back to where it was if the block raises."""
+    before = generator.state
+    try:
+        yield
+    except BaseException:
+        generator.state = before
+        raise
 
 
 class RNGStateTracker:
@@ -43,7 +64,22 @@ class RNGStateTracker:
         self.distribute_region_enabled = True
         self._states: dict[str, PhiloxState] = {}
         self._seeds: set[int] = set()
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Start without what is of this rank and moment: open blocks, and what is memoised."""
         self._forks: list[_Fork] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "distribute_region_enabled": self.distribute_region_enabled,
+            "_states": self.get_states(),
+            "_seeds": set(self._seeds),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._set_up()
 
     # -- regions -----------------------------------------------------------------------------------
 
@@ -62,12 +98,16 @@ class RNGStateTracker:
         spec : DTensorSpec
             The tensor; its dtype does not matter.
         generator : Generator, optional
-            Equal on all ranks of the mesh; by default the default one of this rank's device.
+            Equal on all ranks of the mesh, and each rank's own; by default the default one of this
+            rank's device.
 
         Raises
         ------
         PlacementError
             If the tensor is `Partial`.
+        RankMismatchError
+            With ``NBRT_DISTRIBUTED_CHECK=1``, on all ranks of the mesh, if their generators' states
+            differ.
 
         Examples
         --------
@@ -80,12 +120,10 @@ class RNGStateTracker:
         True
         """
         chosen = _chosen(spec, generator)
-        before = chosen.state
-        try:
+        if config.settings().distributed_check:
+            check_equal_states(chosen, spec.mesh)
+        with put_back_on_failure(chosen):
             yield self._part(chosen, spec) if self.distribute_region_enabled else chosen
-        except BaseException:
-            chosen.state = before
-            raise
 
     def _part(
         self,
@@ -106,6 +144,7 @@ class RNGStateTracker:
             If the name or the seed is taken: two streams of one seed would draw the same values.
         """
         number = checked_seed(seed)
+        _check_name(name)
         if name in self._states:
             raise ArgumentError(f"expected a new name, got {name!r}, which is taken; reset() first")
         if number in self._seeds:
@@ -128,29 +167,43 @@ class RNGStateTracker:
         device : Device, str, int or None
             The current device by default.
         """
+        _check_name(name)
         known = name if name in self._states else f"{name}-rng"
         if known not in self._states:
             raise ArgumentError(
                 f"expected a stream of {sorted(self._states)}, got {name!r}; add it first"
             )
         generator = default_generator(device)
-        held = generator.snapshot()
+        fork = _Fork(known, generator, generator.snapshot())
         self._save_innermost()
         entered = self._states[known]
         generator.state = entered
-        self._forks.append(_Fork(known, generator))
-        left = entered
+        self._forks.append(fork)
         try:
             yield generator
-            left = generator.state
-        finally:
-            self._forks.pop()
-            if known in self._states:
-                self._states[known] = left
-            generator.restore(held)
-            if self._forks and self._forks[-1].name in self._states:
-                around = self._forks[-1]
-                around.generator.state = self._states[around.name]
+        except BaseException:
+            self._leave(fork, entered)
+            raise
+        self._leave(fork)
+
+    def _leave(self, fork: _Fork, left: PhiloxState | None = None) -> None:
+        """End a block, and leave its stream at a place, by default at that of the generator.
+
+        It need not be the innermost: suspended functions may end their blocks in any order.
+        """
+        at = self._forks.index(fork)
+        within = self._forks[at + 1 :]
+        del self._forks[at]
+        inner = next((each for each in within if each.generator is fork.generator), None)
+        if inner is None:
+            self._states[fork.name] = fork.generator.state if left is None else left
+            fork.generator.restore(fork.held)
+        else:
+            inner.held = fork.held  # the stream's own place was kept when that block was entered
+            self._states[fork.name] = self._states[fork.name] if left is None else left
+        if self._forks and not within:
+            around = self._forks[-1]
+            around.generator.state = self._states[around.name]
 
     def get_states(self) -> dict[str, PhiloxState]:
         """Return where each stream is, to be kept in a checkpoint."""
@@ -166,6 +219,8 @@ class RNGStateTracker:
             If a stream is forked: the default generator is then in the middle of it.
         """
         self._check_unforked()
+        if not isinstance(states, Mapping):
+            raise ArgumentTypeError(f"expected what get_states() returned, got {states!r}")
         for name, state in states.items():
             if not isinstance(name, str) or not isinstance(state, PhiloxState):
                 raise ArgumentTypeError(f"expected PhiloxStates by name, got {name!r}: {state!r}")
@@ -184,8 +239,8 @@ class RNGStateTracker:
 
     def _save_innermost(self) -> None:
         if self._forks:
-            name, generator = self._forks[-1]
-            self._states[name] = generator.state
+            innermost = self._forks[-1]
+            self._states[innermost.name] = innermost.generator.state
 
     def _check_unforked(self) -> None:
         if self._forks:
@@ -195,9 +250,14 @@ class RNGStateTracker:
             )
 
 
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"expected the name of a stream, got {name!r}")
+
+
 def _chosen(spec: DTensorSpec, generator: Generator | None) -> Generator:
-    device = spec.mesh.device
-    chosen = default_generator(device) if generator is None else checked_generator(generator)
+    device = checked_spec(spec).mesh.device
+    chosen = own_generator(spec.mesh, generator)
     if chosen._part is not None or hasattr(chosen, "device_mesh"):
         raise ArgumentTypeError(
             f"expected a generator of whole arrays, got {chosen!r}, which draws parts already"

@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import TYPE_CHECKING
+import operator
+from typing import TYPE_CHECKING, Any
 
 from nbrt.distributed.placements import Partial
 from nbrt.distributed.redistribution.layout import part_of
 from nbrt.distributed.redistribution.selection import common, part_shape
 from nbrt.distributed.redistribution.steps import Step, steps_between
-from nbrt.errors import ArgumentError, PlacementError
+from nbrt.distributed.spec import DTensorSpec
+from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nbrt.distributed.placements import Placement
-    from nbrt.distributed.spec import DTensorSpec
 
 __all__ = ["Plan", "peers", "plan_redistribute"]
 
@@ -131,26 +132,39 @@ def plan_redistribute(
     >>> plan_redistribute(spec, [dist.Replicate(), dist.Replicate()]).collectives
     ()
     """
-    target = source.replaced(placements=placements)
-    place = source.mesh.get_coordinate() if coordinate is None else tuple(coordinate)
-    if coordinate is not None and (
-        len(coordinate) != source.mesh.ndim
-        or not all(0 <= at < n for at, n in zip(coordinate, source.mesh.shape, strict=True))
-    ):
-        raise ArgumentError(
-            f"expected a coordinate in a mesh of shape {source.mesh.shape}, got {coordinate}"
+    if not isinstance(source, DTensorSpec):
+        raise ArgumentTypeError(
+            f"expected a DTensorSpec, got {type(source).__name__}; of a DTensor pass x.spec"
         )
+    target = source.replaced(placements=placements)
+    place = source.mesh.get_coordinate()
+    if coordinate is not None:
+        place = _checked_coordinate(coordinate, source.mesh.shape)
     plan = Plan(source, target, place)
     if any(step.operation == "terms" for step in plan.steps):
         _check_terms(target)
     return plan
 
 
+def _checked_coordinate(coordinate: Any, mesh_shape: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        place = tuple(map(operator.index, coordinate))
+    except TypeError:
+        raise ArgumentTypeError(f"expected a coordinate as ints, got {coordinate!r}") from None
+    inside = (0 <= at < n for at, n in zip(place, mesh_shape, strict=False))
+    if len(place) != len(mesh_shape) or not all(inside):
+        raise ArgumentError(
+            f"expected a coordinate in a mesh of shape {mesh_shape}, got {coordinate}"
+        )
+    return place
+
+
 def _check_terms(target: DTensorSpec) -> None:
     dtype = target.dtype
     ops = {each.op for each in target.placements if isinstance(each, Partial)}
     is_real = dtype.kind in "biuf" or (dtype.kind == "V" and dtype.names is None)
-    if is_real or (dtype.kind == "c" and not ops & {"min", "max"}):
+    # Not 1 for complex numbers: (inf + 0j) * (1 + 0j) is inf + nanj.
+    if is_real or (dtype.kind == "c" and ops == {"sum"}):
         return
     raise PlacementError(
         f"expected a dtype with a neutral element for {sorted(ops)}, got {dtype}; leave the "

@@ -113,6 +113,24 @@ def test_ranks_that_disagree_are_named_everywhere(what: str, said: str) -> None:
         assert f"{said} on rank 2" in message
 
 
+def other_arguments(name: str) -> str:
+    odd = dist.get_rank() == 2
+    placements = [Shard(1)] if odd and name == "placements" else [Shard(0)]
+    source = 1 if odd and name == "src_data_rank" else 0
+    with pytest.raises(RankMismatchError) as caught:
+        distribute_tensor(
+            np.zeros((3, 3)), dist.init_device_mesh("cpu", (3,)), placements, src_data_rank=source
+        )
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("what", "said"), [("placements", "['S(1)']"), ("src_data_rank", "1")])
+def test_ranks_that_ask_for_others_are_named_everywhere(what: str, said: str) -> None:
+    for message in dist.run(other_arguments, what, ranks=3):
+        assert f"same {what} on every rank" in message
+        assert f"got {said} on rank 2" in message
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     mesh = dist.DeviceMesh("cpu", [0])
     with pytest.raises(PlacementError, match="redistribute to Partial"):

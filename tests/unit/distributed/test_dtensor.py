@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -155,11 +156,12 @@ def scalars() -> tuple[Any, ...]:
     mesh = dist.init_device_mesh("cpu", (2,))
     total = DTensor.from_local(np.float64(1.5) * np.ones(()), mesh, [P])
     one = DTensor.from_local(np.full(1 - dist.get_rank(), 7), mesh, [S0], shape=1)
-    return total.item(), float(total), int(total), complex(total), bool(one), one.item()
+    values = total.item(), float(total), int(total), complex(total), bool(one), one.item()
+    return *values, f"{total:.2f}"
 
 
 def test_one_element_has_the_value_of_the_whole_on_every_rank() -> None:
-    assert dist.run(scalars, ranks=2) == [(3.0, 3.0, 3, 3 + 0j, True, 7)] * 2
+    assert dist.run(scalars, ranks=2) == [(3.0, 3.0, 3, 3 + 0j, True, 7, "3.00")] * 2
 
 
 def test_what_has_no_one_value_says_so() -> None:
@@ -179,9 +181,35 @@ def test_it_is_no_array_by_accident() -> None:
             convert(tensor)
 
 
-def test_it_is_not_pickled() -> None:
-    with pytest.raises(ArgumentTypeError, match="make it again by from_local"):
-        pickle.dumps(alone(np.zeros(2)))
+def test_it_is_copied_but_not_pickled() -> None:
+    tensor = alone(np.zeros(2))
+    for again in (tensor.copy(), copy.copy(tensor)):
+        again[:] = 1
+        assert again.to_local().tolist() == [1, 1]
+    assert tensor.to_local().tolist() == [0, 0]
+    for send in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(ArgumentTypeError, match=r"make it again by from_local; copy\(\)"):
+            send(tensor)
+
+
+def test_what_makes_no_tensor_is_refused() -> None:
+    array: Any = np.zeros(2)
+    with pytest.raises(ArgumentTypeError, match="array and a DTensorSpec, got ndarray and NoneT"):
+        DTensor(array, None)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="expected a DeviceMesh, got 'cpu'"):
+        DTensor.from_local(array, "cpu", [S0])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="expected a DeviceMesh, got 4"):
+        alone(array).redistribute(4, [S0])  # type: ignore[arg-type]
+
+
+def test_a_subclass_counts_as_the_plain_array_and_is_shared() -> None:
+    records = np.rec.array([(1, 2.0)], dtype=[("count", "i8"), ("size", "f8")])
+    masked = np.ma.masked_array([1, 2, 3], [0, 1, 0])
+    for array in (records, masked):
+        tensor = alone(array)
+        assert type(tensor.to_local()) is np.ndarray
+        assert np.shares_memory(tensor.to_local(), array)
+    assert tensor.sum().item() == 6
 
 
 def test_flattening_gives_the_part_and_the_spec_and_back() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import nbrt.distributed as dist
 from nbrt.distributed import Partial, Replicate, Shard
-from nbrt.errors import ArgumentError, DistributedError, PlacementError
+from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, PlacementError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +78,12 @@ def test_only_zeros_are_terms() -> None:
         with pytest.raises(PlacementError, match="only zeros"):
             make()
     assert dist.zeros_like(zeros).placements == (Partial(),)
+
+
+def test_only_a_distributed_tensor_can_be_like() -> None:
+    for like in (dist.zeros_like, dist.ones_like, dist.empty_like):
+        with pytest.raises(ArgumentTypeError, match="distributed tensor to be like, got ndarray"):
+            like(np.zeros(3))  # type: ignore[arg-type]
 
 
 def test_the_mesh_is_the_current_one() -> None:

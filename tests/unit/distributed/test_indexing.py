@@ -93,6 +93,10 @@ def test_what_is_taken_whole_keeps_its_cut(monkeypatch: pytest.MonkeyPatch) -> N
             row = x[2]
         assert met == ["all_gather"]
         assert row.placements == (Replicate(), Replicate())
+        with counted() as met:
+            rows = list(x)
+        assert met == ["all_gather"]
+        same(rows[2], expected[2])
         column = x[:, 0]
         column += 100
         same(x[:, 0], expected[:, 0] + 100)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nbrt
 import nbrt.distributed as dist
 from nbrt.distributed import DeviceMesh, current_mesh, init_device_mesh
 from nbrt.distributed.communicators.threads import thread_world
@@ -413,3 +414,21 @@ def test_tasks_do_not_share_the_stack() -> None:
             assert inside is mesh
 
     asyncio.run(program())
+
+
+def test_a_kind_is_no_device() -> None:
+    for wrong in ("cpu:0", nbrt.Device("cpu", 0)):
+        with pytest.raises(ArgumentError, match="expected a kind of device, such as 'cpu', got"):
+            dist.DeviceMesh(wrong, [0])  # type: ignore[arg-type]
+
+
+def test_ranks_of_another_kind_make_no_tensors_over_a_mesh() -> None:
+    """It can be planned with, as on a machine without such devices."""
+
+    def rank() -> tuple[int, ...]:
+        mesh = dist.init_device_mesh("cuda", (2,))
+        with pytest.raises(DistributedError, match=r"kind 'cuda', got rank [01] on cpu:[01];"):
+            dist.rand(4, device_mesh=mesh)
+        return dist.DTensorSpec(mesh, [dist.Shard(0)], (3,), "float32").local_shape
+
+    assert dist.run(rank, ranks=2, device_kind="cpu") == [(2,), (1,)]

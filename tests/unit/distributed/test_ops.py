@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -54,6 +55,8 @@ def test_shapes_and_elementwise_functions_equal_numpy(shape: tuple[int, ...]) ->
             out = spread(whole, mesh, layout if not x.spec.is_partial else [Shard(0)] * mesh.ndim)
             np.copyto(out, x * 2)
             same(out, whole * 2)
+            assert np.cumsum(x, axis=0, out=out) is out
+            same(out, whole.cumsum(axis=0))
             np.clip(x, 0, 4, out=out)
             same(out, whole.clip(0, 4))
             assert np.shape(x) == (5, 6)
@@ -213,8 +216,52 @@ def test_what_has_no_rule_names_itself_and_a_way_out() -> None:
             x @ x[1:]
         with pytest.raises(ArgumentTypeError, match="matmul"):
             x @ 3
+        with pytest.raises(ArgumentTypeError, match="to stack, got a scalar"):
+            np.stack([x, 1.0])
 
     on_mesh((4,), body)
+
+
+def test_every_rank_refuses_alike_also_one_without_elements() -> None:
+    def body(mesh: Any) -> None:
+        x = spread(ints(3, 4), mesh, [Shard(0)])
+        calls: list[tuple[Any, str]] = [
+            (lambda: x + None, "scalars for add, got None of type NoneType"),
+            (lambda: x * {}, "scalars for multiply, got {} of type dict"),
+            (lambda: x + "a", "others: .*'add' did not contain a loop"),
+            (lambda: np.add(x, 1, dtype="i4"), "others: Cannot cast ufunc 'add'"),
+            (lambda: (1j * x) // 2, "others: ufunc 'floor_divide' not supported"),
+            (lambda: x.astype("u1") + 300, "others: Python integer 300 out of bounds"),
+            (lambda: np.sort(x, kind="bubble"), "others: .*bubble"),
+            (lambda: np.bitwise_or.reduce(x), "others: ufunc 'bitwise_or' not supported"),
+            (lambda: x.sum(dtype="number"), "others: data type 'number' not understood"),
+            (lambda: x.mean(dtype="number"), "others: data type 'number' not understood"),
+            (lambda: x.astype("number"), "others: data type 'number' not understood"),
+            (lambda: x.sum(axis="rows"), "axes as ints, got"),
+            (lambda: x.transpose(0.0, 1), "axes as ints, got"),
+            (lambda: x.reshape("rows"), "sizes as ints, got"),
+            (lambda: x.var(ddof="all"), "others: unsupported operand"),
+            (lambda: np.size(x, 2), "axes of a 2-d tensor, got 2"),
+            (lambda: np.cumsum(x, axis=1, out=ints(3, 4)), "out as a distributed tensor for cum"),
+            (lambda: x[::0], "others: slice step cannot be zero"),
+            (lambda: x["a":], "others: slice indices must be integers"),
+            (lambda: x.__setitem__(0, "abc"), "others: could not convert string"),
+        ]  # fmt: skip
+        for call, says in calls:
+            with pytest.raises((ArgumentError, ArgumentTypeError), match=says):
+                call()
+        same(x, ints(3, 4))
+
+    on_mesh((4,), body)
+
+
+def test_a_product_has_the_dtype_of_numpy_on_every_rank() -> None:
+    def body(mesh: Any) -> None:
+        whole = ints(4, 4).astype(ml_dtypes.bfloat16)
+        x = spread(whole, mesh, [Shard(0)])
+        assert (x @ x).dtype == (whole @ whole).dtype
+
+    on_mesh((2,), body, ranks=3)
 
 
 def test_ranks_off_the_mesh_follow() -> None:

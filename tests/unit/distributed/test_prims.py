@@ -11,7 +11,7 @@ import pytest
 
 import nbrt.distributed as dist
 from nbrt.distributed import DTensor, FromLocal, Partial, Redistribute, Replicate, Shard
-from nbrt.errors import ArgumentError
+from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime.commands import tap_commands
 
 if TYPE_CHECKING:
@@ -115,6 +115,12 @@ def test_a_part_that_is_not_the_ranks_own_is_refused() -> None:
     prim = Redistribute(mesh, (S0,), (R,), (5,), np.dtype("float32"))
     with pytest.raises(ArgumentError, match=r"a part of float32 and shape \(5,\)"):
         prim.replay(np.zeros(4, "float32"))
+    with pytest.raises(ArgumentTypeError, match="expected an array or numbers, got NoneType"):
+        prim.replay(None)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="a dimension of a 1-d tensor to cut"):
+        FromLocal(mesh, (S1,)).replay(np.zeros(4))
+    with pytest.raises(ArgumentTypeError, match="expected a DeviceMesh, got None"):
+        FromLocal(None, (S0,)).replay(np.zeros(4))  # type: ignore[arg-type]
 
 
 def test_a_rank_beyond_the_mesh_submits_too() -> None:

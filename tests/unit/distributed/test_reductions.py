@@ -166,6 +166,16 @@ def test_shards_without_elements_take_the_identity() -> None:
     on_mesh((4,), body)
 
 
+def test_bytes_in_another_order_give_native_results() -> None:
+    def body(mesh: Any) -> None:
+        whole = numbers((2, 3)).astype(">f4")  # ranks 2 and 3 have no row
+        x = spread(whole, mesh, [Shard(0)])
+        for name in ("max", "min", "mean", "var", "argmax", "ptp"):
+            same(getattr(np, name)(x, axis=0), getattr(np, name)(whole, axis=0))
+
+    on_mesh((4,), body)
+
+
 def test_out_dtype_initial_and_other_ufuncs() -> None:
     def body(mesh: Any) -> None:
         whole = numbers((5, 6))
@@ -180,6 +190,11 @@ def test_out_dtype_initial_and_other_ufuncs() -> None:
         same(np.sum(x, axis=0, initial=100), whole.sum(0, initial=100))
         same(np.max(x, axis=1, initial=3), whole.max(1, initial=3))
         same(np.max(spread(np.empty((0, 2)), mesh, [Shard(0)]), axis=0, initial=3), [3.0, 3.0])
+        same(np.max(x, initial=30.9), whole.max(initial=30.9))  # as 30
+        same(np.max(x > 99, initial=3), np.True_)
+        same(np.sum(x, initial=x.max()), whole.sum(initial=whole.max()))
+        with pytest.raises(ArgumentError, match=r"others: .*out of bounds for int8"):
+            np.max(x.astype("i1"), initial=300)
         same(np.add.reduce(x), whole.sum(0))
         same(np.bitwise_xor.reduce(x, axis=0), np.bitwise_xor.reduce(whole, axis=0))
         same(np.bitwise_or.reduce(x, axis=1), np.bitwise_or.reduce(whole, axis=1))

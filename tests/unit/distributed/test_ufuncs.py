@@ -169,6 +169,20 @@ def test_partial_terms_stay_where_that_is_exact(monkeypatch: pytest.MonkeyPatch)
     on_mesh((4,), quiet)
 
 
+def test_scalars_that_terms_do_not_survive() -> None:
+    def body(mesh: Any) -> None:
+        terms = [[5.0, -3.0], [-3.0, 3.0], [0.0, 0.0], [0.0, 0.0]]
+        x = DTensor.from_local(np.array(terms[dist.get_rank()]), mesh, [SUM])
+        with np.errstate(all="ignore"):
+            for call in (lambda a: a / 0, lambda a: a * np.inf, lambda a: np.nan * a):
+                same(call(x), call(np.array([2.0, 0.0])))
+            pair = np.array([1.0, 2.0])
+            same(spread(pair, mesh, [Shard(0)]).var(ddof=2), np.float64(np.inf))
+        assert (x / 4).placements == (SUM,)
+
+    on_mesh((4,), body)
+
+
 def test_integer_terms_wrap_around_as_their_sum_does() -> None:
     def body(mesh: Any) -> None:
         whole = np.full(3, 100, np.int8)

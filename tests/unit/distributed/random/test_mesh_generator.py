@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,9 @@ from nbrt.distributed import Partial, Replicate, Shard, StridedShard
 from nbrt.distributed.distribute import distribute_tensor
 from nbrt.distributed.dtensor import DTensor
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError, PlacementError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Mesh, placements of a matrix, ranks.
 MATRICES: list[tuple[tuple[int, ...], list[dist.Placement] | None, int]] = [
@@ -295,5 +298,28 @@ def test_factories_are_torchs_over_the_bits_of_the_generator() -> None:
             few = dist.randint(8, (7,), dtype="int32", placements=[Shard(0)], generator=generator)
             assert np.array_equal(few.full_tensor(), single.integers(0, 8, 7, "int32"))
             assert dist.rand_like(x, generator=generator).placements == (Shard(0),)
+
+    dist.run(rank, ranks=2)
+
+
+FAILING: dict[str, tuple[list[dist.Placement] | None, Callable[[Any, Any], Any]]] = {
+    "out": (None, lambda generator, x: generator.permuted(x, axis=0, out=x.to_local())),
+    "dtype of out": (None, lambda generator, x: generator.permuted(x.astype("int32"), out=x)),
+    "cut of an order": ([Shard(1)], lambda generator, _: generator.permutation(8)),
+    "cut of rows": ([Shard(2)], lambda generator, x: generator.permutation(x)),
+    "cut of picks": ([Shard(1)], lambda generator, _: generator.choice(8, 3)),
+    "cut of picked rows": ([Shard(2)], lambda generator, x: generator.choice(x, 3)),
+}
+
+
+@pytest.mark.parametrize(("placements", "draw"), FAILING.values(), ids=FAILING)
+def test_what_fails_after_its_draw_leaves_the_state_as_it_was(placements, draw) -> None:
+    def rank() -> None:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        x = distribute_tensor(DATA, mesh, [Shard(0)])
+        generator = dist.MeshGenerator(mesh, placements, nbrt.Generator(5))
+        with pytest.raises((ArgumentError, ArgumentTypeError)):
+            draw(generator, x)
+        assert generator.get_offset() == 0
 
     dist.run(rank, ranks=2)

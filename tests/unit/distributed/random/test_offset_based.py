@@ -16,6 +16,8 @@ import pytest
 import nbrt
 import nbrt.distributed as dist
 from nbrt.distributed import Replicate, Shard, StridedShard
+from nbrt.distributed.communicators.threads import thread_world
+from nbrt.distributed.random import offset_based
 from nbrt.distributed.random.offsets import compute_post_offset, compute_pre_offset
 from nbrt.errors import PlacementError, RngCollisionWarning
 
@@ -164,16 +166,15 @@ def test_collisions_see_shards_that_take_more_words_than_they_get() -> None:
     assert found.next_draw == ((3, 0),)
 
 
-class Mesh:
-    """As much of a mesh as a spec needs, of any number of ranks."""
-
-    def __init__(self, *shape: int) -> None:
-        self.shape, self.ndim = shape, len(shape)
-        self.mesh = np.arange(math.prod(shape)).reshape(shape)
+def mesh_of(*shape: int) -> dist.DeviceMesh:
+    """Return a mesh of any number of ranks, as the first of them sees it."""
+    size = math.prod(shape)
+    _, members = thread_world([None] * size)
+    return dist.DeviceMesh("cpu", np.arange(size).reshape(shape), communicator=members[0])
 
 
 def test_collisions_of_10_000_ranks_are_found() -> None:
-    mesh: Any = Mesh(100, 100)
+    mesh = mesh_of(100, 100)
     spec = dist.DTensorSpec(mesh, [Shard(0), Shard(1)], (100, 100), "float32")
     found = dist.collisions(spec)
     assert found.equal[0] == (1, 2, 3, 4)
@@ -198,7 +199,7 @@ def test_collisions_are_those_that_draws_show(dtype: str, layout: dict[str, Any]
         return generator.layout.increment("uniform", dtype, count, (0.0, 1.0))
 
     for mesh_shape, placements, shape in CUTS:
-        mesh: Any = Mesh(*mesh_shape)
+        mesh = mesh_of(*mesh_shape)
         now: dict[int, list[float]] = {}
         later: dict[int, list[float]] = {}
         for rank, place in enumerate(np.ndindex(*mesh_shape)):
@@ -345,3 +346,15 @@ def test_other_draws_take_their_arguments_apart_as_well() -> None:
     assert parts[0][0] + parts[1][0] == list(range(32))
     assert sorted(parts[0][1]) == list(range(6))
     assert parts[0][1] == parts[1][1]
+
+
+def test_what_is_kept_of_specs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_based, "_MOST_OFFSETS", 4)
+    mesh = dist.init_device_mesh("cpu", (1,))
+    tracker = dist.OffsetBasedRNGTracker(mesh)
+    own, expected = nbrt.Generator(3), nbrt.Generator(3)
+    with dist.use_tracker(tracker):
+        for size in (4, 8, 12, 16, 20, 4, 24):
+            x = dist.rand(size, device_mesh=mesh, placements=[Shard(0)], generator=own)
+            assert x.to_local().tolist() == expected.random(size, "float32").tolist()
+            assert 1 <= len(tracker._offsets) <= 4

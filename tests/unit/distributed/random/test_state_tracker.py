@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
 
 import nbrt
 import nbrt.distributed as dist
+from nbrt import config
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankMismatchError
 from nbrt.random import PhiloxState
 
@@ -231,3 +234,81 @@ def test_a_seed_that_does_not_fit_changes_nothing() -> None:
             assert drawn() == stream(1)[:4]
 
     dist.run(rank, ranks=2)
+
+
+def test_forks_may_end_in_any_order() -> None:
+    """Suspended functions end their blocks when they are closed, not where they were nested."""
+    nbrt.manual_seed(1)
+    tracker = tracker_of(a=10, b=20)
+    outer, inner = tracker.fork("a"), tracker.fork("b")
+    outer.__enter__()
+    a = drawn()
+    inner.__enter__()
+    b = drawn()
+    outer.__exit__(None, None, None)
+    b += drawn()
+    inner.__exit__(None, None, None)
+    assert drawn() == stream(1)[:4]
+    with tracker.fork("a"):
+        assert a + drawn() == stream(10)[:8]
+    with tracker.fork("b"):
+        assert b + drawn() == stream(20)
+
+
+def test_forks_of_two_devices_may_end_in_any_order() -> None:
+    tracker = tracker_of(a=10, b=20)
+    first, second = nbrt.default_generator("cpu:0"), nbrt.default_generator("cpu:1")
+    held = first.state, second.state
+    outer, inner = tracker.fork("a", "cpu:0"), tracker.fork("b", "cpu:1")
+    outer.__enter__()
+    inner.__enter__()
+    a = first.random(8, "float32").tolist()
+    outer.__exit__(None, None, None)
+    b = second.random(4, "float32").tolist()
+    inner.__exit__(None, None, None)
+    assert (first.state, second.state) == held
+    assert (a, b) == (stream(10)[:8], stream(20)[:4])
+    assert {name: state.offset for name, state in tracker.get_states().items()} == {"a": 8, "b": 4}
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_trackers_are_copied_with_their_streams(how: Any) -> None:
+    mesh = dist.init_device_mesh("cpu", (1,))
+    for tracker in (dist.SingleDeviceRNGTracker(), dist.OffsetBasedRNGTracker(mesh)):
+        with dist.use_tracker(tracker):
+            dist.rand(4, device_mesh=mesh)
+        tracker.add("a", 10)
+        tracker.distribute_region_enabled = False
+        with tracker.fork("a"):
+            drawn()
+            made = how(tracker)
+            drawn()
+        assert not made.distribute_region_enabled
+        with made.fork("a"):
+            assert drawn() == stream(10)[4:8]
+        assert tracker.get_states()["a"].offset == 8
+        with pytest.raises(ArgumentError, match="another stream has"):
+            made.add("b", 10)
+
+
+def test_ranks_of_different_states_are_named_if_they_check() -> None:
+    def rank() -> str:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        if dist.get_rank() == 1:
+            drawn()
+        before = nbrt.random.get_offset()
+        with pytest.raises(RankMismatchError, match=r"offset=4\) on rank 1|offset=0\) on rank 0"):
+            dist.rand(4, device_mesh=mesh, placements=[dist.Shard(0)])
+        assert nbrt.random.get_offset() == before
+        dist.manual_seed(3, mesh)
+        return str(dist.rand(4, device_mesh=mesh, placements=[dist.Shard(0)]).full_tensor())
+
+    def off_the_mesh_too() -> str | None:
+        if dist.get_rank() < 2:
+            return rank()
+        dist.rand(4, device_mesh=dist.init_device_mesh("cpu", (2,)))
+        return None
+
+    with config.override(distributed_check=True):
+        found = dist.run(off_the_mesh_too, ranks=3)
+    assert found[0] == found[1]
