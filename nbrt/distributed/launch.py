@@ -44,9 +44,8 @@ def run(
     meshes, trackers and default generators. The default generator of each rank's device starts
     where the caller's current one is, so ranks agree: ``nbrt.manual_seed`` in the caller, before,
     seeds them all, and in a rank that rank alone. What ranks draw does not move the caller's.
-    A thread that a rank starts belongs to the process, with its generators and its world of one
-    rank, unless it runs in a copy of the rank's context: ``contextvars.copy_context().run``, as
-    ``asyncio.to_thread`` does.
+    A thread that a rank starts belongs to the process, unless it runs in a copy of the rank's
+    context: by ``contextvars.copy_context().run``, as ``asyncio.to_thread`` does.
 
     Parameters
     ----------
@@ -70,9 +69,8 @@ def run(
     Raises
     ------
     Exception
-        The exception of the first rank that failed, with notes that say which it was and what
-        others raised; the other ranks get a `RankFailedError` at the next operation that they do
-        together.
+        That of the first rank that failed, with notes that say which it was and what others raised;
+        the other ranks get a `RankFailedError` at the next operation that they do together.
     DistributedError
         If ranks are still busy `timeout` seconds after another one failed.
 
@@ -82,10 +80,7 @@ def run(
     >>> dist.run(lambda: dist.get_rank() ** 2, ranks=4)
     [0, 1, 4, 9]
     """
-    if not callable(function) or inspect.iscoroutinefunction(function):
-        raise ArgumentTypeError(
-            f"expected a function to run, which may call asyncio.run itself, got {function!r}"
-        )
+    _check_function(function)
     devices = _devices(ranks, device_kind)
     world, members = thread_world(devices, timeout)
     ended: SimpleQueue[_Rank] = SimpleQueue()
@@ -96,6 +91,13 @@ def run(
     _start_and_join(world, runs, ended, members[0].timeout)
     _raise_failures(world, runs)
     return [each.result for each in runs]
+
+
+def _check_function(function: object) -> None:
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ArgumentTypeError(
+            f"expected a function to run, which may call asyncio.run itself, got {function!r}"
+        )
 
 
 def _devices(ranks: Any, device_kind: str | None) -> list[Device]:

@@ -11,7 +11,7 @@ from nbrt._internal import ranks as context
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import Communicator
 from nbrt.distributed.communicators.checks import plain_int
-from nbrt.distributed.process_group import world
+from nbrt.distributed.process_group import join_launched, world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.array import checked_shape
 from nbrt.runtime.device import current_device
@@ -360,6 +360,9 @@ def init_device_mesh(
 ) -> DeviceMesh:
     """Return a mesh of the first ranks of the world, in row-major order.
 
+    In a process that mpiexec started, or torchrun for GPUs, `init_process_group` is called first
+    if nobody has, as in torch: else each process would be a world of its own.
+
     Parameters
     ----------
     device_kind : str, optional
@@ -377,6 +380,7 @@ def init_device_mesh(
     [(0, 0), (0, 1), (1, 0), (1, 1)]
     """
     kind = current_device().kind if device_kind is None else device_kind
+    join_launched(kind)
     ranks = world().size
     shape = (ranks,) if mesh_shape is None else checked_shape(mesh_shape)
     if not shape or 0 in shape:
@@ -385,7 +389,7 @@ def init_device_mesh(
         raise ArgumentError(
             f"expected a mesh of at most {ranks} ranks, got shape {shape}; start more with "
             f"nbrt.distributed.run(function, ranks={math.prod(shape)}), or mpiexec -n "
-            f"{math.prod(shape)} and init_process_group()"
+            f"{math.prod(shape)}"
         )
     names = _either(mesh_dim_names, dim_names)
     return DeviceMesh(kind, np.arange(math.prod(shape)).reshape(shape), names)

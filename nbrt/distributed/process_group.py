@@ -22,6 +22,7 @@ __all__ = [
     "get_world_size",
     "init_process_group",
     "is_initialized",
+    "join_launched",
     "world",
 ]
 
@@ -115,6 +116,19 @@ def init_process_group(
         return _process
 
 
+def join_launched(kind: str) -> None:
+    """Set up the world of a process that was started as one of many, unless it has one.
+
+    Parameters
+    ----------
+    kind : str
+        Of the devices: what torchrun starts for devices without a transport stays alone.
+    """
+    backend = None if is_initialized() else _launched_for({})
+    if backend == "mpi" or (backend == "nccl" and kind == "cuda"):
+        init_process_group(backend)
+
+
 def destroy_process_group() -> None:
     """Forget the world that `init_process_group` set up; the process is alone again.
 
@@ -158,7 +172,7 @@ def _connect(
     )
 
 
-def _launched_for(options: dict[str, Any]) -> str | None:
+def _launched_for(options: dict[str, Any]) -> Literal["mpi", "nccl"] | None:
     """Return the backend that the way in which this process was started asks for."""
     if any(name in os.environ for name in _BY_MPIEXEC):
         return "mpi"

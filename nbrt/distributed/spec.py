@@ -125,6 +125,8 @@ class DTensorSpec:
 
     def runs_of(self, coordinate: Sequence[int]) -> tuple[tuple[Runs, ...], ...]:
         """Return the indices that the rank at a coordinate holds along each dimension."""
+        if not isinstance(coordinate, (tuple, list)):
+            raise ArgumentTypeError(f"expected a rank's coordinate in the mesh, got {coordinate!r}")
         return _runs(self.shape, self.mesh.shape, tuple(coordinate), self.placements)
 
     def replaced(self, **changes: Any) -> DTensorSpec:

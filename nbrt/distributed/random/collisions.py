@@ -14,6 +14,7 @@ from nbrt.distributed.random.offsets import (
 )
 from nbrt.distributed.sharding import cuts_of, dim_runs
 from nbrt.distributed.spec import checked_spec
+from nbrt.errors import ArgumentTypeError
 from nbrt.random.state import whole_blocks
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def collisions(spec: DTensorSpec, words: Callable[[int], int] | None = None) -> 
     Collisions(equal=((1, 2),), overlapping=(), next_draw=((3, 0),))
     """
     checked_spec(spec)
+    if words is not None and not callable(words):
+        raise ArgumentTypeError(f"expected words as a function of a number, got {words!r}")
     by_start = itertools.groupby(sorted(_shards(spec, words)), key=lambda shard: shard.start)
     groups = [list(group) for _, group in by_start]
     equal = tuple(tuple(sorted(each.rank for each in group)) for group in groups if len(group) > 1)

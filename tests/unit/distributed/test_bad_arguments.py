@@ -79,6 +79,8 @@ OTHERS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
         lambda x: dist.MeshGenerator(dist.init_device_mesh("cpu"), x).random(3),
         [x for x in WRONG if x is not None],
     ),
+    "runs_of": (lambda x: spec_of(dist.init_device_mesh("cpu")).runs_of(x), WRONG),
+    "words": (lambda x: dist.collisions(spec_of(dist.init_device_mesh("cpu")), x), WRONG[1:]),
     "root": (lambda x: dist.world().broadcast(np.ones(1), x), WRONG),
     "op": (lambda x: dist.world().all_reduce(np.ones(1), x), WRONG),
     "shapes": (lambda x: dist.world().all_gather(np.ones(1), x), WRONG[1:]),

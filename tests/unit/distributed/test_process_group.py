@@ -121,3 +121,6 @@ def test_torchrun_means_a_transport_of_the_devices_own(monkeypatch: pytest.Monke
     with pytest.raises(NotSupportedError, match="cpu"):
         dist.init_process_group(device="cpu:0")
     assert not dist.is_initialized()
+    # A mesh of CPUs under torchrun is one of this process.
+    assert dist.init_device_mesh("cpu").size() == 1
+    assert not dist.is_initialized()
