@@ -141,12 +141,25 @@ def _element_fills(draw: Request, tile: int) -> list[Fill]:
     typed = made.parameters(parameters, dtype)
     arrays = sum(np.ndim(value) > 0 for value in typed)
     kind = {"pairs": made.pairs, "wide": made.wide, "arrays": arrays, "rejects": rejects}
-    if draw.region is None:
+    ahead = _blocks_ahead(draw.region, made.wide)
+    if ahead is not None:
         threads = fill_threads(draw.held, wide=made.wide, blocks=tile)
         kernel = fill(made.standard, made.finish, blocks=tile, **kind)
-        return [Fill(kernel, threads, typed, block=_block(tile))]
+        return [Fill(kernel, threads, typed, ahead=ahead, block=_block(tile))]
     kernel = fill_rows(made.standard, made.finish, blocks=tile, **kind)
     return _row_fills(kernel, typed, draw, made, tile)
+
+
+def _blocks_ahead(region: Part | None, wide: bool) -> int | None:
+    """Return the Philox blocks before a part that is one run from the start of a block, else None.
+
+    Such a part, as most shards of rows are, is a dense draw from further on.
+    """
+    if region is None:
+        return 0
+    rows, _ = region.rows
+    ahead, within_block = divmod(region.start, 2 if wide else 4)
+    return None if rows or within_block else ahead
 
 
 def _row_fills(
@@ -180,10 +193,12 @@ def _dropout_fills(draw: Request, tile: int) -> list[Fill]:
         raise TypeError(message)
     threshold = keep_threshold(1.0 - p)
     scale = (np.float64 if draw.dtype == "float64" else np.float32)(1.0 / (1.0 - p))
-    if draw.region is None:
+    ahead = _blocks_ahead(draw.region, False)
+    if ahead is not None:
         threads = fill_threads(draw.held, blocks=tile)
         kernel = dropout_kernel(draw.dtype, tile)
-        return [Fill(kernel, threads, (mask, x, threshold, scale), block=_block(tile))]
+        arguments = (mask, x, threshold, scale)
+        return [Fill(kernel, threads, arguments, ahead=ahead, block=_block(tile))]
     typed = (threshold, threshold, threshold)
     made = Recipe(bits_24, is_below, None, False, no_parameters)
     masked = fill_rows(bits_24, is_below, blocks=tile)
