@@ -17,7 +17,7 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --uni
 	--python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test fuzz randtest lint format docs bench lock clean
+.PHONY: help env demo test fuzz shardings randtest lint format docs bench lock clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list
@@ -37,6 +37,10 @@ test: $(VENV)/.dev  ## Run every test; what cannot run here is skipped by name
 fuzz: $(VENV)/.dev  ## Run 10,000 random kernels through every lowering; for the night
 	@echo "==> pytest: differential fuzzing of the SIMT compiler"
 	NBRT_FUZZ_PROGRAMS=10000 $(BIN)/pytest tests/fuzz
+
+shardings: $(VENV)/.dev  ## Hold every distribution to every sharding; for the night
+	@echo "==> pytest: every mesh of up to 8 ranks, placement, shape, distribution and dtype"
+	NBRT_ALL_SHARDINGS=1 $(BIN)/pytest -n auto tests/distributed
 
 randtest: $(VENV)/.dev  ## Put random words through statistical batteries; about an hour
 	@echo "==> SmallCrush, PractRand and dieharder, one after the other"

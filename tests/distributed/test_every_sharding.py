@@ -7,6 +7,7 @@ are compared, not values, and so are the states of the generators afterwards.
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ FEW = tuple(shardings(((7,), (2, 3), (2, 2, 2)), ((5, 3),)))
 
 Three columns, since some draws have arrays of three as parameters.
 """
+
+THREE_COLUMNS = ((3,), (0, 3), (1, 3), (5, 3), (2, 5, 3))
 
 UNIFORM = DrawCase("random")
 TORCH = DrawCase("standard_normal", {}, "float64", "torch")
@@ -56,7 +59,16 @@ def test_every_mesh_placement_and_shape_gives_the_single_device_bits(
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_distribution_and_dtype_gives_the_single_device_bits(case: DrawCase) -> None:
-    assert on_all_ranks(case, FEW) == []
+    wanted = FEW
+    if os.environ.get("NBRT_ALL_SHARDINGS") == "1":  # `make shardings`
+        shapes = THREE_COLUMNS if has_arrays(case) else SHAPES
+        wanted = tuple(shardings(mesh_shapes(), shapes))
+
+    assert on_all_ranks(case, wanted) == []
+
+
+def has_arrays(case: DrawCase) -> bool:
+    return any(isinstance(value, tuple) for value in case.parameters.values())
 
 
 @pytest.mark.parametrize("case", [UNIFORM, TORCH], ids=str)

@@ -68,11 +68,9 @@ class OffsetBasedRNGTracker(RNGStateTracker):
             ahead = compute_pre_offset(spec.shape, spec.mesh.shape, coordinate, spec.placements)
             self._offsets[key] = ahead, compute_post_offset(spec.shape)
         ahead, after = self._offsets[key]
-        before = generator.state
-        part = generator.clone()
+        part = generator.clone().advance(ahead)
         part._kinds = self._kinds.setdefault(generator, {})
-        part.state = before.advance(ahead)
-        generator.state = before.advance(after)
+        generator.advance(after)
         return part
 
     def _warn(self, generator: Generator, spec: DTensorSpec) -> None:
