@@ -32,7 +32,7 @@ from nbrt.errors import *
 
 
 def mpiexec(
-    ranks: int, code: str, *arguments: str, options: tuple[str, ...] = (), timeout: float = 60.0
+    ranks: int, code: str, *arguments: str, options: tuple[str, ...] = (), timeout: float = 120.0
 ) -> subprocess.CompletedProcess[str]:
     """Run dedented code on ranks; it finds the usual names imported, and its arguments."""
     assert MPIEXEC is not None
@@ -52,8 +52,8 @@ def mpiexec(
     )  # fmt: skip
 
 
-def succeed(ranks: int, code: str) -> None:
+def succeed(ranks: int, code: str, timeout: float = 120.0) -> None:
     """Run code on ranks; all must succeed and write nothing to stderr."""
-    done = mpiexec(ranks, code)
+    done = mpiexec(ranks, code, timeout=timeout)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -12,13 +12,13 @@ SAMPLE = """
     from helpers.shardings import shardings
     from nbrt.testing.draws import DrawCase
 
-    world = dist.init_process_group("mpi", timeout=60)
+    world = dist.init_process_group("mpi", timeout=180)
     wanted = tuple(shardings(((4,), (3,), (2, 2), (1, 2, 2)), ((0, 3), (5, 3), (7,))))
+    # Each process compiles what the cache on disk does not have, all at once.
     cases = (
         DrawCase("random"),
-        DrawCase("standard_normal", {}, "float64", "torch"),
-        DrawCase("gamma", {"shape": 2.5}, "float64"),
-        DrawCase("integers", {"low": 3, "high": 100}, "int64"),
+        DrawCase("standard_normal"),
+        DrawCase("integers", {"low": 3, "high": 100}, "int64", "torch"),
     )
     for case in cases:
         # Only the ranks of a mesh gather over it.
@@ -51,7 +51,7 @@ RAISES_IN_A_REGION = """
     import nbrt
     import nbrt.distributed as dist
 
-    world = dist.init_process_group("mpi", timeout=60)
+    world = dist.init_process_group("mpi", timeout=180)
     mesh = dist.init_device_mesh("cpu", (4,))
     spec = dist.DTensorSpec(mesh, [dist.Shard(0)], (9,), "float32")
     before = nbrt.default_generator().state
@@ -70,7 +70,7 @@ RAISES_IN_A_REGION = """
 
 
 def test_shardings_over_processes_give_the_single_device_bits() -> None:
-    succeed(4, SAMPLE)
+    succeed(4, SAMPLE, timeout=240)
 
 
 def test_a_rank_that_disagrees_on_the_seed_is_named_and_nothing_changes() -> None:
