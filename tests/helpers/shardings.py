@@ -6,6 +6,7 @@ closed forms of `nbrt.distributed.sharding` is used.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,12 +65,22 @@ def indices_held(
     size: int, dim: int, sharding: Sharding, coordinate: Sequence[int]
 ) -> np.ndarray[Any, Any]:
     """Return the indices of a dimension that the rank at a coordinate holds, in its order."""
+    cuts = tuple(
+        (placement.split_factor if isinstance(placement, StridedShard) else 1, ranks, place)
+        for placement, ranks, place in zip(
+            sharding.placements, sharding.mesh, coordinate, strict=True
+        )
+        if placement.is_shard(dim)
+    )
+    return _cut(size, cuts)
+
+
+@functools.cache
+def _cut(size: int, cuts: tuple[tuple[int, int, int], ...]) -> np.ndarray[Any, Any]:
     held = np.arange(size)
-    for placement, ranks, place in zip(sharding.placements, sharding.mesh, coordinate, strict=True):
-        if placement.is_shard(dim):
-            factor = placement.split_factor if isinstance(placement, StridedShard) else 1
-            pieces = [_chunks(part, ranks)[place] for part in _chunks(held, factor)]
-            held = np.concatenate(pieces)
+    for factor, ranks, place in cuts:
+        pieces = [_chunks(part, ranks)[place] for part in _chunks(held, factor)]
+        held = np.concatenate(pieces)
     return held
 
 
