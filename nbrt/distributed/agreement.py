@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["agreed_shape", "check_alike"]
 
+_MOST_NAMED = 8
+
 
 class _Part(NamedTuple):
     """What the others are told of a rank's part."""
@@ -88,16 +90,22 @@ def agreed_shape(
 
 
 def check_alike(
-    values: Sequence[Any], ranks: Sequence[int], what: str, key: Callable[[Any], Any]
+    values: Sequence[Any],
+    ranks: Sequence[int],
+    what: str,
+    key: Callable[[Any], Any] = lambda value: value,
+    advice: str = "",
 ) -> None:
     """Raise, naming the ranks, if some of them differ from most in a value that `key` returns."""
     said = [key(value) for value in values]
     usual = Counter(said).most_common(1)[0][0]
     others = [(rank, each) for rank, each in zip(ranks, said, strict=True) if each != usual]
     if others:
+        named = ", ".join(f"{each} on rank {rank}" for rank, each in others[:_MOST_NAMED])
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
         raise RankMismatchError(
-            f"expected the same {what} on every rank, {usual} as most have, got "
-            + ", ".join(f"{each} on rank {rank}" for rank, each in others)
+            f"expected the same {what} on every rank, {usual} as most have, got {named}{more}"
+            + (f"; {advice}" if advice else "")
         )
 
 

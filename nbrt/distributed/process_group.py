@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from nbrt._internal import ranks
+from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.single import single_world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
@@ -122,10 +123,14 @@ def join_launched(kind: str) -> None:
     Parameters
     ----------
     kind : str
-        Of the devices: what torchrun starts for devices without a transport stays alone.
+        Of the devices: what torchrun starts for devices that share the host's memory, and so have
+        no transport of their own, stays alone.
     """
     backend = None if is_initialized() else _launched_for({})
-    if backend == "mpi" or (backend == "nccl" and kind == "cuda"):
+    if backend is None:
+        return
+    on_host = get_interface_for_device(kind).capabilities.host_addressable
+    if backend == "mpi" or not on_host:
         init_process_group(backend)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
+from nbrt.distributed.agreement import check_alike
 from nbrt.distributed.communicators.checks import plain_int
 from nbrt.distributed.mesh import checked_mesh
-from nbrt.errors import RankMismatchError
 from nbrt.random import defaults
 from nbrt.random.state import checked_seed
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_equal_states", "manual_seed"]
 
-_MOST_NAMED = 8
+_ADVICE = "pass the same one, or seed ranks of a kind over a mesh of their own, such as mesh['tp']"
 
 
 def manual_seed(seed: int, mesh: DeviceMesh, check: bool = True) -> Generator:
@@ -52,17 +51,14 @@ def manual_seed(seed: int, mesh: DeviceMesh, check: bool = True) -> Generator:
     >>> dist.run(draw, ranks=2)
     [2, 2]
     """
-    is_member = checked_mesh(mesh).get_coordinate() is not None
+    is_checked = checked_mesh(mesh).get_coordinate() is not None and check
     # First of all: a seed that is none must not keep the other ranks waiting.
     number = plain_int(seed)
     said = repr(seed if number is None else number)
-    seeds = mesh.get_group().all_gather_object(said) if check and is_member else [said]
+    seeds = mesh.get_group().all_gather_object(said) if is_checked else []
     chosen = checked_seed(seed)
-    if any(other != said for other in seeds):
-        raise RankMismatchError(
-            f"expected one seed on all ranks of {mesh}, got {_odd_ones(mesh, seeds)}; pass the "
-            f"same one, or seed ranks of a kind over a mesh of their own, such as mesh['tp']"
-        )
+    if is_checked:
+        check_alike(seeds, mesh.get_group().ranks, "seed", advice=_ADVICE)
     defaults.manual_seed(chosen)
     return defaults.default_generator(mesh.device)
 
@@ -74,21 +70,7 @@ def check_equal_states(generator: Generator, mesh: DeviceMesh) -> None:
     """
     if mesh.get_coordinate() is None:
         return
-    states = mesh.get_group().all_gather_object(repr(generator.state))
-    if len(set(states)) > 1:
-        raise RankMismatchError(
-            f"expected generators of equal states on all ranks of {mesh}, got "
-            f"{_odd_ones(mesh, states)}; call nbrt.distributed.manual_seed(seed, mesh) before"
-        )
-
-
-def _odd_ones(mesh: DeviceMesh, said: list[str]) -> str:
-    """Say which ranks have another seed or state than most."""
-    usual = Counter(said).most_common(1)[0][0]
-    odd = [
-        f"{each} on rank {rank}"
-        for rank, each in zip(mesh.get_group().ranks, said, strict=True)
-        if each != usual
-    ]
-    more = f" and {len(odd) - _MOST_NAMED} more" if len(odd) > _MOST_NAMED else ""
-    return f"{', '.join(odd[:_MOST_NAMED])}{more}, and {usual} on the others"
+    group = mesh.get_group()
+    states = group.all_gather_object(repr(generator.state))
+    advice = "call nbrt.distributed.manual_seed(seed, mesh) before"
+    check_alike(states, group.ranks, "state of the generator", advice=advice)
