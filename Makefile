@@ -97,7 +97,7 @@ $(VENV)/.demo: $(VENV)/.created requirements/demo.txt pyproject.toml nbrt/_versi
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
-	@echo "==> installing the pinned development tools (requirements/dev.txt), about 350 MB"
+	@echo "==> installing the pinned development tools (requirements/dev.txt), about 610 MB"
 	@$(INSTALL) requirements/dev.txt
 	@touch $@
 

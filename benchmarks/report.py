@@ -16,7 +16,7 @@ from benchmarks.harness import Measurement, Options
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Report", "Table", "Target", "format_seconds", "run"]
+__all__ = ["Report", "Sheet", "Table", "Target", "format_seconds", "run"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -51,6 +51,44 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Sheet:
+    """Figures that are no times: a name and a number for each column, row by row.
+
+    Attributes
+    ----------
+    heading : str
+        What they are.
+    columns : sequence of str
+        What the numbers of a row are, with their unit.
+    rows : sequence of (str, sequence of float or None)
+        Names and numbers; None: not to be had.
+    """
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float | None]]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        rows = [
+            {"name": name} | dict(zip(self.columns, numbers, strict=True))
+            for name, numbers in self.rows
+        ]
+        return {"heading": self.heading, "rows": rows}
+
+    def as_markdown(self) -> str:
+        """Return a table."""
+        lines = ["| | " + " | ".join(self.columns) + " |", "|---|" + "---:|" * len(self.columns)]
+        lines += [
+            f"| {name} | "
+            + " | ".join("-" if number is None else f"{number:,.7g}" for number in numbers)
+            + " |"
+            for name, numbers in self.rows
+        ]
+        return f"## {self.heading}\n\n" + "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A promise and what was found; a limit is never asserted, only reported."""
 
@@ -75,6 +113,7 @@ class Report:
     title: str
     options: Options
     tables: list[Table] = field(default_factory=list)
+    sheets: list[Sheet] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
@@ -96,6 +135,7 @@ class Report:
                 | {"rows": [_row_json(table, row) for row in table.rows]}
                 for table in self.tables
             ],
+            "sheets": [sheet.as_json() for sheet in self.sheets],
             "notes": self.notes,
         }
 
@@ -110,6 +150,7 @@ class Report:
             ]
             parts.append("\n".join(lines))
         parts += [_table_markdown(table) for table in self.tables]
+        parts += [sheet.as_markdown() for sheet in self.sheets]
         if self.notes:
             parts.append("\n".join(f"- {note}" for note in self.notes))
         return "\n\n".join(parts) + "\n"

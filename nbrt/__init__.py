@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nbrt._version import __version__
 
 if TYPE_CHECKING:
-    from nbrt import config, distributed, errors, random, typing
+    from nbrt import config, distributed, errors, memory, random, typing
     from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.registry import (
@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from nbrt.random.defaults import default_generator, fork_rng, manual_seed
     from nbrt.random.generator import Generator
     from nbrt.random.state import PhiloxState
-    from nbrt.runtime.array import asarray, copy, device_of, empty, full, to, to_host, zeros
+    from nbrt.runtime.array import (
+        asarray,
+        copy,
+        device_of,
+        empty,
+        empty_pinned,
+        full,
+        to,
+        to_host,
+        zeros,
+    )
     from nbrt.runtime.device import (
         can_access_peer,
         current_device,
@@ -49,15 +59,17 @@ if TYPE_CHECKING:
     from nbrt.runtime.guard import OptionalStreamGuard as stream  # noqa: N813
     from nbrt.runtime.interpretation import interpret
     from nbrt.runtime.kernel import Kernel, kernel
-    from nbrt.runtime.memory import (
+    from nbrt.runtime.memory.functions import (
         empty_cache,
         max_memory_allocated,
         max_memory_reserved,
         mem_get_info,
         memory_allocated,
         memory_reserved,
+        memory_stats,
         reset_peak_memory_stats,
     )
+    from nbrt.runtime.memory.pool import MemoryPool, use_pool
     from nbrt.runtime.stream import Stream, current_stream, default_stream, synchronize
 
 __all__ = [
@@ -67,6 +79,7 @@ __all__ = [
     "Event",
     "Generator",
     "Kernel",
+    "MemoryPool",
     "MultiStreamGuard",
     "OptionalDeviceGuard",
     "OptionalStreamGuard",
@@ -88,6 +101,7 @@ __all__ = [
     "distributed",
     "empty",
     "empty_cache",
+    "empty_pinned",
     "errors",
     "fork_rng",
     "full",
@@ -103,8 +117,10 @@ __all__ = [
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
+    "memory",
     "memory_allocated",
     "memory_reserved",
+    "memory_stats",
     "random",
     "register_interface_for_device",
     "reset_peak_memory_stats",
@@ -116,11 +132,12 @@ __all__ = [
     "to_host",
     "typing",
     "unregister_interface_for_device",
+    "use_pool",
     "zeros",
 ]
 
 _HOMES = {
-    "nbrt": "config distributed errors random typing",
+    "nbrt": "config distributed errors memory random typing",
     "nbrt._internal.device": "Device",
     "nbrt.backends.interface": "DeviceInterface",
     "nbrt.backends.registry": (
@@ -130,7 +147,7 @@ _HOMES = {
     "nbrt.random.defaults": "default_generator fork_rng manual_seed",
     "nbrt.random.generator": "Generator",
     "nbrt.random.state": "PhiloxState",
-    "nbrt.runtime.array": "asarray copy device_of empty full to to_host zeros",
+    "nbrt.runtime.array": "asarray copy device_of empty empty_pinned full to to_host zeros",
     "nbrt.runtime.device": (
         "can_access_peer current_device device_count get_device_capability get_device_name "
         "get_device_properties is_available set_device"
@@ -142,10 +159,11 @@ _HOMES = {
     ),
     "nbrt.runtime.interpretation": "interpret",
     "nbrt.runtime.kernel": "Kernel kernel",
-    "nbrt.runtime.memory": (
+    "nbrt.runtime.memory.functions": (
         "empty_cache max_memory_allocated max_memory_reserved mem_get_info memory_allocated "
-        "memory_reserved reset_peak_memory_stats"
+        "memory_reserved memory_stats reset_peak_memory_stats"
     ),
+    "nbrt.runtime.memory.pool": "MemoryPool use_pool",
     "nbrt.runtime.stream": "Stream current_stream default_stream synchronize",
 }
 _HOME_OF = {

@@ -24,6 +24,9 @@ __all__ = [
     "KernelCheckError",
     "KernelError",
     "LaunchError",
+    "MemoryLeakError",
+    "MemoryRaceError",
+    "MemoryRaceWarning",
     "NbrtCleanupWarning",
     "NbrtError",
     "NotSupportedError",
@@ -125,6 +128,44 @@ class KernelCheckError(KernelError, RuntimeError):
         return type(self), (str(self), self.reports)
 
 
+class MemoryLeakError(NbrtError, RuntimeError):
+    """Memory that was allocated in a block is still held at its end.
+
+    Parameters
+    ----------
+    message : str
+        What is held, where it was allocated, and by whom it is held.
+    leaks : tuple of HeldMemory
+        One for each allocation.
+    """
+
+    def __init__(self, message: str, leaks: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.leaks = leaks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.leaks)
+
+
+class MemoryRaceError(NbrtError, RuntimeError):
+    """The race checker found memory used after its free, or by streams that nothing orders.
+
+    Parameters
+    ----------
+    message : str
+        The text of the reports.
+    reports : tuple of MemoryRaceReport
+        One for each fault, with kind, device, address, streams and stacks as attributes.
+    """
+
+    def __init__(self, message: str, reports: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.reports = reports
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.reports)
+
+
 class DistributedError(NbrtError, RuntimeError):
     """Something that several ranks do together went wrong."""
 
@@ -162,6 +203,10 @@ class PlacementError(DistributedError, ValueError):
 
 class RngCollisionWarning(RuntimeWarning):
     """Ranks that should draw different random values are about to draw equal ones."""
+
+
+class MemoryRaceWarning(RuntimeWarning):
+    """What `MemoryRaceError` is raised for, where the race checker is to warn only."""
 
 
 class NbrtCleanupWarning(RuntimeWarning):

@@ -23,6 +23,7 @@ PUBLIC_MODULES = (
     "nbrt.backends.registry",
     "nbrt.config",
     "nbrt.errors",
+    "nbrt.memory",
     "nbrt.random",
     "nbrt.random.audit",
     "nbrt.testing",

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import re
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import CodeType
 
-__all__ = ["CallSite"]
+__all__ = ["CallSite", "Frame"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MAX_FRAMES = 24
 _MAX_SHOWN = 8
+
+
+class Frame(TypedDict):
+    """One call of a stack, with the keys that torch's memory snapshots have."""
+
+    filename: str
+    line: int
+    name: str
 
 
 class CallSite:
@@ -23,33 +34,96 @@ class CallSite:
     Finding line numbers and reading source files waits until somebody asks for the text.
     """
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_cells", "_entries")
 
     def __init__(self, entries: list[tuple[CodeType, int]]) -> None:
         self._entries = entries
+        self._cells: dict[str, int] | None = None
 
     @classmethod
-    def here(cls, depth: int = 0) -> CallSite:
-        """Return the stack of the caller, leaving out `depth` more frames."""
+    def here(
+        cls, depth: int = 0, most: int = _MAX_FRAMES, floor: CodeType | None = None
+    ) -> CallSite:
+        """Return the stack of the caller, leaving out `depth` more frames.
+
+        At most `most` calls, and none of what called the code `floor`.
+        """
         frame = sys._getframe(depth + 1)
         entries: list[tuple[CodeType, int]] = []
-        for _ in range(_MAX_FRAMES):
+        for _ in range(most):
             entries.append((frame.f_code, frame.f_lasti))
             back = frame.f_back
-            if back is None:
+            if back is None or back.f_code is floor:
                 break
             frame = back
         return cls(entries)
 
     def format(self) -> str:
         """Return the stack as Python prints one, without nbrt's own inner frames."""
-        frames = [
-            traceback.FrameSummary(code.co_filename, _line_of(code, instruction), code.co_name)
-            for code, instruction in reversed(self._entries)
+        shown = [
+            traceback.FrameSummary(
+                frame["filename"],
+                frame["line"],
+                frame["name"],
+                line=linecache.getline(name, frame["line"]).strip(),
+            )
+            for name, frame in reversed(self._frames()[:_MAX_SHOWN])
         ]
-        outside = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
-        shown = (outside or frames)[-_MAX_SHOWN:]
         return "".join(traceback.format_list(shown)).rstrip()
+
+    def number_cells(self) -> CallSite:
+        """Look up the numbers of the notebook cells on the stack now; return the same object.
+
+        A cell that runs again keeps its file name but gets another number.
+        """
+        self._cells = _cell_numbers(code.co_filename for code, _ in self._entries)
+        return self
+
+    def frames(self) -> list[Frame]:
+        """Return the calls, innermost first, without nbrt's own inner frames.
+
+        The code of a notebook's cell is in the file ``Cell [7]``; what runs the cells is left out.
+        """
+        return [frame for _, frame in self._frames()]
+
+    def _frames(self) -> list[tuple[str, Frame]]:
+        """Return the frames, each with the name of the file that its source is found by."""
+        entries = self._entries
+        outside = [entry for entry in entries if not entry[0].co_filename.startswith(_PACKAGE)]
+        shown = outside or entries
+        names = [code.co_filename for code, _ in shown]
+        cells = _cell_numbers(names) if self._cells is None else self._cells
+        if cells:
+            last = max(
+                (place for place, name in enumerate(names) if name in cells), default=len(names)
+            )
+            shown = shown[: last + 1]
+        return [
+            (
+                name,
+                Frame(
+                    filename=f"Cell [{cells[name]}]" if name in cells else name,
+                    line=_line_of(code, instruction),
+                    name=code.co_name,
+                ),
+            )
+            for name, (code, instruction) in zip(names, shown, strict=False)
+        ]
+
+
+def _cell_numbers(filenames: Iterable[str]) -> dict[str, int]:
+    """Return the execution counts of those files that are cells of the running notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None:
+        return {}
+    numbers: dict[str, int] = {}
+    for name in set(filenames):
+        label = shell.compile.format_code_name(name)  # ("Cell", "In[7]"), or None for other code
+        match = label and re.search(r"\[(\d+)\]", label[1])
+        if match:
+            numbers[name] = int(match[1])
+    return numbers
 
 
 def _line_of(code: CodeType, instruction: int) -> int:

@@ -1,4 +1,4 @@
-"""The only home of ambient state: current device and current streams.
+"""The only home of ambient state: current device, current streams and pools.
 
 One ContextVar holds an immutable frame that points at the frame it replaced. Entering a guard
 pushes a frame, leaving it pops one, so a guard keeps nothing on itself: the same object nests,
@@ -31,6 +31,8 @@ class Frame:
         The index that `replace` last chose in this frame, for every kind it chose.
     streams : Mapping[Device, object]
         The current stream of every device that has another one than its default stream.
+    pools : Mapping[Device, object]
+        The current memory pool of every device that has another one than its default pool.
     parent : Frame or None
         The frame to return to.
     undo : callable or None
@@ -39,7 +41,7 @@ class Frame:
         The guard that entered the frame.
     """
 
-    __slots__ = ("device", "guard", "indices", "parent", "streams", "undo")
+    __slots__ = ("device", "guard", "indices", "parent", "pools", "streams", "undo")
 
     def __init__(
         self,
@@ -49,17 +51,19 @@ class Frame:
         parent: Frame | None,
         undo: Callable[[], None] | None,
         guard: object,
+        pools: Mapping[Device, object],
     ) -> None:
         self.device = device
         self.indices = indices
         self.streams = streams
+        self.pools = pools
         self.parent = parent
         self.undo = undo
         self.guard = guard
 
 
 _NO_INDICES: Mapping[str, int] = {}
-_ROOT = Frame(None, _NO_INDICES, {}, None, None, None)
+_ROOT = Frame(None, _NO_INDICES, {}, None, None, None, {})
 _frame: ContextVar[Frame] = ContextVar("nbrt_frame", default=_ROOT)
 
 current = _frame.get
@@ -71,11 +75,20 @@ def push(
     device: Device | None,
     streams: Mapping[Device, object] | None,
     undo: Callable[[], None] | None = None,
+    pools: Mapping[Device, object] | None = None,
 ) -> None:
-    """Enter a frame with another device and, unless None, other streams."""
+    """Enter a frame with another device and, unless None, other streams and pools."""
     top = _frame.get()
     _frame.set(
-        Frame(device, _NO_INDICES, top.streams if streams is None else streams, top, undo, guard)
+        Frame(
+            device,
+            _NO_INDICES,
+            top.streams if streams is None else streams,
+            top,
+            undo,
+            guard,
+            top.pools if pools is None else pools,
+        )
     )
 
 
@@ -90,6 +103,7 @@ def replace(device: Device | None, streams: Mapping[Device, object] | None) -> N
             top.parent,
             top.undo,
             top.guard,
+            top.pools,
         )
     )
 
@@ -126,6 +140,7 @@ def pop_device(guard: object) -> Frame:
                 parent.parent,
                 parent.undo,
                 parent.guard,
+                parent.pools,
             )
         )
     return top
@@ -145,7 +160,9 @@ def _remove(guard: object) -> Frame:
         return _ROOT
     kept = frame.parent
     for each in reversed(above):
-        kept = Frame(each.device, each.indices, each.streams, kept, each.undo, each.guard)
+        kept = Frame(
+            each.device, each.indices, each.streams, kept, each.undo, each.guard, each.pools
+        )
     if kept is not None:
         _frame.set(kept)
     return frame

@@ -16,15 +16,17 @@ from nbrt._internal import scopes
 from nbrt._internal.device import Device
 from nbrt.backends.inline import InlineEvent, InlineQueue
 from nbrt.backends.lazy import LazyInitializer
+from nbrt.backends.pools import Block, InterfacePool
 from nbrt.errors import LaunchError, NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nbrt.backends.draw import Draw
+    from nbrt.backends.pools import BackendPool
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
     from nbrt.backends.transport import Store, Transport
-    from nbrt.typing import Array, Dim3, HostArray
+    from nbrt.typing import Array, Dim3
 
 __all__ = [
     "Block",
@@ -59,6 +61,8 @@ class Capabilities:
         Lowest and highest priority; lower numbers are more urgent, as in CUDA.
     driver_state : bool
         The driver keeps a current device or stream of its own, which guards must move along.
+    retains_arguments : bool
+        Queued work keeps its arrays alive until it is done, so memory that dies is idle.
     """
 
     concurrent_streams: bool = False
@@ -68,6 +72,7 @@ class Capabilities:
     pinned_memory: bool = False
     stream_priorities: tuple[int, int] = (0, 0)
     driver_state: bool = False
+    retains_arguments: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,20 +140,6 @@ class Check:
     target: str | None = None
 
 
-class Block(Protocol):
-    """Device memory from `DeviceInterface.allocate`; the rest of it is the backend's own."""
-
-    @property
-    def address(self) -> int:
-        """First byte, as the device sees it."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes reserved: at least the bytes asked for."""
-        ...
-
-
 class Plan(Protocol):
     """A program with its grid and block fixed."""
 
@@ -206,6 +197,7 @@ class DeviceInterface(ABC):
     """
 
     capabilities = Capabilities()
+    pool_kinds: tuple[str, ...] = ("caching",)
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -307,31 +299,64 @@ class DeviceInterface(ABC):
 
     # -- memory ------------------------------------------------------------------------------------
 
-    @abstractmethod
+    def create_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> BackendPool:
+        """Make a memory pool of one of `pool_kinds` on device `index`.
+
+        A backend with more to offer than `allocate` and `deallocate` makes pools of its own.
+        """
+        if kind not in self.pool_kinds or options:
+            raise self.no_pool(index, kind, options)
+        return InterfacePool(self)
+
+    def no_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> NotSupportedError:
+        """Return the error for a pool that cannot be made."""
+        wanted = f"{kind!r} with {dict(options)}" if options else repr(kind)
+        return NotSupportedError(
+            f"expected a pool that {self.name}:{index} has ({', '.join(self.pool_kinds)}), got "
+            f"{wanted}"
+        )
+
     def allocate(self, queue: Queue, nbytes: int) -> Block:
         """Reserve device memory for use on `queue`; raises OutOfMemoryError."""
+        raise NotImplementedError(f"{self.name} has neither allocate nor create_pool")
 
-    @abstractmethod
-    def deallocate(self, queue: Queue, block: Block) -> None:
+    def deallocate(self, queue: Queue, block: Any) -> None:
         """Give a block back; its memory is reused on `queue` after the work queued there so far."""
+        raise NotImplementedError(f"{self.name} has neither deallocate nor create_pool")
+
+    def block_at(self, index: int, address: int, nbytes: int, keep: object) -> Block:
+        """Return memory that another allocator handed out as a block; `keep` lives as long."""
+        raise NotSupportedError(
+            f"expected a kind of device that takes other allocators' memory, got {self.name!r}"
+        )
+
+    def enter_allocator(
+        self, index: int, allocate: Callable[[int], tuple[Block, object]]
+    ) -> Callable[[], None] | None:
+        """Let this kind's own library allocate through ``allocate(nbytes) -> (block, lease)``.
+
+        For this thread, until what is returned is called; None: the library takes no allocator.
+        """
+        return None
+
+    def foreign_hold(self, array: object) -> object:
+        """Return what keeps the memory of another library's array from being reused."""
+        return array
 
     @abstractmethod
     def mem_get_info(self, index: int) -> tuple[int, int]:
-        """Return (free, total) bytes of the device."""
+        """Return (free, total) bytes of the device, for whoever uses it."""
 
-    def memory_reserved(self, index: int) -> int:
-        """Return the bytes that the backend holds from the system, in use and cached."""
-        return 0
-
-    def empty_cache(self, index: int) -> None:
-        """Give cached memory back to the system."""
+    def initial_memory_limit(self, index: int) -> int | None:
+        """Return the most bytes that pools of device `index` may hold, until told otherwise."""
+        return None
 
     @abstractmethod
-    def as_array(self, block: Block, shape: tuple[int, ...], dtype: Any, owner: object) -> Array:
-        """Return this library's array over `block`; the array and its views keep `owner` alive."""
+    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, lease: Any) -> Array:
+        """Return this library's array over `block`; the array and its views keep `lease` alive."""
 
     def owner_of(self, array: object) -> object | None:
-        """Return the `owner` given to `as_array`, for an array or a view of it; else None."""
+        """Return the tenant of the block under an array or a view of it; None: no block of ours."""
         return None
 
     def index_of(self, array: object) -> int | None:
@@ -351,13 +376,6 @@ class DeviceInterface(ABC):
     @abstractmethod
     def fill(self, queue: Queue, array: Array, value: Any) -> None:
         """Enqueue ``array[...] = value``."""
-
-    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> HostArray:
-        """Return page-locked host memory, for copies that do not stop the host."""
-        raise NotSupportedError(
-            f"expected a kind of device with page-locked host memory, got {self.name!r}; "
-            f"use numpy.empty"
-        )
 
     # -- kernels and draws -------------------------------------------------------------------------
 

@@ -8,23 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal import scopes
 from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.runtime import commands
 from nbrt.runtime.commands import Command
-from nbrt.runtime.device import interface_of, lookup
+from nbrt.runtime.device import default_device, interface_of, lookup
 from nbrt.runtime.guard import StreamGuard
-from nbrt.runtime.memory import allocate
+from nbrt.runtime.memory.books import default_arena, host_books
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.typing import Array, ArrayLike, DeviceLike, DTypeLike, HostArray, Shape
 
-__all__ = ["asarray", "copy", "device_of", "empty", "full", "to", "to_host", "zeros"]
+__all__ = [
+    "asarray",
+    "copy",
+    "device_of",
+    "empty",
+    "empty_pinned",
+    "full",
+    "to",
+    "to_host",
+    "zeros",
+]
 
 _HOST = Device("cpu", 0)
 """The device of host memory that no pool of ours holds."""
+
+_MAX_KINDS = 256
 
 
 def empty(
@@ -65,15 +79,112 @@ def empty(
     >>> nbrt.empty((2, 3), device="cpu:0").shape
     (2, 3)
     """
-    chosen = _stream_for(device, stream)
-    sizes, kind = checked_shape(shape), _checked_dtype(dtype)
-    allocation = allocate(chosen, math.prod(sizes) * kind.itemsize)
     try:
-        return chosen.interface.as_array(allocation.block, sizes, kind, allocation)
-    except ValueError as error:
+        kind = _kinds[dtype]
+    except (KeyError, TypeError):
+        kind = _remembered_dtype(dtype)
+    if type(shape) is tuple:
+        sizes, count = shape, math.prod(shape)
+    elif type(shape) is int:
+        sizes, count = (shape,), shape
+    else:
+        sizes = checked_shape(shape)
+        count = math.prod(sizes)
+    if type(count) is not int or count < 0:
+        sizes = checked_shape(shape)
+        count = math.prod(sizes)
+    frame = scopes.current()
+    if stream is not None:
+        chosen = _stream_for(device, stream)
+    elif frame.streams:
+        chosen = current_stream(device)
+    else:
+        where = (frame.device or default_device()) if device is None else device
+        home = _homes.get(where)
+        chosen = _home(where) if home is None else home
+    arena = (chosen.arena or default_arena(chosen)) if not frame.pools else _arena(frame, chosen)
+    nbytes = count * kind.itemsize
+    try:
+        if commands.taps:
+            return arena.lend_watched(nbytes, chosen, sizes, kind)
+        return arena.lend(nbytes, chosen, sizes, kind)
+    except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"expected a shape that an array can have, got {sizes}: {error}"
+            f"expected a shape that an array can have, got {checked_shape(shape)}: {error}"
         ) from error
+
+
+_kinds: dict[Any, np.dtype[Any]] = {}
+_homes: dict[Any, Stream] = {}
+"""The default streams of devices, by what names them."""
+
+
+def _remembered_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    kind = _checked_dtype(dtype)
+    # Names and types are few; what else makes a dtype may be mutable, or one of endless many.
+    if isinstance(dtype, (str, type, np.dtype)) and len(_kinds) < _MAX_KINDS:
+        _kinds[dtype] = kind
+    return kind
+
+
+def _home(device: DeviceLike) -> Stream:
+    stream = current_stream(device)
+    # What an index means depends on the current device.
+    if isinstance(device, (str, Device)):
+        _homes[device] = stream
+    return stream
+
+
+def _arena(frame: scopes.Frame, stream: Stream) -> Any:
+    interface_of(stream.device)  # which says so in a forked child
+    pool = frame.pools.get(stream.device)
+    return default_arena(stream) if pool is None else pool.arena(stream)  # type: ignore[attr-defined]
+
+
+def _forget_homes(kind: str) -> None:  # noqa: ARG001  # few enough to find all again
+    _homes.clear()
+
+
+registry.on_removed(_forget_homes)
+
+
+def empty_pinned(
+    shape: Shape, dtype: DTypeLike = "float32", *, device: DeviceLike = None
+) -> HostArray:
+    """Return page-locked host memory, for copies that do not stop the host.
+
+    On cpu devices the pages are locked where the system permits it, else they are ordinary;
+    ``nbrt.memory.host_pool(device).note`` says which.
+
+    Parameters
+    ----------
+    shape, dtype
+        As for `empty`.
+    device : Device, str, int or None
+        The device that copies from and to it; the current one by default.
+
+    Returns
+    -------
+    array : numpy.ndarray
+        C-contiguous, of arbitrary values, from a caching pool of its own.
+
+    Raises
+    ------
+    NotSupportedError
+        If that kind of device has none.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.empty_pinned((2, 3), device="cpu:0").shape
+    (2, 3)
+    """
+    sizes, kind = checked_shape(shape), _checked_dtype(dtype)
+    chosen = current_stream(device)
+    arena = host_books(chosen.device).default_pool.arena(chosen)
+    nbytes = math.prod(sizes) * kind.itemsize
+    made: Any = arena.lend_watched if commands.taps else arena.lend
+    return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # pinned: host memory
 
 
 def full(
@@ -214,7 +325,7 @@ def to_host(array: Array, *, stream: Stream | None = None) -> HostArray:
     if chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
         return np.asarray(adopted)
-    result = _host_buffer(chosen.interface, adopted.shape, adopted.dtype)
+    result = _host_buffer(chosen, adopted.shape, adopted.dtype)
     chosen.submit(Command("copy", chosen.interface.copy, (result, adopted)))
     chosen.synchronize()
     return result
@@ -258,9 +369,15 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
         )
     holders = (holder_of(into), holder_of(values))
     if stream is None:
-        side = holders[1] if holders[1] is not None and _is_host(holders[0]) else holders[0]
-        stream = current_stream(side or _HOST)
+        stream = current_stream(_copying_side(*holders) or _HOST)
     _enqueue_copy(into, values, _stream_for(None, stream))
+
+
+def _copying_side(into: Device | None, source: Device | None) -> Device | None:
+    """Return the device that copies: the destination's, for a copy to the host the source's."""
+    if source is not None and (into is None or (_is_host(into) and not _is_host(source))):
+        return source
+    return into
 
 
 def device_of(array: object) -> Device:
@@ -413,9 +530,7 @@ def _understands(interface: DeviceInterface, array: object) -> bool:
     return isinstance(array, np.ndarray) or interface.index_of(array) is not None
 
 
-def _host_buffer(
-    interface: DeviceInterface, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> HostArray:
-    if interface.capabilities.pinned_memory:
-        return interface.empty_pinned(shape, dtype)
+def _host_buffer(stream: Stream, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+    if stream.interface.capabilities.pinned_memory:
+        return empty_pinned(shape, dtype, device=stream.device)
     return np.empty(shape, dtype)

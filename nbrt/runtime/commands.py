@@ -9,19 +9,47 @@ from __future__ import annotations
 import threading
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from nbrt.errors import NbrtCleanupWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
+    from nbrt._internal.device import Device
     from nbrt.runtime.stream import Stream
 
-__all__ = ["Command", "CommandKind", "CommandTap", "run_tapped", "tap_commands", "taps"]
+__all__ = [
+    "Command",
+    "CommandKind",
+    "CommandTap",
+    "Notice",
+    "NoticeKind",
+    "NoticeTap",
+    "before_change",
+    "memory_is_watched",
+    "notify",
+    "run_tapped",
+    "tap_commands",
+    "taps",
+]
 
 CommandKind: TypeAlias = Literal[
     "launch", "copy", "fill", "draw", "allocate", "free", "record", "wait", "call", "collective"
+]
+NoticeKind: TypeAlias = Literal[
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "out_of_memory",
+    "event_create",
+    "event_delete",
+    "event_sync",
+    "event_query",
+    "stream_create",
+    "stream_sync",
+    "stream_query",
+    "device_sync",
 ]
 
 
@@ -76,51 +104,150 @@ class CommandTap(Protocol):
         ...
 
 
+class Notice(NamedTuple):
+    """Something that happened to a device and is no work of a stream.
+
+    Attributes
+    ----------
+    kind : str
+        ``"free_completed"``: memory can be used again. ``"segment_alloc"``, ``"segment_free"``:
+        a pool took memory from the system, or gave it back. ``"out_of_memory"``: an allocation
+        failed for good. The others: events, streams and devices were made, dropped, waited for
+        (told before the wait), or found done when the host asked (``"event_query"``,
+        ``"stream_query"``).
+    device : Device
+        Where.
+    stream : Stream or None
+        The stream it is about.
+    subject : object
+        The `Allocation`; of segments their `SegmentInfo`; the `Event`; of a failure the free bytes.
+    nbytes : int
+        Bytes that a segment changed by, or that could not be had.
+    pool_id : tuple of (int, int)
+        The memory pool that it is about.
+    """
+
+    kind: NoticeKind
+    device: Device
+    stream: Stream | None = None
+    subject: object = None
+    nbytes: int = 0
+    pool_id: tuple[int, int] = (0, 0)
+
+
+class NoticeTap(Protocol):
+    """A tap that gets notices as well."""
+
+    def note(self, notice: Notice) -> None:
+        """See what has happened; raising only warns."""
+        ...
+
+
 taps: tuple[CommandTap, ...] = ()
+before_change: list[Callable[[], None]] = []
+"""Called before a tap is added or taken off; the runtime's memory puts something there."""
+
+_Hooks = tuple[tuple["Callable[..., None]", ...], tuple["Callable[..., None]", ...]]
+_hooks: dict[str, _Hooks] = {}
+"""By kind of command, the `before` and the `after` of the taps that look at it."""
+
+_noters: tuple[Callable[[Notice], None], ...] = ()
+_chosen: dict[int, tuple[CommandTap, frozenset[str] | None]] = {}
+_entries = 0
 _lock = threading.Lock()
 
 
 @contextmanager
-def tap_commands(tap: CommandTap) -> Iterator[None]:
+def tap_commands(tap: CommandTap, kinds: Collection[CommandKind] | None = None) -> Iterator[None]:
     """Show every command of every thread to `tap` for the length of a block.
 
     Parameters
     ----------
     tap : CommandTap
-        Gets `before` and `after` of each command. Blocks may nest; taps are called in the order in
-        which they were added.
+        Gets `before` and `after` of each command, and, if it has a method `note`, every notice.
+        Blocks may nest; taps are called in the order in which they were added.
+    kinds : collection of str, optional
+        The kinds of commands that it sees; all of them by default.
     """
-    global taps
+    global _entries
+    _call_before_change()
     with _lock:
-        taps = (*taps, tap)
+        _entries += 1
+        entry = _entries
+        _chosen[entry] = (tap, None if kinds is None else frozenset(kinds))
+        _rebuild()
     try:
         yield
     finally:
-        with _lock:
-            remaining = list(taps)
-            remaining.remove(tap)
-            taps = tuple(remaining)
+        try:
+            _call_before_change()
+        finally:
+            with _lock:
+                del _chosen[entry]
+                _rebuild()
+
+
+def _call_before_change() -> None:
+    for function in before_change:
+        function()
+
+
+def _rebuild() -> None:
+    global taps, _hooks, _noters
+    _hooks = {kind: _hooks_of(kind) for kind in get_args(CommandKind)}
+    taps = tuple(tap for tap, _ in _chosen.values())
+    _noters = tuple(tap.note for tap in taps if hasattr(tap, "note"))
+
+
+def _hooks_of(kind: str) -> _Hooks:
+    looking = [tap for tap, kinds in _chosen.values() if kinds is None or kind in kinds]
+    return tuple(tap.before for tap in looking), tuple(tap.after for tap in looking)
+
+
+def memory_is_watched() -> bool:
+    """Return whether some tap looks at allocations or frees."""
+    return bool(taps) and bool(_hooks["allocate"][0] or _hooks["free"][0])
+
+
+def notify(
+    kind: NoticeKind,
+    device: Device,
+    stream: Stream | None = None,
+    subject: object = None,
+    nbytes: int = 0,
+    pool_id: tuple[int, int] = (0, 0),
+) -> None:
+    """Tell the taps what has happened. Callers test `taps` first, so that it costs nothing."""
+    if not _noters:
+        return
+    notice = Notice(kind, device, stream, subject, nbytes, pool_id)
+    for note in _noters:
+        try:
+            note(notice)
+        except Exception as error:  # noqa: BLE001  # what happened cannot be undone
+            message = f"a tap failed on a notice of {kind!r}: {error!r}"
+            warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
 
 
 def run_tapped(stream: Stream, command: Command) -> Any:
-    """Run a command past every tap."""
-    seen = taps
-    complaints: list[str] = []  # texts: an exception would hold this frame, and so its memory
-    for tap in seen:
+    """Run a command past every tap that looks at its kind."""
+    befores, afters = _hooks.get(command.kind, ((), ()))
+    complaints: list[str] | None = None  # texts: an exception would hold this frame, and its memory
+    for before in befores:
         try:
-            tap.before(stream, command)
+            before(stream, command)
         except Exception as error:
             # The arrays over the memory are gone: a free cannot be refused any more.
             if command.kind != "free":
                 raise
-            complaints.append(repr(error))
+            complaints = [*(complaints or ()), repr(error)]
     result = command.function(stream.queue, *command.args)
-    for tap in seen:
+    for after in afters:
         try:
-            tap.after(stream, command, result)
+            after(stream, command, result)
         except Exception as error:  # noqa: BLE001  # the work is accepted: nothing to undo it
-            complaints.append(repr(error))
-    for complaint in complaints:
+            complaints = [*(complaints or ()), repr(error)]
+    for complaint in complaints or ():
         message = f"a tap failed on an accepted {command!r}: {complaint}"
         warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
     return result

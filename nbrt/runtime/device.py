@@ -13,6 +13,7 @@ from nbrt.errors import ArgumentTypeError, BackendUnavailableError, UnknownDevic
 
 if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface, DeviceProperties
+    from nbrt.config import Settings
     from nbrt.typing import DeviceLike
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 
 _checked: dict[object, tuple[Device, DeviceInterface]] = {}
 _checked_generation = -1
-_default: tuple[str | None, int, Device] | None = None
+_default: tuple[Settings, int, Device] | None = None
 
 
 def default_device() -> Device:
@@ -47,13 +48,14 @@ def default_device() -> Device:
         If it names one whose backend cannot be used here.
     """
     global _default
-    wanted = settings().device
-    if _default is None or _default[:2] != (wanted, registry.generation()):
-        if wanted is not None:
-            device = resolve_device(wanted)
+    chosen = settings()
+    # Every array without a device asks: the same settings and backends give the same answer.
+    if _default is None or _default[0] is not chosen or _default[1] != registry.generation():
+        if chosen.device is not None:
+            device = resolve_device(chosen.device)
         else:
             device = Device("cuda" if _works("cuda") else "cpu", 0)
-        _default = (wanted, registry.generation(), device)
+        _default = (chosen, registry.generation(), device)
     return _default[2]
 
 

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.queue import EventOptions
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, EventError
+from nbrt.runtime import commands
+from nbrt.runtime.commands import Command
 from nbrt.runtime.device import interface_of, lookup
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
-    from nbrt.backends.queue import EventHandle
+    from nbrt.backends.queue import EventHandle, Queue
+    from nbrt.runtime.commands import CommandKind
     from nbrt.typing import DeviceLike
 
 __all__ = ["Event"]
@@ -56,9 +61,9 @@ class Event:
         blocking: bool = False,
         interprocess: bool = False,
     ) -> None:
+        self._handle: EventHandle | None = None  # first: __del__ asks for it, come what may
         self.device: Device | None = None if device is None else lookup(device)[0]
         self._options = EventOptions(bool(enable_timing), bool(blocking), bool(interprocess))
-        self._handle: EventHandle | None = None
         self._interface: DeviceInterface | None = None
         self._stream: Stream | None = None
         if interprocess and enable_timing:
@@ -75,8 +80,10 @@ class Event:
         """
         event = cls(device, interprocess=True)
         chosen = lookup(device)[0]
-        event._interface = interface_of(chosen)
+        event.device, event._interface = chosen, interface_of(chosen)
         event._handle = event._interface.open_event(chosen.index, ipc_handle)
+        if commands.taps:
+            commands.notify("event_create", chosen, None, event)
         return event
 
     def record(self, stream: Stream | None = None) -> None:
@@ -101,7 +108,12 @@ class Event:
         handle = self._handle
         if handle is None:
             handle = chosen.interface.create_event(chosen.device.index, self._options)
-        chosen.enqueue("record", handle.record)
+            if commands.taps:
+                commands.notify("event_create", chosen.device, chosen, self)
+        if commands.taps:
+            chosen.submit(self._command("record", handle.record))
+        else:
+            chosen.enqueue("record", handle.record)
         # Only now: a record that was refused leaves the event as it was.
         self._handle, self._interface = handle, chosen.interface
         self.device, self._stream = chosen.device, chosen
@@ -118,16 +130,22 @@ class Event:
         handle = self._handle
         if handle is None:
             return
-        if chosen.interface is self._interface:
-            chosen.enqueue("wait", handle.wait)
-        else:
+        if chosen.interface is not self._interface:
             # Two backends know nothing of each other: the host carries the wait between them.
-            chosen.enqueue("wait", chosen.interface.call_host, (handle.host_wait(),))
+            carry = chosen.interface.call_host
+            chosen.submit(self._command("wait", carry, (handle.host_wait(),)))
+        elif commands.taps:
+            chosen.submit(self._command("wait", handle.wait))
+        else:
+            chosen.enqueue("wait", handle.wait)
 
     def query(self) -> bool:
         """Return whether the last record is done; True if the event was never recorded."""
         handle = self._usable_handle()
-        return handle is None or handle.query()
+        is_done = handle is None or handle.query()
+        if is_done and commands.taps and self.device is not None:
+            commands.notify("event_query", self.device, self._stream, self)
+        return is_done
 
     def synchronize(self) -> None:
         """Wait on the host for the last record.
@@ -139,6 +157,8 @@ class Event:
         """
         handle = self._usable_handle()
         if handle is not None:
+            if commands.taps and self.device is not None:
+                commands.notify("event_sync", self.device, self._stream, self)
             handle.synchronize()
 
     def elapsed_time(self, end_event: Event) -> float:
@@ -175,11 +195,18 @@ class Event:
             interface.lazy.ensure()
             self._handle = interface.create_event(chosen.index, self._options)
             self._interface, self.device = interface, chosen
+            if commands.taps:
+                commands.notify("event_create", chosen, None, self)
         assert self._interface is not None
         can_share = self._interface.capabilities.interprocess_events
         if can_share and not self._options.interprocess:
             raise EventError("expected an event made with interprocess=True; make it so")
         return self._handle.ipc_handle()
+
+    def __del__(self, commands: Any = commands) -> None:
+        # The module as a default value: at interpreter exit globals may be gone before events are.
+        if commands.taps and self._handle is not None:
+            commands.notify("event_delete", self.device, self._stream, self)
 
     def __copy__(self) -> Any:
         raise ArgumentTypeError(
@@ -204,6 +231,12 @@ class Event:
             )
         return f"Event(device={str(self.device) if self.device else None!r}, {state})"
 
+    def _command(
+        self, kind: CommandKind, function: Callable[..., Any], args: tuple[Any, ...] = ()
+    ) -> Command:
+        """Return a command whose first argument tells taps which event it is about."""
+        return Command(kind, _call, (self, function, *args))
+
     def _usable_handle(self) -> EventHandle | None:
         # In a forked child nobody would ever reach the mark: that is an error, not a hang.
         if self._interface is not None and not self._interface.lazy.is_ready:
@@ -220,6 +253,10 @@ class Event:
                 f"expected events that are done; {which} is pending: synchronize first"
             )
         return self._handle
+
+
+def _call(queue: Queue, _event: Event, function: Callable[..., Any], *args: Any) -> None:
+    function(queue, *args)
 
 
 def _checked(stream: Stream) -> Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import warnings
 import weakref
@@ -75,15 +76,33 @@ class Stream:
     ['done on a stream']
     """
 
-    __slots__ = ("__weakref__", "_lazy", "device", "id", "interface", "owner", "priority", "queue")
+    __slots__ = (
+        "__weakref__",
+        "_lazy",
+        "arena",
+        "device",
+        "id",
+        "interface",
+        "note_use",
+        "owner",
+        "priority",
+        "queue",
+        "ref",
+    )
 
     _lazy: LazyInitializer
+    arena: Any
+    """Where memory for the stream comes from, once it was asked for; `runtime.memory` puts it."""
     device: Device
     id: int
     interface: DeviceInterface
+    note_use: Callable[[Stream, tuple[Any, ...]], None] | None
+    """Records the stream on the arrays of its work, where queued work does not keep them alive."""
     owner: object
     priority: int
     queue: Queue
+    ref: weakref.ref[Stream]
+    """A reference to the stream that does not keep it alive, made once."""
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0) -> Stream:  # noqa: D102
         if isinstance(priority, bool) or not isinstance(priority, int):
@@ -96,7 +115,10 @@ class Stream:
             pool = _pools.get((chosen, level))
             if pool is None:
                 pool = _pools[chosen, level] = _Pool(chosen, level, interface)
-            return pool.next()
+            stream, is_new = pool.next()
+        if is_new and commands.taps:
+            commands.notify("stream_create", chosen, stream)
+        return stream
 
     @classmethod
     def from_id(cls, stream_id: int) -> Stream:
@@ -141,7 +163,10 @@ class Stream:
         interface = interface_of(chosen)
         queue = interface.borrow_queue(chosen.index, handle, stream)
         with _lock:
-            return _make(chosen, interface, queue, owner=stream)
+            borrowed = _make(chosen, interface, queue, owner=stream)
+        if commands.taps:
+            commands.notify("stream_create", chosen, borrowed)
+        return borrowed
 
     @property
     def handle(self) -> int:
@@ -153,8 +178,12 @@ class Stream:
         if not self._lazy.is_ready:
             self._lazy.ensure()
         if commands.taps:
-            return commands.run_tapped(self, command)
-        return command.function(self.queue, *command.args)
+            result = commands.run_tapped(self, command)
+        else:
+            result = command.function(self.queue, *command.args)
+        if self.note_use is not None:
+            self.note_use(self, command.args)
+        return result
 
     def enqueue(
         self,
@@ -166,7 +195,10 @@ class Stream:
         """Submit ``Command(kind, function, args, label)``, which is made only if somebody looks."""
         if commands.taps or not self._lazy.is_ready:
             return self.submit(Command(kind, function, args, label))
-        return function(self.queue, *args)
+        result = function(self.queue, *args)
+        if self.note_use is not None:
+            self.note_use(self, args)
+        return result
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call ``function(*args)`` on the host when the work queued so far is done.
@@ -180,7 +212,10 @@ class Stream:
     def query(self) -> bool:
         """Return whether all work given so far is done."""
         self._lazy.ensure()
-        return self.queue.query()
+        is_done = self.queue.query()
+        if is_done and commands.taps:
+            commands.notify("stream_query", self.device, self)
+        return is_done
 
     def synchronize(self) -> None:
         """Wait until all work given so far is done.
@@ -192,6 +227,8 @@ class Stream:
             Work queued behind the failure was dropped. The stream can be used again afterwards.
         """
         self._lazy.ensure()
+        if commands.taps:
+            commands.notify("stream_sync", self.device, self)
         self.queue.synchronize()
 
     def record_event(self, event: Event | None = None) -> Event:
@@ -227,6 +264,8 @@ class Stream:
         import asyncio
 
         self._lazy.ensure()
+        if commands.taps:
+            commands.notify("stream_sync", self.device, self)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -268,6 +307,12 @@ class Stream:
         return f"Stream(device='{self.device}', priority={self.priority}, id={self.id})"
 
 
+def _note_use(stream: Stream, arguments: tuple[Any, ...]) -> None:
+    from nbrt.runtime.memory.recording import note_use
+
+    note_use(stream, arguments)
+
+
 class _ProtocolStream(Stream):
     """A stream whose raw handle is a CUDA stream, so that other libraries can borrow it."""
 
@@ -288,13 +333,15 @@ class _Pool:
         self._streams: list[Stream] = []
         self._turn = 0
 
-    def next(self) -> Stream:
+    def next(self) -> tuple[Stream, bool]:
+        """Return the stream whose turn it is, and whether it was made just now."""
         slot = self._turn
-        if slot == len(self._streams):
+        is_new = slot == len(self._streams)
+        if is_new:
             queue = self._interface.create_queue(self._device.index, self._priority)
             self._streams.append(_make(self._device, self._interface, queue))
         self._turn = (slot + 1) % STREAMS_PER_PRIORITY
-        return self._streams[slot]
+        return self._streams[slot], is_new
 
 
 def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: object = None) -> Stream:
@@ -303,6 +350,9 @@ def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: objec
     stream.device = device
     stream.interface = interface
     stream._lazy = interface.lazy
+    stream.ref = weakref.ref(stream)
+    stream.arena = None
+    stream.note_use = None if interface.capabilities.retains_arguments else _note_use
     stream.queue = queue
     stream.priority = queue.priority
     stream.owner = owner
@@ -357,6 +407,8 @@ def synchronize(device: DeviceLike = None) -> None:
     """
     chosen = lookup(device)[0]
     interface = interface_of(chosen)
+    if commands.taps:
+        commands.notify("device_sync", chosen)
     failures: list[Exception] = []
     with _lock:
         streams = [stream for stream in _by_id.values() if stream.device == chosen]
@@ -370,6 +422,22 @@ def synchronize(device: DeviceLike = None) -> None:
         for further in failures[1:]:
             failures[0].add_note(f"another stream of {chosen} failed too: {further}")
         raise failures[0]
+
+
+def stream_of(queue: Queue) -> Stream:
+    """Return the stream that a queue belongs to."""
+    with _lock:
+        return next(stream for stream in _by_id.values() if stream.queue is queue)
+
+
+def _forget_arenas() -> None:
+    # The backend of a forked child is not that of its parent; the long way says so.
+    for stream in list(_by_id.values()):
+        stream.arena = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_arenas)
 
 
 def forget_streams(kind: str) -> None:

@@ -162,9 +162,15 @@ def test_a_refused_record_and_wait_change_nothing(stream: nbrt.Stream) -> None:
 def test_a_free_cannot_be_refused(device: nbrt.Device, stream: nbrt.Stream) -> None:
     kept = [nbrt.empty(10, device=device)]
     before = nbrt.memory_allocated(device)
-    with tap_commands(Refuser("free")), pytest.warns(NbrtCleanupWarning, match="RefusalError"):
+
+    def drop() -> int:
         kept.clear()
-    assert nbrt.memory_allocated(device) < before
+        # Ends of arrays from before the tap are read with the next thing that depends on them.
+        return nbrt.memory_allocated(device)
+
+    with tap_commands(Refuser("free")), pytest.warns(NbrtCleanupWarning, match="RefusalError"):
+        after = drop()
+    assert after < before
 
 
 @pytest.mark.parametrize("kind", ["allocate", "fill", "call"])

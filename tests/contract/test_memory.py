@@ -103,9 +103,11 @@ def test_a_freed_block_is_used_again(device: nbrt.Device, size: int) -> None:
     x = nbrt.empty(size, "uint8", device=device)
     address = address_of(x)
     del x
+    nbrt.memory_allocated(device)  # reads what has ended, which small blocks wait for otherwise
     reserved = nbrt.memory_reserved(device)
     y = nbrt.empty(size, "uint8", device=device)
-    assert address_of(y) == address
+    # Of large blocks that fit equally well CuPy's pool takes any.
+    assert address_of(y) == address or (device.kind == "cuda" and size > MIB)
     assert nbrt.memory_reserved(device) == reserved
 
 
@@ -158,15 +160,16 @@ def test_empty_cache_returns_what_is_unused(device: nbrt.Device) -> None:
     nbrt.empty_cache(device)
     start = nbrt.memory_reserved(device)
     kept = nbrt.empty(2 * MIB, "uint8", device=device)
-    dropped = [nbrt.empty(2 * MIB, "uint8", device=device) for _ in range(3)]
+    # More than a segment that small blocks and larger ones share; the sample device has 16 MiB.
+    dropped = nbrt.empty((9 if device.kind == "sample" else 20) * MIB, "uint8", device=device)
     small = [nbrt.empty(1000, device=device) for _ in range(100)]
-    del dropped, small
     before = nbrt.memory_reserved(device)
+    del dropped, small
     nbrt.empty_cache(device)
     after = nbrt.memory_reserved(device)
     assert start + kept.nbytes <= after <= before
     if device.kind != "sample":
-        assert before - after >= 6 * MIB
+        assert before - after >= 20 * MIB
     nbrt.copy(kept, np.uint8(7))
     assert np.all(nbrt.to_host(kept) == 7)
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
 import nbrt
-from nbrt.errors import OutOfMemoryError
+from nbrt.errors import BackendUnavailableError, NotSupportedError, OutOfMemoryError
 
 pytestmark = pytest.mark.gpu
 
@@ -28,7 +29,7 @@ def test_copies(road: str, origin: str, to: str) -> None:
     if road in ("d2h", "d2d"):
         source = LAYOUTS[origin](nbrt.to(VALUES, "cuda:0"))
     if road == "pinned":
-        pinned = nbrt.get_interface_for_device("cuda").empty_pinned((64, 64), VALUES.dtype)
+        pinned = nbrt.empty_pinned((64, 64), VALUES.dtype, device="cuda:0")
         pinned[...] = VALUES
         source = LAYOUTS[origin](pinned)
     target: Any = np.zeros((64, 64), np.int32)
@@ -82,6 +83,112 @@ def test_out_of_memory() -> None:
     with pytest.raises(OutOfMemoryError, match="cuda:0"):
         nbrt.empty(2 * total, "uint8", device="cuda:0")
     assert nbrt.zeros(4, device="cuda:0").shape == (4,)
+
+
+@pytest.fixture(params=["caching", "async", "managed", "system", "plain", "expandable"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of pool that the device has."""
+    try:
+        nbrt.MemoryPool("cuda:0", request.param).close()
+    except NotSupportedError as error:
+        pytest.skip(str(error))
+    return str(request.param)
+
+
+def test_arrays_of_every_kind_of_pool(kind: str) -> None:
+    pool = nbrt.MemoryPool("cuda:0", kind)
+    sizes = (1, 1000, 1 << 20, (1 << 20) + 1, 48 << 20)
+    for _ in range(2):
+        with nbrt.use_pool(pool):
+            arrays = [nbrt.full(size, size % 251, "uint8", device="cuda:0") for size in sizes]
+        assert pool.memory_reserved() >= sum(sizes)
+        for size, array in zip(sizes, arrays, strict=True):
+            assert np.unique(nbrt.to_host(array)).tolist() == [size % 251]
+        spans = sorted((array.data.ptr, array.data.ptr + array.size) for array in arrays)
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
+        del arrays, array
+    nbrt.current_stream("cuda:0").synchronize()
+    pool.empty_cache()
+    assert pool.memory_allocated() == 0
+    assert pool.memory_reserved() == 0
+
+
+def test_limit_of_every_kind_of_pool(kind: str) -> None:
+    pool = nbrt.MemoryPool("cuda:0", kind, limit=8 << 20)
+    with nbrt.use_pool(pool):
+        first = nbrt.zeros(4 << 20, "uint8", device="cuda:0")
+        with pytest.raises(OutOfMemoryError):
+            nbrt.empty(16 << 20, "uint8", device="cuda:0")
+    assert not nbrt.to_host(first).any()
+
+
+def test_books_equal_those_of_cupy(cuda_interface: Any) -> None:
+    pool = cuda_interface.create_pool(0, "caching", {})
+    queue = cuda_interface.create_queue(0, 0)
+    blocks = [pool.allocate(queue, size) for size in (100, 1 << 20, 3 << 20, 5 << 20)]
+    for _ in range(2):
+        totals = pool._small.total_bytes() + pool._large.total_bytes()
+        assert pool.reserved() == totals == sum(each.nbytes for each in pool.segments())
+        while blocks:
+            pool.deallocate(queue, blocks.pop())
+        pool.empty_cache()
+    assert pool.reserved() == 0
+    assert pool.segment_counts() == (3, 3)
+
+
+def test_expandable_memory_is_the_devices(cuda_interface: Any) -> None:
+    try:
+        pool = cuda_interface.create_pool(0, "expandable", {})
+    except NotSupportedError as error:
+        pytest.skip(str(error))
+    queue = cuda_interface.create_queue(0, 0)
+    before, _ = cuda_interface.mem_get_info(0)
+    first = pool.allocate(queue, 64 << 20)
+    second = pool.allocate(queue, 64 << 20)
+    assert second.address == first.address + first.nbytes
+    assert before - cuda_interface.mem_get_info(0)[0] >= 128 << 20
+    pool.deallocate(queue, first)
+    pool.empty_cache()
+    assert pool.reserved() == 64 << 20
+    pool.deallocate(queue, second)
+    whole = pool.allocate(queue, 128 << 20)
+    assert whole.address == first.address
+    pool.deallocate(queue, whole)
+    pool.close()
+    assert pool.reserved() == 0
+
+
+def test_cupy_allocates_from_the_pool(cupy: Any) -> None:
+    pool = nbrt.MemoryPool("cuda:0")
+    theirs = cupy.get_default_memory_pool().used_bytes()
+    with nbrt.use_pool(pool):
+        array = cupy.arange(1000, dtype=cupy.float64) * 2
+    assert pool.memory_allocated() >= array.nbytes
+    assert cupy.get_default_memory_pool().used_bytes() == theirs
+    assert array.sum().item() == 999000
+    allocation = nbrt.get_interface_for_device("cuda").owner_of(array)
+    assert allocation in pool.allocations()
+    del array, allocation
+    assert pool.memory_allocated() == 0
+
+
+@pytest.mark.parametrize("library", ["torch", "rmm"])
+def test_memory_of_another_library(library: str) -> None:
+    pytest.importorskip(library)
+    from nbrt.runtime.memory.adapters.rmm import RmmAllocator
+    from nbrt.runtime.memory.adapters.torch import TorchAllocator
+
+    try:
+        allocator: Any = {"torch": TorchAllocator, "rmm": RmmAllocator}[library]()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    pool = nbrt.MemoryPool("cuda:0", allocator=allocator)
+    with nbrt.use_pool(pool):
+        array = nbrt.full(1000, 7, "int32", device="cuda:0")
+    assert nbrt.to_host(array).tolist() == [7] * 1000
+    assert pool.memory_allocated() >= 4000
+    del array
+    assert pool.memory_allocated() == 0
 
 
 def test_adopts_torch_tensors_and_gives_them_arrays() -> None:

@@ -30,7 +30,7 @@ def test_plain_cupy_follows_nbrt_streams(cupy: Any) -> None:
 def test_host_calls_run_in_order_with_copies() -> None:
     stream = nbrt.Stream("cuda:0")
     x = nbrt.zeros(1 << 20, "int32", device="cuda:0", stream=stream)
-    host = nbrt.get_interface_for_device("cuda").empty_pinned(x.shape, x.dtype)
+    host = nbrt.empty_pinned(x.shape, x.dtype, device="cuda:0")
     seen: list[int] = []
     for value in (1, 2, 3):
         nbrt.copy(x, np.full(x.shape, value, np.int32), stream=stream)

@@ -15,6 +15,7 @@ import numpy as np
 
 from nbrt.backends.inline import InlineQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
+from nbrt.backends.pools import Lease
 from nbrt.errors import DeviceMismatchError, OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ THREADS_PER_BLOCK = 256
 class SampleArray(np.ndarray):
     """The array type of this device's library."""
 
-    owner: object = None
+    lease: Lease | None = None
 
     def __array_finalize__(self, parent: object) -> None:
-        self.owner = getattr(parent, "owner", None)
+        self.lease = getattr(parent, "lease", None)
 
 
 @dataclass
@@ -38,6 +39,9 @@ class SampleBlock:
     data: np.ndarray
     address: int
     nbytes: int
+
+    def lease(self, tenant: object) -> Lease:
+        return Lease(tenant)
 
 
 class SampleDialect:
@@ -77,7 +81,7 @@ class SamplePlan:
 
     def launch(self, queue: InlineQueue, *args: Any) -> None:
         for argument in args:
-            holder = getattr(getattr(argument, "owner", None), "index", self.index)
+            holder = getattr(getattr(argument, "lease", None), "tenant", self).index
             if holder != self.index:
                 raise DeviceMismatchError(f"expected arrays of sample:{self.index}, got {holder}")
         queue.put(self.run, *args)
@@ -127,16 +131,14 @@ class SampleInterface(DeviceInterface):
     def mem_get_info(self, index: int) -> tuple[int, int]:
         return MEMORY - self.used[index], MEMORY
 
-    def memory_reserved(self, index: int) -> int:
-        return self.used[index]
-
-    def as_array(self, block: SampleBlock, shape: Any, dtype: Any, owner: object) -> SampleArray:
+    def as_array(self, block: SampleBlock, shape: Any, dtype: Any, lease: Lease) -> SampleArray:
         array = np.ndarray(shape, dtype, block.data).view(SampleArray)
-        array.owner = owner
+        array.lease = lease
         return array
 
     def owner_of(self, array: object) -> object | None:
-        return array.owner if isinstance(array, SampleArray) else None
+        lease = array.lease if isinstance(array, SampleArray) else None
+        return None if lease is None else lease.tenant
 
     def index_of(self, array: object) -> int | None:
         return getattr(self.owner_of(array), "index", None)

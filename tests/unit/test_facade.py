@@ -13,12 +13,12 @@ import pytest
 
 import nbrt
 
-SOURCE = Path(nbrt.__file__)
+LAZY_ROOMS = (nbrt.distributed, nbrt.memory)
 
 
-def declared_to_type_checkers() -> dict[str, tuple[str, str]]:
+def declared_to_type_checkers(module: types.ModuleType) -> dict[str, tuple[str, str]]:
     """Return name -> (module, attribute) of the imports under TYPE_CHECKING."""
-    tree = ast.parse(SOURCE.read_text())
+    tree = ast.parse(Path(str(module.__file__)).read_text())
     found: dict[str, tuple[str, str]] = {}
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -42,9 +42,24 @@ def test_all_is_sorted_and_without_repetition() -> None:
 
 
 def test_run_time_and_type_checkers_agree() -> None:
-    declared = declared_to_type_checkers()
+    declared = declared_to_type_checkers(nbrt)
     assert declared == nbrt._HOME_OF
     assert set(declared) | {"__version__"} == set(nbrt.__all__)
+
+
+@pytest.mark.parametrize("room", LAZY_ROOMS, ids=lambda room: room.__name__)
+def test_lazy_rooms_agree_with_type_checkers_as_well(room: types.ModuleType) -> None:
+    declared = declared_to_type_checkers(room)
+    homes = {
+        name: module.removeprefix(f"{room.__name__}.") for name, (module, _) in declared.items()
+    }
+    assert homes == {name: home.removeprefix(".") for name, home in room._HOME_OF.items()}
+    assert set(declared) == set(room.__all__)
+    assert dir(room) == sorted(room.__all__)
+    for name in room.__all__:
+        assert getattr(room, name) is not None
+    with pytest.raises(AttributeError, match=f"module '{room.__name__}' has no attribute 'none'"):
+        _ = room.none
 
 
 @pytest.mark.parametrize("name", nbrt.__all__)

@@ -8,15 +8,23 @@ import numpy as np
 
 from nbrt.backends.cpu.blocks import set_num_threads
 from nbrt.backends.cpu.events import CpuEvent
-from nbrt.backends.cpu.memory import HostBlock, HostPool, OwnedBytes, owner_of
+from nbrt.backends.cpu.memory import (
+    CachingPool,
+    ExpandablePool,
+    PinnedPool,
+    PlainPool,
+    foreign_block,
+    owner_of,
+)
 from nbrt.backends.cpu.properties import available_memory, cpu_properties, total_memory
 from nbrt.backends.cpu.queues import WorkerQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
 from nbrt.config import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from nbrt.backends.cpu.memory import HostBlock, HostPool
     from nbrt.backends.cpu.simt.inspection import CpuCode
     from nbrt.backends.draw import Draw
     from nbrt.backends.drawer import Drawer
@@ -26,19 +34,23 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuInterface"]
 
+_POOLS: dict[str, Callable[..., HostPool]] = {
+    pool.kind: pool for pool in (CachingPool, ExpandablePool, PlainPool, PinnedPool)
+}
+
 
 class CpuInterface(DeviceInterface):
-    """CPU devices: compiled kernels on OS threads, memory in a caching host pool.
+    """CPU devices: compiled kernels on OS threads, memory in pools of host memory.
 
     Numba is imported with the first kernel, so that streams and arrays alone start quickly.
     """
 
     capabilities = Capabilities(concurrent_streams=True, stream_priorities=(0, -1))
+    pool_kinds = tuple(_POOLS)
 
     def __init__(self) -> None:
         super().__init__("cpu")
         self._count = 0
-        self._pools: tuple[HostPool, ...] = ()
         self._drawer: Drawer | None = None
 
     def device_count(self) -> int:
@@ -46,9 +58,8 @@ class CpuInterface(DeviceInterface):
         return self._count or settings().cpu_devices
 
     def initialize(self) -> None:
-        """Make one pool per device."""
+        """Fix the number of devices, and of threads."""
         chosen = settings()
-        self._pools = tuple(HostPool(chosen.cpu_memory_limit) for _ in range(chosen.cpu_devices))
         if chosen.cpu_threads:
             set_num_threads(chosen.cpu_threads)
         self._count = chosen.cpu_devices
@@ -65,38 +76,33 @@ class CpuInterface(DeviceInterface):
         """Create an event that follows any CPU queue."""
         return CpuEvent(options)
 
-    def allocate(self, queue: Queue, nbytes: int) -> HostBlock:
-        """Reserve memory of the queue's device."""
-        return self._pools[queue.index].allocate(nbytes)
+    def create_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> HostPool:
+        """Make a pool of host memory; ``guard`` is an option of plain ones."""
+        pool = _POOLS.get(kind)
+        if pool is None or options.keys() - ({"guard"} if kind == "plain" else set()):
+            raise self.no_pool(index, kind, options)
+        return pool(**options)
 
-    def deallocate(self, queue: Queue, block: Any) -> None:
-        """Give memory of the queue's device back."""
-        self._pools[queue.index].deallocate(block)
+    def block_at(self, index: int, address: int, nbytes: int, keep: object) -> HostBlock:
+        """Return memory of another allocator as a block."""
+        return foreign_block(address, nbytes, keep)
 
     def mem_get_info(self, index: int) -> tuple[int, int]:
-        """Return (free, total): the machine's, or those of the device's limit."""
-        limit = settings().cpu_memory_limit
-        free = available_memory()
-        if limit:
-            return min(free, limit - self.memory_reserved(index)), min(limit, total_memory())
-        return free, total_memory()
+        """Return (free, total) bytes of the machine."""
+        return available_memory(), total_memory()
 
-    def memory_reserved(self, index: int) -> int:
-        """Return the bytes mapped by the device's pool."""
-        return self._pools[index].reserved
+    def initial_memory_limit(self, index: int) -> int | None:
+        """Return ``NBRT_CPU_MEMORY_LIMIT``."""
+        return settings().cpu_memory_limit or None
 
-    def empty_cache(self, index: int) -> None:
-        """Unmap what no array uses."""
-        self._pools[index].empty_cache()
-
-    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, owner: object) -> HostArray:
+    def as_array(
+        self, block: HostBlock, shape: tuple[int, ...], dtype: Any, lease: Any
+    ) -> HostArray:
         """Return a NumPy array over a block."""
-        base = OwnedBytes(shape, dtype, block.buffer, block.offset)
-        base.owner = owner
-        return base.view(np.ndarray)
+        return np.ndarray(shape, dtype, lease)
 
     def owner_of(self, array: object) -> object | None:
-        """Return the allocation under a NumPy array of ours."""
+        """Return the tenant of the block under a NumPy array of ours."""
         return owner_of(array)
 
     def index_of(self, array: object) -> int | None:

@@ -7,27 +7,32 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nbrt.backends.cuda import presence
+from nbrt.backends.cuda.memory.blocks import CudaBlock, array_over, device_owner_of, index_of
+from nbrt.backends.cuda.memory.pinned import pinned_owner_of
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
-from nbrt.errors import BackendUnavailableError
+from nbrt.errors import ArgumentError, BackendUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nbrt.backends.cuda.compiler import KernelCompiler
     from nbrt.backends.cuda.copies import Copier
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.events import CudaEvent
     from nbrt.backends.cuda.launch import CudaProgram
-    from nbrt.backends.cuda.memory import CudaBlock, CudaMemory
+    from nbrt.backends.cuda.memory.base import CudaPool
     from nbrt.backends.cuda.nccl import NcclTransport
     from nbrt.backends.cuda.ptx import CudaCode
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.backends.cuda.store import TcpStore
     from nbrt.backends.draw import Draw
     from nbrt.backends.drawer import Drawer
+    from nbrt.backends.interface import Block
     from nbrt.backends.queue import EventOptions
-    from nbrt.typing import Array, Dim3, HostArray
+    from nbrt.typing import Array, Dim3
 
 __all__ = ["CudaInterface"]
 
@@ -60,7 +65,9 @@ class CudaInterface(DeviceInterface):
         pinned_memory=True,
         stream_priorities=(0, -5),
         driver_state=True,
+        retains_arguments=False,
     )
+    pool_kinds = ("caching", "async", "managed", "system", "plain", "expandable", "pinned")
 
     def __init__(self, make_driver: Callable[[], Driver] | None = None) -> None:
         super().__init__("cuda")
@@ -71,7 +78,6 @@ class CudaInterface(DeviceInterface):
         self._compiler: KernelCompiler | None = None
         self._lock = threading.RLock()
         self._driver: Driver
-        self._memory: CudaMemory
         self._copier: Copier
         self._drawer: Drawer | None = None
 
@@ -92,7 +98,6 @@ class CudaInterface(DeviceInterface):
     def initialize(self) -> None:
         """Load CuPy, check versions, count the devices."""
         from nbrt.backends.cuda.copies import Copier
-        from nbrt.backends.cuda.memory import CudaMemory
 
         reason = self.unavailable_reason()
         if reason is not None:
@@ -113,8 +118,7 @@ class CudaInterface(DeviceInterface):
                 f"nbrt[cuda{min(supported, used) // 1000}] or update the driver"
             )
         self._driver = driver
-        self._memory = CudaMemory(driver)
-        self._copier = Copier(driver, self._side_queue, self._memory.empty_pinned)
+        self._copier = Copier(driver, self._side_queue)
         self._count = driver.device_count()
 
     # -- devices ---------------------------------------------------------------------------------
@@ -213,43 +217,64 @@ class CudaInterface(DeviceInterface):
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def allocate(self, queue: Any, nbytes: int) -> CudaBlock:
-        """Reserve memory in our pool."""
-        return self._memory.allocate(queue, nbytes)
+    def create_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> CudaPool:
+        """Make a pool over CuPy's, over the driver's, or over virtual memory."""
+        from nbrt.backends.cuda.memory.kinds import make_pool
 
-    def deallocate(self, queue: Any, block: Any) -> None:
-        """Give memory back to the pool, behind the work of `queue`."""
-        self._memory.deallocate(queue, block)
+        pool = None if options else make_pool(self._ready(), index, kind)
+        if pool is None:
+            raise self.no_pool(index, kind, options)
+        return pool
+
+    def block_at(self, index: int, address: int, nbytes: int, keep: object) -> CudaBlock:
+        """Return another allocator's memory as a block."""
+        return CudaBlock(address, nbytes, index, None, keep)
+
+    def enter_allocator(
+        self, index: int, allocate: Callable[[int], tuple[Block, object]]
+    ) -> Callable[[], None]:
+        """Let CuPy allocate through `allocate` in this thread."""
+        from nbrt.backends.cuda.memory.redirection import Redirection
+
+        redirection = Redirection(self._ready(), index, allocate)
+        redirection.enter()
+        return redirection.leave
+
+    def foreign_hold(self, array: Any) -> object:
+        """Return the pointer of a CuPy array, which keeps its memory from its pool."""
+        return getattr(array, "data", array)
 
     def mem_get_info(self, index: int) -> tuple[int, int]:
         """Return (free, total) bytes, as the driver counts for all processes."""
-        self._ready()
-        return self._memory.info(index)
+        return self._ready().memory_info(index)
 
-    def memory_reserved(self, index: int) -> int:
-        """Return the bytes that our pool holds."""
-        self._ready()
-        return self._memory.reserved(index)
+    def initial_memory_limit(self, index: int) -> int | None:
+        """Return CuPy's limit for a device, in bytes or per cent of its memory."""
+        limit = os.environ.get("CUPY_GPU_MEMORY_LIMIT") or "0"
+        try:
+            if limit.endswith("%"):
+                total = self.get_device_properties(index).total_memory
+                return int(float(limit[:-1]) / 100 * total)
+            return int(limit) or None
+        except ValueError:
+            raise ArgumentError(
+                f"expected CUPY_GPU_MEMORY_LIMIT to be bytes, or like 80%, got {limit!r}"
+            ) from None
 
-    def empty_cache(self, index: int) -> None:
-        """Give the pool's unused blocks back to the driver."""
-        self._ready()
-        self._memory.empty_cache(index)
-
-    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, owner: object) -> Array:
-        """Return a CuPy array over a block."""
-        return self._memory.as_array(block, shape, dtype, owner)
+    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, lease: Any) -> Array:
+        """Return a CuPy array over a block; a NumPy array over page-locked memory."""
+        if type(block) is CudaBlock:
+            return array_over(self._driver.cupy, block, shape, dtype, lease)
+        return np.ndarray(shape, dtype, lease)
 
     def owner_of(self, array: object) -> object | None:
-        """Return the owner given to `as_array`, for an array or a view of it."""
-        from nbrt.backends.cuda.memory import owner_of
-
-        return owner_of(array)
+        """Return the tenant of the block under an array or a view of it."""
+        if isinstance(array, np.ndarray):
+            return pinned_owner_of(array)
+        return device_owner_of(array)
 
     def index_of(self, array: object) -> int | None:
         """Return the device of a CuPy array."""
-        from nbrt.backends.cuda.memory import index_of
-
         return index_of(array)
 
     def adopt(self, array: object) -> Array:
@@ -265,11 +290,6 @@ class CudaInterface(DeviceInterface):
     def fill(self, queue: Any, array: Any, value: Any) -> None:
         """Enqueue a fill."""
         self._copier.fill(queue, array, value)
-
-    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> HostArray:
-        """Return page-locked host memory from a pool."""
-        self._ready()
-        return self._memory.empty_pinned(shape, dtype)
 
     # -- kernels and draws -----------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from nbrt.backends.cuda.driver import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE
+from nbrt.backends.cuda.failures import translate
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, StreamError
 
 if TYPE_CHECKING:
@@ -28,19 +30,11 @@ class Copier:
         CUDA.
     side_queue : callable
         Returns a queue of our own on a device, for work that another device's stream cannot do.
-    empty_pinned : callable
-        Returns page-locked host memory of a shape and dtype.
     """
 
-    def __init__(
-        self,
-        driver: Driver,
-        side_queue: Callable[[int], CudaQueue],
-        empty_pinned: Callable[[tuple[int, ...], Any], HostArray],
-    ) -> None:
+    def __init__(self, driver: Driver, side_queue: Callable[[int], CudaQueue]) -> None:
         self._driver = driver
         self._side_queue = side_queue
-        self._empty_pinned = empty_pinned
         self._peers: set[tuple[int, int]] = set()
 
     def copy(self, queue: CudaQueue, destination: Any, source: Any) -> None:
@@ -169,9 +163,12 @@ class Copier:
                 "expected page-locked host memory for a copy in a captured stream, got other "
                 "memory, which a replay could not find again; use nbrt's empty_pinned"
             )
-        if order == "C":
-            return self._empty_pinned(shape, dtype)
-        return self._empty_pinned(shape[::-1], dtype).T
+        nbytes = math.prod(shape) * dtype.itemsize
+        try:
+            memory = self._driver.staging.malloc(nbytes)
+        except self._driver.errors as error:
+            raise translate(error, f"page-locking {nbytes} bytes") from error
+        return np.ndarray(shape, dtype, memory, order=order)
 
     def _between(self, queue: CudaQueue, destination: Any, source: Any) -> None:
         """Copy between devices: packed by the source's device, spread out by the destination's."""

@@ -36,6 +36,7 @@ _INTERPROCESS = 4
 _PAGE_LOCKED = 1  # cudaMemoryTypeHost
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PEER_ALREADY_ENABLED = 704
+_ALL = 2**64 - 1  # a threshold that no pool comes to
 
 
 def _call(
@@ -96,6 +97,8 @@ class Driver:
         The array library.
     errors : tuple of exception types
         What CuPy raises for CUDA's codes.
+    staging : cupy.cuda.PinnedMemoryPool
+        Page-locked memory for values on their way to a device or back.
     """
 
     def __init__(self) -> None:
@@ -110,6 +113,7 @@ class Driver:
             cupy.cuda.runtime.CUDARuntimeError,
             cupy.cuda.driver.CUDADriverError,
         )
+        self.staging: Any = cupy.cuda.PinnedMemoryPool()
         self.get_device: Callable[[], int] = cupy.cuda.runtime.getDevice
 
     # -- devices ---------------------------------------------------------------------------------
@@ -293,6 +297,137 @@ class Driver:
             return int(self._runtime.pointerGetAttributes(address).type) == _PAGE_LOCKED
         except self.errors:
             return False
+
+    # -- memory pools of the driver --------------------------------------------------------------
+
+    @_call("reading a device attribute")
+    def attribute(self, name: str, index: int) -> int:
+        """Return an attribute of a device by CuPy's name for it, such as ``"ManagedMemory"``."""
+        number = getattr(self._runtime, f"cudaDevAttr{name}")
+        return int(self._runtime.deviceGetAttribute(number, index))
+
+    @_call("creating a memory pool")
+    def create_pool(self, index: int) -> int:
+        """Return the handle of a new pool of device memory, for others that can read it as well."""
+        runtime = self._runtime
+        properties = runtime.MemPoolProps(
+            runtime.cudaMemAllocationTypePinned,
+            runtime.cudaMemHandleTypeNone,
+            runtime.cudaMemLocationTypeDevice,
+            index,
+        )
+        pool = int(runtime.memPoolCreate(properties))
+        try:
+            others = self._access_of_others(index)
+            if others:
+                doing = "opening a memory pool to other devices"
+                self._asked(doing, "cuMemPoolSetAccess", pool, others, len(others))
+        except BaseException:
+            runtime.memPoolDestroy(pool)
+            raise
+        return pool
+
+    @_call("destroying a memory pool")
+    def destroy_pool(self, pool: int) -> None:
+        """Give a pool up; CUDA keeps it until its last allocation was freed."""
+        self._runtime.memPoolDestroy(pool)
+
+    @_call("setting a memory pool's threshold")
+    def set_pool_threshold(self, pool: int, nbytes: int | None) -> None:
+        """Set what a pool keeps when streams are waited for; None: all."""
+        attribute = self._runtime.cudaMemPoolAttrReleaseThreshold
+        self._runtime.memPoolSetAttribute(pool, attribute, _ALL if nbytes is None else nbytes)
+
+    @_call("reading a memory pool's size")
+    def pool_reserved(self, pool: int) -> int:
+        """Return the bytes that a pool holds."""
+        attribute = self._runtime.cudaMemPoolAttrReservedMemCurrent
+        return int(self._runtime.memPoolGetAttribute(pool, attribute))
+
+    @_call("trimming a memory pool")
+    def trim_pool(self, pool: int) -> None:
+        """Give back what no allocation uses."""
+        self._runtime.memPoolTrimTo(pool, 0)
+
+    @_call("allocating from a memory pool")
+    def allocate_from_pool(self, pool: int, nbytes: int, stream: int) -> int:
+        """Return the address of memory for work on a stream from now on."""
+        return int(self._runtime.mallocFromPoolAsync(nbytes, pool, stream))
+
+    @_call("freeing memory in stream order")
+    def free_in_order(self, address: int, stream: int) -> None:
+        """Free memory of a pool behind the work that a stream has so far."""
+        self._runtime.freeAsync(address, stream)
+
+    # -- virtual memory --------------------------------------------------------------------------
+
+    def can_map(self, index: int) -> bool:
+        """Return whether a device has virtual memory management."""
+        attribute = self._bindings.CUdevice_attribute
+        number = attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        return bool(self._asked("asking for virtual memory", "cuDeviceGetAttribute", number, index))
+
+    def granularity(self, index: int) -> int:
+        """Return the bytes that mappings are multiples of."""
+        least = self._bindings.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        name = "cuMemGetAllocationGranularity"
+        return int(self._asked("asking for a page's size", name, self._page_kind(index), least))
+
+    def reserve_range(self, nbytes: int) -> int:
+        """Return the first of `nbytes` addresses that nothing else will use."""
+        return int(self._asked("reserving addresses", "cuMemAddressReserve", nbytes, 0, 0, 0))
+
+    def release_range(self, address: int, nbytes: int) -> None:
+        """Give reserved addresses back, with nothing mapped to them."""
+        self._asked("giving addresses back", "cuMemAddressFree", address, nbytes)
+
+    def map_range(self, index: int, address: int, nbytes: int) -> None:
+        """Put memory of a device behind addresses, for it and those that can read it."""
+        doing = f"mapping {nbytes} bytes on cuda:{index}"
+        handle = self._asked(doing, "cuMemCreate", nbytes, self._page_kind(index), 0)
+        try:
+            self._asked(doing, "cuMemMap", address, nbytes, 0, handle, 0)
+        finally:
+            # The mapping keeps the memory; without one it goes now.
+            self._asked(doing, "cuMemRelease", handle)
+        try:
+            access = [self._access_of(index), *self._access_of_others(index)]
+            self._asked(doing, "cuMemSetAccess", address, nbytes, access, len(access))
+        except BaseException:
+            self.unmap_range(address, nbytes)
+            raise
+
+    def unmap_range(self, address: int, nbytes: int) -> None:
+        """Take the memory away from addresses that one `map_range` was called for."""
+        self._asked("unmapping memory", "cuMemUnmap", address, nbytes)
+
+    def _page_kind(self, index: int) -> Any:
+        kind = self._bindings.CUmemAllocationProp()
+        kind.type = self._bindings.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        kind.location.type = self._bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        kind.location.id = index
+        return kind
+
+    def _access_of(self, index: int) -> Any:
+        access = self._bindings.CUmemAccessDesc()
+        access.location.type = self._bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = index
+        access.flags = self._bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        return access
+
+    def _access_of_others(self, index: int) -> list[Any]:
+        return [
+            self._access_of(other)
+            for other in range(self.device_count())
+            if other != index and self.can_access_peer(other, index)
+        ]
+
+    def _asked(self, doing: str, name: str, *args: Any) -> Any:
+        """Call a function of the driver's bindings; return what it gives besides its status."""
+        status, *found = getattr(self._bindings, name)(*args)
+        if int(status) != 0:
+            raise translate_status(int(status), str(status), doing)
+        return found[0] if found else None
 
     # -- kernels ---------------------------------------------------------------------------------
 

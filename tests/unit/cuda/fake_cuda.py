@@ -10,12 +10,21 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from nbrt.backends.cuda.driver import Driver
+from unit.cuda.fake_memory import (
+    FakeAllocators,
+    FakeMemory,
+    FakePinnedPointer,
+    FakePinnedPool,
+    FakePool,
+    MemorySimulation,
+)
 
 
 class CudaError(RuntimeError):
@@ -52,47 +61,18 @@ class FakeStream:
         self.simulation.enqueue(self.ptr, lambda: function(self, self.simulation.status, argument))
 
 
-class FakePool:
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.capacity = 1 << 20
-        self.live = 0
-        self.arenas: list[tuple[int, int]] = []
-
-    def malloc(self, nbytes: int) -> Any:
-        size = -(-nbytes // 512) * 512
-        if size > self.capacity:
-            raise MemoryError(f"Out of memory allocating {nbytes} bytes")
-        device = self.simulation.get_device()
-        self.arenas.append((device, self.simulation.current_streams[device].ptr))
-        self.simulation.contexts.add(device)
-        return self.simulation.memory(size)
-
-    def total_bytes(self) -> int:
-        return 4096
-
-    used_bytes = total_bytes
-
-    def get_limit(self) -> int:
-        return 0
-
-    def free_all_blocks(self) -> None:
-        self.simulation.log.append(("free_all_blocks", self.simulation.get_device()))
-
-
-class Simulation:
+class Simulation(MemorySimulation):
     """Also plays `cupy.cuda.runtime`, `cupy.cuda.driver` and `cuda.bindings.driver`."""
 
     CUDARuntimeError = CUDADriverError = CudaError
 
     def __init__(self, count: int = 2) -> None:
+        super().__init__(CudaError)
         self.count = count
         self.is_eager = True
         self.status = 0
-        self.log: list[Any] = []
         self.launches: list[Any] = []
         self.contexts: set[int] = set()
-        self.page_locked: set[int] = set()
         self.events: dict[int, Record | None] = {}
         self.queues: dict[int, deque[Any]] = {0: deque()}
         self.null = FakeStream(self, 0, -1)
@@ -179,7 +159,7 @@ class Simulation:
 
     def getDeviceProperties(self, index: int) -> dict[str, Any]:
         return {
-            "name": b"Paper GPU", "totalGlobalMem": 2000, "multiProcessorCount": 4,
+            "name": b"Paper GPU", "totalGlobalMem": 64 << 20, "multiProcessorCount": 4,
             "maxThreadsPerBlock": 1024, "maxThreadsDim": (1024, 1024, 64),
             "maxGridSize": (2**31 - 1, 65535, 65535), "maxThreadsPerMultiProcessor": 2048,
             "sharedMemPerBlock": 49152, "sharedMemPerBlockOptin": 232448, "warpSize": 32,
@@ -239,9 +219,6 @@ class Simulation:
         self.log.append(("memset", stream))
         self.enqueue(stream, lambda: ctypes.memset(to, value, nbytes))
 
-    def pointerGetAttributes(self, address: int) -> Any:
-        return SimpleNamespace(type=1 if address in self.page_locked else 0)
-
     # -- kernels
     CUkernel = type("CUkernel", (), {})
 
@@ -271,22 +248,38 @@ class FakeCupy:
         self.real = cupy
         self.ndarray = cupy.ndarray
         self.simulation = simulation
-        self.pools: list[FakePool] = []
+        allocators = FakeAllocators(self._memory)
+        memory = partial(FakeMemory, simulation)
         stream_type = SimpleNamespace(null=simulation.null, from_external=self._from_external)
         self.cuda = SimpleNamespace(
             UnownedMemory=cupy.cuda.UnownedMemory,
             MemoryPointer=cupy.cuda.MemoryPointer,
-            MemoryPool=self._pool,
-            PinnedMemoryPool=lambda: SimpleNamespace(
-                malloc=lambda nbytes: bytearray(nbytes), free_all_blocks=lambda: None
-            ),
+            Memory=partial(memory, "device"),
+            ManagedMemory=partial(memory, "managed"),
+            PinnedMemory=lambda nbytes, flags: memory("pinned", nbytes),
+            memory=SimpleNamespace(SystemMemory=partial(memory, "system")),
+            MemoryPool=partial(FakePool, simulation),
+            PinnedMemoryPool=self._pinned_pool,
+            PinnedMemoryPointer=FakePinnedPointer,
             Stream=_Streams(simulation, stream_type),
             get_current_stream=lambda: simulation.current_streams[simulation.get_device()],
+            get_allocator=allocators.get_allocator,
+            using_allocator=allocators.using_allocator,
+            runtime=simulation,
         )
 
-    def _pool(self) -> FakePool:
-        self.pools.append(FakePool(self.simulation))
-        return self.pools[-1]
+    def _pinned_pool(self, allocator: Any = None) -> FakePinnedPool:
+        def lock(nbytes: int) -> Any:
+            return FakePinnedPointer(FakeMemory(self.simulation, "pinned", nbytes))
+
+        return FakePinnedPool(allocator or lock)
+
+    def _memory(self, nbytes: int) -> Any:
+        memory = self.simulation.memory(nbytes)
+        unowned = self.real.cuda.UnownedMemory(
+            memory.ptr, nbytes, memory, self.simulation.get_device()
+        )
+        return self.real.cuda.MemoryPointer(unowned, 0)
 
     def _from_external(self, owner: Any) -> FakeStream:
         version, handle = owner.__cuda_stream__()
@@ -298,11 +291,7 @@ class FakeCupy:
 
     def empty(self, shape: Any, dtype: Any) -> Any:
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        memory = self.simulation.memory(nbytes)
-        unowned = self.real.cuda.UnownedMemory(
-            memory.ptr, nbytes, memory, self.simulation.get_device()
-        )
-        return self.real.ndarray(shape, dtype, memptr=self.real.cuda.MemoryPointer(unowned, 0))
+        return self.real.ndarray(shape, dtype, memptr=self.cuda.get_allocator()(nbytes))
 
     def copyto(self, destination: Any, source: Any) -> None:
         values = host_view(source) if isinstance(source, self.ndarray) else source
@@ -330,11 +319,12 @@ class _Streams:
 class FakeDriver(Driver):
     """The real driver layer over a simulation."""
 
-    def __init__(self, count: int = 2) -> None:
-        self.simulation = Simulation(count)
+    def __init__(self, count: int = 2, simulation: Simulation | None = None) -> None:
+        self.simulation = simulation or Simulation(count)
         self.cupy = FakeCupy(self.simulation)
         self._runtime = self._driver = self._bindings = self.simulation
         self.errors = (CudaError,)
+        self.staging = self.cupy.cuda.PinnedMemoryPool()
         self.get_device = self.simulation.getDevice
 
 

@@ -10,7 +10,17 @@ import pytest
 TESTS = Path(__file__).resolve().parents[2]
 
 # What needs no kernel, no draw and no arithmetic of CuPy's.
-SUITES = ("test_streams", "test_stream_failures", "test_events", "test_await", "test_guards")
+SUITES = (
+    "test_memory",
+    "test_memory_callbacks",
+    "test_memory_races",
+    "test_freed_memory",
+    "test_streams",
+    "test_stream_failures",
+    "test_events",
+    "test_await",
+    "test_guards",
+)
 
 
 @pytest.mark.slow

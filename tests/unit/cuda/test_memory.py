@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from nbrt.errors import ArgumentTypeError, DeviceMismatchError, OutOfMemoryError
+from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
 from unit.cuda.fake_cuda import host_view
 
 if TYPE_CHECKING:
@@ -15,63 +15,27 @@ if TYPE_CHECKING:
     from unit.cuda.fake_cuda import Simulation
 
 
-class Owner:
-    pass
-
-
 def make(interface: CudaInterface, shape: tuple[int, ...], dtype: str, index: int = 0) -> Any:
     queue = interface.default_queue(index)
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    block = interface.allocate(queue, nbytes)
-    return interface.as_array(block, shape, np.dtype(dtype), Owner())
+    block = interface.create_pool(index, "caching", {}).allocate(queue, max(nbytes, 1))
+    return interface.as_array(block, shape, np.dtype(dtype), block.lease(block))
 
 
-def test_blocks_come_from_the_arena_of_their_stream(
-    interface: CudaInterface, simulation: Simulation
-) -> None:
-    simulation.setDevice(0)
-    queue = interface.create_queue(1, 0)
-    block = interface.allocate(queue, 100)
-    pool: Any = interface._memory._pools[1]
-    assert pool.arenas == [(1, queue.handle)]
-    assert (block.nbytes, block.index) == (512, 1)
-    assert simulation.get_device() == 0
-    assert simulation.current_streams[1] is simulation.null
-
-
-def test_free_on_another_stream_makes_the_first_wait(
-    interface: CudaInterface, simulation: Simulation
-) -> None:
-    simulation.is_eager = False
-    home, away = interface.create_queue(0, 0), interface.create_queue(0, 0)
-    block = interface.allocate(home, 100)
-    away.put(lambda: None)
-    interface.deallocate(away, block)
-    assert [entry[1] for entry in simulation.log if entry[0] == "wait"] == [home.handle]
-    assert block.pointer is None
-    other = interface.allocate(home, 100)
-    simulation.log.clear()
-    interface.deallocate(home, other)
-    interface.deallocate(home, other)
-    assert simulation.log == []
-
-
-def test_array_and_views_keep_the_owner_and_give_it_back(interface: CudaInterface) -> None:
-    block = interface.allocate(interface.default_queue(1), 96)
-    owner = Owner()
-    alive = weakref.ref(owner)
-    array = interface.as_array(block, (4, 6), np.dtype("float32"), owner)
+def test_array_and_views_keep_the_lease_and_give_the_tenant(interface: CudaInterface) -> None:
+    pool = interface.create_pool(1, "caching", {})
+    block = pool.allocate(interface.default_queue(1), 96)
+    lease = block.lease("tenant")
+    alive = weakref.ref(lease)
+    array: Any = interface.as_array(block, (4, 6), np.dtype("float32"), lease)
     view = array[1:, ::2].T
-    assert interface.owner_of(array) is owner
-    assert interface.owner_of(view) is owner
+    assert interface.owner_of(array) == interface.owner_of(view) == "tenant"
     assert interface.index_of(view) == 1
     assert interface.owner_of(np.zeros(3)) is None
     assert interface.index_of(np.zeros(3)) is None
-    del owner, array
-    gc.collect()
+    del lease, array
     assert alive() is not None
     del view
-    gc.collect()
     assert alive() is None
 
 
@@ -79,6 +43,16 @@ def test_owner_of_foreign_memory_is_none(interface: CudaInterface) -> None:
     array = interface._driver.cupy.empty((3,), "f4")
     assert interface.owner_of(array) is None
     assert interface.index_of(array) == 0
+    held = interface.foreign_hold(array)
+    assert held is array.data
+
+
+def test_another_allocators_memory_as_a_block(interface: CudaInterface) -> None:
+    block = interface.block_at(1, 1 << 20, 4096, "kept")
+    assert (block.address, block.nbytes, block.kept) == (1 << 20, 4096, "kept")
+    array: Any = interface.as_array(block, (3,), np.dtype("int8"), block.lease("tenant"))
+    assert array.data.ptr == 1 << 20
+    assert (interface.owner_of(array), interface.index_of(array)) == ("tenant", 1)
 
 
 def test_empty_allocation(interface: CudaInterface) -> None:
@@ -86,31 +60,22 @@ def test_empty_allocation(interface: CudaInterface) -> None:
     assert array.shape == (0, 3)
 
 
-def test_out_of_memory_says_how_much_there_is(interface: CudaInterface) -> None:
-    with pytest.raises(OutOfMemoryError, match=r"2097152 bytes on cuda:1.*1000 of 2000") as caught:
-        interface.allocate(interface.default_queue(1), 2 << 20)
-    assert isinstance(caught.value, MemoryError)
-    assert "Free arrays" in str(caught.value)
-
-
-def test_accounting_touches_only_devices_in_use(
-    interface: CudaInterface, simulation: Simulation
+@pytest.mark.parametrize(
+    ("text", "limit"), [("", None), ("0", None), ("4096", 4096), ("25%", 16 << 20)]
+)
+def test_limit_that_cupy_would_keep(
+    interface: CudaInterface, monkeypatch: pytest.MonkeyPatch, text: str, limit: int | None
 ) -> None:
-    assert interface.memory_reserved(1) == 0
-    interface.empty_cache(1)
-    assert simulation.contexts == set()
-    make(interface, (4,), "int32", 1)
-    assert interface.memory_reserved(1) == 4096
-    interface.empty_cache(1)
-    assert ("free_all_blocks", 1) in simulation.log
-    assert interface.mem_get_info(0) == (1000, 2000)
+    monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", text)
+    assert interface.initial_memory_limit(0) == limit
 
 
-def test_empty_pinned(interface: CudaInterface) -> None:
-    array = interface.empty_pinned((3, 4), np.dtype("int16"))
-    array[...] = 7
-    assert array.shape == (3, 4)
-    assert interface.empty_pinned((0,), np.dtype("int16")).size == 0
+def test_bad_limit_of_cupy_is_named(
+    interface: CudaInterface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", "half")
+    with pytest.raises(ArgumentError, match=r"CUPY_GPU_MEMORY_LIMIT.*'half'"):
+        interface.initial_memory_limit(0)
 
 
 LAYOUTS = {

@@ -367,7 +367,8 @@ def test_the_cuda_backend_connects_with_its_own_driver(
     transport = interface.connect_ranks(1, 0, 1, lambda key: shared.append(key) or key)
     assert shared == [bytes(128)]
     queue = interface.create_queue(1, 0)
-    buffer = interface.as_array(interface.allocate(queue, 8), (8,), np.dtype("u1"), object())
+    block = interface.create_pool(1, "caching", {}).allocate(queue, 8)
+    buffer = interface.as_array(block, (8,), np.dtype("u1"), block.lease(None))
     transport.broadcast(queue, buffer, 0)
     assert fake.calls == [("broadcast", queue.handle, 1)]
     assert interface.current_device() == 0

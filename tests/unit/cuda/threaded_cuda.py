@@ -106,17 +106,7 @@ class ThreadedSimulation(Simulation):
 
 class ThreadedFakeDriver(FakeDriver):
     def __init__(self) -> None:
-        super().__init__()
-        self.simulation = ThreadedSimulation()
-        null = self.simulation.null
-        self.cupy.simulation = self.simulation
-        self.cupy.cuda.Stream.null = null
-        self.cupy.cuda.Stream._simulation = self.simulation
-        self.cupy.cuda.get_current_stream = lambda: self.simulation.current_streams[
-            self.simulation.get_device()
-        ]
-        self._runtime = self._driver = self._bindings = self.simulation
-        self.get_device = self.simulation.getDevice
+        super().__init__(simulation=ThreadedSimulation())
 
 
 def pytest_configure(config: Any) -> None:

@@ -18,6 +18,7 @@ CONDA_NAMES = {
     "cupy-cuda12x": "cupy",  # on PyPI one wheel for each CUDA; conda picks by cuda-version
     "cupy-cuda13x": "cupy",
     "matplotlib": "matplotlib-base",  # conda's "matplotlib" adds Qt
+    "pyside6-webengine": "qt6-webengine",
 }
 # On PyPI a meta package with an extra for each library; on conda-forge each is a package.
 CONDA_TOOLKIT = {
@@ -27,7 +28,7 @@ CONDA_TOOLKIT = {
     "nvvm": "cuda-nvvm-impl",
 }
 # Needed to make a conda environment, or pulled in by an extra on PyPI.
-CONDA_ONLY = {"pip", "python", "mkdocstrings-python"}
+CONDA_ONLY = {"pip", "python", "mkdocstrings-python", "pyside6"}
 
 
 def _project() -> dict:

@@ -1,0 +1,119 @@
+"""`CupyPool`: CuPy's caching pools, fed through books; `PlainPool`: no cache at all."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.cuda.memory.base import UNIT, CudaPool
+from nbrt.backends.cuda.memory.blocks import CudaBlock
+from nbrt.backends.pools import SMALL_LIMIT
+
+if TYPE_CHECKING:
+    from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.cuda.memory.ledger import Ledger, Segment
+    from nbrt.backends.cuda.queues import CudaQueue
+    from nbrt.backends.pools import SegmentInfo
+
+__all__ = ["BookedPool", "CupyPool", "PlainPool"]
+
+_SMALL_SEGMENT = 2 << 20
+"""Bytes taken at once for small blocks, as in torch (kSmallBuffer of CUDACachingAllocator.cpp):
+CuPy would call cudaMalloc, which waits for the device, for each of them."""
+
+
+class BookedPool(CudaPool):
+    """A pool whose segments are in a ledger."""
+
+    def __init__(self, driver: Driver, index: int, kind: str, ledger: Ledger) -> None:
+        super().__init__(driver, index, kind)
+        self._ledger = ledger
+
+    def reserved(self) -> int:
+        """Return the bytes in the books."""
+        return self._ledger.nbytes
+
+    def segments(self) -> list[SegmentInfo]:
+        """Return what is in the books."""
+        return self._ledger.segments()
+
+    def segment_counts(self) -> tuple[int, int]:
+        """Return how many segments were ever taken, and given back."""
+        return self._ledger.counts()
+
+    def set_limit(self, nbytes: int | None) -> None:
+        """Bound what the books may hold."""
+        self._ledger.limit = nbytes
+
+
+class CupyPool(BookedPool):
+    """Memory cached by two `cupy.cuda.MemoryPool`: one of small blocks, one of large ones.
+
+    They are ours alone: CuPy's global pool is the user's to limit, to replace and to empty, and its
+    bytes are not ours to report. Apart, a small block cannot keep a large segment from being reused
+    whole or given back.
+    """
+
+    def __init__(self, driver: Driver, index: int, kind: str, ledger: Ledger) -> None:
+        super().__init__(driver, index, kind, ledger)
+        self._may_grow = False
+        self._small = driver.cupy.cuda.MemoryPool(self._grow_small)
+        self._large = driver.cupy.cuda.MemoryPool(self._grow_large)
+
+    def _take(self, queue: CudaQueue, nbytes: int) -> CudaBlock:
+        # CuPy keys its arenas by the stream that is current now.
+        pointer = self._small_piece(nbytes) if nbytes <= SMALL_LIMIT else self._large.malloc(nbytes)
+        return CudaBlock(int(pointer.ptr), int(pointer.mem.size), self._index, queue, pointer)
+
+    def _drop(self) -> None:
+        self._small.free_all_blocks()
+        self._large.free_all_blocks()
+
+    def _small_piece(self, nbytes: int) -> Any:
+        try:
+            return self._small.malloc(nbytes)
+        except _DryError:
+            self._may_grow = True
+        try:
+            with contextlib.suppress(MemoryError):
+                # The whole segment goes back to the arena at once, to be cut up.
+                self._small.malloc(_SMALL_SEGMENT)
+            return self._small.malloc(nbytes)
+        finally:
+            self._may_grow = False
+
+    def _grow_small(self, nbytes: int) -> Any:
+        if not self._may_grow:
+            raise _DryError
+        return self._pointer_to(self._ledger.take(nbytes, is_small=True))
+
+    def _grow_large(self, nbytes: int) -> Any:
+        return self._pointer_to(self._ledger.take(nbytes))
+
+    def _pointer_to(self, segment: Segment) -> Any:
+        cuda = self._driver.cupy.cuda
+        memory = cuda.UnownedMemory(segment.ptr, segment.size, segment, self._index)
+        return cuda.MemoryPointer(memory, 0)
+
+
+class PlainPool(BookedPool):
+    """Every block is the system's, and goes back to it at once: cudaMalloc and cudaFree.
+
+    Both wait for the device (CUDA programming guide, "Stream Ordered Memory Allocator"), so nothing
+    is freed under running work. Slow, and good for finding who uses memory after its end: the
+    address is unmapped.
+    """
+
+    caches = False
+
+    def _take(self, queue: CudaQueue, nbytes: int) -> CudaBlock:
+        size = -(-nbytes // UNIT) * UNIT
+        segment = self._ledger.take(size, is_small=size <= SMALL_LIMIT)
+        return CudaBlock(segment.ptr, size, self._index, queue, segment)
+
+    def _drop(self) -> None:
+        """Do nothing: nothing is cached."""
+
+
+class _DryError(Exception):
+    """No free piece is left; CuPy lets it pass because it is no error of CUDA's."""

@@ -1,0 +1,1 @@
+"""Watching what devices do, never steering it: history, pictures, leaks, races."""

@@ -1,0 +1,1 @@
+"""What happened to memory: a record of events, snapshots, summaries."""

@@ -1,0 +1,1 @@
+"""Who holds memory: what is still alive, and what keeps it so."""

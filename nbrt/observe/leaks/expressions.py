@@ -1,0 +1,142 @@
+"""How an array is reached from something with a name, written as a Python expression.
+
+Any object of the program may come by, so nothing here runs code of their classes: even `isinstance`
+asks a proxy for what it stands for.
+"""
+
+from __future__ import annotations
+
+import gc
+import reprlib
+from collections import deque
+from contextlib import suppress
+from types import (
+    CellType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    ModuleType,
+    TracebackType,
+)
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.observe.leaks.frames import locals_of, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Link", "path", "referents", "roots"]
+
+_MAX_ELEMENTS = 10_000
+"""Elements of an array of objects that are looked at."""
+
+
+class Link:
+    """One step of a chain from a holder down to an array."""
+
+    __slots__ = ("below", "held")
+
+    def __init__(self, held: Any, below: Link | None = None) -> None:
+        self.held = held
+        self.below = below
+
+
+def referents(holder: Any) -> list[Any]:
+    """Return what an object refers to."""
+    if issubclass(type(holder), np.ndarray) and holder.dtype == object:
+        return [holder.flat[place] for place in range(min(holder.size, _MAX_ELEMENTS))]
+    return gc.get_referents(holder)
+
+
+def roots(held: Any) -> list[tuple[str, str]]:
+    """Return the name of an object that needs no further explanation, if it is one."""
+    if _is_globals(held):
+        return [("", f", a global of {held['__name__']}")]
+    cls = type(held)
+    if cls is FrameType:
+        return [("", f", a local of {place_of(held)}, which has ended{_keeper(held)}")]
+    if issubclass(cls, type | FunctionType) and "<locals>" not in str(held.__qualname__):
+        return [(f"{held.__module__}.{held.__qualname__}", "")]
+    if issubclass(cls, ModuleType):
+        return [(held.__name__, "")]
+    return []
+
+
+def _is_globals(held: object) -> bool:
+    return type(held) is dict and "__name__" in held and "__builtins__" in held
+
+
+def _keeper(frame: FrameType) -> str:
+    kept = any(type(each) is TracebackType for each in gc.get_referrers(frame))
+    return "; a traceback keeps it (see release_tracebacks)" if kept else ""
+
+
+def path(link: Link, is_namespace: bool = False) -> tuple[str, bool]:
+    """Return what to write behind the name of the first object to reach the last.
+
+    With it goes, as it comes in, whether the object at the end is the namespace of that name.
+    """
+    text = ""
+    is_namespace = is_namespace or _is_globals(link.held)
+    while link.below is not None:
+        held, inner = link.held, link.below.held
+        cls = type(held)
+        if issubclass(cls, dict):
+            keys = [key for key, value in tuple(dict.items(held)) if value is inner]
+            if not keys:
+                text += ".<key>"
+            else:
+                text += f".{keys[0]}" if is_namespace else f"[{reprlib.repr(keys[0])}]"
+            is_namespace = False
+        elif _namespace(held) is inner or (issubclass(cls, type) and type(inner) is dict):
+            is_namespace = True
+        else:
+            text += _step(held, inner)
+        link = link.below
+    return text, is_namespace
+
+
+def _step(held: Any, inner: Any) -> str:
+    cls = type(held)
+    for sequence in (list, tuple, deque):
+        if issubclass(cls, sequence):
+            return f"[{_place(inner, tuple(sequence.__iter__(held)))}]"
+    if issubclass(cls, np.ndarray):
+        return f".flat[{_place(inner, referents(held))}]"
+    if cls is CellType:
+        return ".cell_contents"
+    frame = held if cls is FrameType else None
+    if cls is GeneratorType:
+        frame = held.gi_frame
+    elif cls is CoroutineType:
+        frame = held.cr_frame
+    named = _attributes(held) if frame is None else iter(locals_of(frame).items())
+    name = next((name for name, value in named if value is inner), None)
+    return f".<{type(inner).__name__}>" if name is None else f".{name}"
+
+
+def _place(inner: Any, elements: Sequence[Any]) -> int | str:
+    # Another thread may have taken it out just now.
+    return next((place for place, each in enumerate(elements) if each is inner), "?")
+
+
+def _namespace(held: object) -> Any:
+    with suppress(AttributeError):
+        return object.__getattribute__(held, "__dict__")
+    return None
+
+
+def _attributes(held: object) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes that lie in an object, without running code of its class."""
+    yield from dict(_namespace(held) or {}).items()
+    if type(held) is FunctionType:
+        yield "__defaults__", held.__defaults__
+    for cls in type(held).__mro__:
+        for name, member in list(vars(cls).items()):
+            if type(member) is MemberDescriptorType:
+                with suppress(AttributeError):
+                    yield name, member.__get__(held)

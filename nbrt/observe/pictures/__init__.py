@@ -1,0 +1,1 @@
+"""Snapshots as pictures: a timeline, a map of segments, a page."""

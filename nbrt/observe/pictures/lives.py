@@ -1,0 +1,162 @@
+"""The life of each allocation in the trace of a memory snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.observe.pictures.sites import SiteTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nbrt.observe.pictures.sites import Frames
+
+__all__ = [
+    "BEFORE",
+    "IntArray",
+    "Lives",
+    "active_blocks",
+    "device_name",
+    "read_lives",
+    "segments_of",
+    "trace_of",
+]
+
+IntArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+BEFORE = -1
+
+
+class Lives(NamedTuple):
+    """When each allocation began and ended, in points of the trace.
+
+    Point 0 is the state before the first event, point i that after event i - 1. One entry of the
+    arrays for each allocation.
+
+    Attributes
+    ----------
+    start, stop : ndarray of int64
+        First point at which it is alive, and the first at which it is not; one past the last point
+        if it still is.
+    nbytes : ndarray of int64
+        Its bytes, as asked for.
+    site : ndarray of int64
+        Number of its call site; `BEFORE` for what was allocated before the trace began.
+    sites : SiteTable
+        The call sites.
+    points : int
+        How many points there are.
+    """
+
+    start: IntArray
+    stop: IntArray
+    nbytes: IntArray
+    site: IntArray
+    sites: SiteTable
+    points: int
+
+
+def trace_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]]:
+    """Return the events of one device, oldest first; raises if it is no snapshot."""
+    try:
+        traces = snapshot["device_traces"]
+        snapshot["segments"]
+    except (KeyError, TypeError) as error:
+        raise ArgumentTypeError(
+            f"expected a memory snapshot, a mapping with 'segments' and 'device_traces', got "
+            f"{type(snapshot).__name__}; take one with nbrt.memory.snapshot()"
+        ) from error
+    if not 0 <= device < max(len(traces), 1):
+        raise ArgumentError(
+            f"expected the index of a device in the snapshot, 0 to {len(traces) - 1}, got {device}"
+        )
+    return list(traces[device]) if traces else []
+
+
+def device_name(snapshot: Mapping[str, Any], device: int) -> str:
+    """Return what to call a device; torch does not say of which kind it is."""
+    return f"{snapshot.get('nbrt', {}).get('kind', 'device')}:{device}"
+
+
+def segments_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]]:
+    """Return the segments of one device, in the order of their addresses."""
+    chosen = [each for each in snapshot["segments"] if each.get("device", device) == device]
+    return sorted(chosen, key=lambda segment: segment["address"])
+
+
+def active_blocks(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the blocks that are in use, or wait for a stream that used them."""
+    return [block for block in segment["blocks"] if block["state"].startswith("active")]
+
+
+def read_lives(snapshot: Mapping[str, Any], device: int = 0) -> Lives:
+    """Follow every allocation of a snapshot from its event to its end.
+
+    An allocation lives until its free is completed; if the trace has no such event, until its free
+    is requested.
+
+    Parameters
+    ----------
+    snapshot : mapping
+        In torch's format.
+    device : int, default 0
+        Index of the device.
+    """
+    trace = trace_of(snapshot, device)
+    reader = _Reader()
+    for point, event in enumerate(trace, 1):
+        match event["action"]:
+            case "alloc":
+                reader.begin(point, event["addr"], event["size"], event.get("frames", ()))
+            case "free_requested":
+                reader.request(point, event["addr"], event["size"])
+            case "free_completed":
+                reader.end(point, event["addr"], event["size"])
+    held = {
+        block["address"]: block["requested_size"]
+        for segment in segments_of(snapshot, device)
+        for block in active_blocks(segment)
+    }
+    reader.finish(held, len(trace) + 1)
+    rows: IntArray = np.array(reader.ended, np.int64).reshape(-1, 4)
+    start, stop, nbytes, site = rows.T
+    return Lives(start, stop, nbytes, site, reader.sites, len(trace) + 1)
+
+
+class _Reader:
+    """The allocations that are alive while a trace is read."""
+
+    def __init__(self) -> None:
+        self.sites = SiteTable()
+        self.ended: list[tuple[int, int, int, int]] = []
+        self._alive: dict[int, tuple[int, int, int]] = {}
+        self._requested: dict[int, int] = {}
+
+    def begin(self, point: int, address: int, nbytes: int, frames: Frames) -> None:
+        if address in self._alive:  # its end was not recorded
+            self._end(address, self._requested.get(address, point))
+        self._alive[address] = point, nbytes, self.sites.number(frames)
+
+    def request(self, point: int, address: int, nbytes: int) -> None:
+        self._alive.setdefault(address, (0, nbytes, BEFORE))
+        self._requested[address] = point
+
+    def end(self, point: int, address: int, nbytes: int) -> None:
+        self._alive.setdefault(address, (0, nbytes, BEFORE))
+        self._end(address, point)
+
+    def _end(self, address: int, stop: int) -> None:
+        start, nbytes, site = self._alive.pop(address)
+        self._requested.pop(address, None)
+        self.ended.append((start, stop, nbytes, site))
+
+    def finish(self, held: dict[int, int], points: int) -> None:
+        """Add what `held`, from addresses to bytes, knows and the trace does not."""
+        for address in list(self._alive):
+            requested = None if address in held else self._requested.get(address)
+            self._end(address, points if requested is None else requested)
+            held.pop(address, None)
+        self.ended += [(0, points, nbytes, BEFORE) for nbytes in held.values()]

@@ -1,0 +1,177 @@
+"""A memory snapshot as one web page, which needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from nbrt.observe.pictures.drawing import OTHER_COLOR, colors_of, size_text
+from nbrt.observe.pictures.lives import device_name, read_lives, segments_of, trace_of
+from nbrt.observe.pictures.segment_map import FREE, Piece, fragmentation, largest, pieces
+from nbrt.observe.pictures.sites import format_frame
+from nbrt.observe.pictures.timeline import site_uses, timeline_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from nbrt.observe.pictures.lives import Lives
+    from nbrt.observe.pictures.segment_map import Fragmentation
+    from nbrt.observe.pictures.sites import Frames
+    from nbrt.observe.pictures.timeline import SiteUse, Timeline
+
+__all__ = ["save_html", "to_html"]
+
+_HERE = Path(__file__).parent
+_POINTS = 800
+_MOST_USES = 200
+_MOST_SEGMENTS = 120
+_MOST_MARKS = 300
+_MOST_LINES = 40
+
+
+def to_html(snapshot: Mapping[str, Any], *, top: int = 12) -> str:
+    """Return a snapshot as one web page: timeline, segment map and table of call sites.
+
+    The page holds everything that it needs and may load nothing. It shows the bytes alive at about
+    800 moments, each the peak of its stretch of time, the 120 largest segments and the 200 call
+    sites with the highest peaks.
+
+    Parameters
+    ----------
+    snapshot : mapping
+        In the format of `torch.cuda.memory._snapshot`.
+    top : int, default 12
+        How many call sites the timeline tells apart.
+
+    Returns
+    -------
+    page : str
+        HTML.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        If it is no snapshot, or `top` is negative.
+
+    Examples
+    --------
+    >>> page = to_html({"segments": [], "device_traces": [[]]})
+    >>> page.splitlines()[0], "http://" in page.replace("http://www.w3.org/2000/svg", "")
+    ('<!DOCTYPE html>', False)
+    """
+    trace_of(snapshot, 0)
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    # The browser is told to run this script and no other, whatever the snapshot may hold.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
+    devices = range(len(snapshot["device_traces"]))
+    shown = [device for device in devices if _has_something(snapshot, device)] or list(devices)[:1]
+    data = json.dumps([_device(snapshot, device, top) for device in shown], separators=(",", ":"))
+    page = Template((_HERE / "page.html").read_text(encoding="utf-8"))
+    # Within a script element only "<" could end it, and JSON can spell that as an escape.
+    return page.substitute(policy=policy, data=data.replace("<", "\\u003c"), script=script)
+
+
+def save_html(snapshot: Mapping[str, Any], path: str | os.PathLike[str], *, top: int = 12) -> None:
+    """Write the page of `to_html` to a file.
+
+    Parameters
+    ----------
+    snapshot : mapping
+        In the format of `torch.cuda.memory._snapshot`.
+    path : path-like
+        The file, which is replaced if it is there.
+    top : int, default 12
+        How many call sites the timeline tells apart.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        If it is no snapshot, or `top` is negative; no file is written then.
+    """
+    Path(path).write_text(to_html(snapshot, top=top), encoding="utf-8")
+
+
+def _has_something(snapshot: Mapping[str, Any], device: int) -> bool:
+    return bool(trace_of(snapshot, device) or segments_of(snapshot, device))
+
+
+def _device(snapshot: Mapping[str, Any], device: int, top: int) -> dict[str, Any]:
+    lives = read_lives(snapshot, device)
+    uses = site_uses(lives)
+    drawn = timeline_of(snapshot, lives, device, top).sampled(_POINTS)
+    figures = fragmentation(snapshot, device=device)
+    stacks = {use.label: use.stack for use in uses}
+    colors = dict(zip(drawn.sites, colors_of(len(drawn.sites) - 2), strict=True))
+    rows = [
+        {
+            "name": site, "color": colors[site], "bytes": drawn.nbytes[row].tolist(),
+            "stack": _stack(stacks.get(site, ())),
+        }
+        for row, site in reversed(list(enumerate(drawn.sites))) if drawn.nbytes[row].any()
+    ]  # fmt: skip
+    segments = segments_of(snapshot, device)
+    return {
+        "name": device_name(snapshot, device),
+        "figures": _figures(drawn, figures, len(trace_of(snapshot, device))),
+        "times": drawn.times.tolist(),
+        "rows": rows,
+        "total": drawn.total.tolist(),
+        "reserved": drawn.reserved.tolist(),
+        "marks": [mark._asdict() for mark in drawn.marks[-_MOST_MARKS:]],
+        "segments": _segments(largest(segments, _MOST_SEGMENTS), lives, colors),
+        "hidden": max(len(segments) - _MOST_SEGMENTS, 0),
+        "uses": [_use(use) for use in uses[:_MOST_USES]],
+    }
+
+
+def _figures(drawn: Timeline, now: Fragmentation, events: int) -> list[tuple[str, str]]:
+    return [
+        ("peak alive", size_text(int(drawn.total.max()))),
+        ("alive now", size_text(int(drawn.total[-1]))),
+        ("reserved now", f"{size_text(now.reserved)} in {now.segments}"),
+        ("peak reserved", size_text(int(drawn.reserved.max()))),
+        ("free now", size_text(now.free)),
+        ("largest free block", size_text(now.largest_free)),
+        ("fragmentation", f"{now.ratio:.0%}"),
+        ("lost to rounding", size_text(now.active - now.requested)),
+        ("failed allocations", str(sum(mark.kind == "oom" for mark in drawn.marks))),
+        ("events", f"{events:,}"),
+    ]
+
+
+def _use(use: SiteUse) -> dict[str, Any]:
+    return {
+        "name": use.label, "stack": _stack(use.stack), "alive": use.alive, "peak": use.peak,
+        "total": use.total, "allocations": use.allocations,
+    }  # fmt: skip
+
+
+def _stack(frames: Frames) -> list[str]:
+    return [format_frame(frame, folders=3) for frame in frames[:_MOST_LINES]]
+
+
+def _segments(
+    segments: Sequence[Mapping[str, Any]], lives: Lives, colors: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    bars = [pieces(segment, lives.sites) for segment in segments]
+    labels = lives.sites.labels()
+
+    def shown(piece: Piece) -> list[Any]:
+        free = piece.site == FREE
+        name = "free" if free else labels[piece.site]
+        color = "transparent" if free else colors.get(name, OTHER_COLOR)
+        return [piece.offset, piece.nbytes, piece.state, name, color, piece.blocks]
+
+    return [
+        {
+            "name": f"{segment['address']:#x}", "size": segment["total_size"],
+            "stream": segment["stream"], "pieces": [shown(piece) for piece in bar],
+        }
+        for segment, bar in zip(segments, bars, strict=True)
+    ]  # fmt: skip

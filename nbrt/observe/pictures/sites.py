@@ -1,0 +1,107 @@
+"""Call sites: of a stack, the line that a person wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+__all__ = ["NO_STACK", "Frames", "SiteTable", "format_frame", "site_frame"]
+
+Frames: TypeAlias = Sequence[Mapping[str, Any]]
+
+NO_STACK = "no stack recorded"
+_HERE = str(Path(__file__).parents[2]) + os.sep
+# A snapshot may come from another machine, so nbrt is looked for where installers put it as well.
+_LIBRARY = re.compile(
+    r"[/\\](site|dist)-packages[/\\](nbrt|nbrt_kernels|numpy|cupy|cupyx|cupy_backends|numba)[/\\]"
+)
+_IPYTHON_CELL = re.compile(r"<ipython-input-(\d+)-\w*>")
+_KERNEL_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\](\d+)\.py$")
+
+
+@lru_cache(maxsize=4096)
+def _is_library(filename: str) -> bool:
+    if filename.startswith(_HERE) or filename in {"", "??"}:
+        return True
+    return _LIBRARY.search(filename) is not None
+
+
+def site_frame(frames: Frames) -> Mapping[str, Any] | None:
+    """Return the innermost frame outside nbrt, NumPy, CuPy and Numba; the innermost if all are.
+
+    Parameters
+    ----------
+    frames : sequence of mapping
+        As in a snapshot: ``filename``, ``line`` and ``name`` of each, innermost first.
+    """
+    for frame in frames:
+        if not _is_library(frame["filename"]):
+            return frame
+    return frames[0] if frames else None
+
+
+def format_frame(frame: Mapping[str, Any], folders: int = 0) -> str:
+    """Return a frame as one line; cells of notebooks are called cells.
+
+    Parameters
+    ----------
+    frame : mapping
+        With ``filename``, ``line`` and ``name``.
+    folders : int, default 0
+        How many folders to name in front of the file.
+
+    Examples
+    --------
+    >>> format_frame({"filename": "/home/me/train.py", "line": 12, "name": "step"})
+    'train.py:12 step'
+    >>> format_frame({"filename": "<ipython-input-3-f00>", "line": 2, "name": "<module>"})
+    'Cell [3]:2'
+    """
+    filename = frame["filename"]
+    if cell := _IPYTHON_CELL.fullmatch(filename):
+        place = f"Cell [{cell[1]}]"
+    elif cell := _KERNEL_CELL.search(filename):
+        place = f"Cell {cell[1]}"
+    else:
+        place = "/".join(re.split(r"[/\\]", filename)[-1 - folders :])
+    name = "" if frame["name"] == "<module>" else f" {frame['name']}"
+    return f"{place}:{frame['line']}{name}"
+
+
+class SiteTable:
+    """The call sites of a snapshot, numbered from 0 in the order in which they are met.
+
+    Attributes
+    ----------
+    stacks : list of sequence of mapping
+        For each site the first stack that led to it.
+    """
+
+    def __init__(self) -> None:
+        self.stacks: list[Frames] = []
+        self._numbers: dict[tuple[str, int, str] | None, int] = {}
+
+    def number(self, frames: Frames) -> int:
+        """Return the number of the site of a stack, a new one if it is new."""
+        frame = site_frame(frames)
+        key = None if frame is None else (frame["filename"], frame["line"], frame["name"])
+        number = self._numbers.setdefault(key, len(self.stacks))
+        if number == len(self.stacks):
+            self.stacks.append(frames)
+        return number
+
+    def labels(self) -> list[str]:
+        """Return a name for each site; those of files with equal names get folders as well."""
+        frames = [site_frame(stack) for stack in self.stacks]
+        labels = [NO_STACK if frame is None else format_frame(frame) for frame in frames]
+        for folders in (1, 99):
+            count = Counter(labels)
+            for number, frame in enumerate(frames):
+                if frame is not None and count[labels[number]] > 1:
+                    labels[number] = format_frame(frame, folders)
+        return labels

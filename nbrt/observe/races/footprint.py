@@ -1,0 +1,122 @@
+"""`Footprint`: the bytes that an array means, as plain numbers; keeps no array alive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Footprint", "arrays_in", "footprint_of"]
+
+_MOST_WORK = 100_000
+"""Candidates that the search for a common byte of two strided arrays may try."""
+
+
+class Footprint(NamedTuple):
+    """Where the elements of an array lie.
+
+    Attributes
+    ----------
+    begin, end : int
+        The first address, and the one behind the last.
+    origin : int
+        Of the element with all indices 0.
+    shape, strides : tuple of int
+        Extents, and bytes from one element to the next.
+    itemsize : int
+        Bytes of an element.
+    """
+
+    begin: int
+    end: int
+    origin: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+    def overlaps(self, other: Footprint) -> bool:
+        """Return whether the two have a byte in common; True where that takes too long to say."""
+        if self.begin >= other.end or other.begin >= self.end:
+            return False
+        try:
+            return np.shares_memory(
+                _Addresses(self),
+                _Addresses(other),
+                max_work=_MOST_WORK,  # type: ignore[arg-type]  # the stubs know 0 and -1 only
+            )
+        except np.exceptions.TooHardError:
+            return True
+
+    def covers(self, begin: int, end: int) -> bool:
+        """Return whether the bounds hold a range."""
+        return self.begin <= begin and end <= self.end
+
+
+class _Addresses:
+    """An array for NumPy's arithmetic of addresses alone: nobody reads the memory.
+
+    All addresses are moved by one, since NumPy refuses arrays at 0.
+    """
+
+    def __init__(self, footprint: Footprint) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (footprint.origin + 1, True),
+            "shape": footprint.shape,
+            "strides": footprint.strides,
+            "typestr": f"|V{footprint.itemsize}",
+        }
+
+
+def footprint_of(array: Any) -> Footprint | None:
+    """Return the footprint of a NumPy or CUDA array; None for anything else, and without bytes."""
+    if isinstance(array, np.ndarray):
+        origin = array.__array_interface__["data"][0]
+        return _footprint(origin, array.shape, array.strides, array.itemsize)
+    if not _is_cuda_array(array):
+        return None
+    pointer = getattr(getattr(array, "data", None), "ptr", None)
+    if pointer is not None:
+        # CuPy's: asking for its interface would ask the driver for the current stream.
+        return _footprint(int(pointer), array.shape, array.strides, array.itemsize)
+    try:
+        face = array.__cuda_array_interface__
+    except Exception:  # noqa: BLE001  # such as torch's, of a tensor that wants gradients
+        return None
+    shape, itemsize = tuple(face["shape"]), np.dtype(face["typestr"]).itemsize
+    strides = face.get("strides") or _contiguous_strides(shape, itemsize)
+    return _footprint(face["data"][0], shape, tuple(strides), itemsize)
+
+
+def arrays_in(values: Any) -> Iterator[Any]:
+    """Yield the arrays among arguments, also those inside of tuples and lists."""
+    for value in values:
+        if isinstance(value, np.ndarray) or _is_cuda_array(value):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from arrays_in(value)
+
+
+def _is_cuda_array(value: Any) -> bool:
+    return hasattr(type(value), "__cuda_array_interface__")
+
+
+def _footprint(
+    origin: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> Footprint | None:
+    if 0 in shape or itemsize == 0:
+        return None
+    reaches = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]
+    begin = origin + sum(reach for reach in reaches if reach < 0)
+    end = origin + sum(reach for reach in reaches if reach > 0) + itemsize
+    return Footprint(begin, end, origin, shape, strides, itemsize)
+
+
+def _contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = [itemsize]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides)) if shape else ()

@@ -1,0 +1,84 @@
+"""Poison: a pattern in freed memory that shows itself when it is read, and that somebody wrote.
+
+Two bytes, 0x7FFB, over and over: a NaN as float16, bfloat16, float32 and float64, and close to the
+largest number as an integer of any width above one byte.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from nbrt.backends.pools import Lease
+
+if TYPE_CHECKING:
+    from nbrt.observe.races.tenancies import Tenancy
+    from nbrt.runtime.memory.allocation import Allocation
+
+__all__ = ["PATTERN", "Poisoner", "Span"]
+
+PATTERN = 0x7FFB
+
+_DTYPE = np.dtype("<u2")
+_MOST_BYTES = 1 << 20
+"""Of a larger block only half as much at either end."""
+
+Span = tuple[int, int]
+"""The first address of a range, and the one behind its last."""
+
+
+class Poisoner:
+    """Fills freed memory, and looks whether it has changed.
+
+    Parameters
+    ----------
+    poison : bool or "all"
+        Whether to, and whether also the middle of large blocks.
+    """
+
+    def __init__(self, poison: bool | Literal["all"]) -> None:
+        self._poison = poison
+
+    def pour(self, allocation: Allocation) -> tuple[Span, ...]:
+        """Fill a block that nobody uses any more; return the addresses that hold poison now."""
+        if not self._poison:
+            return ()
+        interface = allocation.pool.books.interface
+        spans = self._spans(allocation.address, allocation.nbytes)
+        if interface.capabilities.host_addressable:
+            for begin, end in spans:
+                _words(begin, end)[...] = PATTERN
+            return spans
+        if allocation.stream is not None and allocation.pool.kind != "pinned":
+            # In the order of its stream, on which alone the memory may be handed out again.
+            words = allocation.nbytes // _DTYPE.itemsize
+            whole = interface.as_array(allocation.block, (words,), _DTYPE, Lease(None))
+            for begin, end in spans:
+                first, last = begin - allocation.address, end - allocation.address
+                interface.fill(allocation.stream.queue, whole[first // 2 : last // 2], PATTERN)
+        return ()
+
+    def first_change(self, tenancy: Tenancy, begin: int, end: int) -> int | None:
+        """Return the first address in a range of a block that held poison and does not any more."""
+        for low, high in tenancy.poisoned:
+            low, high = max(low, begin), min(high, end)
+            if low < high:
+                changed = _words(low, high) != PATTERN
+                place = int(np.argmax(changed))
+                if changed[place]:
+                    return low + place * _DTYPE.itemsize
+        return None
+
+    def _spans(self, address: int, nbytes: int) -> tuple[Span, ...]:
+        end = address + nbytes // _DTYPE.itemsize * _DTYPE.itemsize
+        if self._poison == "all" or nbytes <= _MOST_BYTES:
+            return ((address, end),)
+        half = _MOST_BYTES // 2
+        return ((address, address + half), (end - half, end))
+
+
+def _words(begin: int, end: int) -> np.ndarray[Any, np.dtype[Any]]:
+    memory = (ctypes.c_uint16 * ((end - begin) // _DTYPE.itemsize)).from_address(begin)
+    return np.frombuffer(memoryview(memory), _DTYPE)

@@ -1,0 +1,188 @@
+"""`MemoryRaceReport`: what the race checker found, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt._internal.calls import CallSite
+    from nbrt._internal.device import Device
+    from nbrt.observe.races.tenancies import Access, StreamName, Tenancy
+
+__all__ = [
+    "MemoryRaceReport",
+    "Place",
+    "RaceKind",
+    "report_damage",
+    "report_freed",
+    "report_race",
+]
+
+RaceKind: TypeAlias = Literal["use_after_free", "write_after_free", "reuse_race", "unordered_use"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Something that was done to memory, and where.
+
+    Attributes
+    ----------
+    what : str
+        ``"allocation"``, ``"free"``, or the command: ``"copy"``, ``"launch of scale"``.
+    stream : str
+        The stream that it was given to or meant for.
+    stack : str
+        The Python stack of the call, as tracebacks show it, without nbrt's own frames.
+    """
+
+    what: str
+    stream: str
+    stack: str
+
+    def __str__(self) -> str:
+        return f"  {self.what} on {self.stream}:\n{_indented(self.stack)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRaceReport:
+    """One fault in the use of memory; ``str`` gives the whole text.
+
+    Attributes
+    ----------
+    kind : str
+        ``unordered_use``: two streams touch the same bytes, one of them writes, and nothing orders
+        the two.
+
+        ``use_after_free``: a command touches memory whose arrays are gone, such as by an array made
+        from an address.
+
+        ``reuse_race``: a block was freed, handed out again, and is touched before work of another
+        stream on its earlier array is over. Either the new array is used on another stream than the
+        one it was allocated for, which must wait for that; or the earlier one was, by an address or
+        another library's wrapper, and ``record_stream`` is the remedy. For the arguments of its own
+        commands nbrt calls that itself.
+
+        ``write_after_free``: what freed memory was filled with has changed.
+    device : Device
+        Whose memory it is.
+    address, nbytes : int
+        The bytes that the command touches, or that were found changed.
+    touched : Place or None
+        The command that was found; None where what wrote to freed memory was no command.
+    other : Place or None
+        The command that it is not ordered behind.
+    allocated : Place or None
+        The allocation of the block; None if that came before the watch. Of a reused block, the use
+        that has ended.
+    freed : Place or None
+        The end of that use.
+    message, advice : str
+        What is wrong, and how to mend it.
+    """
+
+    kind: RaceKind
+    device: Device
+    address: int
+    nbytes: int
+    message: str
+    advice: str
+    touched: Place | None = None
+    other: Place | None = None
+    allocated: Place | None = None
+    freed: Place | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind.replace('_', ' ')} on {self.device}: {self.message}"]
+        places = (self.touched, self.other, self.allocated, self.freed)
+        lines += [str(place) for place in places if place is not None]
+        return "\n".join([*lines, f"  to mend it: {self.advice}"])
+
+
+def report_freed(access: Access) -> MemoryRaceReport:
+    """Report a command that touches memory whose arrays are gone."""
+    footprint, tenancy = access.footprint, access.tenancy
+    return MemoryRaceReport(
+        "use_after_free",
+        tenancy.device,
+        footprint.begin,
+        footprint.end - footprint.begin,
+        f"{access.label} {access.mode} {_range(footprint.begin, footprint.end)}, which was freed "
+        f"and may be handed out again at any moment",
+        "keep the array, or a view of it, for as long as its memory is used: an address, or an "
+        "array made from one, keeps nothing alive",
+        touched=_place(access.label, access.stream, access.site),
+        allocated=_place("allocation", tenancy.stream, tenancy.allocated),
+        freed=_place("free", tenancy.stream, tenancy.freed),
+    )
+
+
+def report_race(access: Access, other: Access) -> MemoryRaceReport:
+    """Report a command that is not ordered behind an earlier one on another stream."""
+    footprint, tenancy = access.footprint, other.tenancy
+    touches = f"{access.label} {access.mode} {_range(footprint.begin, footprint.end)}"
+    rest = f"earlier {other.label} {other.mode} on another stream, and nothing orders the two"
+    kind: RaceKind
+    if access.tenancy is tenancy:
+        kind, message = "unordered_use", f"{touches}, which an {rest}"
+        advice = (
+            f"make one wait for the other: call wait_stream({other.stream.text}) on "
+            f"{access.stream.text}, or let it wait for an event recorded behind the {other.label}"
+        )
+    else:
+        kind = "reuse_race"
+        message = f"{touches} of a block that was freed and handed out again, which an {rest}"
+        advice = (
+            f"make {access.stream.text} wait for the stream that the block was allocated for, or "
+            f"allocate it for the stream that uses it"
+            if other.stream.key == tenancy.stream.key
+            else f"before the old array dies, call nbrt.memory.record_stream(array, stream) for "
+            f"the stream of the {other.label}; or let {access.stream.text} wait for that stream"
+        )
+    return MemoryRaceReport(
+        kind,
+        tenancy.device,
+        footprint.begin,
+        footprint.end - footprint.begin,
+        message,
+        advice,
+        touched=_place(access.label, access.stream, access.site),
+        other=_place(f"earlier {other.label}", other.stream, other.site),
+        allocated=_place("allocation", tenancy.stream, tenancy.allocated),
+        freed=_place("free", tenancy.stream, tenancy.freed),
+    )
+
+
+def report_damage(tenancy: Tenancy, address: int, since: Sequence[str]) -> MemoryRaceReport:
+    """Report freed memory that has changed; `since` are the commands its stream got meanwhile."""
+    given = (
+        f"its stream was given since: {', '.join(since)}"
+        if since
+        else ("its stream was given nothing since")
+    )
+    return MemoryRaceReport(
+        "write_after_free",
+        tenancy.device,
+        address,
+        1,
+        f"byte {address - tenancy.address} of {tenancy.nbytes} freed bytes at "
+        f"{tenancy.address:#x} was written after the free; {given}",
+        "look for who keeps the address past its array: a pointer handed to foreign code, an "
+        "array made from an address, a thread that was not waited for",
+        allocated=_place("allocation", tenancy.stream, tenancy.allocated),
+        freed=_place("free", tenancy.stream, tenancy.freed),
+    )
+
+
+def _place(what: str, stream: StreamName, site: CallSite | None) -> Place | None:
+    return None if site is None else Place(what, stream.text, site.format())
+
+
+def _range(begin: int, end: int) -> str:
+    return f"{end - begin} bytes at {begin:#x}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

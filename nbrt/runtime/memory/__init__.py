@@ -1,0 +1,1 @@
+"""Device memory as people see it: pools, statistics, streams that use it, limits, recovery."""

@@ -1,0 +1,118 @@
+"""`Allocation`: a block and who uses it; `Ending`: how the use ends."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.pools import SMALL_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt._internal.calls import CallSite
+    from nbrt._internal.device import Device
+    from nbrt.backends.interface import Block
+    from nbrt.backends.queue import Queue
+    from nbrt.runtime.memory.core import PoolCore
+    from nbrt.runtime.stream import Stream
+
+__all__ = ["Allocation", "Ending"]
+
+
+def _no_stream() -> Stream | None:
+    return None
+
+
+class Ending(weakref.ref[Any]):
+    """Tells that the arrays over an allocation are gone: the reference to its lease went dead.
+
+    The callback is the C function that appends to the device's log, so that the end of an array
+    runs no Python code and takes no lock: it may come in any thread, in the middle of anything.
+    """
+
+    __slots__ = ("allocation",)
+
+    allocation: Allocation
+
+
+class Allocation:
+    """Device memory that lives as long as the arrays over it.
+
+    The object belongs to the block: when that is handed out again, so is the object, with the facts
+    of the new use.
+
+    Attributes
+    ----------
+    block : Block
+        What the backend handed out.
+    address, nbytes : int
+        Where it begins on the device, and the bytes reserved: what was asked for, rounded up.
+    requested : int
+        Bytes asked for.
+    pool : PoolCore
+        Where it came from.
+    recorded : set of Stream or None
+        Other streams that use it: its memory is not used again before they have passed.
+    site : CallSite or object or None
+        Where it was allocated, if that was taken down; watchers may put more than that here.
+    ending : Ending or None
+        The reference to the lease of this use, which the arrays keep alive.
+    home : Queue
+        The queue it was cut for, and is given back on.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "bin",
+        "block",
+        "ending",
+        "home",
+        "index",
+        "is_small",
+        "nbytes",
+        "pool",
+        "recorded",
+        "requested",
+        "site",
+        "stream_ref",
+        "view",
+    )
+
+    def __init__(
+        self, pool: PoolCore, block: Block, home: Queue, bin_: list[Allocation] | None
+    ) -> None:
+        self.pool = pool
+        self.block = block
+        self.home = home
+        self.bin = bin_
+        self.is_small = block.nbytes <= SMALL_LIMIT
+        self.address = block.address
+        self.nbytes = block.nbytes
+        self.index = pool.device.index
+        self.requested = 0
+        self.stream_ref: Callable[[], Stream | None] = _no_stream
+        self.recorded: set[Stream] | None = None
+        self.site: CallSite | Any = None
+        self.ending: Ending | None = None
+        block.lease(self)  # host memory learns its tenant here; the others at every lease
+        self.view: memoryview | None = getattr(block, "view", None)
+
+    @property
+    def device(self) -> Device:
+        """The device whose memory it is."""
+        return self.pool.device
+
+    @property
+    def stream(self) -> Stream | None:
+        """The stream it was allocated for; None if that is gone, or before the first use."""
+        return self.stream_ref()
+
+    @property
+    def lease(self) -> object | None:
+        """What the arrays keep alive; None once they are gone."""
+        return None if self.ending is None else self.ending()
+
+    def __repr__(self) -> str:
+        return f"Allocation({self.requested} bytes at {self.address:#x} of {self.device})"

@@ -1,0 +1,435 @@
+"""`DeviceBooks`: the memory of one device, of all its pools: who has what, what becomes of it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from nbrt._internal.calls import CallSite
+from nbrt.backends.pools import SMALL_LIMIT
+from nbrt.errors import DeviceError, OutOfMemoryError
+from nbrt.runtime import commands
+from nbrt.runtime.commands import Command
+from nbrt.runtime.device import interface_of, lookup
+from nbrt.runtime.memory.allocation import Allocation, Ending
+from nbrt.runtime.memory.core import PoolCore
+from nbrt.runtime.memory.gaps import split_blocks, total_split
+from nbrt.runtime.memory.pending import PendingFrees
+from nbrt.runtime.memory.pressure import relieve
+from nbrt.runtime.memory.replay import add, remove, replay_small
+from nbrt.runtime.memory.segments import changes
+from nbrt.runtime.memory.statistics import Statistics
+from nbrt.runtime.stream import default_stream
+
+if TYPE_CHECKING:
+    from nbrt._internal.device import Device
+    from nbrt.backends.interface import DeviceInterface
+    from nbrt.backends.pools import BackendPool, SegmentInfo
+    from nbrt.backends.queue import Queue
+    from nbrt.runtime.commands import NoticeKind
+    from nbrt.runtime.memory.core import Arena
+    from nbrt.runtime.stream import Stream
+    from nbrt.typing import Array, DeviceLike
+
+__all__ = ["DeviceBooks", "books_of", "default_arena", "host_books", "known_books"]
+
+
+class DeviceBooks:
+    """The books of one device's memory, or of the page-locked host memory for it.
+
+    Every allocation and every end of one is an event in a log, which is written without a lock and
+    read (`settle`) before anything depends on it: when a bin is empty, when a large block is asked
+    for or ends, when somebody asks for numbers. So the numbers are exact though they are computed
+    late, and finalizers, which run in any thread at any moment, never wait.
+
+    Attributes
+    ----------
+    lock : threading.RLock
+        Held while the log is read and while the backend's pools are called.
+    log : collections.deque
+        Allocations, Endings, and pools that nobody holds any more, in the order of events.
+    pools : list of PoolCore
+        The default pool first.
+    statistics : Statistics
+        Of the whole device.
+    limit : int or None
+        The most bytes that the pools together may hold from the system.
+    """
+
+    def __init__(self, interface: DeviceInterface, device: Device, kind: str = "caching") -> None:
+        self.interface = interface
+        self.device = device
+        self.lock = threading.RLock()
+        self.log: deque[Allocation | Ending | PoolCore] = deque()
+        self.statistics = Statistics()
+        self.limit = interface.initial_memory_limit(device.index) if kind == "caching" else None
+        self.pools: list[PoolCore] = []
+        self.pending = PendingFrees(self)
+        # A finalizer or a signal's handler may run in the middle of a change: it must not make one.
+        self.is_changing = False
+        self._numbers = itertools.count()
+        self.default_pool = self.add_pool(interface.create_pool(device.index, kind, {}))
+
+    # -- pools -------------------------------------------------------------------------------------
+
+    def add_pool(self, backend: BackendPool, name: str = "", limit: int | None = None) -> PoolCore:
+        """Keep the books of another pool from now on."""
+        with self.lock:
+            self.settle()
+            if len(self.pools) == 1:
+                # Alone, the default pool has the device's numbers.
+                first = self.pools[0]
+                first.statistics = first.statistics or self.statistics.copied()
+            core = PoolCore(self, backend, next(self._numbers), name, limit)
+            core.statistics = Statistics() if self.pools else None
+            self.pools.append(core)
+            return core
+
+    def retire(self, core: PoolCore) -> None:
+        """Give a pool's memory back as soon as nothing uses it; called by finalizers."""
+        self.note(core)
+
+    def _retire(self, core: PoolCore) -> None:
+        core.is_retired = True
+        core.flush()
+        core.backend.close()
+        self.note_segments(core)
+        self._drop_if_idle(core)
+
+    def _drop_if_idle(self, core: PoolCore) -> None:
+        if core.is_retired and not core.allocations and core in self.pools:
+            self.pools.remove(core)
+
+    # -- allocating --------------------------------------------------------------------------------
+
+    def lend(
+        self,
+        pool: PoolCore,
+        arena: Arena,
+        nbytes: int,
+        stream: Stream,
+        shape: tuple[int, ...],
+        dtype: Any,
+    ) -> Array:
+        """Return an array, by the long way: its bin is empty, or the block is large."""
+        allocation = self.take(pool, arena, nbytes, stream)
+        self.begin(allocation, nbytes, stream)
+        return self.occupy(allocation, shape, dtype, self.note_of(allocation))
+
+    def occupy(
+        self, allocation: Allocation, shape: tuple[int, ...], dtype: Any, note: Any
+    ) -> Array:
+        """Return an array over an allocation that was just taken."""
+        block = allocation.block
+        return self.interface.as_array(block, shape, dtype, self.lease(allocation, note))
+
+    def note_of(self, allocation: Allocation) -> Any:
+        """Return what is called with the end: memory that no bin keeps goes back at once."""
+        return self.note if allocation.bin is None else self.log.append
+
+    def lease(self, allocation: Allocation, note: Any) -> Any:
+        """Return a lease of an allocation that was just taken; `note` is called with its end."""
+        try:
+            lease = allocation.block.lease(allocation)
+            ending = Ending(lease, note)
+        except BaseException:
+            with self.lock:
+                self.put_back(allocation)
+            raise
+        self.log.append(allocation)
+        ending.allocation = allocation
+        allocation.ending = ending
+        return lease
+
+    def begin(self, allocation: Allocation, nbytes: int, stream: Stream) -> None:
+        """Put the facts of a new use into an allocation."""
+        allocation.requested = nbytes
+        allocation.stream_ref = stream.ref
+        if not allocation.is_small:
+            # A microsecond beside the cost of large memory, and an out-of-memory error can say
+            # who holds it.
+            allocation.site = CallSite.here(depth=3)
+
+    def take(self, pool: PoolCore, arena: Arena, nbytes: int, stream: Stream) -> Allocation:
+        """Return an allocation that nobody uses; raises OutOfMemoryError."""
+        if pool.is_retired:
+            raise DeviceError(f"expected an open pool, got {pool!r}, which was closed")
+        with self.lock:
+            self.settle()
+            size, bin_ = nbytes or 1, None
+            if nbytes <= SMALL_LIMIT and pool.backend.caches:
+                size, bin_ = arena.bin_of(nbytes)
+                if not bin_:
+                    self._stock(pool, size, stream, bin_)
+                try:
+                    return bin_.pop()
+                except IndexError:
+                    pass
+            try:
+                return self._cut(pool, size, stream, bin_)
+            except OutOfMemoryError:
+                pass
+        # Without the lock: what is waited for and called back there may allocate and free.
+        return relieve(self, pool, size, lambda: self._cut(pool, size, stream, bin_))
+
+    def _stock(self, pool: PoolCore, size: int, stream: Stream, bin_: list[Allocation]) -> None:
+        """Put some tiny blocks into a bin, so that it is not empty whenever the log is unread."""
+        for _ in range(min(_STOCK, _STOCK_BYTES // size)):
+            try:
+                bin_.append(self._cut(pool, size, stream, bin_))
+            except OutOfMemoryError:
+                break
+
+    def _cut(
+        self, pool: PoolCore, size: int, stream: Stream, bin_: list[Allocation] | None
+    ) -> Allocation:
+        """Have the backend cut a block, within the limits; raises OutOfMemoryError."""
+        with self.lock:
+            if self.is_changing:
+                raise DeviceError(
+                    f"expected memory of {self.device} to be asked for by the program, got a call "
+                    f"from a finalizer or signal handler that ran while the pool was at work; "
+                    f"allocate outside of it"
+                )
+            pool.backend.set_limit(self.room_for(pool))
+            self.is_changing = True
+            try:
+                block = pool.backend.allocate(stream.queue, size)
+            finally:
+                self.is_changing = False
+                self.note_segments(pool)
+            allocation = Allocation(pool, block, stream.queue, bin_)
+            pool.allocations.add(allocation)
+            return allocation
+
+    def room_for(self, pool: PoolCore) -> int | None:
+        """Return the most bytes that a pool may hold: its own limit, and what others leave it."""
+        rooms = [] if pool.limit is None else [pool.limit]
+        if self.limit is not None:
+            others = sum(each.backend.reserved() for each in self.pools if each is not pool)
+            rooms.append(max(0, self.limit - others))
+        return min(rooms) if rooms else None
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def note(self, event: Ending | PoolCore) -> None:
+        """Take note of an event, and read the log unless somebody is at the books.
+
+        Finalizers call this, also in the middle of a change of this thread's own.
+        """
+        self.log.append(event)
+        # As threading.Condition asks a lock; there is no public name for it.
+        if not self.lock._is_owned():  # type: ignore[attr-defined]
+            while self.log and self.lock.acquire(False):
+                try:
+                    self.settle()
+                finally:
+                    self.lock.release()
+
+    def settle(self) -> None:
+        """Read the log: bring the numbers up to date, and take back what has ended."""
+        with self.lock:
+            if self.is_changing:
+                return
+            log = self.log
+            # A tap that is told of an end may allocate, and so come here and read on.
+            while log:
+                event = log[0]
+                if isinstance(event, Ending):
+                    allocation = event.allocation
+                elif isinstance(event, Allocation):
+                    allocation = event
+                else:
+                    log.popleft()
+                    self._retire(event)
+                    continue
+                if not commands.taps and self._is_plain(allocation):
+                    self.is_changing = True
+                    try:
+                        replay_small(log, allocation.pool, self._books_with(allocation.pool))
+                    finally:
+                        self.is_changing = False
+                else:
+                    log.popleft()
+                    (self._count if allocation is event else self._end)(allocation)
+            if self.pending.waiting:
+                self.pending.poll()
+            for pool in self.pools:
+                if pool.orphans:
+                    pool.flush_orphans()
+
+    def _is_plain(self, allocation: Allocation) -> bool:
+        return (
+            allocation.bin is not None
+            and allocation.recorded is None
+            and not allocation.pool.is_retired
+        )
+
+    def _books_with(self, pool: PoolCore) -> tuple[Statistics, ...]:
+        own = pool.statistics
+        return (self.statistics,) if own is None else (self.statistics, own)
+
+    def _count(self, allocation: Allocation) -> None:
+        for statistics in self._books_with(allocation.pool):
+            add(statistics.all, allocation)
+            add(statistics.small if allocation.is_small else statistics.large, allocation)
+
+    def _end(self, allocation: Allocation) -> None:
+        for statistics in self._books_with(allocation.pool):
+            remove(statistics.all, allocation)
+            remove(statistics.small if allocation.is_small else statistics.large, allocation)
+        # A child forked from us inherits arrays but not the backend: their memory is the system's.
+        if self.interface.lazy.is_ready:
+            if commands.taps:
+                stream = allocation.stream or default_stream(self.device)
+                commands.run_tapped(stream, Command("free", self._release, (allocation,)))
+            else:
+                self._release(allocation.home, allocation)
+
+    def _release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002
+        if allocation.recorded:
+            self.pending.add(allocation)
+        else:
+            self.give_back(allocation)
+
+    def give_back(self, allocation: Allocation) -> None:
+        """Let a block be used again: nothing uses it any more but work of its own stream."""
+        if commands.taps:
+            stream = allocation.stream
+            commands.notify(
+                "free_completed",
+                self.device,
+                stream,
+                allocation,
+                allocation.nbytes,
+                allocation.pool.id,
+            )
+        allocation.ending = allocation.site = allocation.recorded = None
+        self.put_back(allocation)
+
+    def put_back(self, allocation: Allocation) -> None:
+        """Put a block where it is taken from next; the caller holds the lock."""
+        pool = allocation.pool
+        if allocation.bin is not None and not pool.is_retired:
+            allocation.bin.append(allocation)
+        else:
+            pool.give_up(allocation)
+            if pool.is_retired:
+                pool.drop_cached()
+                self._drop_if_idle(pool)
+            self.note_segments(pool)
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    def empty_cache(self) -> None:
+        """Give back to the system what no array uses."""
+        with self.lock:
+            self.settle()
+            for pool in list(self.pools):
+                self.empty_pool(pool)
+
+    def empty_pool(self, pool: PoolCore) -> None:
+        """Do the same for one pool."""
+        with self.lock:
+            pool.flush()
+            pool.drop_cached()
+            self.note_segments(pool)
+
+    def live_allocations(self) -> list[Allocation]:
+        """Return what arrays hold now."""
+        with self.lock:
+            self.settle()
+            found = [each for pool in self.pools for each in pool.allocations]
+        return [each for each in found if each.lease is not None]
+
+    def all_statistics(self) -> list[Statistics]:
+        """Return the numbers of the device and of its pools."""
+        own = [pool.statistics for pool in self.pools if pool.statistics is not None]
+        return [self.statistics, *own]
+
+    def note_split(self) -> None:
+        """Work out the free memory in segments that are partly in use."""
+        found = {pool: split_blocks(pool) for pool in self.pools}
+        for pool, blocks in found.items():
+            if pool.statistics is not None:
+                pool.statistics.split_changed(blocks)
+        self.statistics.split_changed(total_split(found.values()))
+
+    def note_segments(self, pool: PoolCore) -> None:
+        """Bring the numbers of segments up to date after the backend's pool was called."""
+        backend = pool.backend
+        seen = (backend.reserved(), *backend.segment_counts())
+        if seen == pool.reserved_seen:
+            return
+        made = seen[1] - pool.reserved_seen[1]
+        pool.reserved_seen = seen
+        before = pool.segments_seen
+        now = pool.segments_seen = {info.address: info for info in backend.segments()}
+        out = (each.address for each in pool.allocations)
+        found = changes(before, now, made, out)
+        for statistics in self._books_with(pool):
+            for info in found.given:
+                statistics.move_reserved(-info.nbytes, is_small=info.is_small)
+            for info in found.taken:
+                statistics.move_reserved(info.nbytes, is_small=info.is_small)
+            for info in found.dropped:
+                statistics.count_segment(-1, is_small=info.is_small)
+            for info in found.made:
+                statistics.count_segment(1, is_small=info.is_small)
+        if commands.taps:
+            self._tell_segments("segment_free", found.given, pool)
+            self._tell_segments("segment_alloc", found.taken, pool)
+
+    def _tell_segments(self, kind: NoticeKind, pieces: list[SegmentInfo], pool: PoolCore) -> None:
+        for info in pieces:
+            commands.notify(kind, self.device, None, info, info.nbytes, pool.id)
+
+
+_STOCK, _STOCK_BYTES = 64, 64 << 10
+_books: dict[Device, DeviceBooks] = {}
+_host_books: dict[Device, DeviceBooks] = {}
+_books_lock = threading.Lock()
+
+
+def books_of(device: DeviceLike = None) -> DeviceBooks:
+    """Return the books of a device's memory."""
+    return _find(_books, device, "caching")
+
+
+def host_books(device: DeviceLike = None) -> DeviceBooks:
+    """Return the books of the page-locked host memory for a device."""
+    return _find(_host_books, device, "pinned")
+
+
+def _find(known: dict[Device, DeviceBooks], device: DeviceLike, kind: str) -> DeviceBooks:
+    chosen = lookup(device)[0]
+    books = known.get(chosen)
+    interface = interface_of(chosen)
+    if books is None or books.interface is not interface:
+        with _books_lock:
+            books = known.get(chosen)
+            if books is None or books.interface is not interface:
+                books = known[chosen] = DeviceBooks(interface, chosen, kind)
+    return books
+
+
+def default_arena(stream: Stream) -> Arena:
+    """Return where arrays for a stream come from, unless told otherwise; it remembers it."""
+    arena = stream.arena = books_of(stream.device).default_pool.arena(stream)
+    return arena
+
+
+def known_books() -> list[DeviceBooks]:
+    """Return the books of every device whose memory was used."""
+    return list(_books.values())
+
+
+def _settle_all() -> None:
+    for books in (*_books.values(), *_host_books.values()):
+        books.settle()
+
+
+# What ended before somebody looks is not shown to them, and what ended while they looked is.
+commands.before_change.append(_settle_all)

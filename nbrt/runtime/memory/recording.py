@@ -1,0 +1,85 @@
+"""`record_stream`: memory that another stream uses is not used again before that has passed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends import registry
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.runtime.memory.allocation import Allocation
+from nbrt.runtime.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nbrt.typing import Array
+
+__all__ = ["note_use", "record_stream"]
+
+
+def record_stream(array: Array, stream: Stream) -> None:
+    """Keep an array's memory from being used again before a stream has passed.
+
+    When the array and its views are gone, the memory waits for what the stream has been given by
+    then. Launches, copies, fills and draws of nbrt do so themselves for their arrays; this is for
+    other libraries' work on the stream.
+
+    Parameters
+    ----------
+    array : numpy.ndarray or cupy.ndarray
+        From nbrt: its allocation is marked. Other memory (CuPy's own pool, NumPy's) is kept from
+        being reused until the stream has done the work that it has now.
+    stream : Stream
+        A stream that uses it.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If `array` is no array of a device, or `stream` no stream.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> side = nbrt.Stream("cpu:0")
+    >>> x = nbrt.zeros(4, device="cpu:0")
+    >>> nbrt.memory.record_stream(x, side)
+    """
+    if not isinstance(stream, Stream):
+        raise ArgumentTypeError(f"expected an nbrt.Stream, got {stream!r}")
+    stream.interface.lazy.ensure()
+    interfaces = registry.ready_interfaces()
+    # Arrays of one kind may look like plain host memory to another.
+    for interface in interfaces:
+        owner = interface.owner_of(array)
+        if isinstance(owner, Allocation):
+            _record(owner, stream)
+            return
+    for interface in interfaces:
+        if interface.index_of(array) is not None:
+            # As an argument, which a queue keeps until then, and drops where that is allowed.
+            stream.call(_do_nothing, interface.foreign_hold(array))
+            return
+    raise ArgumentTypeError(
+        f"expected an array of a device, got {array!r} of type {type(array).__name__}"
+    )
+
+
+def _do_nothing(kept: object) -> None:
+    pass
+
+
+def _record(allocation: Allocation, stream: Stream) -> None:
+    if allocation.lease is None:
+        raise ArgumentError("expected an array that is alive, got one whose memory was given back")
+    if stream is not allocation.stream:
+        # A new set each time: a thread that reads the log may be looking at the one there.
+        allocation.recorded = {*(allocation.recorded or ()), stream}
+
+
+def note_use(stream: Stream, arrays: Iterable[Any]) -> None:
+    """Record the stream on those of `arrays` that were allocated for another one."""
+    owner_of = stream.interface.owner_of
+    for array in arrays:
+        owner = owner_of(array)
+        if owner is not None and owner.stream is not stream:  # type: ignore[attr-defined]  # ours
+            _record(owner, stream)  # type: ignore[arg-type]

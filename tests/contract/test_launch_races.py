@@ -1,0 +1,107 @@
+"""The race checker on launches and draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nbrt
+from helpers.memory_races import Address, N, Streams, add, double, kinds
+from nbrt.errors import MemoryRaceError
+from nbrt.observe.races.checker import check_races
+
+
+def test_a_launch_must_wait_for_what_fills_its_array(side_streams: Streams) -> None:
+    first, second = side_streams
+    with check_races(action="collect") as checker:
+        x = nbrt.full(N, 3.0, "float32", stream=first)
+        double.forall(N, stream=second)(x)
+    assert kinds(checker) == ["unordered_use"]
+    assert checker.reports[0].touched.what == "launch of double"
+
+
+def test_launches_and_copies_in_order(side_streams: Streams) -> None:
+    first, second = side_streams
+    with check_races() as checker:
+        x = nbrt.full(N, 3.0, "float32", stream=first)
+        second.wait_stream(first)
+        double.forall(N, stream=second)(x)
+        first.wait_stream(second)
+        nbrt.copy(x[:5], np.float32(1.0), stream=first)
+        double.forall(N, stream=first)(x)
+        assert nbrt.to_host(x, stream=first)[4:6].tolist() == [2.0, 12.0]
+    assert checker.reports == []
+
+
+def test_launches_may_share_what_they_read(side_streams: Streams) -> None:
+    first, second = side_streams
+    with check_races() as checker:
+        x = nbrt.full(N, 3.0, "float32", stream=first)
+        outs = [nbrt.zeros(N, stream=stream) for stream in side_streams]
+        second.wait_stream(first)
+        for out, stream in zip(outs, side_streams, strict=True):
+            add.forall(N, stream=stream)(out, x)
+        for out, stream in zip(outs, side_streams, strict=True):
+            assert np.all(nbrt.to_host(out, stream=stream) == 3.0)
+    assert checker.reports == []
+
+
+def test_a_pipeline_with_two_buffers(side_streams: Streams) -> None:
+    """Copies on one stream, kernels on the other, each waiting for the buffer it needs."""
+    copying, computing = side_streams
+    batches = [np.full(N, float(number), np.float32) for number in range(8)]
+    with check_races() as checker:
+        total = nbrt.zeros(N, stream=computing)
+        buffers = [nbrt.empty(N, stream=copying) for _ in range(2)]
+        filled = [nbrt.Event() for _ in buffers]
+        used = [nbrt.Event() for _ in buffers]
+        for number, batch in enumerate(batches):
+            slot = number % 2
+            used[slot].wait(copying)
+            nbrt.copy(buffers[slot], batch, stream=copying)
+            filled[slot].record(copying)
+            filled[slot].wait(computing)
+            add.forall(N, stream=computing)(total, buffers[slot])
+            used[slot].record(computing)
+        assert np.all(nbrt.to_host(total, stream=computing) == 28.0)
+    assert checker.reports == []
+
+
+def test_random_numbers_and_kernels(side_stream: nbrt.Stream) -> None:
+    with nbrt.stream(side_stream), check_races() as checker:
+        generator = nbrt.Generator(5)
+        for _ in range(3):
+            x = generator.random(N, dtype="float32")
+            double.forall(N)(x)
+            values = nbrt.to_host(x)
+        assert np.all((values >= 0.0) & (values < 2.0))
+    assert checker.reports == []
+
+
+def test_a_launch_on_freed_memory(device: nbrt.Device) -> None:
+    if device.kind == "sample":
+        pytest.skip("the sample backend keeps no freed memory")
+    with nbrt.device(device), check_races():
+        x = nbrt.full(N, 1.0, "float32")
+        alias = Address(x)
+        double.forall(N)(alias.array())
+        assert np.all(nbrt.to_host(x) == 2.0)
+        del x
+        with pytest.raises(MemoryRaceError, match="launch of double uses 4000 bytes"):
+            double.forall(N)(alias.array())
+
+
+def test_a_read_only_argument_is_read(side_streams: Streams) -> None:
+    first, second = side_streams
+    if not first.interface.capabilities.host_addressable:
+        pytest.skip("read-only arrays are NumPy's")
+    with check_races(action="collect") as checker:
+        x = nbrt.full(N, 1.0, "float32", stream=first)
+        out = nbrt.zeros(N, stream=second)
+        second.wait_stream(first)
+        view = x[:]
+        view.flags.writeable = False
+        add.forall(N, stream=second)(out, view)
+        nbrt.copy(x, np.float32(2.0), stream=first)
+    (report,) = checker.reports
+    assert "an earlier launch of add reads on another stream" in report.message

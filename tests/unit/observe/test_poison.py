@@ -1,0 +1,90 @@
+"""Poison over plain memory, and over memory that the host cannot reach."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nbrt._internal.device import Device
+from nbrt.observe.races.poison import PATTERN, Poisoner
+from nbrt.observe.races.tenancies import StreamKey, StreamName, Tenancy
+
+MIB = 1 << 20
+DEVICE = Device("fake", 0)
+
+
+class Interface:
+    """A backend that writes down what it is told to fill."""
+
+    def __init__(self, memory: np.ndarray[Any, Any], *, is_host: bool) -> None:
+        self.memory = memory
+        self.capabilities = SimpleNamespace(host_addressable=is_host)
+        self.fills: list[tuple[object, int, int, int]] = []
+
+    def as_array(self, block: Any, shape: Any, dtype: Any, lease: object) -> Any:
+        return self.memory[: 2 * shape[0]].view(dtype)
+
+    def fill(self, queue: object, array: np.ndarray[Any, Any], value: int) -> None:
+        start = array.ctypes.data - self.memory.ctypes.data
+        self.fills.append((queue, start, start + array.nbytes, value))
+
+
+def allocation_over(memory: np.ndarray[Any, Any], kind: str, *, is_host: bool) -> Any:
+    interface = Interface(memory, is_host=is_host)
+    return SimpleNamespace(
+        address=memory.ctypes.data,
+        nbytes=memory.nbytes,
+        block=None,
+        stream=SimpleNamespace(queue="the stream's queue"),
+        pool=SimpleNamespace(kind=kind, books=SimpleNamespace(interface=interface)),
+    )
+
+
+def tenancy_of(memory: np.ndarray[Any, Any], spans: Any) -> Tenancy:
+    stream = StreamName(StreamKey(DEVICE, 0), "stream")
+    return Tenancy(DEVICE, memory.ctypes.data, memory.nbytes, stream, None, poisoned=spans)
+
+
+@pytest.mark.parametrize("poison", [True, "all"])
+@pytest.mark.parametrize("nbytes", [64, 4096, MIB, MIB + 64, 3 * MIB])
+def test_the_host_fills_and_looks_again(poison: Any, nbytes: int) -> None:
+    memory = np.zeros(nbytes, np.uint8)
+    start = memory.ctypes.data
+    poisoner = Poisoner(poison)
+    spans = poisoner.pour(allocation_over(memory, "caching", is_host=True))
+    half = MIB // 2
+    ends = ((start, start + half), (start + nbytes - half, start + nbytes))
+    is_whole = poison == "all" or nbytes <= MIB
+    assert spans == (((start, start + nbytes),) if is_whole else ends)
+    words = memory.view("<u2")
+    assert np.count_nonzero(words == PATTERN) == sum(end - begin for begin, end in spans) // 2
+    tenancy = tenancy_of(memory, spans)
+    assert poisoner.first_change(tenancy, start, start + nbytes) is None
+    for place in (nbytes - 1, nbytes - 30, 33, 0):
+        memory[place] ^= 1
+        assert poisoner.first_change(tenancy, start, start + nbytes) == start + place // 2 * 2
+    assert poisoner.first_change(tenancy, start + 2, start + 32) is None
+    assert poisoner.first_change(tenancy, start + nbytes, start + 2 * nbytes) is None
+
+
+def test_a_device_fills_in_the_order_of_the_stream() -> None:
+    memory = np.zeros(3 * MIB, np.uint8)
+    allocation = allocation_over(memory, "caching", is_host=False)
+    assert Poisoner(True).pour(allocation) == ()
+    half = MIB // 2
+    assert allocation.pool.books.interface.fills == [
+        ("the stream's queue", 0, half, PATTERN),
+        ("the stream's queue", 3 * MIB - half, 3 * MIB, PATTERN),
+    ]
+
+
+def test_what_is_left_alone() -> None:
+    memory = np.zeros(4096, np.uint8)
+    pinned = allocation_over(memory, "pinned", is_host=False)
+    assert Poisoner(True).pour(pinned) == ()
+    assert pinned.pool.books.interface.fills == []
+    assert Poisoner(False).pour(allocation_over(memory, "caching", is_host=True)) == ()
+    assert not memory.any()

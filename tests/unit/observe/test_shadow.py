@@ -1,0 +1,154 @@
+"""The map of tenancies, against a dictionary of bytes; what a block remembers."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from nbrt._internal.calls import CallSite
+from nbrt._internal.device import Device
+from nbrt.observe.races.footprint import Footprint, footprint_of
+from nbrt.observe.races.shadow import ShadowMemory
+from nbrt.observe.races.tenancies import (
+    Access,
+    AccessMode,
+    StreamKey,
+    StreamName,
+    Tenancy,
+    TenancyMap,
+)
+
+DEVICE = Device("cpu", 0)
+A, B, C = (StreamName(StreamKey(DEVICE, name), f"stream {name}") for name in "abc")
+
+
+def tenancy(address: int, nbytes: int, stream: StreamName = A) -> Tenancy:
+    return Tenancy(DEVICE, address, nbytes, stream, CallSite.here())
+
+
+def access(
+    shadow: ShadowMemory,
+    mode: AccessMode,
+    of: Tenancy,
+    stream: StreamName,
+    *,
+    part: tuple[int, int] | None = None,
+    is_recorded: bool = False,
+) -> Access:
+    low, high = part or (0, of.nbytes)
+    footprint = Footprint(
+        of.address + low, of.address + high, of.address + low, (high - low,), (1,), 1
+    )
+    step = shadow.clocks.advance(stream.key)
+    return Access(mode, footprint, of, "copy", stream, CallSite.here(), is_recorded, step)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_map_agrees_with_a_dictionary_of_bytes(seed: int) -> None:
+    choose = random.Random(seed)
+    known, model = TenancyMap(), dict[int, Tenancy]()
+    for _ in range(60):
+        begin = choose.randrange(100)
+        end = begin + choose.randrange(1, 30)
+        owners = {model[byte] for byte in range(begin, end) if byte in model}
+        assert {entry[2] for entry in known.find(begin, end)} == owners
+        if choose.random() < 0.6:
+            new = tenancy(begin, end - begin)
+            pieces = known.insert(new)
+            taken = {byte: model[byte] for byte in range(begin, end) if byte in model}
+            model.update(dict.fromkeys(range(begin, end), new))
+        else:
+            pieces = known.cut(begin, end)
+            taken = {byte: model.pop(byte) for byte in range(begin, end) if byte in model}
+        assert {byte: one for low, high, one in pieces for byte in range(low, high)} == taken
+        assert {byte: one for low, high, one in known for byte in range(low, high)} == model
+
+
+def test_the_next_tenant_comes_after_all_that_the_last_one_did() -> None:
+    shadow = ShadowMemory()
+    old = tenancy(0, 64)
+    shadow.allocate(old)
+    shadow.note(access(shadow, "reads", old, B))
+    shadow.free(old, CallSite.here(), ())
+    new = tenancy(0, 64)
+    shadow.allocate(new)
+    report = shadow.judge(access(shadow, "writes", new, A))
+    assert report is not None
+    assert report.kind == "reuse_race"
+    shadow.clocks.host_waits_for_stream(B.key)
+    assert shadow.judge(access(shadow, "writes", new, A)) is None
+
+
+def test_a_tenant_that_does_nothing_hands_on_what_came_before_it() -> None:
+    shadow = ShadowMemory()
+    tenants = [tenancy(0, 64) for _ in range(3)]
+    shadow.allocate(tenants[0])
+    shadow.note(access(shadow, "writes", tenants[0], B))
+    for old, new in itertools.pairwise(tenants):
+        shadow.free(old, CallSite.here(), ())
+        shadow.allocate(new)
+    report = shadow.judge(access(shadow, "reads", tenants[2], A))
+    assert report is not None
+    assert report.kind == "reuse_race"
+    assert tenants[0].accesses == {}
+
+
+@pytest.mark.parametrize("how", ["passed", "launch", "other stream"])
+def test_what_the_pool_waits_for_is_not_handed_on(how: str) -> None:
+    shadow = ShadowMemory()
+    old = tenancy(0, 64)
+    shadow.allocate(old)
+    shadow.note(access(shadow, "uses", old, B, is_recorded=how == "launch"))
+    shadow.free(old, CallSite.here(), [B.key] if how == "passed" else [])
+    new = tenancy(0, 64, C if how == "other stream" else A)
+    shadow.allocate(new)
+    assert new.accesses == {}
+
+
+def test_a_part_of_a_block_hands_on_what_happened_there() -> None:
+    shadow = ShadowMemory()
+    old = tenancy(0, 128)
+    shadow.allocate(old)
+    shadow.note(access(shadow, "reads", old, B, part=(64, 128)))
+    shadow.free(old, CallSite.here(), ())
+    low, high = tenancy(0, 64), tenancy(64, 64)
+    shadow.allocate(low)
+    shadow.allocate(high)
+    assert shadow.judge(access(shadow, "writes", low, A)) is None
+    assert shadow.judge(access(shadow, "writes", high, A)) is not None
+
+
+MODES: tuple[AccessMode, ...] = ("reads", "writes", "uses")
+
+
+@pytest.mark.parametrize("first", MODES)
+@pytest.mark.parametrize("second", MODES)
+def test_on_a_block_in_use_writes_must_be_ordered(first: AccessMode, second: AccessMode) -> None:
+    shadow = ShadowMemory()
+    block = tenancy(0, 64)
+    shadow.allocate(block)
+    shadow.note(access(shadow, first, block, A))
+    report = shadow.judge(access(shadow, second, block, B))
+    assert (report is not None) == ("writes" in (first, second))
+    assert shadow.judge(access(shadow, second, block, A)) is None
+    if report is not None:
+        assert report.kind == "unordered_use"
+
+
+def test_memory_of_the_past_is_bounded() -> None:
+    shadow = ShadowMemory()
+    memory = np.zeros(4096, np.uint8)
+    whole = footprint_of(memory)
+    assert whole is not None
+    for number in range(300):
+        block = tenancy(whole.begin, 4096)
+        shadow.allocate(block)
+        for place in range(number, number + 100):
+            stream = (A, B, C)[place % 3]
+            shadow.note(access(shadow, "writes", block, stream, part=(place, place + 1)))
+        assert len(block.accesses) <= 64
+        shadow.free(block, CallSite.here(), ())
+    assert len(list(shadow.map)) == 1
