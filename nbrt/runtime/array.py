@@ -84,7 +84,7 @@ def empty(
     except (KeyError, TypeError):
         kind = _remembered_dtype(dtype)
     if type(shape) is tuple:
-        sizes, count = shape, math.prod(shape)
+        sizes, count = shape, shape[0] if len(shape) == 1 else math.prod(shape)
     elif type(shape) is int:
         sizes, count = (shape,), shape
     else:
@@ -105,7 +105,7 @@ def empty(
     arena = (chosen.arena or default_arena(chosen)) if not frame.pools else _arena(frame, chosen)
     nbytes = count * kind.itemsize
     try:
-        if commands.taps:
+        if commands.memory_is_watched:
             return arena.lend_watched(nbytes, chosen, sizes, kind)
         return arena.lend(nbytes, chosen, sizes, kind)
     except (TypeError, ValueError) as error:
@@ -183,7 +183,7 @@ def empty_pinned(
     chosen = current_stream(device)
     arena = host_books(chosen.device).default_pool.arena(chosen)
     nbytes = math.prod(sizes) * kind.itemsize
-    made: Any = arena.lend_watched if commands.taps else arena.lend
+    made: Any = arena.lend_watched if commands.memory_is_watched else arena.lend
     return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # pinned: host memory
 
 

@@ -144,6 +144,9 @@ class NoticeTap(Protocol):
 
 
 taps: tuple[CommandTap, ...] = ()
+memory_is_watched = False
+"""Whether some tap looks at allocations or frees."""
+
 before_change: list[Callable[[], None]] = []
 """Called before a tap is added or taken off; the runtime's memory puts something there."""
 
@@ -193,20 +196,16 @@ def _call_before_change() -> None:
 
 
 def _rebuild() -> None:
-    global taps, _hooks, _noters
+    global taps, memory_is_watched, _hooks, _noters
     _hooks = {kind: _hooks_of(kind) for kind in get_args(CommandKind)}
     taps = tuple(tap for tap, _ in _chosen.values())
+    memory_is_watched = any(each for kind in ("allocate", "free") for each in _hooks[kind])
     _noters = tuple(tap.note for tap in taps if hasattr(tap, "note"))
 
 
 def _hooks_of(kind: str) -> _Hooks:
     looking = [tap for tap, kinds in _chosen.values() if kinds is None or kind in kinds]
     return tuple(tap.before for tap in looking), tuple(tap.after for tap in looking)
-
-
-def memory_is_watched() -> bool:
-    """Return whether some tap looks at allocations or frees."""
-    return bool(taps) and bool(_hooks["allocate"][0] or _hooks["free"][0])
 
 
 def notify(

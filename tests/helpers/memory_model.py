@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,11 +14,32 @@ import numpy as np
 from nbrt.backends.pools import SMALL_LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import nbrt
 
-__all__ = ["Gauge", "HostAllocator", "Numbers", "Span", "address_of", "assert_apart"]
+__all__ = [
+    "Gauge",
+    "HostAllocator",
+    "Numbers",
+    "Span",
+    "address_of",
+    "assert_apart",
+    "quick_garbage",
+]
 
 MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def quick_garbage() -> Iterator[None]:
+    """Make collecting garbage quick: nothing that is there already is looked at any more."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def address_of(array: Any) -> int:

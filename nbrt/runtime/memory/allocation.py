@@ -67,14 +67,17 @@ class Allocation:
         "address",
         "bin",
         "block",
+        "dtype",
         "ending",
         "home",
         "index",
         "is_small",
+        "mould",
         "nbytes",
         "pool",
         "recorded",
         "requested",
+        "shape",
         "site",
         "stream_ref",
         "view",
@@ -92,6 +95,10 @@ class Allocation:
         self.nbytes = block.nbytes
         self.index = pool.device.index
         self.requested = 0
+        # A program asks for the same again: the shape and dtype of the last array, and its mould.
+        self.shape: tuple[int, ...] | None = None
+        self.dtype: object = None
+        self.mould: Any = None
         self.stream_ref: Callable[[], Stream | None] = _no_stream
         self.recorded: set[Stream] | None = None
         self.site: CallSite | Any = None

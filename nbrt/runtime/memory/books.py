@@ -202,6 +202,8 @@ class DeviceBooks:
                 self.note_segments(pool)
             allocation = Allocation(pool, block, stream.queue, bin_)
             pool.allocations.add(allocation)
+            if allocation.is_small:
+                pool.small_bytes += allocation.nbytes
             return allocation
 
     def room_for(self, pool: PoolCore) -> int | None:
@@ -245,7 +247,7 @@ class DeviceBooks:
                     log.popleft()
                     self._retire(event)
                     continue
-                if not commands.taps and self._is_plain(allocation):
+                if not commands.memory_is_watched and self._is_plain(allocation):
                     self.is_changing = True
                     try:
                         replay_small(log, allocation.pool, self._books_with(allocation.pool))
@@ -282,7 +284,7 @@ class DeviceBooks:
             remove(statistics.small if allocation.is_small else statistics.large, allocation)
         # A child forked from us inherits arrays but not the backend: their memory is the system's.
         if self.interface.lazy.is_ready:
-            if commands.taps:
+            if commands.memory_is_watched:
                 stream = allocation.stream or default_stream(self.device)
                 commands.run_tapped(stream, Command("free", self._release, (allocation,)))
             else:
@@ -387,7 +389,7 @@ class DeviceBooks:
             commands.notify(kind, self.device, None, info, info.nbytes, pool.id)
 
 
-_STOCK, _STOCK_BYTES = 64, 64 << 10
+_STOCK, _STOCK_BYTES = 64, 128 << 10
 _books: dict[Device, DeviceBooks] = {}
 _host_books: dict[Device, DeviceBooks] = {}
 _books_lock = threading.Lock()

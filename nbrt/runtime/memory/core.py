@@ -26,9 +26,12 @@ _MAX_KNOWN = 4096
 """Sizes whose bin is remembered; a program asks for few, over and over."""
 
 _MAX_LOG = 100
-_MAX_UNREAD = 4096
-"""Events that may wait to be read, and the largest block to be had before they are: what was freed
-last is still in the processor's caches, so it is to be handed out first."""
+_MAX_UNREAD = 128 << 10
+"""Events that may wait to be read, and the bytes that they may stand for: what was freed last is
+still in the processor's caches, so it is to be handed out first."""
+
+_WORTHWHILE = 16
+"""The part of what is held that lies in bins may be one in so many when a pool grows."""
 
 
 class PoolCore:
@@ -50,6 +53,8 @@ class PoolCore:
         Those whose block is out of the backend's pool: in use, waiting for streams, or in a bin.
     orphans : list of dict
         Bins of streams that are gone.
+    small_bytes : int
+        Bytes of small blocks that are in use, waiting, or in bins.
     is_retired : bool
         Nobody holds it any more: what comes back goes to the system.
     """
@@ -65,7 +70,10 @@ class PoolCore:
         self.limit = limit
         # Blocks of one size for requests that the backend would round up to it anyway.
         self.granularity: int = getattr(backend, "granularity", 1)
+        if hasattr(backend, "before_growth"):
+            backend.before_growth = self.release_idle
         self.allocations: set[Allocation] = set()
+        self.small_bytes = 0
         self.is_retired = False
         self.statistics: Statistics | None = None
         self.segments_seen: dict[int, SegmentInfo] = {}
@@ -123,11 +131,20 @@ class PoolCore:
     def give_up(self, allocation: Allocation) -> None:
         """Give a block back to the backend; the caller holds the lock."""
         self.allocations.discard(allocation)
-        self.books.is_changing = True
+        allocation.mould = None  # which knows its allocation
+        if allocation.is_small:
+            self.small_bytes -= allocation.nbytes
+        was_changing, self.books.is_changing = self.books.is_changing, True
         try:
             self.backend.deallocate(allocation.home, allocation.block)
         finally:
-            self.books.is_changing = False
+            self.books.is_changing = was_changing
+
+    def release_idle(self) -> None:
+        """Give up the blocks in the bins if they are much: the backend is about to grow."""
+        statistics = self.statistics or self.books.statistics
+        if self.small_bytes - statistics.small.bytes > self.backend.reserved() // _WORTHWHILE:
+            self.flush()
 
     def drop_cached(self) -> None:
         """Have the backend give back what no block uses; the caller holds the lock."""
@@ -169,7 +186,8 @@ class Arena:
         The end of the array and its views is the end of the allocation. Allocations and ends are
         events in the device's log, which is read later: this path takes no lock.
         """
-        if nbytes > _MAX_UNREAD or len(self._log) > _MAX_LOG:
+        unread = len(self._log)
+        if unread > _MAX_LOG or unread * nbytes > _MAX_UNREAD:
             self._pool.books.settle()
         try:
             allocation = self._sizes[nbytes].pop()
@@ -182,7 +200,15 @@ class Arena:
             allocation.requested, allocation.stream_ref = nbytes, stream.ref
             return self._pool.books.occupy(allocation, shape, dtype, self._note)
         try:
-            array: Array = np.ndarray(shape, dtype, view)
+            if allocation.dtype is dtype and allocation.shape == shape:
+                # A view of a mould takes a third of the time that an array of a buffer takes.
+                mould = allocation.mould
+                if mould is None:
+                    mould = allocation.mould = allocation.block.mould(shape, dtype)  # type: ignore[attr-defined]
+                array: Array = mould.view(np.ndarray)
+            else:
+                array = np.ndarray(shape, dtype, view)
+                allocation.shape, allocation.dtype, allocation.mould = shape, dtype, None
         except BaseException:
             allocation.bin.append(allocation)  # type: ignore[union-attr]  # it came from there
             raise
@@ -222,7 +248,7 @@ class Arena:
     def lease(self, nbytes: int, stream: Stream) -> Any:
         """Return a bare lease of a block, for arrays that another library makes."""
         books = self._pool.books
-        if commands.taps:
+        if commands.memory_is_watched:
             return books.lease(self.take_watched(nbytes, stream), books.note)
         allocation = books.take(self._pool, self, nbytes, stream)
         books.begin(allocation, nbytes, stream)

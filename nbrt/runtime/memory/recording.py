@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nbrt.backends import registry
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime.memory.allocation import Allocation
@@ -54,14 +56,18 @@ def record_stream(array: Array, stream: Stream) -> None:
         if isinstance(owner, Allocation):
             _record(owner, stream)
             return
+    # NumPy's memory needs no cpu device that is in use.
+    hold: object = array if isinstance(array, np.ndarray) else None
     for interface in interfaces:
         if interface.index_of(array) is not None:
-            # As an argument, which a queue keeps until then, and drops where that is allowed.
-            stream.call(_do_nothing, interface.foreign_hold(array))
-            return
-    raise ArgumentTypeError(
-        f"expected an array of a device, got {array!r} of type {type(array).__name__}"
-    )
+            hold = interface.foreign_hold(array)
+            break
+    if hold is None:
+        raise ArgumentTypeError(
+            f"expected an array of a device, got {array!r} of type {type(array).__name__}"
+        )
+    # As an argument, which a queue keeps until then, and drops where that is allowed.
+    stream.call(_do_nothing, hold)
 
 
 def _do_nothing(kept: object) -> None:

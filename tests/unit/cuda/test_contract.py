@@ -12,6 +12,11 @@ TESTS = Path(__file__).resolve().parents[2]
 # What needs no kernel, no draw and no arithmetic of CuPy's.
 SUITES = (
     "test_memory",
+    "test_memory_model",
+    "test_memory_pools",
+    "test_memory_pressure",
+    "test_memory_threads",
+    "test_record_stream",
     "test_memory_callbacks",
     "test_memory_races",
     "test_freed_memory",

@@ -49,7 +49,7 @@ def test_a_function_of_its_own_goes_before_the_common_one() -> None:
 def test_memory_is_not_watched_for_other_kinds() -> None:
     with observe(on_stream_creation=fail):
         assert commands.taps
-        assert not commands.memory_is_watched()
+        assert not commands.memory_is_watched
         assert nbrt.zeros(3, device="cpu:0").size == 3
     assert not commands.taps
 

@@ -72,6 +72,12 @@ class HostBlock:
         self._bytes.tenant = tenant
         return np.ndarray((self.nbytes,), _BYTE, self.view)
 
+    def mould(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        """Return the bytes in a shape and dtype: plain arrays are views of it, quickly made."""
+        mould = BlockBytes(shape, dtype, self.view)
+        mould.tenant = self._bytes.tenant
+        return mould
+
     def release(self) -> None:
         """Let go of the tenant and of the memory: the pool has taken the block back."""
         self._bytes.tenant = None

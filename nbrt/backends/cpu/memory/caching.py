@@ -40,6 +40,11 @@ class CachingPool(HostPool):
     ----------
     mapper : callable, optional
         Returns a mapping of so many bytes, or raises one of `MAPPING_ERRORS`.
+
+    Attributes
+    ----------
+    before_growth : callable or None
+        Called before more memory is taken from the system; blocks that it gives back are used.
     """
 
     kind = "caching"
@@ -50,6 +55,7 @@ class CachingPool(HostPool):
         self._large = Arena(LARGE_UNIT)
         self._in_use = 0
         self._peak = 0
+        self.before_growth: Callable[[], None] | None = None
 
     def allocate(self, queue: Queue, nbytes: int) -> HostBlock:
         """Return a block of at least `nbytes`; raises OutOfMemoryError."""
@@ -57,6 +63,9 @@ class CachingPool(HostPool):
         arena = self._small if nbytes <= SMALL_LIMIT else self._large
         size = round_up(nbytes, arena.unit)
         address = arena.free.take(size)
+        if address is None and self.before_growth is not None:
+            self.before_growth()
+            address = arena.free.take(size)
         if address is None:
             address = self._grow(arena, size)
         self._in_use += size

@@ -103,9 +103,9 @@ class ExpandablePool(CachingPool):
         assert address is not None
         # What was committed has no pages yet, so giving others back now is as good as before.
         peak = max(self._peak, self._in_use + size)
-        self._decommit(self._reserved - min(most, peak + peak // _SLACK))
-        if self._reserved > most:
-            self._drop_idle(self._small, self._reserved - most)
+        bound = min(most, peak + peak // _SLACK)
+        self._decommit(self._reserved - bound)
+        self._drop_idle(self._small, self._reserved - bound)
         if self._reserved > most:
             arena.free.add(address, size)
             self._decommit(max(self._reserved - most, place[2]))
