@@ -56,7 +56,7 @@ lint: $(VENV)/.dev  ## Check style, types, import rules and sizes
 	@echo "==> lint-imports: who may import whom"
 	@# Its cache is by file: it still says of a module added since that it is not there.
 	$(BIN)/lint-imports --no-logo --no-cache
-	@echo "==> size check: 500 lines a file, 60 lines a function"
+	@echo "==> size check: 500 lines a file, 60 lines a function without its docstring"
 	$(BIN)/python tools/size_check.py $(wildcard $(PACKAGES))
 
 format: $(VENV)/.dev  ## Rewrite the code in the house format

@@ -25,17 +25,7 @@ if TYPE_CHECKING:
     from nbrt.random.defaults import default_generator, fork_rng, manual_seed
     from nbrt.random.generator import Generator
     from nbrt.random.state import PhiloxState
-    from nbrt.runtime.array import (
-        asarray,
-        copy,
-        device_of,
-        empty,
-        empty_pinned,
-        full,
-        to,
-        to_host,
-        zeros,
-    )
+    from nbrt.runtime.array import asarray, copy, device_of, full, to, to_host, zeros
     from nbrt.runtime.device import (
         can_access_peer,
         current_device,
@@ -70,6 +60,7 @@ if TYPE_CHECKING:
         reset_peak_memory_stats,
     )
     from nbrt.runtime.memory.pool import MemoryPool, use_pool
+    from nbrt.runtime.new_array import empty, empty_pinned
     from nbrt.runtime.stream import Stream, current_stream, default_stream, synchronize
 
 __all__ = [
@@ -147,7 +138,7 @@ _HOMES = {
     "nbrt.random.defaults": "default_generator fork_rng manual_seed",
     "nbrt.random.generator": "Generator",
     "nbrt.random.state": "PhiloxState",
-    "nbrt.runtime.array": "asarray copy device_of empty empty_pinned full to to_host zeros",
+    "nbrt.runtime.array": "asarray copy device_of full to to_host zeros",
     "nbrt.runtime.device": (
         "can_access_peer current_device device_count get_device_capability get_device_name "
         "get_device_properties is_available set_device"
@@ -164,6 +155,7 @@ _HOMES = {
         "memory_reserved memory_stats reset_peak_memory_stats"
     ),
     "nbrt.runtime.memory.pool": "MemoryPool use_pool",
+    "nbrt.runtime.new_array": "empty empty_pinned",
     "nbrt.runtime.stream": "Stream current_stream default_stream synchronize",
 }
 _HOME_OF = {

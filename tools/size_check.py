@@ -2,7 +2,8 @@
 
 Usage: ``python tools/size_check.py PATH...``, with files or folders. Prints one line for each file
 or function that is over its limit, as ``path:line: message``, and exits with 1 if there is any.
-Lines are counted as a reader scrolls them: blank lines, comments, docstrings and decorators count.
+Lines are counted as a reader scrolls them: blank lines, comments and decorators count. A function's
+own docstring does not: a reader who follows the code skips it, and it must never be cut short.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     last = node.lineno if node.end_lineno is None else node.end_lineno
-    return last - first + 1
+    text = node.body[0]
+    is_docstring = ast.get_docstring(node, clean=False) is not None
+    documented = (text.end_lineno or text.lineno) - text.lineno + 1 if is_docstring else 0
+    return last - first + 1 - documented
 
 
 if __name__ == "__main__":

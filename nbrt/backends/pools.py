@@ -160,16 +160,24 @@ class InterfacePool:
 
     def allocate(self, queue: Queue, nbytes: int) -> Block:
         """Ask the backend."""
-        if self._limit is not None and self._bytes + nbytes > self._limit:
-            raise OutOfMemoryError(
-                f"expected room for {nbytes} bytes within {self._limit}, got {self._bytes} in use"
-            )
+        self._check_room(nbytes)
         block = self._source.allocate(queue, nbytes)
+        try:
+            self._check_room(block.nbytes)  # the backend has rounded up
+        except OutOfMemoryError:
+            self._source.deallocate(queue, block)
+            raise
         is_small = block.nbytes <= SMALL_LIMIT
         self._held[block.address] = SegmentInfo(block.address, block.nbytes, queue.handle, is_small)
         self._bytes += block.nbytes
         self._made += 1
         return block
+
+    def _check_room(self, nbytes: int) -> None:
+        if self._limit is not None and self._bytes + nbytes > self._limit:
+            raise OutOfMemoryError(
+                f"expected room for {nbytes} bytes within {self._limit}, got {self._bytes} in use"
+            )
 
     def deallocate(self, queue: Queue, block: Block) -> None:
         """Give the block back to the backend."""

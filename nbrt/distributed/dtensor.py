@@ -13,7 +13,8 @@ from nbrt.distributed.prims import FromLocal, Redistribute, submit
 from nbrt.distributed.process_group import world
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
-from nbrt.runtime.array import asarray, checked_shape, to_host
+from nbrt.runtime.array import asarray, to_host
+from nbrt.runtime.new_array import checked_shape
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from nbrt.distributed.communicators.base import Communicator
 from nbrt.distributed.communicators.checks import plain_int
 from nbrt.distributed.process_group import join_launched, world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
-from nbrt.runtime.array import checked_shape
 from nbrt.runtime.device import current_device
+from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,8 @@ from nbrt.distributed.redistribution.plan import plan_redistribute
 from nbrt.distributed.sharding import cuts_of
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError
-from nbrt.runtime.array import asarray, empty
+from nbrt.runtime.array import asarray
+from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nbrt.backends.draw import Runs
 from nbrt.distributed.placements import Placement, Shard, StridedShard, checked_placements
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime.array import checked_shape
+from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

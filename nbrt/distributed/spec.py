@@ -12,7 +12,7 @@ from nbrt.distributed.mesh import checked_mesh
 from nbrt.distributed.placements import Partial, Placement, checked_placements
 from nbrt.distributed.sharding import local_runs
 from nbrt.errors import ArgumentTypeError
-from nbrt.runtime.array import checked_shape
+from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
-from nbrt.runtime.array import checked_shape, device_of, holder_of, to_host
+from nbrt.runtime.array import device_of, holder_of, to_host
+from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
     from nbrt.runtime.stream import Stream

@@ -19,8 +19,9 @@ from nbrt.random.layouts.element import SAMPLED
 from nbrt.random.order import fill_pieces, memory_order, raw_view, spread
 from nbrt.random.regions import checked_part
 from nbrt.random.state import PhiloxState, checked_offset, checked_seed, whole_blocks
-from nbrt.runtime.array import asarray, checked_shape, copy, empty
+from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.device import resolve_device
+from nbrt.runtime.new_array import checked_shape, empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from nbrt.random.arguments import (
 )
 from nbrt.random.core import GeneratorCore
 from nbrt.random.order import raw_view
-from nbrt.runtime.array import asarray, copy, empty, to_host
+from nbrt.runtime.array import asarray, copy, to_host
+from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

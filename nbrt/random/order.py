@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nbrt.errors import ArgumentError
-from nbrt.runtime.array import copy, empty
+from nbrt.runtime.array import copy
+from nbrt.runtime.new_array import empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

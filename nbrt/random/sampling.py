@@ -12,8 +12,9 @@ from nbrt.random.arguments import checked_out, integer, is_array, vector
 from nbrt.random.continuous import Continuous
 from nbrt.random.discrete import Discrete
 from nbrt.random.layouts.torch import permutation_keys
-from nbrt.runtime.array import asarray, checked_shape, copy, to_host
+from nbrt.runtime.array import asarray, copy, to_host
 from nbrt.runtime.guard import OptionalStreamGuard
+from nbrt.runtime.new_array import checked_shape
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt._internal import scopes
 from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime import commands
 from nbrt.runtime.commands import Command
-from nbrt.runtime.device import default_device, interface_of, lookup
+from nbrt.runtime.device import interface_of, lookup
 from nbrt.runtime.guard import StreamGuard
-from nbrt.runtime.memory.books import default_arena, host_books
+from nbrt.runtime.new_array import (
+    checked_dtype,
+    checked_stream,
+    empty,
+    empty_pinned,
+)
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ __all__ = [
     "asarray",
     "copy",
     "device_of",
-    "empty",
-    "empty_pinned",
     "full",
     "to",
     "to_host",
@@ -37,154 +36,6 @@ __all__ = [
 
 _HOST = Device("cpu", 0)
 """The device of host memory that no pool of ours holds."""
-
-_MAX_KINDS = 256
-
-
-def empty(
-    shape: Shape,
-    dtype: DTypeLike = "float32",
-    *,
-    device: DeviceLike = None,
-    stream: Stream | None = None,
-) -> Array:
-    """Return an array of arbitrary values.
-
-    Parameters
-    ----------
-    shape : int or tuple of int
-        Its shape.
-    dtype : dtype
-        A fixed-size type without Python objects.
-    device : Device, str, int or None
-        Where; the current device by default.
-    stream : Stream, optional
-        The stream that will use it first; the device's current one by default.
-
-    Returns
-    -------
-    array : numpy.ndarray or cupy.ndarray
-        C-contiguous, at least 64-byte aligned.
-
-    Raises
-    ------
-    OutOfMemoryError
-        If the device has no room for it.
-    ArgumentError
-        If the shape is negative or the dtype holds Python objects.
-
-    Examples
-    --------
-    >>> import nbrt
-    >>> nbrt.empty((2, 3), device="cpu:0").shape
-    (2, 3)
-    """
-    try:
-        kind = _kinds[dtype]
-    except (KeyError, TypeError):
-        kind = _remembered_dtype(dtype)
-    if type(shape) is tuple:
-        sizes, count = shape, shape[0] if len(shape) == 1 else math.prod(shape)
-    elif type(shape) is int:
-        sizes, count = (shape,), shape
-    else:
-        sizes = checked_shape(shape)
-        count = math.prod(sizes)
-    if type(count) is not int or count < 0:
-        sizes = checked_shape(shape)
-        count = math.prod(sizes)
-    frame = scopes.current()
-    if stream is not None:
-        chosen = _stream_for(device, stream)
-    elif frame.streams:
-        chosen = current_stream(device)
-    else:
-        where = (frame.device or default_device()) if device is None else device
-        home = _homes.get(where)
-        chosen = _home(where) if home is None else home
-    arena = (chosen.arena or default_arena(chosen)) if not frame.pools else _arena(frame, chosen)
-    nbytes = count * kind.itemsize
-    try:
-        if commands.memory_is_watched:
-            return arena.lend_watched(nbytes, chosen, sizes, kind)
-        return arena.lend(nbytes, chosen, sizes, kind)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"expected a shape that an array can have, got {checked_shape(shape)}: {error}"
-        ) from error
-
-
-_kinds: dict[Any, np.dtype[Any]] = {}
-_homes: dict[Any, Stream] = {}
-"""The default streams of devices, by what names them."""
-
-
-def _remembered_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    kind = _checked_dtype(dtype)
-    # Names and types are few; what else makes a dtype may be mutable, or one of endless many.
-    if isinstance(dtype, (str, type, np.dtype)) and len(_kinds) < _MAX_KINDS:
-        _kinds[dtype] = kind
-    return kind
-
-
-def _home(device: DeviceLike) -> Stream:
-    stream = current_stream(device)
-    # What an index means depends on the current device.
-    if isinstance(device, (str, Device)):
-        _homes[device] = stream
-    return stream
-
-
-def _arena(frame: scopes.Frame, stream: Stream) -> Any:
-    interface_of(stream.device)  # which says so in a forked child
-    pool = frame.pools.get(stream.device)
-    return default_arena(stream) if pool is None else pool.arena(stream)  # type: ignore[attr-defined]
-
-
-def _forget_homes(kind: str) -> None:  # noqa: ARG001  # few enough to find all again
-    _homes.clear()
-
-
-registry.on_removed(_forget_homes)
-
-
-def empty_pinned(
-    shape: Shape, dtype: DTypeLike = "float32", *, device: DeviceLike = None
-) -> HostArray:
-    """Return page-locked host memory, for copies that do not stop the host.
-
-    On cpu devices the pages are locked where the system permits it, else they are ordinary;
-    ``nbrt.memory.host_pool(device).note`` says which.
-
-    Parameters
-    ----------
-    shape, dtype
-        As for `empty`.
-    device : Device, str, int or None
-        The device that copies from and to it; the current one by default.
-
-    Returns
-    -------
-    array : numpy.ndarray
-        C-contiguous, of arbitrary values, from a caching pool of its own.
-
-    Raises
-    ------
-    NotSupportedError
-        If that kind of device has none.
-
-    Examples
-    --------
-    >>> import nbrt
-    >>> nbrt.empty_pinned((2, 3), device="cpu:0").shape
-    (2, 3)
-    """
-    sizes, kind = checked_shape(shape), _checked_dtype(dtype)
-    chosen = current_stream(device)
-    arena = host_books(chosen.device).default_pool.arena(chosen)
-    nbytes = math.prod(sizes) * kind.itemsize
-    made: Any = arena.lend_watched if commands.memory_is_watched else arena.lend
-    return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # pinned: host memory
 
 
 def full(
@@ -199,8 +50,8 @@ def full(
 
     The dtype is that of the value by default; see `empty` for the other parameters.
     """
-    chosen = _stream_for(device, stream)
-    kind = None if dtype is None else _checked_dtype(dtype)
+    chosen = checked_stream(device, stream)
+    kind = None if dtype is None else checked_dtype(dtype)
     value = _fill_value(fill_value, None if kind is None else kind.base)
     array = empty(shape, value.dtype if kind is None else kind, stream=chosen)
     chosen.submit(Command("fill", chosen.interface.fill, (array, value[()])))
@@ -271,11 +122,11 @@ def asarray(
         Shares memory with `obj` if device and dtype are already as asked.
     """
     array = _adopt(obj)
-    _checked_dtype(array.dtype)
+    checked_dtype(array.dtype)
     if device is None and stream is None:
         device = holder_of(array)
-    chosen = _stream_for(device, stream)
-    target = array.dtype if dtype is None else _checked_dtype(dtype)
+    chosen = checked_stream(device, stream)
+    target = array.dtype if dtype is None else checked_dtype(dtype)
     if _is_on(array, chosen.device) and array.dtype == target:
         return array
     return _transfer(array, target, chosen)
@@ -307,7 +158,7 @@ def to(
     True
     """
     adopted = _adopt(array)
-    chosen = _stream_for(device, stream)
+    chosen = checked_stream(device, stream)
     if not copy and _is_on(adopted, chosen.device):
         return adopted
     return _transfer(adopted, adopted.dtype, chosen)
@@ -321,7 +172,7 @@ def to_host(array: Array, *, stream: Stream | None = None) -> HostArray:
     """
     adopted = _adopt(array)
     holder = holder_of(adopted) or _HOST
-    chosen = current_stream(holder) if stream is None else _stream_for(None, stream)
+    chosen = current_stream(holder) if stream is None else checked_stream(None, stream)
     if chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
         return np.asarray(adopted)
@@ -370,7 +221,7 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
     holders = (holder_of(into), holder_of(values))
     if stream is None:
         stream = current_stream(_copying_side(*holders) or _HOST)
-    _enqueue_copy(into, values, _stream_for(None, stream))
+    _enqueue_copy(into, values, checked_stream(None, stream))
 
 
 def _copying_side(into: Device | None, source: Device | None) -> Device | None:
@@ -391,42 +242,6 @@ def device_of(array: object) -> Device:
     _check_is_array(array, "an array")
     holder = holder_of(_adopt(array))
     return holder or _HOST
-
-
-def _stream_for(device: DeviceLike, stream: Stream | None) -> Stream:
-    if stream is None:
-        return current_stream(device)
-    if not isinstance(stream, Stream):
-        raise ArgumentTypeError(f"expected an nbrt.Stream, got {stream!r}")
-    if device is not None and lookup(device)[0] != stream.device:
-        raise ArgumentError(
-            f"expected a stream of {lookup(device)[0]}, got one of {stream.device}; pass one only"
-        )
-    return stream
-
-
-def checked_shape(shape: Shape) -> tuple[int, ...]:
-    if type(shape) is int and shape >= 0:
-        return (shape,)
-    try:
-        sizes = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else (shape,)))
-    except TypeError:
-        raise ArgumentTypeError(f"expected a shape of ints, got {shape!r}") from None
-    if sizes and min(sizes) < 0:
-        raise ArgumentError(f"expected a shape without negative sizes, got {shape!r}")
-    return sizes
-
-
-def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    try:
-        kind = np.dtype(dtype)
-    except TypeError as error:
-        raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from error
-    if kind.hasobject:
-        raise ArgumentError(
-            f"expected a dtype of plain bytes, got {kind}, which holds Python objects"
-        )
-    return kind
 
 
 def _check_is_array(obj: object, wanted: str) -> None:

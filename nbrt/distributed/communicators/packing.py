@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.distributed.communicators.checks import reduced
-from nbrt.runtime.array import empty, to, to_host
+from nbrt.runtime.array import to, to_host
 from nbrt.runtime.guard import OptionalStreamGuard
+from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

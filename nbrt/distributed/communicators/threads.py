@@ -25,9 +25,10 @@ from nbrt.distributed.communicators.checks import (
 from nbrt.distributed.communicators.headers import Header
 from nbrt.distributed.communicators.rounds import World
 from nbrt.errors import ArgumentError, DistributedError, RankMismatchError
-from nbrt.runtime.array import copy, empty
+from nbrt.runtime.array import copy
 from nbrt.runtime.device import current_device
 from nbrt.runtime.guard import OptionalStreamGuard
+from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random.arguments import vector
 from nbrt.random.generator import Generator
-from nbrt.runtime.array import asarray, checked_shape, copy
+from nbrt.runtime.array import asarray, copy
+from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,9 +13,10 @@ from nbrt.backends.draw import Draw, Region
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random.arguments import as_dtype
 from nbrt.random.order import raw_view
-from nbrt.runtime.array import empty, to_host
+from nbrt.runtime.array import to_host
 from nbrt.runtime.commands import Command
 from nbrt.runtime.device import resolve_device
+from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ TESTS = Path(__file__).resolve().parents[2]
 # What needs no kernel, no draw and no arithmetic of CuPy's.
 SUITES = (
     "test_memory",
+    "test_memory_allocators",
     "test_memory_model",
     "test_memory_pools",
     "test_memory_pressure",

@@ -39,6 +39,16 @@ def test_function_limit(size_check: ModuleType, tmp_path: Path, head: str) -> No
     assert "function f has 61 lines, the limit is 60" in finding
 
 
+def test_a_docstring_does_not_count(size_check: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    documented = 'def f():\n    """Say.\n\n    More.\n    """\n' + "    pass\n" * 59
+    path.write_text(documented)
+    assert size_check.check_file(path) == []
+    path.write_text(documented + "    pass\n")
+    (finding,) = size_check.check_file(path)
+    assert "function f has 61 lines" in finding
+
+
 def test_method_and_nested_function(size_check: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     nested = _function(62).replace("\n", "\n    ").rstrip()

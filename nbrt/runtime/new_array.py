@@ -1,0 +1,215 @@
+"""New arrays of arbitrary values, on a device or in page-locked host memory."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt._internal import scopes
+from nbrt._internal.device import Device
+from nbrt.backends import registry
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.runtime import commands
+from nbrt.runtime.device import default_device, interface_of, lookup
+from nbrt.runtime.memory.books import default_arena, host_books
+from nbrt.runtime.stream import Stream, current_stream
+
+if TYPE_CHECKING:
+    from nbrt.typing import Array, DeviceLike, DTypeLike, HostArray, Shape
+
+__all__ = ["checked_dtype", "checked_shape", "checked_stream", "empty", "empty_pinned"]
+
+_MAX_KINDS = 256
+
+
+def empty(
+    shape: Shape,
+    dtype: DTypeLike = "float32",
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return an array of arbitrary values.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Its shape.
+    dtype : dtype
+        A fixed-size type without Python objects.
+    device : Device, str, int or None
+        Where; the current device by default.
+    stream : Stream, optional
+        The stream that will use it first; the device's current one by default.
+
+    Returns
+    -------
+    array : numpy.ndarray or cupy.ndarray
+        C-contiguous, at least 64-byte aligned.
+
+    Raises
+    ------
+    OutOfMemoryError
+        If the device has no room for it.
+    ArgumentError
+        If the shape is negative or the dtype holds Python objects.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.empty((2, 3), device="cpu:0").shape
+    (2, 3)
+    """
+    try:
+        kind = _kinds[dtype]
+    except (KeyError, TypeError):
+        kind = _remembered_dtype(dtype)
+    if type(shape) is tuple:
+        sizes, count = shape, shape[0] if len(shape) == 1 else math.prod(shape)
+    else:
+        sizes = (shape,) if type(shape) is int else checked_shape(shape)
+        count = math.prod(sizes)
+    if type(count) is not int or count < 0:
+        sizes, count = _careful(shape)
+    frame = scopes.current()
+    if stream is not None:
+        chosen = checked_stream(device, stream)
+    elif frame.streams:
+        chosen = current_stream(device)
+    else:
+        where = (frame.device or default_device()) if device is None else device
+        try:
+            chosen = _homes[where]
+        except (KeyError, TypeError):
+            chosen = _home(where)
+    arena = (chosen.arena or default_arena(chosen)) if not frame.pools else _arena(frame, chosen)
+    lend = arena.lend_watched if commands.memory_is_watched else arena.lend
+    try:
+        return lend(count * kind.itemsize, chosen, sizes, kind)
+    except (TypeError, ValueError) as error:
+        raise _bad_shape(shape, error) from error
+
+
+def _careful(shape: Shape) -> tuple[tuple[int, ...], int]:
+    sizes = checked_shape(shape)
+    return sizes, math.prod(sizes)
+
+
+def _bad_shape(shape: Shape, error: Exception) -> ArgumentError:
+    sizes = checked_shape(shape)
+    return ArgumentError(f"expected a shape that an array can have, got {sizes}: {error}")
+
+
+_kinds: dict[Any, np.dtype[Any]] = {}
+_homes: dict[Any, Stream] = {}
+"""The default streams of devices, by what names them."""
+
+
+def _remembered_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    kind = checked_dtype(dtype)
+    # Names and types are few; what else makes a dtype may be mutable, or one of endless many.
+    if isinstance(dtype, (str, type, np.dtype)) and len(_kinds) < _MAX_KINDS:
+        _kinds[dtype] = kind
+    return kind
+
+
+def _home(device: DeviceLike) -> Stream:
+    stream = current_stream(device)
+    # What an index means depends on the current device.
+    if isinstance(device, (str, Device)):
+        _homes[device] = stream
+    return stream
+
+
+def _arena(frame: scopes.Frame, stream: Stream) -> Any:
+    interface_of(stream.device)  # which says so in a forked child
+    pool = frame.pools.get(stream.device)
+    return default_arena(stream) if pool is None else pool.arena(stream)  # type: ignore[attr-defined]
+
+
+def _forget_homes(kind: str) -> None:  # noqa: ARG001  # few enough to find all again
+    _homes.clear()
+
+
+registry.on_removed(_forget_homes)
+
+
+def empty_pinned(
+    shape: Shape, dtype: DTypeLike = "float32", *, device: DeviceLike = None
+) -> HostArray:
+    """Return page-locked host memory, for copies that do not stop the host.
+
+    On cpu devices the pages are locked where the system permits it, else they are ordinary;
+    ``nbrt.memory.host_pool(device).note`` says which.
+
+    Parameters
+    ----------
+    shape, dtype
+        As for `empty`.
+    device : Device, str, int or None
+        The device that copies from and to it; the current one by default.
+
+    Returns
+    -------
+    array : numpy.ndarray
+        C-contiguous, of arbitrary values, from a caching pool of its own.
+
+    Raises
+    ------
+    NotSupportedError
+        If that kind of device has none.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.empty_pinned((2, 3), device="cpu:0").shape
+    (2, 3)
+    """
+    sizes, kind = checked_shape(shape), checked_dtype(dtype)
+    chosen = current_stream(device)
+    arena = host_books(chosen.device).default_pool.arena(chosen)
+    nbytes = math.prod(sizes) * kind.itemsize
+    made: Any = arena.lend_watched if commands.memory_is_watched else arena.lend
+    return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # pinned: host memory
+
+
+def checked_stream(device: DeviceLike, stream: Stream | None) -> Stream:
+    """Return the stream that is given, if it is one of the device, else the current one."""
+    if stream is None:
+        return current_stream(device)
+    if not isinstance(stream, Stream):
+        raise ArgumentTypeError(f"expected an nbrt.Stream, got {stream!r}")
+    if device is not None and lookup(device)[0] != stream.device:
+        raise ArgumentError(
+            f"expected a stream of {lookup(device)[0]}, got one of {stream.device}; pass one only"
+        )
+    return stream
+
+
+def checked_shape(shape: Shape) -> tuple[int, ...]:
+    """Return a shape as a tuple of ints that are not negative."""
+    if type(shape) is int and shape >= 0:
+        return (shape,)
+    try:
+        sizes = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else (shape,)))
+    except TypeError:
+        raise ArgumentTypeError(f"expected a shape of ints, got {shape!r}") from None
+    if sizes and min(sizes) < 0:
+        raise ArgumentError(f"expected a shape without negative sizes, got {shape!r}")
+    return sizes
+
+
+def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype that device memory can hold: no Python objects."""
+    try:
+        kind = np.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from error
+    if kind.hasobject:
+        raise ArgumentError(
+            f"expected a dtype of plain bytes, got {kind}, which holds Python objects"
+        )
+    return kind
