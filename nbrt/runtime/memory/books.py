@@ -172,7 +172,7 @@ class DeviceBooks:
             except OutOfMemoryError:
                 pass
         # Without the lock: what is waited for and called back there may allocate and free.
-        return relieve(self, pool, size, lambda: self._cut(pool, size, stream, bin_))
+        return relieve(self, pool, nbytes, lambda: self._cut(pool, size, stream, bin_))
 
     def _stock(self, pool: PoolCore, size: int, stream: Stream, bin_: list[Allocation]) -> None:
         """Put some tiny blocks into a bin, so that it is not empty whenever the log is unread."""

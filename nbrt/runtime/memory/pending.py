@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.backends.queue import EventOptions
-from nbrt.errors import StreamError
+from nbrt.errors import NbrtError, StreamError
 
 if TYPE_CHECKING:
     from nbrt.backends.queue import EventHandle
@@ -40,16 +40,19 @@ class PendingFrees:
 
     def poll(self) -> None:
         """Let go of what no stream uses any more."""
+        waiting, self.waiting = self.waiting, []
         still: list[tuple[Allocation, list[EventHandle]]] = []
-        waiting, self.waiting = self.waiting, still
-        for allocation, events in waiting:
-            while events and events[-1].query():
-                events.pop().close()
-            if events:
-                still.append((allocation, events))
-            else:
-                self._move(allocation, -1)
-                self._books.give_back(allocation)
+        try:
+            while waiting:
+                allocation, events = waiting.pop()
+                if _have_passed(events):
+                    self._move(allocation, -1)
+                    self._books.give_back(allocation)
+                else:
+                    still.append((allocation, events))
+        finally:
+            # A tap that is told of a free may have come here in the meantime.
+            self.waiting += waiting + still[::-1]
 
     def events(self) -> list[EventHandle]:
         """Return what all that is pending waits for."""
@@ -68,6 +71,19 @@ def _shift(tally: Tally, count: int, nbytes: int) -> None:
         tally.top()
     tally.pending += count
     tally.pending_bytes += nbytes
+
+
+def _have_passed(events: list[EventHandle]) -> bool:
+    """Return whether every event is reached; those that are get closed and dropped."""
+    while events:
+        try:
+            if not events[-1].query():
+                return False
+        except NbrtError:
+            # The device is broken, which the next synchronisation says; who knows what it does.
+            return False
+        events.pop().close()
+    return True
 
 
 def _mark(stream: Stream) -> EventHandle | None:
