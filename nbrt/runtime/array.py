@@ -73,7 +73,7 @@ def zeros(
     >>> nbrt.zeros(3, "int32", device="cpu:0")
     array([0, 0, 0], dtype=int32)
     """
-    return full(shape, 0, dtype, device=device, stream=stream)
+    return full(shape, 0, checked_dtype(dtype), device=device, stream=stream)
 
 
 def _fill_value(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:

@@ -67,11 +67,14 @@ def empty(
         kind = _kinds[dtype]
     except (KeyError, TypeError):
         kind = _remembered_dtype(dtype)
-    if type(shape) is tuple:
-        sizes, count = shape, shape[0] if len(shape) == 1 else math.prod(shape)
-    else:
-        sizes = (shape,) if type(shape) is int else checked_shape(shape)
-        count = math.prod(sizes)
+    try:
+        if type(shape) is tuple:
+            sizes, count = shape, shape[0] if len(shape) == 1 else math.prod(shape)
+        else:
+            sizes = (shape,) if type(shape) is int else checked_shape(shape)
+            count = math.prod(sizes)
+    except (TypeError, RuntimeWarning):  # no ints, or NumPy's, which overflow
+        sizes, count = _careful(shape)
     if type(count) is not int or count < 0:
         sizes, count = _careful(shape)
     frame = scopes.current()
@@ -111,7 +114,9 @@ _homes: dict[Any, Stream] = {}
 def _remembered_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     kind = checked_dtype(dtype)
     # Names and types are few; what else makes a dtype may be mutable, or one of endless many.
-    if isinstance(dtype, (str, type, np.dtype)) and len(_kinds) < _MAX_KINDS:
+    # Equal dtypes may differ in metadata.
+    is_plain = isinstance(dtype, (str, type, np.dtype)) and kind.metadata is None
+    if is_plain and len(_kinds) < _MAX_KINDS:
         _kinds[dtype] = kind
     return kind
 
@@ -173,7 +178,10 @@ def empty_pinned(
     arena = host_books(chosen.device).default_pool.arena(chosen)
     nbytes = math.prod(sizes) * kind.itemsize
     made: Any = arena.lend_watched if commands.memory_is_watched else arena.lend
-    return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # pinned: host memory
+    try:
+        return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # host memory
+    except (TypeError, ValueError) as error:
+        raise _bad_shape(shape, error) from error
 
 
 def checked_stream(device: DeviceLike, stream: Stream | None) -> Stream:
@@ -206,7 +214,7 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a dtype that device memory can hold: no Python objects."""
     try:
         kind = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from error
     if kind.hasobject:
         raise ArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +41,28 @@ def test_memory(device: nbrt.Device, stream: nbrt.Stream, seen: list[Observation
     assert first[1:] == second[1:]
     assert (first.device, first.stream, first.nbytes, first.event) == (device, stream, 2400, 0)
     assert first.address in [each.address for each in address]
+
+
+@pytest.mark.parametrize("nbytes", [100, 3 << 20])
+def test_callbacks_hold_no_device(device: nbrt.Device, nbytes: int) -> None:
+    """Two that each look at the other's device would wait for each other for ever."""
+    answers: list[int] = []
+
+    def ask(about: Observation) -> None:
+        # Another thread gets at the device's numbers while the callback runs.
+        thread = Thread(target=lambda: answers.append(nbrt.memory_allocated(device)))
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+
+    x = [nbrt.empty(nbytes, "uint8", device=device)]
+    before = nbrt.memory_allocated(device)
+    with observe(on_memory_allocation=ask, on_memory_deallocation=ask):
+        x.append(nbrt.empty(nbytes, "uint8", device=device))
+        x.clear()
+        nbrt.memory_allocated(device)
+    assert len(answers) == 3
+    assert answers[-1] < before
 
 
 def test_an_event_from_its_making_to_its_end(

@@ -77,7 +77,8 @@ class WorkerQueue:
         self.handle = 0
         self.name = name
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer or a signal's handler that runs meanwhile may put marks on it.
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._submitted = 0
         self._completed = 0
@@ -104,7 +105,7 @@ class WorkerQueue:
 
     def synchronize(self) -> None:
         """Wait for everything queued so far; raise what failed."""
-        if self._thread is None and self._failure is None:
+        if self._thread is None and self._failure is None and self.query():
             return
         self.check_outside()
         mark = Mark()
@@ -154,9 +155,22 @@ class WorkerQueue:
                 raise StreamError(f"expected an open stream, got {self.name}, which was closed")
             self._submitted += 1
             self._items.put(item)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-                self._thread.start()
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        # Made before the lock is taken: making it may run finalizers, which start it themselves.
+        thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+        with self._lock:
+            if self._thread is not None:
+                return
+            self._thread = thread
+        try:
+            thread.start()
+        except BaseException:
+            if thread.ident is None:
+                self._thread = None
+            raise
 
     def _work(self) -> None:
         while True:

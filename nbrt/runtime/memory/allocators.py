@@ -89,7 +89,7 @@ class AllocatorPool:
             raise
         except Exception as error:
             raise DeviceError(f"expected {name} to return an address, got {error!r}") from error
-        if address <= 0 or address in self._out:
+        if not 0 < address < 1 << 64 or address in self._out:
             raise DeviceError(
                 f"expected {name} to return the address of free memory, got {address}"
             )
@@ -127,7 +127,12 @@ class AllocatorPool:
         """Drop what the allocator caches, if it has a method of that name."""
         drop: Any = getattr(self._allocator, "empty_cache", None)
         if drop is not None:
-            drop()
+            try:
+                drop()
+            except Exception as error:  # noqa: BLE001  # the other pools are to be emptied as well
+                name = type(self._allocator).__name__
+                message = f"{name} failed to empty its cache: {error!r}"
+                warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
 
     def close(self) -> None:
         """Do nothing: nothing is cached here."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbrt._internal.calls import CallSite
+from nbrt._internal.patience import Patience
 from nbrt.backends.pools import SMALL_LIMIT
 from nbrt.errors import DeviceError, OutOfMemoryError
 from nbrt.runtime import commands
@@ -24,6 +25,8 @@ from nbrt.runtime.memory.statistics import Statistics
 from nbrt.runtime.stream import default_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.pools import BackendPool, SegmentInfo
@@ -35,14 +38,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceBooks", "books_of", "default_arena", "host_books", "known_books"]
 
+T = TypeVar("T")
+
 
 class DeviceBooks:
     """The books of one device's memory, or of the page-locked host memory for it.
 
     Every allocation and every end of one is an event in a log, which is written without a lock and
     read (`settle`) before anything depends on it: when a bin is empty, when a large block is asked
-    for or ends, when somebody asks for numbers. So the numbers are exact though they are computed
-    late, and finalizers, which run in any thread at any moment, never wait.
+    for, when somebody asks for numbers. So the numbers are exact though they are computed late, and
+    the ends of arrays, which come in any thread at any moment, run no code that could be caught in
+    the middle.
 
     Attributes
     ----------
@@ -62,10 +68,12 @@ class DeviceBooks:
         self.interface = interface
         self.device = device
         self.lock = threading.RLock()
+        self.patience = Patience(self.lock)  # type: ignore[arg-type]  # has it, as Condition knows
         self.log: deque[Allocation | Ending | PoolCore] = deque()
         self.statistics = Statistics()
         self.limit = interface.initial_memory_limit(device.index) if kind == "caching" else None
         self.pools: list[PoolCore] = []
+        self._untold: deque[Allocation] = deque()
         self.pending = PendingFrees(self)
         # A finalizer or a signal's handler may run in the middle of a change: it must not make one.
         self.is_changing = False
@@ -76,7 +84,7 @@ class DeviceBooks:
 
     def add_pool(self, backend: BackendPool, name: str = "", limit: int | None = None) -> PoolCore:
         """Keep the books of another pool from now on."""
-        with self.lock:
+        with self.lock, self.patience:
             self.settle()
             if len(self.pools) == 1:
                 # Alone, the default pool has the device's numbers.
@@ -114,49 +122,34 @@ class DeviceBooks:
         dtype: Any,
     ) -> Array:
         """Return an array, by the long way: its bin is empty, or the block is large."""
-        allocation = self.take(pool, arena, nbytes, stream)
-        self.begin(allocation, nbytes, stream)
-        return self.occupy(allocation, shape, dtype, self.note_of(allocation))
 
-    def occupy(
-        self, allocation: Allocation, shape: tuple[int, ...], dtype: Any, note: Any
-    ) -> Array:
-        """Return an array over an allocation that was just taken."""
-        block = allocation.block
-        return self.interface.as_array(block, shape, dtype, self.lease(allocation, note))
+        def attempt() -> Array:
+            # Under the lock to the end: what an interrupt left between would be lost.
+            with self.lock, self.patience:
+                allocation = self._find(pool, arena, nbytes, stream)
+                self.begin(allocation, nbytes, stream)
+                return self.occupy(allocation, shape, dtype, self.note_of(allocation))
 
-    def note_of(self, allocation: Allocation) -> Any:
-        """Return what is called with the end: memory that no bin keeps goes back at once."""
-        return self.note if allocation.bin is None else self.log.append
-
-    def lease(self, allocation: Allocation, note: Any) -> Any:
-        """Return a lease of an allocation that was just taken; `note` is called with its end."""
-        try:
-            lease = allocation.block.lease(allocation)
-            ending = Ending(lease, note)
-        except BaseException:
-            with self.lock:
-                self.put_back(allocation)
-            raise
-        self.log.append(allocation)
-        ending.allocation = allocation
-        allocation.ending = ending
-        return lease
-
-    def begin(self, allocation: Allocation, nbytes: int, stream: Stream) -> None:
-        """Put the facts of a new use into an allocation."""
-        allocation.requested = nbytes
-        allocation.stream_ref = stream.ref
-        if not allocation.is_small:
-            # A microsecond beside the cost of large memory, and an out-of-memory error can say
-            # who holds it.
-            allocation.site = CallSite.here(depth=3)
+        return self._try(pool, nbytes, attempt)
 
     def take(self, pool: PoolCore, arena: Arena, nbytes: int, stream: Stream) -> Allocation:
         """Return an allocation that nobody uses; raises OutOfMemoryError."""
+        return self._try(pool, nbytes, lambda: self._find(pool, arena, nbytes, stream))
+
+    def _try(self, pool: PoolCore, nbytes: int, attempt: Callable[[], T]) -> T:
+        if self._untold:
+            self._tell()
+        try:
+            return attempt()
+        except OutOfMemoryError:
+            pass
+        # Without the lock: what is waited for and called back there may allocate and free.
+        return relieve(self, pool, nbytes, attempt)
+
+    def _find(self, pool: PoolCore, arena: Arena, nbytes: int, stream: Stream) -> Allocation:
         if pool.is_retired:
             raise DeviceError(f"expected an open pool, got {pool!r}, which was closed")
-        with self.lock:
+        with self.lock, self.patience:
             self.settle()
             size, bin_ = nbytes or 1, None
             if nbytes <= SMALL_LIMIT and pool.backend.caches:
@@ -167,12 +160,44 @@ class DeviceBooks:
                     return bin_.pop()
                 except IndexError:
                     pass
-            try:
-                return self._cut(pool, size, stream, bin_)
-            except OutOfMemoryError:
-                pass
-        # Without the lock: what is waited for and called back there may allocate and free.
-        return relieve(self, pool, nbytes, lambda: self._cut(pool, size, stream, bin_))
+            return self._cut(pool, size, stream, bin_)
+
+    def occupy(
+        self, allocation: Allocation, shape: tuple[int, ...], dtype: Any, note: Any
+    ) -> Array:
+        """Return an array over an allocation that was just taken."""
+        block = allocation.block
+        return self.interface.as_array(block, shape, dtype, self.lease(allocation, note))
+
+    def note_of(self, allocation: Allocation) -> Any:
+        """Return what is called with the end: where nothing is cached, memory goes back at once.
+
+        Elsewhere that waits for the next call, so that the end of an array runs no code of ours.
+        """
+        return self.log.append if allocation.pool.backend.caches else self.note
+
+    def lease(self, allocation: Allocation, note: Any) -> Any:
+        """Return a lease of an allocation that was just taken; `note` is called with its end."""
+        try:
+            lease = allocation.block.lease(allocation)
+            ending = Ending(lease, note)
+        except BaseException:
+            with self.lock, self.patience:
+                self.put_back(allocation)
+            raise
+        ending.allocation = allocation
+        allocation.ending = ending
+        self.log.append(allocation)
+        return lease
+
+    def begin(self, allocation: Allocation, nbytes: int, stream: Stream) -> None:
+        """Put the facts of a new use into an allocation."""
+        allocation.requested = nbytes
+        allocation.stream_ref = stream.ref
+        if not allocation.is_small:
+            # A microsecond beside the cost of large memory, and an out-of-memory error can say
+            # who holds it.
+            allocation.site = CallSite.here(depth=3)
 
     def _stock(self, pool: PoolCore, size: int, stream: Stream, bin_: list[Allocation]) -> None:
         """Put some tiny blocks into a bin, so that it is not empty whenever the log is unread."""
@@ -186,7 +211,7 @@ class DeviceBooks:
         self, pool: PoolCore, size: int, stream: Stream, bin_: list[Allocation] | None
     ) -> Allocation:
         """Have the backend cut a block, within the limits; raises OutOfMemoryError."""
-        with self.lock:
+        with self.lock, self.patience:
             if self.is_changing:
                 raise DeviceError(
                     f"expected memory of {self.device} to be asked for by the program, got a call "
@@ -222,45 +247,67 @@ class DeviceBooks:
         Finalizers call this, also in the middle of a change of this thread's own.
         """
         self.log.append(event)
-        # As threading.Condition asks a lock; there is no public name for it.
-        if not self.lock._is_owned():  # type: ignore[attr-defined]
+        if not self._is_mine():
             while self.log and self.lock.acquire(False):
                 try:
-                    self.settle()
+                    with self.patience:
+                        self._read()
                 finally:
                     self.lock.release()
+            self._tell()
+
+    def _is_mine(self) -> bool:
+        # As threading.Condition asks a lock; there is no public name for it.
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
 
     def settle(self) -> None:
         """Read the log: bring the numbers up to date, and take back what has ended."""
-        with self.lock:
-            if self.is_changing:
-                return
-            log = self.log
-            # A tap that is told of an end may allocate, and so come here and read on.
-            while log:
-                event = log[0]
-                if isinstance(event, Ending):
-                    allocation = event.allocation
-                elif isinstance(event, Allocation):
-                    allocation = event
-                else:
-                    log.popleft()
-                    self._retire(event)
-                    continue
-                if not commands.memory_is_watched and self._is_plain(allocation):
-                    self.is_changing = True
-                    try:
-                        replay_small(log, allocation.pool, self._books_with(allocation.pool))
-                    finally:
-                        self.is_changing = False
-                else:
-                    log.popleft()
-                    (self._count if allocation is event else self._end)(allocation)
-            if self.pending.waiting:
-                self.pending.poll()
-            for pool in self.pools:
-                if pool.orphans:
-                    pool.flush_orphans()
+        with self.lock, self.patience:
+            self._read()
+        if self._untold and not self._is_mine():
+            self._tell()
+
+    def _read(self) -> None:
+        """Read the log; the caller holds the lock."""
+        if self.is_changing:
+            return
+        log = self.log
+        # A handler of a signal may come here and read on, so nothing is looked at before it is had.
+        while log:
+            try:
+                event = log.popleft()
+            except IndexError:
+                break
+            if isinstance(event, PoolCore):
+                self._retire(event)
+                continue
+            allocation = event.allocation if isinstance(event, Ending) else event
+            if not commands.memory_is_watched and self._is_plain(allocation):
+                log.appendleft(event)
+                self.is_changing = True
+                try:
+                    replay_small(log, allocation.pool, self._books_with(allocation.pool))
+                finally:
+                    self.is_changing = False
+            elif allocation is event:
+                self._count(allocation)
+            else:
+                self._end(allocation)
+        if self.pending.waiting:
+            self.pending.poll()
+        for pool in self.pools:
+            if pool.orphans:
+                pool.flush_orphans()
+
+    def _tell(self) -> None:
+        """Show the taps what has ended: without the lock, since they may look at any device."""
+        while self._untold:
+            try:
+                allocation = self._untold.popleft()
+            except IndexError:
+                break
+            stream = allocation.stream or default_stream(self.device)
+            commands.run_tapped(stream, Command("free", self._release, (allocation,)))
 
     def _is_plain(self, allocation: Allocation) -> bool:
         return (
@@ -285,16 +332,16 @@ class DeviceBooks:
         # A child forked from us inherits arrays but not the backend: their memory is the system's.
         if self.interface.lazy.is_ready:
             if commands.memory_is_watched:
-                stream = allocation.stream or default_stream(self.device)
-                commands.run_tapped(stream, Command("free", self._release, (allocation,)))
+                self._untold.append(allocation)
             else:
                 self._release(allocation.home, allocation)
 
     def _release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002
-        if allocation.recorded:
-            self.pending.add(allocation)
-        else:
-            self.give_back(allocation)
+        with self.lock, self.patience:
+            if allocation.recorded:
+                self.pending.add(allocation)
+            else:
+                self.give_back(allocation)
 
     def give_back(self, allocation: Allocation) -> None:
         """Let a block be used again: nothing uses it any more but work of its own stream."""
@@ -327,23 +374,24 @@ class DeviceBooks:
 
     def empty_cache(self) -> None:
         """Give back to the system what no array uses."""
-        with self.lock:
+        self.settle()
+        with self.lock, self.patience:
             self.settle()
             for pool in list(self.pools):
                 self.empty_pool(pool)
 
     def empty_pool(self, pool: PoolCore) -> None:
         """Do the same for one pool."""
-        with self.lock:
+        with self.lock, self.patience:
             pool.flush()
             pool.drop_cached()
             self.note_segments(pool)
 
     def live_allocations(self) -> list[Allocation]:
         """Return what arrays hold now."""
-        with self.lock:
+        with self.lock, self.patience:
             self.settle()
-            found = [each for pool in self.pools for each in pool.allocations]
+            found = [each for pool in list(self.pools) for each in list(pool.allocations)]
         return [each for each in found if each.lease is not None]
 
     def all_statistics(self) -> list[Statistics]:
@@ -369,7 +417,7 @@ class DeviceBooks:
         pool.reserved_seen = seen
         before = pool.segments_seen
         now = pool.segments_seen = {info.address: info for info in backend.segments()}
-        out = (each.address for each in pool.allocations)
+        out = [each.address for each in list(pool.allocations)]
         found = changes(before, now, made, out)
         for statistics in self._books_with(pool):
             for info in found.given:

@@ -199,6 +199,7 @@ class Arena:
         if view is None:
             allocation.requested, allocation.stream_ref = nbytes, stream.ref
             return self._pool.books.occupy(allocation, shape, dtype, self._note)
+        step = 0  # how far it has come, for an interrupt that comes between two steps
         try:
             if allocation.dtype is dtype and allocation.shape == shape:
                 # A view of a mould takes a third of the time that an array of a buffer takes.
@@ -209,15 +210,21 @@ class Arena:
             else:
                 array = np.ndarray(shape, dtype, view)
                 allocation.shape, allocation.dtype, allocation.mould = shape, dtype, None
+            allocation.requested = nbytes
+            allocation.stream_ref = stream.ref
+            note = self._note
+            step = 1
+            note(allocation)
+            ending = Ending(array, note)
         except BaseException:
-            allocation.bin.append(allocation)  # type: ignore[union-attr]  # it came from there
+            if step == 0:
+                allocation.bin.append(allocation)  # type: ignore[union-attr]  # it came from there
+            else:
+                ending = allocation.ending = Ending(array, note)
+                ending.allocation = allocation
             raise
-        allocation.requested = nbytes
-        allocation.stream_ref = stream.ref
-        note = self._note
-        note(allocation)
-        ending = allocation.ending = Ending(array, note)
         ending.allocation = allocation
+        allocation.ending = ending
         return array
 
     def lend_watched(

@@ -65,8 +65,8 @@ def memory_stats(device: DeviceLike = None) -> dict[str, int]:
     (1000, 1024)
     """
     books = books_of(device)
+    books.settle()
     with books.lock:
-        books.settle()
         books.note_split()
         return books.statistics.as_dict()
 
@@ -74,8 +74,8 @@ def memory_stats(device: DeviceLike = None) -> dict[str, int]:
 def host_memory_stats(device: DeviceLike = None) -> dict[str, int]:
     """Return the numbers of the page-locked host memory for a device, with the same keys."""
     books = host_books(device)
+    books.settle()
     with books.lock:
-        books.settle()
         books.note_split()
         return books.statistics.as_dict()
 
@@ -109,16 +109,16 @@ def memory_allocated(device: DeviceLike = None) -> int:
     4096
     """
     books = books_of(device)
+    books.settle()
     with books.lock:
-        books.settle()
         return books.statistics.all.bytes
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
     """Return the most bytes that arrays held at once, since the peaks were last reset."""
     books = books_of(device)
+    books.settle()
     with books.lock:
-        books.settle()
         tally = books.statistics.all
         return max(tally.peak_bytes, tally.bytes)
 
@@ -138,8 +138,8 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Start the peaks again from what is in use now."""
     books = books_of(device)
+    books.settle()
     with books.lock:
-        books.settle()
         for statistics in books.all_statistics():
             statistics.reset_peaks()
 
@@ -147,8 +147,8 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
     """Start the sums of rises and falls, and the counters, again from 0."""
     books = books_of(device)
+    books.settle()
     with books.lock:
-        books.settle()
         for statistics in books.all_statistics():
             statistics.reset_accumulated()
 

@@ -22,7 +22,7 @@ def gaps(pool: PoolCore) -> Iterator[tuple[SegmentInfo, list[int]]]:
     waiting = {allocation for allocation, _ in pool.books.pending.waiting}
     used = sorted(
         (each.address, each.nbytes)
-        for each in pool.allocations
+        for each in list(pool.allocations)  # a finalizer may allocate meanwhile
         if each.lease is not None or each in waiting
     )
     for segment in pool.segments_seen.values():

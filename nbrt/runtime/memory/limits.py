@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime.memory.books import books_of
@@ -24,6 +27,10 @@ def checked_limit(limit: float | None, books: DeviceBooks) -> int | None:
     """Return a limit in bytes: an int is bytes, a float is a fraction of the device's memory."""
     if limit is None:
         return None
+    if isinstance(limit, numbers.Integral) and not isinstance(limit, bool):
+        limit = int(limit)
+    elif isinstance(limit, np.floating):
+        limit = float(limit)
     if isinstance(limit, bool) or not isinstance(limit, (int, float)):
         raise ArgumentTypeError(
             f"expected a limit in bytes (an int) or as a fraction (a float), got {limit!r} of type "

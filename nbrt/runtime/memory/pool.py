@@ -168,8 +168,8 @@ class MemoryPool:
 
     def stats(self) -> dict[str, int]:
         """Return the pool's numbers, with the keys of `memory_stats`."""
+        self._books.settle()
         with self._books.lock:
-            self._books.settle()
             self._books.note_split()
             return (self._core.statistics or self._books.statistics).as_dict()
 
@@ -184,8 +184,8 @@ class MemoryPool:
 
     def empty_cache(self) -> None:
         """Give unused memory back to the system."""
+        self._books.settle()
         with self._books.lock:
-            self._books.settle()
             self._books.empty_pool(self._core)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from nbrt._internal.calls import CallSite
 from nbrt.errors import ArgumentTypeError, NbrtCleanupWarning, OutOfMemoryError
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from nbrt._internal.device import Device
-    from nbrt.runtime.memory.allocation import Allocation
     from nbrt.runtime.memory.books import DeviceBooks
     from nbrt.runtime.memory.core import PoolCore
 
 __all__ = ["ObserverHandle", "OutOfMemoryObserver", "attach_out_of_memory_observer", "relieve"]
+
+T = TypeVar("T")
 
 _HOLDERS = 5
 
@@ -112,9 +113,7 @@ def attach_out_of_memory_observer(observer: OutOfMemoryObserver) -> ObserverHand
     return handle
 
 
-def relieve(
-    books: DeviceBooks, pool: PoolCore, nbytes: int, cut: Callable[[], Allocation]
-) -> Allocation:
+def relieve(books: DeviceBooks, pool: PoolCore, nbytes: int, cut: Callable[[], T]) -> T:
     """Try an allocation again and again, each time with more memory given back before.
 
     Parameters
@@ -194,8 +193,8 @@ def _count(books: DeviceBooks, pool: PoolCore, counter: str) -> None:
 
 
 def _report(books: DeviceBooks, pool: PoolCore, nbytes: int, failure: OutOfMemoryError) -> str:
+    books.settle()
     with books.lock:
-        books.settle()
         in_use, reserved = books.statistics.all.bytes, books.statistics.reserved
         room = books.room_for(pool)
     free, total = books.interface.mem_get_info(books.device.index)

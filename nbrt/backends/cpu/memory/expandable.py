@@ -151,7 +151,7 @@ class ExpandablePool(CachingPool):
                 return None
             if nbytes == least:
                 return refusal
-            nbytes //= _SMALLER
+            nbytes = round_up(nbytes // _SMALLER, GRANULE)
 
     def _commit(self, hole: int, address: int, nbytes: int) -> None:
         self._holes.cut(address, nbytes, hole)

@@ -1,0 +1,99 @@
+"""Ctrl-C at every call and return within the memory runtime: nothing is counted wrong or lost."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import nbrt
+from nbrt._internal.patience import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1 << 20
+
+
+def interrupt_at(place: int) -> Callable[..., None]:
+    """Return a profiler that presses Ctrl-C at the n-th call or return."""
+    seen = 0
+
+    def profile(frame: Any, event: str, argument: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == place:
+            signal.raise_signal(signal.SIGINT)
+
+    return profile
+
+
+def scenario(pool: nbrt.MemoryPool) -> None:
+    """Small and large arrays that come and go; the end is an attribute error, not more memory."""
+    with nbrt.use_pool(pool):
+        kept = [nbrt.empty(size, "uint8", device="cpu:1") for size in (10, 3000, 3 * MIB)]
+        del kept[1:]
+        kept += [nbrt.empty(size, "uint8", device="cpu:1") for size in (5000, 2 * MIB)]
+        pool.stats()
+        kept.clear()
+        pool.empty_cache()
+
+
+@pytest.mark.parametrize("kind", ["caching", "expandable"])
+def test_the_books_are_right_after_ctrl_c_anywhere(kind: str) -> None:
+    assert threading.current_thread() is threading.main_thread()
+    interrupts = 0
+    for place in range(1, 700, 3):
+        pool = nbrt.MemoryPool("cpu:1", kind)
+        try:
+            sys.setprofile(interrupt_at(place))
+            scenario(pool)
+        except KeyboardInterrupt:
+            interrupts += 1
+        finally:
+            sys.setprofile(None)
+        live = pool.allocations()
+        stats = pool.stats()
+        assert stats["allocated.all.current"] == len(live) == 0
+        assert stats["allocated_bytes.all.current"] == 0
+        assert stats["reserved_bytes.all.current"] == pool.memory_reserved()
+        with nbrt.use_pool(pool):
+            assert nbrt.full(7, 3, "uint8", device="cpu:1").sum() == 21
+    assert interrupts > 100
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_waits_for_the_end_of_a_block() -> None:
+    lock = threading.RLock()
+    patience = Patience(lock)  # type: ignore[arg-type]  # has it, as Condition knows
+    done = []
+
+    def work() -> None:
+        with lock, patience:
+            signal.raise_signal(signal.SIGINT)
+            with lock, patience:
+                signal.raise_signal(signal.SIGINT)
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == [True]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_other_threads_are_let_through() -> None:
+    lock = threading.RLock()
+    patience = Patience(lock)  # type: ignore[arg-type]
+    handlers: list[object] = []
+
+    def work() -> None:
+        with lock, patience:
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.default_int_handler]
