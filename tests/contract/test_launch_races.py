@@ -20,6 +20,31 @@ def test_a_launch_must_wait_for_what_fills_its_array(side_streams: Streams) -> N
     assert checker.reports[0].touched.what == "launch of double"
 
 
+def test_a_copy_must_wait_for_the_launch_whose_result_it_reads(side_streams: Streams) -> None:
+    first, second = side_streams
+    with check_races(action="collect") as checker:
+        x, out = (nbrt.zeros(N, stream=stream) for stream in side_streams)
+        second.wait_stream(first)
+        double.forall(N, stream=first)(x)
+        nbrt.copy(out, x, stream=second)
+    (report,) = checker.reports
+    assert "an earlier launch of double uses on another stream" in report.message
+    assert "flags.writeable = False" in report.advice
+
+
+def test_a_launch_must_wait_for_a_copy_that_reads_its_array(side_streams: Streams) -> None:
+    first, second = side_streams
+    with check_races(action="collect") as checker:
+        x = nbrt.zeros(N, stream=first)
+        second.wait_stream(first)
+        out = nbrt.zeros(N, stream=second)
+        nbrt.copy(out, x, stream=second)
+        double.forall(N, stream=first)(x)
+    (report,) = checker.reports
+    assert report.touched.what == "launch of double"
+    assert "an earlier copy reads on another stream" in report.message
+
+
 def test_launches_and_copies_in_order(side_streams: Streams) -> None:
     first, second = side_streams
     with check_races() as checker:
@@ -105,3 +130,23 @@ def test_a_read_only_argument_is_read(side_streams: Streams) -> None:
         nbrt.copy(x, np.float32(2.0), stream=first)
     (report,) = checker.reports
     assert "an earlier launch of add reads on another stream" in report.message
+
+
+def test_copies_and_launches_may_read_the_same(side_streams: Streams) -> None:
+    first, second = side_streams
+    if not first.interface.capabilities.host_addressable:
+        pytest.skip("read-only arrays are NumPy's")
+    with check_races() as checker:
+        x = nbrt.full(N, 1.0, "float32", stream=first)
+        outs = [nbrt.zeros(N, stream=stream) for stream in side_streams]
+        second.wait_stream(first)
+        view = x[:]
+        view.flags.writeable = False
+        add.forall(N, stream=first)(outs[0], view)
+        nbrt.copy(outs[1], x, stream=second)
+        add.forall(N, stream=second)(outs[1], x)  # no launch is judged against another
+        second.synchronize()
+        first.synchronize()
+    assert checker.reports == []
+    assert np.all(outs[0] == 1.0)
+    assert np.all(outs[1] == 2.0)

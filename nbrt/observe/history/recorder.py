@@ -118,7 +118,7 @@ class MemoryHistory:
         stacks: Literal["python"] = "python",
         max_entries: int = MAX_ENTRIES,
         device: DeviceLike = None,
-        skip_actions: Collection[str] = (),
+        skip_actions: Collection[str] | None = (),
     ) -> None:
         _check("enabled", enabled, ("state", "all"))
         _check("context", context, (None, "state", "alloc", "all"))
@@ -131,9 +131,10 @@ class MemoryHistory:
             raise ArgumentTypeError(
                 f"expected skip_actions as a list of names, got the text {skip_actions!r}"
             )
-        for action in skip_actions:
+        skipped = tuple(skip_actions or ())
+        for action in skipped:
             _check("each of skip_actions", action, tuple(sorted(ACTIONS)))
-        wanted = ACTIONS - set(skip_actions) if enabled == "all" else frozenset()
+        wanted = ACTIONS - set(skipped) if enabled == "all" else frozenset()
         self.device = None if device is None else lookup(device)[0]
         self.max_entries = max_entries
         self._wanted: frozenset[str] = wanted
@@ -345,7 +346,7 @@ def record_memory_history(
     max_entries: int = MAX_ENTRIES,
     clear_history: bool = False,
     device: DeviceLike = None,
-    skip_actions: Collection[str] = (),
+    skip_actions: Collection[str] | None = (),
 ) -> None:
     """Record allocations and frees with their stacks from now on, on all devices; None stops.
 
@@ -367,7 +368,7 @@ def record_memory_history(
         Forget the events so far.
     device : Device, str, int or None
         Record one device only.
-    skip_actions : collection of str
+    skip_actions : collection of str or None
         Actions to leave out, such as ``["free_requested"]``.
 
     Raises
@@ -421,7 +422,7 @@ def memory_history(
     stacks: Literal["python"] = "python",
     max_entries: int = MAX_ENTRIES,
     device: DeviceLike = None,
-    skip_actions: Collection[str] = (),
+    skip_actions: Collection[str] | None = (),
 ) -> Iterator[MemoryHistory]:
     """Record allocations and frees for the length of a block, in a history of its own.
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import time
+import uuid
 from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nbrt._version import __version__
-from nbrt.errors import ArgumentError
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.observe.history.format import check_form
 from nbrt.observe.history.recorder import current_history, raw_stream
 from nbrt.runtime.device import current_device, device_count, lookup
 from nbrt.runtime.memory.books import books_of, known_books
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
     from nbrt._internal.calls import CallSite, Frame
@@ -112,6 +114,13 @@ def dump_snapshot(path: str | os.PathLike[str], device: DeviceLike = None) -> No
     device : Device, str, int or None
         As of `snapshot`.
 
+    Raises
+    ------
+    ArgumentError
+        If the path names no file.
+    OSError
+        If the file cannot be written; what was there before is still there then.
+
     Examples
     --------
     >>> import nbrt, tempfile
@@ -120,13 +129,14 @@ def dump_snapshot(path: str | os.PathLike[str], device: DeviceLike = None) -> No
     ...     sorted(nbrt.memory.load_snapshot(f"{folder}/memory.pickle"))[:2]
     ['allocator_settings', 'device_traces']
     """
-    target = Path(path)
+    target = _file(path)
     found = snapshot(device)
-    if target.suffix == ".json":
+    if _is_json(target):
         data = json.dumps(found).encode()
     else:
         data = pickle.dumps(found, protocol=_PICKLE_PROTOCOL)
-    unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
+    # Other threads may write the same file, and a name can be as long as the system allows.
+    unfinished = target.with_name(f".{uuid.uuid4().hex}.part")
     try:
         unfinished.write_bytes(data)
         unfinished.replace(target)
@@ -147,25 +157,30 @@ def load_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
     ------
     ArgumentError
         If the file holds something else.
+    OSError
+        If it cannot be read.
     """
-    source = Path(path)
+    source = _file(path)
+    form = "JSON" if _is_json(source) else "a pickle of plain data"
+    with source.open("rb") as file:
+        try:
+            found: dict[str, Any] = (
+                json.load(file) if _is_json(source) else _PlainUnpickler(file).load()
+            )
+        except OSError:
+            raise
+        except Exception as error:  # a damaged pickle can make the unpickler raise anything
+            raise ArgumentError(
+                f"expected a memory snapshot in {str(source)!r}, got a file that cannot be read as "
+                f"{form}: {error!r}; write one with nbrt.memory.dump_snapshot"
+            ) from error
     try:
-        if source.suffix == ".json":
-            found = json.loads(source.read_bytes())
-        else:
-            with source.open("rb") as file:
-                found = _PlainUnpickler(file).load()
-    except (ValueError, EOFError, pickle.UnpicklingError, IndexError, KeyError) as error:
-        raise ArgumentError(
-            f"expected a memory snapshot in {str(source)!r}, got a file that cannot be read as "
-            f"{'JSON' if source.suffix == '.json' else 'a pickle of plain data'}: {error}; write "
-            f"one with nbrt.memory.dump_snapshot"
-        ) from error
-    if not isinstance(found, dict) or not {"segments", "device_traces"} <= found.keys():
+        check_form(found)
+    except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"expected a memory snapshot in {str(source)!r}, with segments and device_traces, got "
-            f"a {type(found).__name__}; write one with nbrt.memory.dump_snapshot"
-        )
+            f"{form} of another form: {error}; write one with nbrt.memory.dump_snapshot"
+        ) from error
     for segment in found["segments"]:  # JSON has no tuples
         if "segment_pool_id" in segment:
             segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
@@ -173,6 +188,20 @@ def load_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
         if "pool_id" in event:
             event["pool_id"] = tuple(event["pool_id"])
     return found
+
+
+def _file(path: str | os.PathLike[str]) -> Path:
+    try:
+        found = Path(path)
+    except TypeError as error:
+        raise ArgumentTypeError(f"expected the path of a file, got {path!r}") from error
+    if not found.name:
+        raise ArgumentError(f"expected the path of a file, got {str(path)!r}")
+    return found
+
+
+def _is_json(path: Path) -> bool:
+    return path.suffix.lower() == ".json"
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -29,10 +29,14 @@ from nbrt.observe.leaks.frames import locals_of, place_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Link", "path", "referents", "roots"]
+__all__ = ["Link", "is_array_type", "path", "referents", "roots"]
 
 _MAX_ELEMENTS = 10_000
 """Elements of an array of objects that are looked at."""
+
+
+_PLAIN = (str, bytes, int, float, bool, type(None))
+"""The types of keys that are written out: `repr` of any other runs code of the program."""
 
 
 class Link:
@@ -45,10 +49,17 @@ class Link:
         self.below = below
 
 
+def is_array_type(cls: type) -> bool:
+    """Return whether objects of a class can be device arrays."""
+    return any("__dlpack__" in vars(base) for base in cls.__mro__)
+
+
 def referents(holder: Any) -> list[Any]:
     """Return what an object refers to."""
-    if issubclass(type(holder), np.ndarray) and holder.dtype == object:
-        return [holder.flat[place] for place in range(min(holder.size, _MAX_ELEMENTS))]
+    if issubclass(type(holder), np.ndarray):
+        array = np.ndarray.view(holder, np.ndarray)
+        if array.dtype == object:
+            return [array.flat[place] for place in range(min(array.size, _MAX_ELEMENTS))]
     return gc.get_referents(holder)
 
 
@@ -62,12 +73,13 @@ def roots(held: Any) -> list[tuple[str, str]]:
     if issubclass(cls, type | FunctionType) and "<locals>" not in str(held.__qualname__):
         return [(f"{held.__module__}.{held.__qualname__}", "")]
     if issubclass(cls, ModuleType):
-        return [(held.__name__, "")]
+        name = (_namespace(held) or {}).get("__name__")  # a lazy module would be loaded by asking
+        return [(name, "")] if type(name) is str else []
     return []
 
 
 def _is_globals(held: object) -> bool:
-    return type(held) is dict and "__name__" in held and "__builtins__" in held
+    return type(held) is dict and "__builtins__" in held and type(held.get("__name__")) is str
 
 
 def _keeper(frame: FrameType) -> str:
@@ -87,10 +99,7 @@ def path(link: Link, is_namespace: bool = False) -> tuple[str, bool]:
         cls = type(held)
         if issubclass(cls, dict):
             keys = [key for key, value in tuple(dict.items(held)) if value is inner]
-            if not keys:
-                text += ".<key>"
-            else:
-                text += f".{keys[0]}" if is_namespace else f"[{reprlib.repr(keys[0])}]"
+            text += _subscript(keys[0], is_namespace) if keys else ".<key>"
             is_namespace = False
         elif _namespace(held) is inner or (issubclass(cls, type) and type(inner) is dict):
             is_namespace = True
@@ -98,6 +107,17 @@ def path(link: Link, is_namespace: bool = False) -> tuple[str, bool]:
             text += _step(held, inner)
         link = link.below
     return text, is_namespace
+
+
+def _subscript(key: Any, is_namespace: bool) -> str:
+    if is_namespace and type(key) is str:
+        return f".{key}"
+    return f"[{reprlib.repr(key) if _is_plain(key) else f'<{type(key).__name__}>'}]"
+
+
+def _is_plain(key: Any) -> bool:
+    cls = type(key)
+    return cls in _PLAIN or (cls is tuple and all(map(_is_plain, tuple.__iter__(key))))
 
 
 def _step(held: Any, inner: Any) -> str:

@@ -35,7 +35,8 @@ def running_frames() -> list[FrameType]:
     for innermost in sys._current_frames().values():
         frame: FrameType | None = innermost
         while frame is not None:
-            if not frame.f_globals.get("__name__", "").startswith(__package__):
+            name = frame.f_globals.get("__name__")
+            if type(name) is not str or not name.startswith(__package__):
                 found.append(frame)
             frame = frame.f_back
     return found

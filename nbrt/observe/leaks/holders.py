@@ -11,7 +11,8 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from nbrt.observe.leaks.ancestors import Ancestors
-from nbrt.observe.leaks.expressions import Link, path, referents
+from nbrt.observe.leaks.choice import chosen
+from nbrt.observe.leaks.expressions import Link, is_array_type, path, referents
 from nbrt.observe.leaks.frames import is_function, locals_of, place_of, running_frames
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ __all__ = ["HolderSearch"]
 
 _MAX_NAMES = 3
 """Names given for one allocation."""
+
+_MAX_CANDIDATES = 100
+"""Names that these are chosen from, about."""
 
 _MAX_DEPTH = 8
 """Containers within one another that the collector leaves out."""
@@ -60,9 +64,9 @@ class HolderSearch:
         ancestors = Ancestors([link.held for _, link in links], self._locals)
         for owner, link in links:
             names = found[owner]
-            if len(names) < _MAX_NAMES:
-                names += [name for name in ancestors.describe(link) if name not in names]
-        return {owner: tuple(names[:_MAX_NAMES]) for owner, names in found.items()}
+            if len(names) < _MAX_CANDIDATES:
+                names += ancestors.describe(link)
+        return {owner: tuple(chosen(names)[:_MAX_NAMES]) for owner, names in found.items()}
 
     # -- down: objects that hold an array ----------------------------------------------------------
 
@@ -103,5 +107,8 @@ class HolderSearch:
 
 def _role(cls: type) -> int:
     # What nbrt itself lays over a block is part of the block, not an array that holds it.
-    is_ours = str(cls.__module__).partition(".")[0] == "nbrt"
-    return _ARRAY if hasattr(cls, "__dlpack__") and not is_ours else _OTHER
+    if not is_array_type(cls):
+        return _OTHER
+    module = cls.__module__
+    is_ours = type(module) is str and module.partition(".")[0] == "nbrt"
+    return _OTHER if is_ours else _ARRAY

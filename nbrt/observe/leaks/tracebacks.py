@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.errors import NotSupportedError
+from nbrt.observe.leaks.expressions import is_array_type
 from nbrt.observe.leaks.frames import is_function, locals_of
 from nbrt.runtime.memory.functions import memory_allocated
 
@@ -206,16 +207,18 @@ def _allocations_in(values: list[Any]) -> set[Any]:
     for _ in range(_MAX_DEPTH):
         further: list[Any] = []
         for value in level:
-            if id(value) in seen or isinstance(value, _ELSEWHERE) or len(seen) > _MAX_OBJECTS:
+            # Not isinstance: it asks a lazy proxy for what it stands for, and that may fail.
+            cls = type(value)
+            if id(value) in seen or issubclass(cls, _ELSEWHERE) or len(seen) > _MAX_OBJECTS:
                 continue
             seen[id(value)] = value
             owner = None
-            if hasattr(type(value), "__dlpack__"):
+            if is_array_type(cls):
                 owners = (interface.owner_of(value) for interface in interfaces)
                 owner = next((each for each in owners if each is not None), None)
             if owner is not None:
                 found.add(owner)
-            elif isinstance(value, FunctionType):
+            elif cls is FunctionType:
                 further += value.__closure__ or ()  # not its global variables
             else:
                 further += gc.get_referents(value)

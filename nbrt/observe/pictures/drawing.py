@@ -15,6 +15,7 @@ __all__ = [
     "OTHER_COLOR",
     "colors_of",
     "figure_of",
+    "legend_label",
     "new_axes",
     "shorten",
     "size_text",
@@ -62,6 +63,17 @@ def shorten(text: str, width: int) -> str:
     """Return a text of at most `width` characters, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def legend_label(site: str) -> str:
+    """Return a call site as a legend shows it: matplotlib hides what begins with an underscore.
+
+    Examples
+    --------
+    >>> legend_label("__init__.py:2"), legend_label("train.py:3 step")
+    ('./__init__.py:2', 'train.py:3 step')
+    """
+    return f"./{site}" if site.startswith("_") else site
 
 
 def new_axes(size: tuple[float, float]) -> Axes:

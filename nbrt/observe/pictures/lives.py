@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 
+from nbrt._internal.device import Device
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.observe.pictures.sites import SiteTable
 
@@ -19,6 +22,8 @@ __all__ = [
     "IntArray",
     "Lives",
     "active_blocks",
+    "checked_top",
+    "device_index",
     "device_name",
     "read_lives",
     "segments_of",
@@ -59,16 +64,35 @@ class Lives(NamedTuple):
     points: int
 
 
+def device_index(snapshot: Mapping[str, Any], device: int | str | Device) -> int:
+    """Return the index of a device, which may be given by its name; raises if it is no device."""
+    if not isinstance(device, str | Device):
+        if isinstance(device, bool) or not isinstance(device, SupportsIndex):
+            raise ArgumentTypeError(
+                f"expected a device of the snapshot, an index or a name such as 'cpu:0', got "
+                f"{device!r} of type {type(device).__name__}"
+            )
+        return index(device)
+    named = Device(device) if isinstance(device, str) else device
+    _traces(snapshot)
+    kind = _kind(snapshot)
+    if kind not in (None, named.kind):
+        raise ArgumentError(f"expected a device of kind {kind!r}, as the snapshot's, got {named}")
+    return named.index
+
+
+def checked_top(top: int) -> int:
+    """Return the number of sites to tell apart; raises if it is none."""
+    if isinstance(top, bool) or not isinstance(top, SupportsIndex):
+        raise ArgumentTypeError(f"expected a number of sites, an int, got top={top!r}")
+    if index(top) < 0:
+        raise ArgumentError(f"expected a number of sites, 0 or more, got top={top}")
+    return index(top)
+
+
 def trace_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]]:
     """Return the events of one device, oldest first; raises if it is no snapshot."""
-    try:
-        traces = snapshot["device_traces"]
-        snapshot["segments"]
-    except (KeyError, TypeError) as error:
-        raise ArgumentTypeError(
-            f"expected a memory snapshot, a mapping with 'segments' and 'device_traces', got "
-            f"{type(snapshot).__name__}; take one with nbrt.memory.snapshot()"
-        ) from error
+    traces = _traces(snapshot)
     if not 0 <= device < max(len(traces), 1):
         raise ArgumentError(
             f"expected the index of a device in the snapshot, 0 to {len(traces) - 1}, got {device}"
@@ -76,9 +100,27 @@ def trace_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]
     return list(traces[device]) if traces else []
 
 
+def _traces(snapshot: Mapping[str, Any]) -> Sequence[Any]:
+    try:
+        traces, segments = snapshot["device_traces"], snapshot["segments"]
+    except (KeyError, TypeError):
+        traces = segments = None
+    if not (isinstance(traces, Sequence) and isinstance(segments, Sequence)):
+        raise ArgumentTypeError(
+            f"expected a memory snapshot, a mapping with the lists 'segments' and 'device_traces', "
+            f"got {type(snapshot).__name__}; take one with nbrt.memory.snapshot()"
+        )
+    return traces
+
+
 def device_name(snapshot: Mapping[str, Any], device: int) -> str:
     """Return what to call a device; torch does not say of which kind it is."""
-    return f"{snapshot.get('nbrt', {}).get('kind', 'device')}:{device}"
+    return f"{_kind(snapshot) or 'device'}:{device}"
+
+
+def _kind(snapshot: Mapping[str, Any]) -> str | None:
+    kind: str | None = (snapshot.get("nbrt") or {}).get("kind")
+    return kind
 
 
 def segments_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]]:

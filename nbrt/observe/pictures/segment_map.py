@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbrt.observe.pictures.drawing import OTHER_COLOR, colors_of, figure_of, new_axes, size_text
-from nbrt.observe.pictures.lives import active_blocks, device_name, segments_of, trace_of
+from nbrt.observe.pictures.drawing import (
+    OTHER_COLOR,
+    colors_of,
+    figure_of,
+    legend_label,
+    new_axes,
+    size_text,
+)
+from nbrt.observe.pictures.lives import (
+    active_blocks,
+    checked_top,
+    device_index,
+    device_name,
+    segments_of,
+    trace_of,
+)
 from nbrt.observe.pictures.sites import SiteTable
 
 if TYPE_CHECKING:
@@ -14,6 +28,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from nbrt._internal.device import Device
 
 __all__ = ["FREE", "Fragmentation", "Piece", "fragmentation", "largest", "pieces", "plot_segments"]
 
@@ -64,15 +80,15 @@ class Fragmentation(NamedTuple):
         return f"{parts}; {used}; {free} (fragmentation {self.ratio:.0%})"
 
 
-def fragmentation(snapshot: Mapping[str, Any], *, device: int = 0) -> Fragmentation:
+def fragmentation(snapshot: Mapping[str, Any], *, device: int | str | Device = 0) -> Fragmentation:
     """Return how well the memory of a device is filled.
 
     Parameters
     ----------
     snapshot : mapping
         In the format of `torch.cuda.memory._snapshot`.
-    device : int, default 0
-        Index of the device.
+    device : int, str or Device, default 0
+        The device, or its index.
 
     Examples
     --------
@@ -83,8 +99,9 @@ def fragmentation(snapshot: Mapping[str, Any], *, device: int = 0) -> Fragmentat
     2.0 KiB reserved in 1 segments; 512 B active (12 B rounding); 1.5 KiB free, at most 1.5 KiB
     in one piece (fragmentation 0%)
     """
-    trace_of(snapshot, device)
-    segments = segments_of(snapshot, device)
+    index = device_index(snapshot, device)
+    trace_of(snapshot, index)
+    segments = segments_of(snapshot, index)
     active = [block for segment in segments for block in active_blocks(segment)]
     free = (
         block["size"]
@@ -169,7 +186,11 @@ def largest(segments: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[st
 
 
 def plot_segments(
-    snapshot: Mapping[str, Any], *, device: int = 0, top: int = 12, ax: Axes | None = None
+    snapshot: Mapping[str, Any],
+    *,
+    device: int | str | Device = 0,
+    top: int = 12,
+    ax: Axes | None = None,
 ) -> Figure:
     """Draw a bar for each segment with its blocks in the order of their addresses.
 
@@ -180,8 +201,8 @@ def plot_segments(
     ----------
     snapshot : mapping
         In the format of `torch.cuda.memory._snapshot`.
-    device : int, default 0
-        Index of the device.
+    device : int, str or Device, default 0
+        The device, or its index.
     top : int, default 12
         How many sites to tell apart, those with the most bytes in use.
     ax : matplotlib.axes.Axes, optional
@@ -195,12 +216,13 @@ def plot_segments(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, or has no such device.
+        If it is no snapshot, has no such device, or `top` is negative.
     NotSupportedError
         If matplotlib is missing.
     """
-    figures = fragmentation(snapshot, device=device)
-    segments = largest(segments_of(snapshot, device), _MOST_BARS)
+    index, top = device_index(snapshot, device), checked_top(top)
+    figures = fragmentation(snapshot, device=index)
+    segments = largest(segments_of(snapshot, index), _MOST_BARS)
     axes = new_axes((10.0, 1.6 + 0.28 * max(len(segments), 4))) if ax is None else ax
     sites = SiteTable()
     bars = [pieces(segment, sites) for segment in segments]
@@ -212,7 +234,7 @@ def plot_segments(
     axes.set_xlabel("offset in the segment [MiB]")
     axes.set_xlim(left=0)
     held, rest = str(figures).split("; ", 1)
-    axes.set_title(f"{device_name(snapshot, device)}: {held}\n{rest}", fontsize=9)
+    axes.set_title(f"{device_name(snapshot, index)}: {held}\n{rest}", fontsize=9)
     _legend(axes, colors, sites.labels(), len(segments) < figures.segments)
     return figure_of(axes)
 
@@ -254,7 +276,9 @@ def _color(piece: Piece, colors: Mapping[int, str]) -> str:
 def _legend(axes: Axes, colors: Mapping[int, str], labels: Sequence[str], cut: bool) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(facecolor=color, label=labels[site]) for site, color in colors.items()]
+    handles = [
+        Patch(facecolor=color, label=legend_label(labels[site])) for site, color in colors.items()
+    ]
     if len(labels) > len(colors):
         handles.append(Patch(facecolor=OTHER_COLOR, label="other"))
     handles += [

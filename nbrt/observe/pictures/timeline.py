@@ -11,12 +11,21 @@ from nbrt.errors import ArgumentError
 from nbrt.observe.pictures.drawing import (
     colors_of,
     figure_of,
+    legend_label,
     new_axes,
     shorten,
     size_text,
     time_unit,
 )
-from nbrt.observe.pictures.lives import BEFORE, device_name, read_lives, segments_of, trace_of
+from nbrt.observe.pictures.lives import (
+    BEFORE,
+    checked_top,
+    device_index,
+    device_name,
+    read_lives,
+    segments_of,
+    trace_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from nbrt._internal.device import Device
     from nbrt.observe.pictures.lives import IntArray, Lives
     from nbrt.observe.pictures.sites import Frames
 
@@ -134,7 +144,9 @@ class Timeline:
         )
 
 
-def timeline(snapshot: Mapping[str, Any], *, device: int = 0, top: int = 12) -> Timeline:
+def timeline(
+    snapshot: Mapping[str, Any], *, device: int | str | Device = 0, top: int = 12
+) -> Timeline:
     """Return the bytes alive at every moment of a snapshot's trace, by call site.
 
     The call site is the innermost line outside nbrt, NumPy, CuPy and Numba.
@@ -143,8 +155,8 @@ def timeline(snapshot: Mapping[str, Any], *, device: int = 0, top: int = 12) -> 
     ----------
     snapshot : mapping
         In the format of `torch.cuda.memory._snapshot`, with a trace.
-    device : int, default 0
-        Index of the device.
+    device : int, str or Device, default 0
+        The device, or its index.
     top : int, default 12
         How many sites to tell apart, those with the highest peaks.
 
@@ -166,13 +178,13 @@ def timeline(snapshot: Mapping[str, Any], *, device: int = 0, top: int = 12) -> 
     >>> lines.sites, lines.times.tolist(), lines.nbytes[0].tolist()
     (('train.py:3 step', 'other', 'before the record'), [0, 0, 150], [0, 10, 0])
     """
-    return timeline_of(snapshot, read_lives(snapshot, device), device, top)
+    index = device_index(snapshot, device)
+    return timeline_of(snapshot, read_lives(snapshot, index), index, top)
 
 
 def timeline_of(snapshot: Mapping[str, Any], lives: Lives, device: int, top: int) -> Timeline:
     """Return the timeline of lives that were read already; see `timeline`."""
-    if top < 0:
-        raise ArgumentError(f"expected a number of sites, 0 or more, got top={top}")
+    top = checked_top(top)
     trace = trace_of(snapshot, device)
     chosen = [use for use in site_uses(lives) if use.number != BEFORE][:top]
     row_of = np.full(len(lives.sites.stacks) + 1, len(chosen))  # of the last, BEFORE: one further
@@ -254,7 +266,11 @@ def _marks(trace: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
 
 
 def plot_timeline(
-    snapshot: Mapping[str, Any], *, device: int = 0, top: int = 12, ax: Axes | None = None
+    snapshot: Mapping[str, Any],
+    *,
+    device: int | str | Device = 0,
+    top: int = 12,
+    ax: Axes | None = None,
 ) -> Figure:
     """Draw the bytes alive over time, by call site, under the line of the bytes reserved.
 
@@ -264,8 +280,8 @@ def plot_timeline(
     ----------
     snapshot : mapping
         In the format of `torch.cuda.memory._snapshot`, with a trace.
-    device : int, default 0
-        Index of the device.
+    device : int, str or Device, default 0
+        The device, or its index.
     top : int, default 12
         How many sites to tell apart, those with the highest peaks.
     ax : matplotlib.axes.Axes, optional
@@ -283,17 +299,20 @@ def plot_timeline(
     NotSupportedError
         If matplotlib is missing.
     """
+    index = device_index(snapshot, device)
     axes = new_axes((10.0, 4.5)) if ax is None else ax
-    drawn = timeline(snapshot, device=device, top=top).sampled(_DRAWN_POINTS)
+    drawn = timeline(snapshot, device=index, top=top).sampled(_DRAWN_POINTS)
     unit, name = time_unit(int(drawn.times[-1]))
     times = drawn.times / unit
     # The oldest and the rest lie at the bottom, as a ground on which the sites stand.
     rows = [row for row in range(len(drawn.sites))[::-1] if drawn.nbytes[row].any()]
     colors = colors_of(len(drawn.sites) - 2)
-    axes.stackplot(
-        times, drawn.nbytes[rows] / 2**20, step="post", linewidth=0,
-        labels=[drawn.sites[row] for row in rows], colors=[colors[row] for row in rows],
-    )  # fmt: skip
+    if rows:
+        axes.stackplot(
+            times, drawn.nbytes[rows] / 2**20, step="post", linewidth=0,
+            labels=[legend_label(drawn.sites[row]) for row in rows],
+            colors=[colors[row] for row in rows],
+        )  # fmt: skip
     axes.step(
         times, drawn.reserved / 2**20, where="post", color="#444", linewidth=1.2, label="reserved"
     )
@@ -302,7 +321,7 @@ def plot_timeline(
     axes.set(
         xlabel=f"time [{name}]",
         ylabel="alive [MiB]",
-        title=f"{device_name(snapshot, device)}: peak {peak} alive",
+        title=f"{device_name(snapshot, index)}: peak {peak} alive",
     )
     axes.margins(x=0)
     axes.set_ylim(bottom=0)

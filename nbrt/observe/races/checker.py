@@ -64,9 +64,11 @@ class RaceChecker:
     """A tap that judges every use of memory; made by `check_races`.
 
     It sees what passes nbrt: not the host's own reading and writing, other libraries' kernels and
-    synchronisation, or what was before its time. Threads of the host count as ordered among
-    themselves. What a kernel does with an array is not known, so a launch is judged against copies,
-    fills and draws, and not against another launch. Bytes of strided views are told apart exactly.
+    synchronisation, host arrays that nbrt did not allocate, or what was before its time. Threads of
+    the host count as ordered among themselves. What a kernel does with an array is not known, so a
+    launch counts as writing what it is given against copies, fills and draws, read-only NumPy
+    arrays apart, and is not judged against another launch. Bytes of strided views are told apart
+    exactly.
     A block remembers its last 64 different uses.
 
     Attributes
@@ -198,9 +200,12 @@ class RaceChecker:
                 # As the runtime's recording of streams does, see `nbrt.memory.record_stream`.
                 is_recorded = owner is not None and any(array is one for one in command.args)
                 accesses += [
-                    Access(mode, footprint, tenancy, label, name, site, is_recorded)
+                    Access(
+                        mode, footprint, tenancy, label, name, site, is_recorded,
+                        is_launch=command.kind == "launch",
+                    )
                     for tenancy in self._tenancies(array, owner, footprint)
-                ]
+                ]  # fmt: skip
         return accesses
 
     def _tenancies(

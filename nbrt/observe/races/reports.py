@@ -131,6 +131,10 @@ def report_race(access: Access, other: Access) -> MemoryRaceReport:
             f"make one wait for the other: call wait_stream({other.stream.text}) on "
             f"{access.stream.text}, or let it wait for an event recorded behind the {other.label}"
         )
+        if "writes" not in (access.mode, other.mode):
+            advice += (
+                "; or, if the kernel only reads, pass it a NumPy view with flags.writeable = False"
+            )
     else:
         kind = "reuse_race"
         message = f"{touches} of a block that was freed and handed out again, which an {rest}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from nbrt._internal.calls import CallSite
     from nbrt.observe.races.reports import MemoryRaceReport
-    from nbrt.observe.races.tenancies import Access, StreamKey, Tenancy
+    from nbrt.observe.races.tenancies import Access, AccessKind, StreamKey, Tenancy
 
 __all__ = ["Piece", "ShadowMemory"]
 
@@ -79,7 +79,7 @@ class ShadowMemory:
     def note(self, access: Access) -> None:
         """Note an access that was submitted; it takes the place of the same one before."""
         accesses = access.tenancy.accesses
-        key = (access.stream.key, access.mode, access.footprint, access.tenancy)
+        key = (*access.kind, access.footprint, access.tenancy)
         accesses.pop(key, None)
         if len(accesses) >= _MOST_ACCESSES:
             self._forget(access.tenancy)
@@ -94,16 +94,16 @@ class ShadowMemory:
             del accesses[next(iter(accesses))]
 
     def _inherit(self, tenancy: Tenancy, old: Tenancy, begin: int, end: int) -> None:
-        latest: dict[tuple[StreamKey, str], Access] = {}
+        latest: dict[AccessKind, Access] = {}
         for access in old.accesses.values():
-            footprint, key = access.footprint, access.stream.key
+            footprint, kind = access.footprint, access.kind
             if footprint.begin < end and begin < footprint.end:
-                best = latest.get((key, access.mode))
+                best = latest.get(kind)
                 if best is None or best.step < access.step:
-                    latest[key, access.mode] = access
-        for (key, mode), access in latest.items():
-            if not self.clocks.is_settled(key, access.step):
-                tenancy.accesses[key, mode, access.footprint, access.tenancy] = access
+                    latest[kind] = access
+        for kind, access in latest.items():
+            if not self.clocks.is_settled(access.stream.key, access.step):
+                tenancy.accesses[*kind, access.footprint, access.tenancy] = access
         if begin <= old.address and old.address + old.nbytes <= end:
             old.accesses = {}  # else a tenancy would hold all those before it
 
@@ -111,8 +111,14 @@ class ShadowMemory:
 def _conflict(access: Access, other: Access) -> bool:
     """Return whether two accesses must be ordered.
 
-    Two launches may both do no more than read. What an earlier tenant did must be over in any case.
+    A launch may write what it uses, but two launches may both do no more than read. What an earlier
+    tenant did must be over in any case.
     """
     if access.tenancy is not other.tenancy:
         return not access.mode == other.mode == "reads"
-    return "writes" in (access.mode, other.mode)
+    if access.is_launch and other.is_launch:
+        return False
+    if "writes" in (access.mode, other.mode):
+        return True
+    user, reader = (access, other) if access.mode == "uses" else (other, access)
+    return (user.mode, reader.mode) == ("uses", "reads") and user.is_launch

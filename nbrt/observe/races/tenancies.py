@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from nbrt.observe.races.footprint import Footprint
     from nbrt.observe.races.poison import Span
 
-__all__ = ["Access", "AccessMode", "StreamKey", "StreamName", "Tenancy", "TenancyMap"]
+__all__ = ["Access", "AccessKind", "AccessMode", "StreamKey", "StreamName", "Tenancy", "TenancyMap"]
 
 AccessMode: TypeAlias = Literal["reads", "writes", "uses"]
-"""``uses``: what a launch does with an array cannot be seen from outside."""
+"""``uses``: what a launch or a call does with an array cannot be seen from outside."""
 
 
 class StreamKey(NamedTuple):
@@ -32,6 +32,10 @@ class StreamName(NamedTuple):
 
     key: StreamKey
     text: str
+
+
+AccessKind: TypeAlias = tuple[StreamKey, AccessMode, bool]
+"""Stream, mode, and whether it is a launch's."""
 
 
 @dataclass(eq=False, slots=True)
@@ -51,6 +55,8 @@ class Access:
         that is on another stream than the one it was allocated for.
     step : int
         Which one of the stream's commands it is, once it was accepted.
+    is_launch : bool
+        Whether a kernel did it, of which only what is read-only is known.
     """
 
     mode: AccessMode
@@ -61,6 +67,12 @@ class Access:
     site: CallSite
     is_recorded: bool = False
     step: int = 0
+    is_launch: bool = False
+
+    @property
+    def kind(self) -> AccessKind:
+        """What tells it from a later one of the same bytes that takes its place."""
+        return self.stream.key, self.mode, self.is_launch
 
 
 @dataclass(eq=False, slots=True)

@@ -319,3 +319,11 @@ def test_refuses_and_changes_nothing(
     assert current_history() is before
     assert before is not None
     assert before.is_recording
+
+
+def test_none_skips_nothing() -> None:
+    with memory_history(device=DEVICE, skip_actions=None) as history:
+        x = make(1000)
+        del x
+    wanted = {"alloc", "free_requested", "free_completed"}
+    assert wanted <= {event.action for event in history.events()}

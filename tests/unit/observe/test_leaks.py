@@ -10,6 +10,7 @@ import tomllib
 import weakref
 from collections import deque
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 import nbrt
 from helpers.processes import output_of
 from nbrt.errors import ArgumentError, MemoryLeakError
+from nbrt.observe.leaks.choice import chosen
 from nbrt.observe.leaks.finder import find_leaks, live_arrays, no_leaks
 from nbrt.testing import Latch, leak_plugin
 
@@ -404,3 +406,60 @@ def test_an_unused_plugin_loads_nothing_heavy() -> None:
         print([name for name in ("numpy", "numba", "nbrt.observe") if name in sys.modules])
     """
     assert output_of(code).strip() == "[]"
+
+
+class ForeignError(Exception):
+    """What foreign code raises below."""
+
+
+class Hostile:
+    """Raises at every touch."""
+
+    @property
+    def __class__(self) -> Any:
+        raise ForeignError
+
+    def __repr__(self) -> str:
+        raise ForeignError
+
+
+class HostileMeta(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise ForeignError
+
+
+class array(metaclass=HostileMeta):  # noqa: N801  # `reprlib` knows a class of this name
+    """A key that looks like one of the standard library's arrays."""
+
+
+class LazyModule(ModuleType):
+    def __getattribute__(self, name: str) -> Any:
+        raise ForeignError
+
+
+@pytest.mark.parametrize("make_key", [Hostile, array, lambda: (1, Hostile())])
+def test_code_of_the_program_is_not_run(make_key: Callable[[], object]) -> None:
+    with find_leaks("cpu:0") as report:
+        kept = {make_key(): make()}
+        module = LazyModule("lazy")
+        ModuleType.__setattr__(module, "kept", make())
+    assert len(kept) == 1
+    by_key, in_module = report.leaks
+    assert any(holder.startswith("kept[<") for holder in by_key.holders or ())
+    assert any(".kept, a local of" in holder for holder in in_module.holders or ())
+
+
+def test_names_of_tools_stand_back() -> None:
+    shell = (
+        "x, a local of run() (/site-packages/IPython/core/shell.py:3)",
+        "IPython.core.Shell._instance.result",
+    )
+    mine = "model['w'], a global of __main__"
+    assert chosen([*shell, mine]) == [mine]
+    assert chosen(list(shell)) == list(shell)
+    aliases = [
+        "_, a global of __main__",
+        "_oh[3], a global of __main__",
+        "_3, a global of __main__",
+    ]
+    assert chosen([*shell, *aliases, mine]) == ["Out[3], a global of __main__", mine]

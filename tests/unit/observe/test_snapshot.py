@@ -9,6 +9,7 @@ import pickle
 import pickletools
 import random
 import re
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nbrt
-from nbrt.errors import ArgumentError
+from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.observe.history.annotations import annotate
 from nbrt.observe.history.recorder import memory_history
 from nbrt.observe.history.snapshot import dump_snapshot, load_snapshot, snapshot
@@ -26,6 +27,7 @@ from nbrt.runtime.memory.recording import record_stream
 from nbrt.testing.latch import Latch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 DEVICE = "cpu:3"
@@ -357,3 +359,83 @@ def forms(found: dict[str, Any]) -> dict[str, set[Any]]:
 
 def form_of(found: dict[str, Any]) -> frozenset[tuple[str, str]]:
     return frozenset((key, type(value).__name__) for key, value in found.items())
+
+
+def test_threads_that_write_one_file_leave_it_whole(tmp_path: Path) -> None:
+    path = tmp_path / "memory.pickle"
+    dump_snapshot(path, "cpu:0")
+    barrier = threading.Barrier(4)
+    failures: list[Exception] = []
+
+    def work(step: Callable[[], object]) -> None:
+        barrier.wait(30)
+        try:
+            for _ in range(25):
+                step()
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    steps = [lambda: dump_snapshot(path, "cpu:0")] * 3 + [lambda: load_snapshot(path)]
+    threads = [threading.Thread(target=work, args=(step,)) for step in steps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_names_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = tmp_path / f"{'x' * 250}.JSON"
+    dump_snapshot(longest, "cpu:0")
+    assert longest.read_bytes()[:1] == b"{"
+    assert load_snapshot(longest)["nbrt"]["kind"] == "cpu"
+    monkeypatch.chdir(tmp_path)
+    for function in (dump_snapshot, load_snapshot):
+        with pytest.raises(ArgumentError, match="expected the path of a file, got"):
+            function("")
+        with pytest.raises(ArgumentTypeError, match="expected the path of a file, got None"):
+            function(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [
+        ([], "the file holds a list, not a dict"),
+        ({"segments": 5, "device_traces": []}, "'segments' of the file is a int"),
+        ({"segments": [5], "device_traces": []}, r"segments\[0\] holds a int"),
+        ({"segments": [{}], "device_traces": []}, r"segments\[0\] has no 'address'"),
+        ({"segments": [], "device_traces": [5]}, r"device_traces\[0\] is a int, not a list"),
+        ({"segments": [], "device_traces": [[5]]}, r"device_traces\[0\]\[0\] holds a int"),
+        (
+            {"segments": [], "device_traces": [[{"action": "alloc", "pool_id": 5}]]},
+            "'pool_id' of .* is 5, not two numbers",
+        ),
+        (
+            {"segments": [], "device_traces": [[{"action": "alloc", "frames": [{}]}]]},
+            r"\['frames'\]\[0\] has no 'filename'",
+        ),
+    ],
+)
+def test_the_form_is_checked(found: object, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(found))
+    with pytest.raises(ArgumentError, match=f"in '.*other.json'.*: .*{what}"):
+        load_snapshot(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("deep.json", b"[" * 100_000),  # RecursionError
+        ("build.pickle", b"\x80\x04}}b."),  # AttributeError
+        ("reduce.pickle", b"\x80\x04K\x01)R."),  # TypeError
+        ("long.pickle", b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7f"),  # OverflowError
+        ("huge.pickle", b"\x80\x04\x8e" + (1 << 46).to_bytes(8, "little")),  # MemoryError
+    ],
+)
+def test_whatever_reading_raises_names_the_file(name: str, data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(ArgumentError, match=f"expected a memory snapshot in '.*{name}'"):
+        load_snapshot(path)

@@ -17,6 +17,7 @@ from nbrt.observe.history.annotations import annotate
 from nbrt.observe.history.recorder import memory_history
 from nbrt.observe.history.snapshot import snapshot
 from nbrt.observe.pictures.lives import active_blocks, read_lives
+from nbrt.observe.pictures.segment_map import fragmentation, plot_segments
 from nbrt.observe.pictures.sites import NO_STACK, SiteTable
 from nbrt.observe.pictures.timeline import Timeline, plot_timeline, site_uses, timeline
 
@@ -230,3 +231,42 @@ def test_a_snapshot_of_nbrt_itself() -> None:
     assert lines.total[-1] == sum(block["requested_size"] for block in held)
     assert lines.reserved[-1] == sum(each["total_size"] for each in taken["segments"])
     assert [mark.text for mark in lines.marks] == ["load"]
+
+
+def test_a_picture_of_nothing_is_empty() -> None:
+    axes = plot_timeline({"segments": [], "device_traces": [[]]}).axes[0]
+    assert axes.collections[:] == []
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["reserved"]
+
+
+def test_files_that_begin_with_an_underscore_are_in_the_legend() -> None:
+    heap = Heap()
+    heap.alloc(MIB, frame("__init__.py", 2))
+    axes = plot_timeline(heap.snapshot()).axes[0]
+    assert "./__init__.py:2 step" in [each.get_text() for each in axes.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize("name", ["cpu:1", nbrt.Device("cpu:1"), np.int64(1)])
+def test_a_device_can_be_named(name: Any) -> None:
+    event = {"action": "alloc", "addr": 64, "size": 10, "time_us": 1, "frames": []}
+    found = {"segments": [], "device_traces": [[], [event]], "nbrt": {"kind": "cpu"}}
+    assert timeline(found, device=name).total.tolist() == [0, 10]
+    with pytest.raises(ArgumentError, match="expected a device of kind 'cpu'"):
+        timeline(found, device="cuda:1")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"device": None}, {"device": 1.5}, {"device": True}, {"top": "x"}, {"top": None}]
+)
+@pytest.mark.parametrize("function", [timeline, plot_timeline, plot_segments])
+def test_arguments_of_wrong_types(function: Any, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentTypeError, match="expected a"):
+        function({"segments": [], "device_traces": [[]]}, **wrong)
+
+
+@pytest.mark.parametrize("parts", [(None, None), (None, []), (5, 5)])
+def test_mappings_that_are_no_snapshots(parts: tuple[Any, Any]) -> None:
+    found = dict(zip(("segments", "device_traces"), parts, strict=True))
+    for function in (timeline, plot_segments, fragmentation):
+        with pytest.raises(ArgumentTypeError, match="expected a memory snapshot"):
+            function(found)

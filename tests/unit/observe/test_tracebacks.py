@@ -182,3 +182,24 @@ def test_hints_need_ipython(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython", None)
     with pytest.raises(NotSupportedError, match="release_tracebacks"):
         hint_after_errors()
+
+
+def test_proxies_are_not_asked_what_they_stand_for(interpret: Callable[[str], None]) -> None:
+    class Proxy:
+        @property
+        def __class__(self) -> Any:
+            raise RuntimeError("there is nothing here")
+
+    interpret("fail(given, 'x')")
+    held = held_by_tracebacks()
+    sys.last_value.__traceback__.tb_frame.f_globals["proxy"] = Proxy()  # type: ignore[union-attr]
+    assert held_by_tracebacks() == held
+
+
+def test_results_of_cells_are_called_out(shell: Any) -> None:
+    shell.run_cell("nbrt.zeros(100000)", store_history=True)
+    shell.run_cell("held = nbrt.memory.live_arrays()", store_history=True)
+    (holders,) = [each.holders for each in shell.user_ns["held"] if each.nbytes == 400_000]
+    (name,) = holders
+    assert name.startswith("Out[")
+    assert "release_tracebacks(outputs=True)" in name
