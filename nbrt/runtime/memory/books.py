@@ -155,12 +155,14 @@ class DeviceBooks:
             if nbytes <= SMALL_LIMIT and pool.backend.caches:
                 size, bin_ = arena.bin_of(nbytes)
                 if not bin_:
-                    self._stock(pool, size, stream, bin_)
+                    # Some tiny ones at once, so that no bin is empty whenever the log is unread.
+                    count = max(1, min(_STOCK, _STOCK_BYTES // size))
+                    bin_ += self._cut(pool, size, stream, bin_, count)
                 try:
                     return bin_.pop()
-                except IndexError:
+                except IndexError:  # other threads' fast paths took them all
                     pass
-            return self._cut(pool, size, stream, bin_)
+            return self._cut(pool, size, stream, bin_)[0]
 
     def occupy(
         self, allocation: Allocation, shape: tuple[int, ...], dtype: Any, note: Any
@@ -199,37 +201,39 @@ class DeviceBooks:
             # who holds it.
             allocation.site = CallSite.here(depth=3)
 
-    def _stock(self, pool: PoolCore, size: int, stream: Stream, bin_: list[Allocation]) -> None:
-        """Put some tiny blocks into a bin, so that it is not empty whenever the log is unread."""
-        for _ in range(min(_STOCK, _STOCK_BYTES // size)):
-            try:
-                bin_.append(self._cut(pool, size, stream, bin_))
-            except OutOfMemoryError:
-                break
-
     def _cut(
-        self, pool: PoolCore, size: int, stream: Stream, bin_: list[Allocation] | None
-    ) -> Allocation:
-        """Have the backend cut a block, within the limits; raises OutOfMemoryError."""
-        with self.lock, self.patience:
-            if self.is_changing:
-                raise DeviceError(
-                    f"expected memory of {self.device} to be asked for by the program, got a call "
-                    f"from a finalizer or signal handler that ran while the pool was at work; "
-                    f"allocate outside of it"
-                )
-            pool.backend.set_limit(self.room_for(pool))
-            self.is_changing = True
-            try:
+        self,
+        pool: PoolCore,
+        size: int,
+        stream: Stream,
+        bin_: list[Allocation] | None,
+        count: int = 1,
+    ) -> list[Allocation]:
+        """Have the backend cut blocks, within the limits; OutOfMemoryError if there is not one."""
+        if self.is_changing:
+            raise DeviceError(
+                f"expected memory of {self.device} to be asked for by the program, got a call "
+                f"from a finalizer or signal handler that ran while the pool was at work; "
+                f"allocate outside of it"
+            )
+        pool.backend.set_limit(self.room_for(pool))
+        made: list[Allocation] = []
+        self.is_changing = True
+        try:
+            for _ in range(count):
                 block = pool.backend.allocate(stream.queue, size)
-            finally:
-                self.is_changing = False
-                self.note_segments(pool)
-            allocation = Allocation(pool, block, stream.queue, bin_)
-            pool.allocations.add(allocation)
-            if allocation.is_small:
-                pool.small_bytes += allocation.nbytes
-            return allocation
+                allocation = Allocation(pool, block, stream.queue, bin_)
+                pool.allocations.add(allocation)
+                if allocation.is_small:
+                    pool.small_bytes += allocation.nbytes
+                made.append(allocation)
+        except OutOfMemoryError:
+            if not made:
+                raise
+        finally:
+            self.is_changing = False
+            self.note_segments(pool)
+        return made
 
     def room_for(self, pool: PoolCore) -> int | None:
         """Return the most bytes that a pool may hold: its own limit, and what others leave it."""
@@ -337,7 +341,7 @@ class DeviceBooks:
                 self._release(allocation.home, allocation)
 
     def _release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002
-        with self.lock, self.patience:
+        with self.lock:
             if allocation.recorded:
                 self.pending.add(allocation)
             else:
@@ -363,7 +367,8 @@ class DeviceBooks:
         pool = allocation.pool
         if allocation.bin is not None and not pool.is_retired:
             allocation.bin.append(allocation)
-        else:
+            return
+        with self.patience:
             pool.give_up(allocation)
             if pool.is_retired:
                 pool.drop_cached()
@@ -437,7 +442,7 @@ class DeviceBooks:
             commands.notify(kind, self.device, None, info, info.nbytes, pool.id)
 
 
-_STOCK, _STOCK_BYTES = 64, 128 << 10
+_STOCK, _STOCK_BYTES = 128, 128 << 10
 _books: dict[Device, DeviceBooks] = {}
 _host_books: dict[Device, DeviceBooks] = {}
 _books_lock = threading.Lock()

@@ -25,7 +25,7 @@ __all__ = ["Arena", "PoolCore", "size_class"]
 _MAX_KNOWN = 4096
 """Sizes whose bin is remembered; a program asks for few, over and over."""
 
-_MAX_LOG = 100
+_MAX_LOG = 250
 _MAX_UNREAD = 128 << 10
 """Events that may wait to be read, and the bytes that they may stand for: what was freed last is
 still in the processor's caches, so it is to be handed out first."""
