@@ -58,7 +58,8 @@ def release_tracebacks(*, outputs: bool = False) -> dict[Device, int]:
 
     Examples
     --------
-    >>> release_tracebacks()
+    >>> freed = release_tracebacks()
+    >>> release_tracebacks()  # nothing is left to let go of
     {}
     """
     before = _in_use()
