@@ -29,7 +29,7 @@ def runs_of(is_free: list[bool], walls: set[int]) -> dict[int, int]:
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 20), st.integers(0, 99)), max_size=60),
     st.sets(st.integers(1, SIZE - 1), max_size=4),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 def test_ranges_are_those_of_a_list_of_bytes(
     steps: list[tuple[int, int, int]], inner: set[int]
 ) -> None:

@@ -91,7 +91,7 @@ class Model:
         max_size=40,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_pool_hands_out_what_nobody_has(
     make: Callable[[], HostPool], steps: list[tuple[str, int]]
 ) -> None:
