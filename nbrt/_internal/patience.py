@@ -26,8 +26,8 @@ class Patience:
 
     Python runs the handlers of signals in the main thread, between any two steps, and that of
     Ctrl-C raises there: a change of several steps would be left half done. So the handler is
-    replaced meanwhile, which takes about a microsecond. Handlers of other signals run as ever; if
-    one raises in the middle of `__enter__` or `__exit__`, the next SIGINT puts things right.
+    replaced meanwhile, which takes one to two microseconds. Handlers of other signals run as ever;
+    if one raises in the middle of `__enter__` or `__exit__`, the next SIGINT puts things right.
 
     Parameters
     ----------

@@ -9,7 +9,16 @@ from __future__ import annotations
 import threading
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    get_args,
+    runtime_checkable,
+)
 
 from nbrt.errors import NbrtCleanupWarning
 
@@ -135,6 +144,7 @@ class Notice(NamedTuple):
     pool_id: tuple[int, int] = (0, 0)
 
 
+@runtime_checkable
 class NoticeTap(Protocol):
     """A tap that gets notices as well."""
 
@@ -200,7 +210,7 @@ def _rebuild() -> None:
     _hooks = {kind: _hooks_of(kind) for kind in get_args(CommandKind)}
     taps = tuple(tap for tap, _ in _chosen.values())
     memory_is_watched = any(each for kind in ("allocate", "free") for each in _hooks[kind])
-    _noters = tuple(tap.note for tap in taps if hasattr(tap, "note"))
+    _noters = tuple(tap.note for tap in taps if isinstance(tap, NoticeTap))
 
 
 def _hooks_of(kind: str) -> _Hooks:

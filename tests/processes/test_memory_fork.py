@@ -106,6 +106,40 @@ def test_every_use_in_a_child_names_spawn(lock: str) -> None:
     assert output_of(code).splitlines() == [f"{name} 0" for name in USES]
 
 
+def test_watchers_are_turned_on_and_off_in_a_child_whatever_the_parents_threads_do() -> None:
+    code = (
+        FORKED
+        + """
+    from nbrt.runtime.memory.books import books_of
+
+    taken, done = threading.Event(), threading.Event()
+
+    def take():
+        with books_of("cpu:0").lock:
+            taken.set()
+            done.wait(30)
+
+    def off():
+        memory.record_memory_history(None)
+        return 5
+
+    def on_and_off():
+        with memory.observe(on_event_creation=print):
+            pass
+        return 6
+
+    memory.record_memory_history()
+    threading.Thread(target=take).start()
+    taken.wait()
+    codes = in_child(off), in_child(on_and_off)
+    done.set()
+    memory.record_memory_history(None)
+    print(codes)
+    """
+    )
+    assert output_of(code) == "(5, 6)\n"
+
+
 def test_inherited_arrays_are_read_written_and_dropped() -> None:
     code = (
         FORKED

@@ -483,7 +483,9 @@ def known_books() -> list[DeviceBooks]:
 
 def _settle_all() -> None:
     for books in (*_books.values(), *_host_books.values()):
-        books.settle()
+        # In a forked child a thread that is not there may hold the lock; its books are closed.
+        if books.interface.lazy.is_ready:
+            books.settle()
 
 
 # What ended before somebody looks is not shown to them, and what ended while they looked is.
