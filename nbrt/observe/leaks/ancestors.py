@@ -44,7 +44,7 @@ class Ancestors:
     Parameters
     ----------
     containers : iterable
-        The objects to be named; of very many, the first.
+        The objects to be named, the most important first: of very many, only these are.
     variables : mapping of int to list of (str, str)
         The local variables of running functions by the ``id`` of their values: their names, and
         what to write behind.

@@ -61,6 +61,8 @@ class HolderSearch:
             if is_function(frame):
                 self._look_at_locals(frame, found)
         links = [found for each in gc.get_objects() for found in self._within(each)]
+        # Not all of very many are named: rather those of the most memory.
+        links.sort(key=lambda found: -found[0].nbytes)
         ancestors = Ancestors([link.held for _, link in links], self._locals)
         for owner, link in links:
             names = found[owner]
