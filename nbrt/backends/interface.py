@@ -37,6 +37,7 @@ __all__ = [
     "DeviceProperties",
     "Plan",
     "Program",
+    "SourcedPlan",
     "Worker",
 ]
 
@@ -145,6 +146,15 @@ class Plan(Protocol):
 
     def launch(self, queue: Queue, *args: Any) -> None:
         """Check the arguments, compile for their types if need be, and enqueue the launch."""
+        ...
+
+
+class SourcedPlan(Plan, Protocol):
+    """A plan that says what it was made from, for those who want to know what a launch does."""
+
+    @property
+    def function(self) -> Callable[..., object]:
+        """The kernel, as its program took it."""
         ...
 
 

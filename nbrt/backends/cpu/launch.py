@@ -86,6 +86,11 @@ class CpuPlan:
         self._index = index
         self._adopts = False
 
+    @property
+    def function(self) -> Callable[..., object]:
+        """The kernel, or a ``cuda.jit`` dispatcher of it."""
+        return self._source[0]
+
     def launch(self, queue: Queue, *args: Any) -> None:
         """Run the blocks: at once on the default stream, else in the stream's thread."""
         if settings().interpret:

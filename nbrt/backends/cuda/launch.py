@@ -51,6 +51,7 @@ class CudaProgram:
     ) -> None:
         self.driver = driver
         self.compiler = compiler
+        self.function = function
         self.source: KernelSource = compiler.adopt(function)
         self.adopt = adopt
         self._properties = properties
@@ -91,6 +92,11 @@ class CudaPlan:
         self._most_shared = most_shared
         # Kernels that this configuration was held against, by the key of their argument types.
         self._kernels: dict[Hashable, LoadedKernel] = {}
+
+    @property
+    def function(self) -> Callable[..., object]:
+        """The kernel, or a dispatcher of it."""
+        return self._program.function
 
     def launch(self, queue: Queue, *args: Any) -> None:
         """Check the arguments, compile for their types if need be, and enqueue the launch."""

@@ -8,7 +8,8 @@ __all__ = ["chosen"]
 
 _TOOLS = r"(IPython|ipykernel|traitlets|_pytest|pluggy)"
 _OF_TOOLS = re.compile(
-    rf"{_TOOLS}\.|.*, a local of .*[/\\]{_TOOLS}[/\\]|.*, (which nothing with a name holds|one of very many)$"
+    rf"{_TOOLS}\.|.*, a local of .*[/\\]{_TOOLS}[/\\]"
+    r"|.*, (which nothing with a name holds|one of very many)$"
     r"|(.*\.)?displayhook\.|.*(\['last_execution_result'\]|\.user_ns_hidden\[)"
 )
 """What runs a program holds what it holds only because the program does, or until it goes on."""

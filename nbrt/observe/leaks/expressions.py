@@ -27,13 +27,17 @@ import numpy as np
 from nbrt.observe.leaks.frames import locals_of, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-__all__ = ["Link", "is_array_type", "path", "referents", "roots"]
+__all__ = ["Link", "Paths", "is_array_type", "referents", "roots"]
 
 _MAX_ELEMENTS = 10_000
 """Elements of an array of objects that are looked at."""
 
+_LARGE = 50
+"""Elements of a container from which on it is remembered where they are."""
+
+_GONE = object()
 
 _PLAIN = (str, bytes, int, float, bool, type(None))
 """The types of keys that are written out: `repr` of any other runs code of the program."""
@@ -87,26 +91,63 @@ def _keeper(frame: FrameType) -> str:
     return "; a traceback keeps it (see release_tracebacks)" if kept else ""
 
 
-def path(link: Link, is_namespace: bool = False) -> tuple[str, bool]:
-    """Return what to write behind the name of the first object to reach the last.
+class Paths:
+    """Writes paths, and remembers where things are in large containers.
 
-    With it goes, as it comes in, whether the object at the end is the namespace of that name.
+    Made for one search, and let go of before the program goes on and changes them.
     """
-    text = ""
-    is_namespace = is_namespace or _is_globals(link.held)
-    while link.below is not None:
-        held, inner = link.held, link.below.held
-        cls = type(held)
-        if issubclass(cls, dict):
-            keys = [key for key, value in tuple(dict.items(held)) if value is inner]
-            text += _subscript(keys[0], is_namespace) if keys else ".<key>"
-            is_namespace = False
-        elif _namespace(held) is inner or (issubclass(cls, type) and type(inner) is dict):
-            is_namespace = True
-        else:
-            text += _step(held, inner)
-        link = link.below
-    return text, is_namespace
+
+    def __init__(self) -> None:
+        # By the `id` of a container and of what is in it: the first key or place it is at.
+        self._known: dict[int, dict[int, Any]] = {}
+
+    def path(self, link: Link, is_namespace: bool = False) -> tuple[str, bool]:
+        """Return what to write behind the name of the first object to reach the last.
+
+        With it goes, as it comes in, whether the object at the end is the namespace of that name.
+        """
+        text = ""
+        is_namespace = is_namespace or _is_globals(link.held)
+        while link.below is not None:
+            held, inner = link.held, link.below.held
+            cls = type(held)
+            if issubclass(cls, dict):
+                key = self._key(held, inner)
+                text += ".<key>" if key is _GONE else _subscript(key, is_namespace)
+                is_namespace = False
+            elif _namespace(held) is inner or (issubclass(cls, type) and type(inner) is dict):
+                is_namespace = True
+            elif issubclass(cls, list | tuple | deque | np.ndarray):
+                place = self._key(held, inner)
+                flat = ".flat" if issubclass(cls, np.ndarray) else ""
+                text += f"{flat}[{'?' if place is _GONE else place}]"
+            else:
+                text += _step(held, inner)
+            link = link.below
+        return text, is_namespace
+
+    def _key(self, held: Any, inner: Any) -> Any:
+        """Return the key or place of an element; another thread may have taken it out just now."""
+        known = self._known.get(id(held))
+        if known is None:
+            items = _items(held)
+            if len(items) < _LARGE:
+                return next((key for key, value in items if value is inner), _GONE)
+            known = self._known[id(held)] = {}
+            for key, value in items:
+                known.setdefault(id(value), key)
+        return known.get(id(inner), _GONE)
+
+
+def _items(held: Any) -> tuple[tuple[Any, Any], ...]:
+    """Return the elements of a container, each behind its key or place."""
+    cls = type(held)
+    if issubclass(cls, dict):
+        return tuple(dict.items(held))
+    for sequence in (list, tuple, deque):
+        if issubclass(cls, sequence):
+            return tuple(enumerate(tuple(sequence.__iter__(held))))
+    return tuple(enumerate(referents(held)))
 
 
 def _subscript(key: Any, is_namespace: bool) -> str:
@@ -122,11 +163,6 @@ def _is_plain(key: Any) -> bool:
 
 def _step(held: Any, inner: Any) -> str:
     cls = type(held)
-    for sequence in (list, tuple, deque):
-        if issubclass(cls, sequence):
-            return f"[{_place(inner, tuple(sequence.__iter__(held)))}]"
-    if issubclass(cls, np.ndarray):
-        return f".flat[{_place(inner, referents(held))}]"
     if cls is CellType:
         return ".cell_contents"
     frame = held if cls is FrameType else None
@@ -137,11 +173,6 @@ def _step(held: Any, inner: Any) -> str:
     named = _attributes(held) if frame is None else iter(locals_of(frame).items())
     name = next((name for name, value in named if value is inner), None)
     return f".<{type(inner).__name__}>" if name is None else f".{name}"
-
-
-def _place(inner: Any, elements: Sequence[Any]) -> int | str:
-    # Another thread may have taken it out just now.
-    return next((place for place, each in enumerate(elements) if each is inner), "?")
 
 
 def _namespace(held: object) -> Any:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from types import FrameType, GeneratorType
+from typing import Any
 
-if TYPE_CHECKING:
-    from types import FrameType
-
-__all__ = ["is_function", "locals_of", "place_of", "running_frames"]
+__all__ = ["is_function", "is_of_watchers", "locals_of", "place_of", "running_frames"]
 
 
 def is_function(frame: FrameType) -> bool:
@@ -32,14 +30,26 @@ def locals_of(frame: FrameType) -> dict[str, Any]:
 def running_frames() -> list[FrameType]:
     """Return the frames of all threads, innermost first; not those of nbrt's watchers."""
     found: list[FrameType] = []
-    for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
+    innermost = list(sys._current_frames().values())
+    while innermost:  # no variable may be left that refers to this frame, and so to itself
+        frame: FrameType | None = innermost.pop()
         while frame is not None:
-            name = frame.f_globals.get("__name__")
-            if type(name) is not str or not name.startswith(__package__):
+            if not is_of_watchers(frame):
                 found.append(frame)
             frame = frame.f_back
     return found
+
+
+def is_of_watchers(held: object) -> bool:
+    """Return whether an object is a frame or a generator of those who look for holders.
+
+    They must not find themselves: what they hold would be held in a circle.
+    """
+    frame: Any = held.gi_frame if type(held) is GeneratorType else held
+    if type(frame) is not FrameType:
+        return False
+    name = frame.f_globals.get("__name__")
+    return type(name) is str and name.startswith(__package__)
 
 
 def place_of(frame: FrameType) -> str:

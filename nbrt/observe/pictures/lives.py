@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from nbrt._internal.device import Device
 from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.observe.pictures.form import check_snapshot
 from nbrt.observe.pictures.sites import SiteTable
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ class Lives(NamedTuple):
 
 
 def device_index(snapshot: Mapping[str, Any], device: int | str | Device) -> int:
-    """Return the index of a device, which may be given by its name; raises if it is no device."""
+    """Return the index of a device, which may be given by its name; raises if it is no device.
+
+    What is shown to a reader begins here: so the snapshot is checked as well.
+    """
+    check_snapshot(snapshot)
     if not isinstance(device, str | Device):
         if isinstance(device, bool) or not isinstance(device, SupportsIndex):
             raise ArgumentTypeError(
@@ -74,7 +78,6 @@ def device_index(snapshot: Mapping[str, Any], device: int | str | Device) -> int
             )
         return index(device)
     named = Device(device) if isinstance(device, str) else device
-    _traces(snapshot)
     kind = _kind(snapshot)
     if kind not in (None, named.kind):
         raise ArgumentError(f"expected a device of kind {kind!r}, as the snapshot's, got {named}")
@@ -91,26 +94,13 @@ def checked_top(top: int) -> int:
 
 
 def trace_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]]:
-    """Return the events of one device, oldest first; raises if it is no snapshot."""
-    traces = _traces(snapshot)
+    """Return the events of one device, oldest first; raises if there is no such device."""
+    traces = snapshot["device_traces"]
     if not 0 <= device < max(len(traces), 1):
         raise ArgumentError(
             f"expected the index of a device in the snapshot, 0 to {len(traces) - 1}, got {device}"
         )
     return list(traces[device]) if traces else []
-
-
-def _traces(snapshot: Mapping[str, Any]) -> Sequence[Any]:
-    try:
-        traces, segments = snapshot["device_traces"], snapshot["segments"]
-    except (KeyError, TypeError):
-        traces = segments = None
-    if not (isinstance(traces, Sequence) and isinstance(segments, Sequence)):
-        raise ArgumentTypeError(
-            f"expected a memory snapshot, a mapping with the lists 'segments' and 'device_traces', "
-            f"got {type(snapshot).__name__}; take one with nbrt.memory.snapshot()"
-        )
-    return traces
 
 
 def device_name(snapshot: Mapping[str, Any], device: int) -> str:

@@ -10,8 +10,9 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from nbrt.observe.pictures.drawing import OTHER_COLOR, colors_of, size_text
+from nbrt.observe.pictures.form import check_snapshot
 from nbrt.observe.pictures.lives import device_name, read_lives, segments_of, trace_of
-from nbrt.observe.pictures.segment_map import FREE, Piece, fragmentation, largest, pieces
+from nbrt.observe.pictures.segment_map import FREE, Piece, fragmentation_of, largest, pieces
 from nbrt.observe.pictures.sites import format_frame
 from nbrt.observe.pictures.timeline import site_uses, timeline_of
 
@@ -56,7 +57,7 @@ def to_html(snapshot: Mapping[str, Any], *, top: int = 12) -> str:
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, or `top` is negative.
+        If it is no snapshot, is broken, or `top` is negative.
 
     Examples
     --------
@@ -64,7 +65,7 @@ def to_html(snapshot: Mapping[str, Any], *, top: int = 12) -> str:
     >>> page.splitlines()[0], "http://" in page.replace("http://www.w3.org/2000/svg", "")
     ('<!DOCTYPE html>', False)
     """
-    trace_of(snapshot, 0)
+    check_snapshot(snapshot)
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     # The browser is told to run this script and no other, whatever the snapshot may hold.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -92,7 +93,7 @@ def save_html(snapshot: Mapping[str, Any], path: str | os.PathLike[str], *, top:
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, or `top` is negative; no file is written then.
+        If it is no snapshot, is broken, or `top` is negative; no file is written then.
     """
     Path(path).write_text(to_html(snapshot, top=top), encoding="utf-8")
 
@@ -105,7 +106,7 @@ def _device(snapshot: Mapping[str, Any], device: int, top: int) -> dict[str, Any
     lives = read_lives(snapshot, device)
     uses = site_uses(lives)
     drawn = timeline_of(snapshot, lives, device, top).sampled(_POINTS)
-    figures = fragmentation(snapshot, device=device)
+    figures = fragmentation_of(snapshot, device)
     stacks = {use.label: use.stack for use in uses}
     colors = dict(zip(drawn.sites, colors_of(len(drawn.sites) - 2), strict=True))
     rows = [
@@ -171,7 +172,7 @@ def _segments(
     return [
         {
             "name": f"{segment['address']:#x}", "size": segment["total_size"],
-            "stream": segment["stream"], "pieces": [shown(piece) for piece in bar],
+            "stream": segment.get("stream", 0), "pieces": [shown(piece) for piece in bar],
         }
         for segment, bar in zip(segments, bars, strict=True)
     ]  # fmt: skip

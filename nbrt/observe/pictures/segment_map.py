@@ -31,7 +31,16 @@ if TYPE_CHECKING:
 
     from nbrt._internal.device import Device
 
-__all__ = ["FREE", "Fragmentation", "Piece", "fragmentation", "largest", "pieces", "plot_segments"]
+__all__ = [
+    "FREE",
+    "Fragmentation",
+    "Piece",
+    "fragmentation",
+    "fragmentation_of",
+    "largest",
+    "pieces",
+    "plot_segments",
+]
 
 FREE = -1
 _MOST_BARS = 48
@@ -90,6 +99,11 @@ def fragmentation(snapshot: Mapping[str, Any], *, device: int | str | Device = 0
     device : int, str or Device, default 0
         The device, or its index.
 
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        If it is no snapshot, is broken, or has no such device.
+
     Examples
     --------
     >>> used = {"address": 0, "size": 512, "requested_size": 500, "state": "active_allocated"}
@@ -99,9 +113,13 @@ def fragmentation(snapshot: Mapping[str, Any], *, device: int | str | Device = 0
     2.0 KiB reserved in 1 segments; 512 B active (12 B rounding); 1.5 KiB free, at most 1.5 KiB
     in one piece (fragmentation 0%)
     """
-    index = device_index(snapshot, device)
-    trace_of(snapshot, index)
-    segments = segments_of(snapshot, index)
+    return fragmentation_of(snapshot, device_index(snapshot, device))
+
+
+def fragmentation_of(snapshot: Mapping[str, Any], device: int) -> Fragmentation:
+    """Return how well the memory of a device is filled, by a snapshot that was checked."""
+    trace_of(snapshot, device)
+    segments = segments_of(snapshot, device)
     active = [block for segment in segments for block in active_blocks(segment)]
     free = (
         block["size"]
@@ -216,12 +234,12 @@ def plot_segments(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, has no such device, or `top` is negative.
+        If it is no snapshot, is broken, has no such device, or `top` is negative.
     NotSupportedError
         If matplotlib is missing.
     """
     index, top = device_index(snapshot, device), checked_top(top)
-    figures = fragmentation(snapshot, device=index)
+    figures = fragmentation_of(snapshot, index)
     segments = largest(segments_of(snapshot, index), _MOST_BARS)
     axes = new_axes((10.0, 1.6 + 0.28 * max(len(segments), 4))) if ax is None else ax
     sites = SiteTable()
@@ -240,7 +258,7 @@ def plot_segments(
 
 
 def _name(segment: Mapping[str, Any]) -> str:
-    stream = f", stream {segment['stream']:#x}" if segment["stream"] else ""
+    stream = f", stream {segment['stream']:#x}" if segment.get("stream") else ""
     return f"{segment['address']:#x}{stream}  {segment['total_size'] / 2**20:.1f} MiB"
 
 

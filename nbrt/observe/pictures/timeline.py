@@ -167,7 +167,7 @@ def timeline(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, has no such device, or `top` is negative.
+        If it is no snapshot, is broken, has no such device, or `top` is negative.
 
     Examples
     --------
@@ -295,13 +295,13 @@ def plot_timeline(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, has no such device, or `top` is negative.
+        If it is no snapshot, is broken, has no such device, or `top` is negative.
     NotSupportedError
         If matplotlib is missing.
     """
     index = device_index(snapshot, device)
     axes = new_axes((10.0, 4.5)) if ax is None else ax
-    drawn = timeline(snapshot, device=index, top=top).sampled(_DRAWN_POINTS)
+    drawn = timeline_of(snapshot, read_lives(snapshot, index), index, top).sampled(_DRAWN_POINTS)
     unit, name = time_unit(int(drawn.times[-1]))
     times = drawn.times / unit
     # The oldest and the rest lie at the bottom, as a ground on which the sites stand.

@@ -16,6 +16,7 @@ from nbrt.backends import registry
 from nbrt.backends.pools import SegmentInfo
 from nbrt.errors import ArgumentError, MemoryRaceError, MemoryRaceWarning
 from nbrt.observe.races.footprint import arrays_in, footprint_of
+from nbrt.observe.races.kernel_uses import uses_of_arguments
 from nbrt.observe.races.poison import Poisoner
 from nbrt.observe.races.reports import report_damage
 from nbrt.observe.races.shadow import ShadowMemory
@@ -25,7 +26,7 @@ from nbrt.runtime.device import lookup
 from nbrt.runtime.memory.allocation import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from typing import Any
 
     from nbrt._internal.device import Device
@@ -42,7 +43,7 @@ __all__ = ["RaceAction", "RaceChecker", "check_races"]
 
 RaceAction: TypeAlias = Literal["raise", "warn", "collect"]
 
-_MODES: dict[str, tuple[AccessMode, ...]] = {
+_MODES: dict[str, Sequence[AccessMode]] = {
     "copy": ("writes", "reads"),
     "fill": ("writes",),
     "draw": ("writes",),
@@ -65,10 +66,9 @@ class RaceChecker:
 
     It sees what passes nbrt: not the host's own reading and writing, other libraries' kernels and
     synchronisation, host arrays that nbrt did not allocate, or what was before its time. Threads of
-    the host count as ordered among themselves. What a kernel does with an array is not known, so a
-    launch counts as writing what it is given against copies, fills and draws, read-only NumPy
-    arrays apart, and is not judged against another launch. Bytes of strided views are told apart
-    exactly.
+    the host count as ordered among themselves. What a kernel does with an array is what its source
+    says, see `uses_of_arguments`; where that does not say, a launch counts as writing it, read-only
+    NumPy arrays apart. Bytes of strided views are told apart exactly.
     A block remembers its last 64 different uses.
 
     Attributes
@@ -110,6 +110,10 @@ class RaceChecker:
             allocation = command.args[0]
             if self._watches(allocation):
                 self._in_turn(partial(self._end, allocation, CallSite.here(depth=1)))
+        elif command.kind == "allocate":
+            # What was freed last is to be handed out next, so that a race for it shows.
+            for books in tuple(self._books):
+                books.settle()
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
         """Take note of what was accepted."""
@@ -396,6 +400,10 @@ def _label(command: Command) -> str:
 
 def _touched(command: Command) -> Iterator[tuple[AccessMode, Any]]:
     modes = _MODES[command.kind]
+    if command.kind == "launch":
+        # Of a `SourcedPlan`; to ask for the Protocol takes longer than all the rest.
+        source = getattr(getattr(command.function, "__self__", None), "function", None)
+        modes = uses_of_arguments(source, command.args)
     for place, value in enumerate(command.args):
         mode = modes[place] if place < len(modes) else "uses"
         for array in arrays_in((value,)):

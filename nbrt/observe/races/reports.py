@@ -131,7 +131,7 @@ def report_race(access: Access, other: Access) -> MemoryRaceReport:
             f"make one wait for the other: call wait_stream({other.stream.text}) on "
             f"{access.stream.text}, or let it wait for an event recorded behind the {other.label}"
         )
-        if "writes" not in (access.mode, other.mode):
+        if "uses" in (access.mode, other.mode) and "writes" not in (access.mode, other.mode):
             advice += (
                 "; or, if the kernel only reads, pass it a NumPy view with flags.writeable = False"
             )

@@ -111,14 +111,15 @@ class ShadowMemory:
 def _conflict(access: Access, other: Access) -> bool:
     """Return whether two accesses must be ordered.
 
-    A launch may write what it uses, but two launches may both do no more than read. What an earlier
-    tenant did must be over in any case.
+    A launch may write what it uses; a call is trusted to read. Atomic operations order themselves.
+    What an earlier tenant did must be over in any case.
     """
     if access.tenancy is not other.tenancy:
         return not access.mode == other.mode == "reads"
-    if access.is_launch and other.is_launch:
+    if access.mode == other.mode == "updates":
         return False
-    if "writes" in (access.mode, other.mode):
-        return True
-    user, reader = (access, other) if access.mode == "uses" else (other, access)
-    return (user.mode, reader.mode) == ("uses", "reads") and user.is_launch
+    return _may_write(access) or _may_write(other)
+
+
+def _may_write(access: Access) -> bool:
+    return access.mode in ("writes", "updates") or (access.mode == "uses" and access.is_launch)

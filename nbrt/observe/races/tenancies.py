@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "AccessKind", "AccessMode", "StreamKey", "StreamName", "Tenancy", "TenancyMap"]
 
-AccessMode: TypeAlias = Literal["reads", "writes", "uses"]
-"""``uses``: what a launch or a call does with an array cannot be seen from outside."""
+AccessMode: TypeAlias = Literal["reads", "writes", "updates", "uses"]
+"""``updates``: by atomic operations of a kernel alone. ``uses``: cannot be seen from outside."""
 
 
 class StreamKey(NamedTuple):
@@ -56,7 +56,7 @@ class Access:
     step : int
         Which one of the stream's commands it is, once it was accepted.
     is_launch : bool
-        Whether a kernel did it, of which only what is read-only is known.
+        Whether a kernel did it, which writes what it is not known to read.
     """
 
     mode: AccessMode

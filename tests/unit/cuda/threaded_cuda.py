@@ -1,8 +1,8 @@
 """The simulation with a thread per stream, so that streams run alongside the host.
 
 As a pytest plugin (``-p unit.cuda.threaded_cuda``) it stands in for the CUDA backend, which puts
-the contract suite on the real driver layer, queues, events and memory, without a GPU. Kernels,
-draws and CuPy's own arithmetic cannot run there.
+the contract suite on the real driver layer, queues, events, memory and launches, without a GPU.
+Python runs the kernels; draws and CuPy's own arithmetic cannot run there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import defaultdict
 from typing import Any
 
 from unit.cuda.fake_cuda import FakeDriver, Simulation
+from unit.cuda.fake_kernels import Interpreter
 
 
 class ThreadedRecord:
@@ -116,4 +117,5 @@ def pytest_configure(config: Any) -> None:
 
     interface = CudaInterface(ThreadedFakeDriver)
     interface.lazy.ensure()
+    interface._compiler = Interpreter(interface._driver.simulation)  # type: ignore[attr-defined]
     nbrt.register_interface_for_device("cuda", interface, replace=True)

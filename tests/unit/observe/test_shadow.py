@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import cast
 
 import numpy as np
 import pytest
@@ -121,21 +122,46 @@ def test_a_part_of_a_block_hands_on_what_happened_there() -> None:
     assert shadow.judge(access(shadow, "writes", high, A)) is not None
 
 
-MODES: tuple[AccessMode, ...] = ("reads", "writes", "uses")
+# What a kernel uses it may write, what a call uses it is trusted to read.
+DOINGS = ("copy reads", "copy writes", "call uses", "launch updates", "launch uses")
+MAY_MEET = {
+    ("copy reads", "copy reads"),
+    ("copy reads", "call uses"),
+    ("call uses", "call uses"),
+    ("launch updates", "launch updates"),
+}
 
 
-@pytest.mark.parametrize("first", MODES)
-@pytest.mark.parametrize("second", MODES)
-def test_on_a_block_in_use_writes_must_be_ordered(first: AccessMode, second: AccessMode) -> None:
+@pytest.mark.parametrize("first", DOINGS)
+@pytest.mark.parametrize("second", DOINGS)
+def test_on_a_block_in_use_writes_must_be_ordered(first: str, second: str) -> None:
+    def doing(what: str, stream: StreamName) -> Access:
+        command, mode = what.split()
+        made = access(shadow, cast("AccessMode", mode), block, stream)
+        made.is_launch = command == "launch"
+        return made
+
     shadow = ShadowMemory()
     block = tenancy(0, 64)
     shadow.allocate(block)
-    shadow.note(access(shadow, first, block, A))
-    report = shadow.judge(access(shadow, second, block, B))
-    assert (report is not None) == ("writes" in (first, second))
-    assert shadow.judge(access(shadow, second, block, A)) is None
+    shadow.note(doing(first, A))
+    report = shadow.judge(doing(second, B))
+    assert (report is None) == bool({(first, second), (second, first)} & MAY_MEET)
+    assert shadow.judge(doing(second, A)) is None
     if report is not None:
         assert report.kind == "unordered_use"
+
+
+def test_the_next_tenant_waits_for_atomic_operations_too() -> None:
+    shadow = ShadowMemory()
+    old, new = tenancy(0, 64), tenancy(0, 64)
+    shadow.allocate(old)
+    shadow.note(access(shadow, "updates", old, B))
+    shadow.free(old, CallSite.here(), ())
+    shadow.allocate(new)
+    report = shadow.judge(access(shadow, "updates", new, A))
+    assert report is not None
+    assert report.kind == "reuse_race"
 
 
 def test_memory_of_the_past_is_bounded() -> None:

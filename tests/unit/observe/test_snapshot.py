@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import importlib.util
 import json
 import pickle
@@ -111,7 +112,9 @@ def test_frames_are_those_of_the_allocation_if_it_was_recorded() -> None:
 
 
 def test_trace_of_one_device_with_annotations() -> None:
-    with memory_history(skip_actions=["segment_alloc"]):
+    gc.collect()  # else arrays of other tests may die meanwhile
+    pool = MemoryPool(DEVICE)
+    with memory_history(skip_actions=["segment_alloc"]), use_pool(pool):
         with annotate("epoch 1"), annotate("step 2"):
             array = make(100)
         del array
@@ -220,13 +223,14 @@ def rich_snapshot(folder: Path) -> Path:
     side = nbrt.Stream(DEVICE)
     path = folder / "memory.pickle"
     pool = MemoryPool(DEVICE, "expandable", limit=64 << 20, name="grows")
-    with memory_history(device=DEVICE), Latch() as latch:
+    with use_pool(MemoryPool(DEVICE)), memory_history(device=DEVICE), Latch() as latch:
         with annotate("first"), use_pool(pool):
             kept = [make(1000), make(9 << 20), make(20 << 20)]
             with pytest.raises(nbrt.errors.OutOfMemoryError):
                 make(1 << 30)
         del kept[1]
         waiting = make(5 << 20)
+        make(17 << 20)  # stays in the pool until the cache is emptied
         latch.hold(side)
         record_stream(waiting, side)
         del waiting

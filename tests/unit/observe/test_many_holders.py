@@ -1,0 +1,74 @@
+"""Of very many holders of memory those of the largest are named, and their places are right."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import nbrt
+from nbrt.observe.leaks.finder import live_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CACHE: dict[Any, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def empty_cache() -> Iterator[None]:
+    yield
+    CACHE.clear()
+
+
+def make(count: int) -> Any:
+    return nbrt.zeros(count, "float32", device="cpu:0")
+
+
+class Box:
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+@pytest.mark.usefixtures("thawed")
+def test_of_very_many_the_largest_are_named() -> None:
+    """Small ones come first in memory, and each has several holders of its own."""
+    small = [Box(make(1)) for _ in range(300)]
+    CACHE["again"] = {number: (box, [box.content]) for number, box in enumerate(small)}
+    models = [Box(make(100_000 + number)) for number in range(5)]
+    CACHE["models"] = {f"model {number}": model for number, model in enumerate(models)}
+    del models
+    sizes = [400_016, 400_012, 400_008, 400_004, 400_000]
+    found = [each for each in live_arrays("cpu:0") if each.nbytes in sizes]
+    assert [each.nbytes for each in found] == sizes
+    for number, each in zip((4, 3, 2, 1, 0), found, strict=True):
+        assert each.holders == (
+            f"CACHE['models']['model {number}'].content, a global of {__name__}",
+        )
+    assert len(small) == 300
+
+
+@pytest.mark.usefixtures("thawed")
+def test_the_many_holders_of_one_do_not_hide_those_of_another() -> None:
+    CACHE["many"] = [Box(shared) for shared in [make(100_000)] for _ in range(300)]
+    CACHE["other"] = [Box(make(99_999))]
+    found = {each.nbytes: each.holders or () for each in live_arrays("cpu:0")}
+    assert any(name.startswith("CACHE['many'][") for name in found[400_000])
+    assert found[399_996] == (f"CACHE['other'][0].content, a global of {__name__}",)
+
+
+@pytest.mark.parametrize("count", [10, 49, 50, 2000])
+def test_places_in_large_containers(count: int) -> None:
+    arrays = [make(1) for _ in range(count)]
+    CACHE["named"] = {f"key {number}": array for number, array in enumerate(arrays)}
+    CACHE["queue"] = deque(arrays)
+    places = {array.ctypes.data: number for number, array in enumerate(arrays)}
+    names = {
+        places[each.address]: each.holders
+        for each in live_arrays("cpu:0")
+        if each.address in places
+    }
+    assert len(names) == count
+    for number, found in names.items():
+        assert any(name.startswith(f"arrays[{number}], a local") for name in found or ())
