@@ -53,8 +53,8 @@ class Settings:
         Shuffles blocks and threads of checked launches (``NBRT_CHECK_SEED``); None: in order.
     distributed_check : bool
         Ranks of MPI and NCCL compare what they came to before each operation, and ranks of any
-        kind the states of their generators before each draw (``NBRT_DISTRIBUTED_CHECK``, 0 or 1);
-        alike on all ranks.
+        kind the states of their generators before each draw and, after one, whether all could
+        (``NBRT_DISTRIBUTED_CHECK``, 0 or 1); alike on all ranks.
     mpi_cuda_aware : bool or None
         Whether MPI reads GPU memory (``NBRT_MPI_CUDA_AWARE``, 0 or 1); None: what MPI says.
     """

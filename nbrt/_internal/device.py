@@ -47,6 +47,10 @@ class Device:
     index: int
 
     def __new__(cls, kind: str, index: int | None = None) -> Device:
+        if type(index) is int and type(kind) is str:  # no bool, which is equal to an int
+            known = _devices.get((kind, index))
+            if known is not None:
+                return known
         if not isinstance(kind, str):
             raise ArgumentTypeError(
                 f"expected a device name such as 'cuda:1', got {kind!r} of type "

@@ -104,6 +104,7 @@ class Drawer:
         if not out.flags.c_contiguous:
             raise ArgumentError("expected a C-contiguous array to fill, got one with gaps; copy it")
         if out.size == 0:
+            self._fills(draw)  # which checks the parameters
             return
         memo = draw.memo
         planned = memo.get(self) if memo is not None else None
@@ -125,15 +126,17 @@ class Drawer:
             blocks = np.uint64(ahead) if ahead else _NONE_AHEAD
             plan.launch(queue, target, state, blocks, *fill.arguments)
 
-    def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, Fill]]:
+    def _fills(self, draw: Draw) -> Iterable[Fill]:
         try:
-            fills = self._request(draw)
+            return self._request(draw)
         except ValueError as error:
             raise ArgumentError(str(error)) from error
         except TypeError as error:
             raise ArgumentTypeError(str(error)) from error
+
+    def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, Fill]]:
         planned = []
-        for fill in fills:
+        for fill in self._fills(draw):
             program = self._programs.get(fill.kernel)
             if program is None:
                 made = self._make_program(fill.kernel)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.distributed.communicators.checks import Parcel
 from nbrt.distributed.mesh import checked_mesh, current_mesh
 from nbrt.distributed.ops.arithmetic import ArrayMethods
 from nbrt.distributed.placements import Replicate, checked_placements
@@ -13,8 +15,8 @@ from nbrt.distributed.prims import FromLocal, Redistribute, submit
 from nbrt.distributed.process_group import world
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
-from nbrt.runtime.array import asarray, to_host
-from nbrt.runtime.new_array import checked_shape
+from nbrt.runtime.array import asarray, copy, to_host
+from nbrt.runtime.new_array import checked_shape, empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
@@ -254,9 +256,7 @@ class DTensor(ArrayMethods):
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Return what a function of `nbrt.random` makes of distributed tensors."""
-        from nbrt.distributed.random.dispatch import dispatch
-
-        return dispatch(function, args, kwargs)
+        return _random_dispatch()(function, args, kwargs)
 
     def __repr__(self) -> str:
         places = ", ".join(str(each) for each in self.placements)
@@ -275,8 +275,22 @@ class DTensor(ArrayMethods):
         raise ArgumentTypeError(
             "expected something that can be pickled, got a DTensor, whose parts live on the ranks "
             "of its mesh; send full_tensor(), or to_local() and make it again by from_local; "
-            "copy() copies it"
+            "copy() and copy.deepcopy() copy it"
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DTensor:
+        """Return a tensor with a copy of this rank's part; nobody is waited for.
+
+        Where the part is a thing beside the tensor, as in a list of both, it is copied once.
+        """
+        if isinstance(memo, Parcel):
+            self.__reduce__()
+        known = memo.get(id(self._local))
+        if known is None:
+            device = self._spec.mesh.device
+            known = memo[id(self._local)] = empty(self._local.shape, self.dtype, device=device)
+            copy(known, self._local, stream=current_stream(device))
+        return DTensor(known, self._spec)
 
     def __tensor_flatten__(self) -> tuple[list[str], DTensorSpec]:
         """Return the names of the arrays inside and what else makes the tensor, as torch has it."""
@@ -291,6 +305,13 @@ class DTensor(ArrayMethods):
     ) -> DTensor:
         """Return the tensor of what `__tensor_flatten__` returned."""
         return DTensor(inner_tensors["_local"], flatten_spec)
+
+
+@functools.cache
+def _random_dispatch() -> Callable[..., Any]:
+    from nbrt.distributed.random.dispatch import dispatch  # which draws tensors, so imports this
+
+    return dispatch
 
 
 def _checked_target(mesh: DeviceMesh, source: DeviceMesh) -> DeviceMesh:

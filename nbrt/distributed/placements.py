@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nbrt.distributed.communicators.base import REDUCTIONS, ReduceOp
 from nbrt.distributed.communicators.checks import plain_int
@@ -12,7 +12,20 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Partial", "Placement", "Replicate", "Shard", "StridedShard", "checked_placements"]
+__all__ = [
+    "Partial",
+    "Placement",
+    "Replicate",
+    "Shard",
+    "StridedShard",
+    "TermOp",
+    "checked_placements",
+]
+
+TermOp: TypeAlias = ReduceOp | Literal["avg"]
+"""What terms combine by: a reduction of communicators, or a sum over the number of ranks."""
+
+_TERM_OPS = (*REDUCTIONS, "avg")
 
 
 class Placement:
@@ -102,15 +115,21 @@ class Partial(Placement):
 
     Parameters
     ----------
-    op : {"sum", "prod", "min", "max"}
-        The reduction.
+    op : {"sum", "avg", "prod", "min", "max"}
+        The reduction. "avg", the sum over the number of ranks, is of floating-point and complex
+        numbers only. A tensor that becomes terms of it stays on every rank what it is, as in torch.
     """
 
-    op: ReduceOp = "sum"
+    op: TermOp = "sum"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.op, str) or self.op not in REDUCTIONS:
-            raise ArgumentError(f"expected a reduction of {REDUCTIONS}, got {self.op!r}")
+        if not isinstance(self.op, str) or self.op not in _TERM_OPS:
+            raise ArgumentError(f"expected a reduction of {_TERM_OPS}, got {self.op!r}")
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the tensor is a linear function of the terms."""
+        return self.op in ("sum", "avg")
 
     def __str__(self) -> str:
         return f"P({self.op})"

@@ -55,10 +55,10 @@ def world() -> Communicator:
         return own
     if _process is not None:
         return _process
-    with _lock:
-        if _alone is None:
-            _alone = single_world()
-        return _alone
+    if _alone is None:
+        with _lock:
+            _alone = _alone or single_world()
+    return _alone
 
 
 def get_rank() -> int:

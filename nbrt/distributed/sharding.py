@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.backends.draw import Runs
 from nbrt.distributed.placements import Placement, Shard, StridedShard, checked_placements
+from nbrt.distributed.run_tables import picked
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime.new_array import checked_shape
 
@@ -34,6 +35,10 @@ __all__ = [
     "local_runs",
     "local_to_global",
 ]
+
+
+_MANY = 256
+"""Runs from which on a table of them is faster than a loop."""
 
 
 class Cut(NamedTuple):
@@ -277,6 +282,8 @@ def _compose(held: Sequence[Runs], piece: Runs) -> list[Runs]:
         done = max(0, min(piece.count, fitting))
         start, step = run.start + head * run.step + into, piece.step // run.length * run.step
         found.append(Runs(start, piece.length, done, step))
+    if piece.length and piece.count - done > _MANY:
+        return [*found, *picked(held, piece, done)]
     for number in range(done, piece.count):
         first = piece.start + number * piece.step
         found += _between(held, first, first + piece.length)

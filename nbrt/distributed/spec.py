@@ -11,7 +11,7 @@ import numpy as np
 from nbrt.distributed.mesh import checked_mesh
 from nbrt.distributed.placements import Partial, Placement, checked_placements
 from nbrt.distributed.sharding import local_runs
-from nbrt.errors import ArgumentTypeError
+from nbrt.errors import ArgumentTypeError, PlacementError
 from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.typing import DTypeLike, Shape
 
-__all__ = ["DTensorSpec", "checked_spec"]
+__all__ = ["DTensorSpec", "checked_spec", "spec_of"]
+
+_FIXED = ("mesh", "placements", "shape", "dtype")
+_MOST_SPECS = 256
 
 
 class DTensorSpec:
@@ -42,12 +45,21 @@ class DTensorSpec:
     ----------
     is_partial : bool
         Whether the ranks along some dimension of the mesh hold terms of a reduction.
+
+    Raises
+    ------
+    PlacementError
+        If integers are terms of an average.
     """
 
     mesh: DeviceMesh
     placements: tuple[Placement, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    is_partial: bool
+    _key: tuple[Any, ...]
+    _hash: int
+    _memo: tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]] | None
 
     def __init__(
         self,
@@ -58,14 +70,19 @@ class DTensorSpec:
     ) -> None:
         sizes, kind = checked_shape(shape), _checked_dtype(dtype)
         places = checked_placements(placements, checked_mesh(mesh).ndim, len(sizes))
-        self._key = (mesh, places, sizes, kind)
-        self._hash = hash(self._key)
-        self._memo: tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]] | None = None
-        self.is_partial = any(isinstance(each, Partial) for each in places)
-        vars(self).update(mesh=mesh, placements=places, shape=sizes, dtype=kind)
+        if kind.kind in "iub" and any(each.is_partial("avg") for each in places):
+            raise PlacementError(
+                f"expected floating-point or complex numbers to average, got {kind}; use "
+                f"Partial('sum')"
+            )
+        key = (mesh, places, sizes, kind)
+        is_partial = any(isinstance(each, Partial) for each in places)
+        # Past __setattr__, which takes its time.
+        self.__dict__.update(zip(_FIXED, key, strict=True))
+        self.__dict__.update(_key=key, _hash=hash(key), _memo=None, is_partial=is_partial)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in DTensorSpec.__annotations__:
+        if name in _FIXED:
             raise AttributeError(
                 f"{name} of a DTensorSpec cannot change; make another by replaced()"
             )
@@ -131,14 +148,39 @@ class DTensorSpec:
 
     def replaced(self, **changes: Any) -> DTensorSpec:
         """Return the spec with another mesh, placements, shape or dtype."""
-        names = ("mesh", "placements", "shape", "dtype")
-        return DTensorSpec(**{**{name: getattr(self, name) for name in names}, **changes})
+        return DTensorSpec(**{**{name: getattr(self, name) for name in _FIXED}, **changes})
 
 
 def checked_spec(spec: object) -> DTensorSpec:
     """Return a spec if it is one."""
     if not isinstance(spec, DTensorSpec):
         raise ArgumentTypeError(f"expected a DTensorSpec, such as x.spec, got {spec!r}")
+    return spec
+
+
+def spec_of(
+    mesh: DeviceMesh, placements: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> DTensorSpec:
+    """Return a `DTensorSpec`; the same one for equal arguments, which a program asks for often.
+
+    Parameters
+    ----------
+    mesh : DeviceMesh
+        The ranks; what is kept lives with it, and is of one rank like it.
+    placements : Placement, tuple of Placement, or None
+        As of `DTensorSpec`.
+    shape : tuple of int
+        Of the whole tensor.
+    dtype : dtype
+        Of its elements.
+    """
+    known = mesh._specs
+    key = (placements, shape, dtype)
+    spec: DTensorSpec | None = known.get(key)
+    if spec is None:
+        if len(known) >= _MOST_SPECS:
+            known.clear()
+        spec = known[key] = DTensorSpec(mesh, placements, shape, dtype)
     return spec
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_dtype",
+    "checked_array",
     "checked_out",
     "dtype_name",
     "float_dtype",
@@ -38,6 +39,7 @@ _KNOWN_FLOATS: dict[object, np.dtype[Any]] = {
     for scalar in (np.float32, np.float64, np.float16)
     for spelling in (scalar, scalar.__name__)
 }
+_NATIVE_FLOATS = frozenset(_KNOWN_FLOATS.values())
 
 
 def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -61,6 +63,8 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a dtype of floats in this machine's byte order."""
+    if isinstance(dtype, np.dtype):  # itself: equal ones may differ in metadata
+        return dtype if dtype in _NATIVE_FLOATS else _checked_float(dtype)
     known = _KNOWN_FLOATS.get(dtype) if isinstance(dtype, (type, str)) else None
     return _checked_float(dtype) if known is None else known
 
@@ -104,8 +108,8 @@ def is_array(value: object) -> bool:
 
 def real(name: str, value: Any) -> Any:
     """Return a parameter as a finite float; arrays and sequences as they are."""
-    if is_array(value):
-        return value
+    if type(value) is not float and is_array(value):
+        return _rectangular(name, value)
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -128,7 +132,7 @@ def probability(name: str, value: Any) -> Any:
 def integer(name: str, value: Any) -> Any:
     """Return a parameter as an int; arrays and sequences as they are."""
     if is_array(value):
-        return value
+        return _rectangular(name, value)
     try:
         return operator.index(value)
     except TypeError:
@@ -137,10 +141,20 @@ def integer(name: str, value: Any) -> Any:
         ) from None
 
 
+def _rectangular(name: str, value: Any) -> Any:
+    """Return an array as it is, and a sequence as an array of the host."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # as of rows of several lengths
+        raise ArgumentError(f"expected {name} as an array of numbers: {error}") from None
+
+
 def vector(name: str, value: Any) -> HostArray:
     """Return a parameter of a whole vector, such as chances of outcomes, in host memory."""
     numbers = to_host(value) if hasattr(value, "__array__") or hasattr(value, "get") else value
-    found = np.asarray(numbers)
+    found = np.asarray(_rectangular(name, numbers))
     if found.ndim != 1 or found.size == 0 or found.dtype.kind not in "iuf":
         raise ArgumentError(
             f"expected {name} to be a vector of numbers, got shape {found.shape} of {found.dtype}"
@@ -150,10 +164,16 @@ def vector(name: str, value: Any) -> HostArray:
     return found
 
 
+def checked_array(name: str, value: Any) -> Any:
+    """Return an array of a device if it is one."""
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        raise ArgumentTypeError(f"expected {name} to be an array, got {type(value).__name__}")
+    return value
+
+
 def checked_out(stream: Stream, out: Any, size: Shape | None, dtype: np.dtype[Any]) -> Array:
     """Return `out` if it is an array of that device, dtype and shape that can be written to."""
-    if not hasattr(out, "dtype") or not hasattr(out, "shape"):
-        raise ArgumentTypeError(f"expected out to be an array, got {type(out).__name__}")
+    checked_array("out", out)
     if out.dtype != dtype:
         is_same_kind = (out.dtype.name in _FLOATS) == (dtype.name in _FLOATS)
         fits = is_same_kind and out.dtype.isnative and out.dtype.kind in "fiubV"

@@ -18,7 +18,13 @@ from nbrt.random.layouts import check_layout, resolve_layout
 from nbrt.random.layouts.element import SAMPLED
 from nbrt.random.order import fill_pieces, memory_order, raw_view, spread
 from nbrt.random.regions import checked_part
-from nbrt.random.state import PhiloxState, checked_offset, checked_seed, whole_blocks
+from nbrt.random.state import (
+    PhiloxState,
+    checked_int,
+    checked_offset,
+    checked_seed,
+    whole_blocks,
+)
 from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.device import resolve_device
 from nbrt.runtime.new_array import checked_shape, empty
@@ -206,11 +212,10 @@ class GeneratorCore:
         A float32 element takes one word and a float64 element two, so piece k of a draw starts at
         ``advance(start)`` or ``advance(2 * start)``.
         """
-        if isinstance(words, bool) or not hasattr(words, "__index__"):
-            raise ArgumentTypeError(f"expected words to skip as an int, got {words!r}")
-        if words < 0:
-            raise ArgumentError(f"expected words to skip, got {words}; set state to go back")
-        self._cell.take(whole_blocks(int(words)))
+        ahead = checked_int("words to skip", words)
+        if ahead < 0:
+            raise ArgumentError(f"expected words to skip, got {ahead}; set state to go back")
+        self._cell.take(whole_blocks(ahead))
         return self
 
     def clone(self) -> Self:
@@ -219,11 +224,23 @@ class GeneratorCore:
         other._cell = _Cell(*self.snapshot())
         return other
 
+    def _split_off(self, ahead: int, after: int) -> Self:
+        """Return a generator of its own that goes on `ahead` words from here; move `after` words.
+
+        Both in whole blocks.
+        """
+        taken, _ = self._cell.take(after)
+        other = self._copy()
+        state = PhiloxState(taken.seed, (taken.offset + ahead) % _MODULUS)
+        other._cell = _Cell(state, self.snapshot()[1])
+        return other
+
     def snapshot(self) -> tuple[PhiloxState, np.random.SeedSequence | None]:
         """Return all that `restore` needs: the state, and how far spawning has come."""
         cell = self._cell
         with cell.lock:
-            return cell.state, copy_of(cell.sequence)
+            sequence = cell.sequence
+            return cell.state, None if sequence is None else copy_of(sequence)
 
     def restore(self, snapshot: tuple[PhiloxState, np.random.SeedSequence | None]) -> None:
         """Continue as from when `snapshot` was called."""
@@ -242,11 +259,12 @@ class GeneratorCore:
         n_children : int
             How many.
         """
-        if isinstance(n_children, bool) or not hasattr(n_children, "__index__") or n_children < 0:
-            raise ArgumentError(f"expected n_children >= 0, got {n_children!r}")
+        count = checked_int("n_children", n_children)
+        if count < 0:
+            raise ArgumentError(f"expected n_children >= 0, got {count}")
         sequence = self.seed_seq
         with self._cell.lock:
-            children = sequence.spawn(int(n_children))
+            children = sequence.spawn(count)
         generators = []
         for child in children:
             other = self._copy()
@@ -435,14 +453,17 @@ class GeneratorCore:
             )
         key = (distribution, out.dtype, out.size, parameters)
         # What arrays hold may change, so a draw with such parameters is one of its kind.
-        known = (*self._kind_of(*key), None) if has_arrays else self._kinds.get(key)
+        known = None if has_arrays else self._kinds.get(key)
         if known is None:
-            if len(self._kinds) >= _MOST_KINDS:
-                self._kinds.clear()
-            known = self._kinds[key] = (*self._kind_of(*key), {})
+            if not out.size:  # nothing is drawn, by parameters that are checked all the same
+                request = Draw(distribution, dtype_name(out.dtype), 0, parameters)
+                stream.interface.draw(stream.queue, raw_view(out), request)
+            known = (*self._kind_of(*key), None if has_arrays else {})
+            if not has_arrays:
+                if len(self._kinds) >= _MOST_KINDS:
+                    self._kinds.clear()
+                self._kinds[key] = known
         kind, words, memo = known
-        if not words:
-            return
         cell = self._cell
         taken, reserved = cell.take(words)
         if not out.size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from nbrt.random.state import PhiloxState, checked_seed
 from nbrt.runtime.device import current_device, resolve_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from nbrt._internal.device import Device
     from nbrt.typing import DeviceLike, HostArray
@@ -220,7 +221,7 @@ def fork_rng(devices: Iterable[DeviceLike] | None = None, enabled: bool = True) 
     if not enabled:
         yield
         return
-    if isinstance(devices, (str, int)):
+    if isinstance(devices, str) or not (devices is None or isinstance(devices, Iterable)):
         raise ArgumentTypeError(f"expected devices as an iterable, got {devices!r}; pass a list")
     store = _store()
     with store.lock:

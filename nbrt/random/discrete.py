@@ -9,6 +9,7 @@ import numpy as np
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import (
     as_dtype,
+    checked_array,
     checked_out,
     float_dtype,
     integer,
@@ -175,7 +176,7 @@ class Discrete(GeneratorCore):
             signed integers, [0, 2**bits) of unsigned ones, both values of bool, and [0, 2**p] of
             floats with p bits of precision.
         """
-        kind = number_dtype(out.dtype)
+        kind = number_dtype(checked_array("out", out).dtype)
         is_torch = self.layout.name == "torch"
         if low is None or high is None:
             if is_torch:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
-from nbrt.random.arguments import integer, is_array, most_integer, number_dtype
+from nbrt.random.arguments import checked_array, integer, is_array, most_integer, number_dtype
 from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.protocol import overridable
 from nbrt.random.sampling import multinomial_indices
@@ -130,7 +130,8 @@ def rand_like(
     array: Array, *, dtype: DTypeLike | None = None, generator: Generator | None = None
 ) -> Array:
     """Return uniform floats in [0, 1), in the shape, dtype and on the device of an array."""
-    return rand(array.shape, dtype=dtype or array.dtype, generator=_for_array(generator, array))
+    chosen = _for_array(generator, array)
+    return rand(array.shape, dtype=array.dtype if dtype is None else dtype, generator=chosen)
 
 
 @overridable
@@ -138,7 +139,8 @@ def randn_like(
     array: Array, *, dtype: DTypeLike | None = None, generator: Generator | None = None
 ) -> Array:
     """Return normal floats in the shape, dtype and on the device of an array."""
-    return randn(array.shape, dtype=dtype or array.dtype, generator=_for_array(generator, array))
+    chosen = _for_array(generator, array)
+    return randn(array.shape, dtype=array.dtype if dtype is None else dtype, generator=chosen)
 
 
 @overridable
@@ -153,7 +155,8 @@ def randint_like(
     """Return integers in [low, high), in the shape, dtype and on the device of an array."""
     first, last = (0, low) if high is None else (low, high)
     chosen = _for_array(generator, array)
-    return chosen.integers(first, last, size=array.shape, dtype=dtype or array.dtype)
+    kind = array.dtype if dtype is None else dtype
+    return chosen.integers(first, last, size=array.shape, dtype=kind)
 
 
 @overridable
@@ -264,6 +267,7 @@ def generator_for(generator: Generator | None, device: DeviceLike) -> Generator:
 
 
 def _for_array(generator: Generator | None, array: Array) -> Generator:
+    checked_array("the argument", array)
     return (
         default_generator(device_of(array)) if generator is None else checked_generator(generator)
     )

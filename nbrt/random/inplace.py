@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.errors import ArgumentError
-from nbrt.random.arguments import is_array, real
+from nbrt.random.arguments import checked_array, integer, is_array, real
 from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.protocol import overridable
 from nbrt.runtime.array import device_of
@@ -130,10 +130,13 @@ def random_(
             raise ArgumentError(f"expected low as well as high, got high={high} alone")
         return chosen.fill_integers(array)
     first, last = (0, low) if high is None else (low, high)
+    if is_array(integer("low", first)) or is_array(integer("high", last)):
+        raise ArgumentError(f"expected low and high as one integer each, got {low} and {high}")
     return chosen.fill_integers(array, first, last)
 
 
 def _generator(generator: Generator | None, array: Array) -> Generator:
+    checked_array("the argument", array)
     return (
         default_generator(device_of(array)) if generator is None else checked_generator(generator)
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nbrt.errors import ArgumentError
+from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import vector
 from nbrt.random.sampling import Sampling
 from nbrt.runtime.array import asarray
@@ -53,13 +53,18 @@ class Multivariate(Sampling):
             How the factor is found.
         """
         centre = vector("mean", mean).astype(np.float64)
-        matrix = np.asarray(cov, np.float64)
+        try:
+            matrix, tolerance = np.asarray(cov, np.float64), float(tol)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentTypeError(
+                f"expected cov as a matrix of real numbers, and tol as one: {error}"
+            ) from None
         if matrix.shape != (centre.size, centre.size) or not np.isfinite(matrix).all():
             raise ArgumentError(
                 f"expected a finite covariance of shape {(centre.size, centre.size)}, got shape "
                 f"{matrix.shape}"
             )
-        factor = _factor(matrix, method, check_valid, tol)
+        factor = _factor(matrix, method, check_valid, tolerance)
         z = self.standard_normal((*self._leading(size), centre.size))
         moved = (asarray(array, device=self.device) for array in (factor, centre))
         return self._on_arrays(_transformed, z, *moved)

@@ -12,6 +12,7 @@ from nbrt.random.arguments import checked_out, integer, is_array, vector
 from nbrt.random.continuous import Continuous
 from nbrt.random.discrete import Discrete
 from nbrt.random.layouts.torch import permutation_keys
+from nbrt.random.state import checked_int
 from nbrt.runtime.array import asarray, copy, to_host
 from nbrt.runtime.guard import OptionalStreamGuard
 from nbrt.runtime.new_array import checked_shape
@@ -262,11 +263,10 @@ def _order_of_ratios(waits: Any, rates: Any) -> Any:
 
 
 def _axis(axis: int, ndim: int) -> int:
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
-        raise ArgumentTypeError(f"expected an axis of type int, got {axis!r}")
-    if not -ndim <= axis < ndim:
-        raise ArgumentError(f"expected an axis in [{-ndim}, {ndim}), got {axis}")
-    return axis % ndim
+    number = checked_int("an axis", axis)
+    if not -ndim <= number < ndim:
+        raise ArgumentError(f"expected an axis in [{-ndim}, {ndim}), got {number}")
+    return number % ndim
 
 
 def _chances(p: ArrayLike, count: int) -> Any:

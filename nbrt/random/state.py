@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 import struct
-from typing import NamedTuple, SupportsIndex
+from typing import Any, NamedTuple
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.philox import philox_block
 
-__all__ = ["PhiloxState", "checked_offset", "checked_seed", "whole_blocks"]
+__all__ = ["PhiloxState", "checked_int", "checked_offset", "checked_seed", "whole_blocks"]
 
 _WORDS_PER_BLOCK = 4
 _LAYOUT = struct.Struct("<QQ")
@@ -60,7 +60,8 @@ class PhiloxState(NamedTuple):
         Wraps around after 2**64 words, as the 64-bit offset of torch does. A negative number of
         words goes back.
         """
-        return PhiloxState(self.seed, (self.offset + whole_blocks(words)) % _MODULUS)
+        ahead = whole_blocks(checked_int("words to skip", words))
+        return PhiloxState(self.seed, (self.offset + ahead) % _MODULUS)
 
     def split(self, n: int = 2) -> tuple[PhiloxState, ...]:
         """Return `n` states of streams of their own, for parts of a program that draw apart.
@@ -80,7 +81,7 @@ class PhiloxState(NamedTuple):
         True
         """
         self.checked()
-        count = _index("n", n)
+        count = checked_int("n", n)
         if count < 0:
             raise ArgumentError(f"expected n >= 0 states to split into, got {count}")
         return tuple(self._child(k) for k in range(count))
@@ -94,7 +95,7 @@ class PhiloxState(NamedTuple):
             In [0, 2**64): a step, a layer, the index of a batch.
         """
         self.checked()
-        number = _index("data", data)
+        number = checked_int("data", data)
         if not 0 <= number < _MODULUS:
             raise ArgumentError(f"expected data in [0, 2**64), got {number}")
         return self._child(number)
@@ -130,11 +131,7 @@ def checked_seed(seed: object) -> int:
 
     A negative seed stands for 2**64 - 1 + seed, as torch.manual_seed documents.
     """
-    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise ArgumentTypeError(
-            f"expected a seed of type int, got {seed!r} of type {type(seed).__name__}"
-        )
-    value = int(seed.__index__())
+    value = checked_int("a seed", seed)
     if not -(2**63) <= value < _MODULUS:
         raise ArgumentError(f"expected a seed in [-2**63, 2**64), got {value}")
     return value if value >= 0 else value + _MODULUS - 1
@@ -142,9 +139,7 @@ def checked_seed(seed: object) -> int:
 
 def checked_offset(offset: object) -> int:
     """Return an offset as an int in [0, 2**64), a multiple of 4."""
-    if isinstance(offset, bool) or not hasattr(offset, "__index__"):
-        raise ArgumentTypeError(f"expected an offset of type int, got {offset!r}")
-    value = int(offset.__index__())
+    value = checked_int("an offset", offset)
     if not 0 <= value < _MODULUS:
         raise ArgumentError(f"expected an offset in [0, 2**64), got {value}")
     if value % _WORDS_PER_BLOCK:
@@ -154,13 +149,19 @@ def checked_offset(offset: object) -> int:
     return value
 
 
+def checked_int(what: str, value: Any) -> int:
+    """Return what counts as an integer, NumPy's too, as an int; `what` it is, for the message."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:  # as of an array of several, which has the method
+        number = None
+    if number is None:
+        raise ArgumentTypeError(
+            f"expected {what} of type int, got {value!r} of type {type(value).__name__}"
+        )
+    return number
+
+
 def whole_blocks(words: int) -> int:
     """Return a number of 32-bit words, rounded up to whole blocks of 4."""
     return -(-words // _WORDS_PER_BLOCK) * _WORDS_PER_BLOCK
-
-
-def _index(name: str, value: SupportsIndex) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(f"expected {name} to be an integer, got {value!r}") from None

@@ -87,8 +87,10 @@ def test_spawning_follows_numpys_seed_sequences(generator: nbrt.Generator) -> No
     generator.manual_seed(7)
     assert generator.spawn(1)[0].initial_seed() == seeds[0]
     assert generator.spawn(0) == []
-    for wrong in (-1, 1.5, True):
-        with pytest.raises(ArgumentError, match="n_children >= 0"):
+    with pytest.raises(ArgumentError, match="n_children >= 0"):
+        generator.spawn(-1)
+    for wrong in (1.5, True):
+        with pytest.raises(ArgumentTypeError, match="n_children of type int"):
             generator.spawn(wrong)  # type: ignore[arg-type]
 
 

@@ -132,6 +132,21 @@ WRONG: list[tuple[str, Callable[[nbrt.Generator], Any]]] = [
     ("out of shape", lambda g: g.permuted(np.arange(4), out=np.arange(5))),
     ("nbrt.Generator", lambda g: nbrt.random.rand(2, generator=np.random.default_rng(1))),  # type: ignore[arg-type]
     ("real number", lambda g: g.normal(2**2000)),
+    ("a seed of type int, got array", lambda _: nbrt.Generator(np.arange(3))),
+    ("an offset of type int", lambda g: g.set_offset(np.arange(3))),
+    ("words to skip of type int", lambda g: g.advance(np.arange(3))),
+    ("n_children of type int", lambda g: g.spawn(np.arange(3))),
+    ("words to skip of type int", lambda g: g.state.advance(None)),
+    ("an axis of type int", lambda g: g.permutation(np.arange(3), axis=np.arange(3))),
+    ("loc as an array of numbers", lambda g: g.normal([[1.0], [1.0, 2.0]])),
+    ("low as an array of numbers", lambda g: g.integers([[1], [1, 2]], 5)),
+    ("cov as a matrix", lambda g: g.multivariate_normal([0.0], "x")),
+    ("out to be an array", lambda g: g.fill_integers([1, 2])),
+    ("the argument to be an array", lambda _: nbrt.random.rand_like([1.0])),
+    ("the argument to be an array", lambda g: nbrt.random.uniform_([1.0], generator=g)),
+    ("a dtype", lambda g: nbrt.random.rand_like(np.ones(2), dtype=np.ones(2), generator=g)),
+    ("one integer each", lambda g: nbrt.random.random_(np.ones(2), [1, 2], 5, generator=g)),
+    ("devices as an iterable", lambda _: nbrt.random.fork_rng(2.5).__enter__()),
 ]
 
 
@@ -141,6 +156,28 @@ def test_refused_with_a_reason(
 ) -> None:
     with pytest.raises((ArgumentError, ArgumentTypeError, NotSupportedError), match=message):
         draw(generator)
+    assert generator.state == PhiloxState(7, 0)
+
+
+@pytest.mark.parametrize(
+    ("message", "draw"),
+    [
+        ("scale >= 0", lambda g, size: g.normal(0.0, -1.0, size)),
+        ("low <= high", lambda g, size: g.uniform(2.0, 1.0, size, "float32")),
+        (r"p in \(0, 1\]", lambda g, size: g.geometric(0.0, size)),
+        ("shape > 0", lambda g, size: g.gamma(-2.0, 1.0, size)),
+        (r"p in \[0, 1\]", lambda g, size: g.binomial(3, 1.5, size)),
+    ],
+)
+def test_parameters_of_empty_draws_are_checked(
+    generator: nbrt.Generator, message: str, draw: Callable[[nbrt.Generator, Any], Any]
+) -> None:
+    for _ in range(2):
+        for size in (0, (0, 3), (1,)):
+            with pytest.raises(ArgumentError, match=message):
+                draw(generator, size)
+    assert generator.normal(0.0, 1.0, (3, 0)).shape == (3, 0)
+    assert generator.gamma(2.0, 1.0, 0).shape == (0,)
     assert generator.state == PhiloxState(7, 0)
 
 

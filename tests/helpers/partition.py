@@ -19,6 +19,7 @@ UFUNCS: dict[str, Any] = {
     "prod": np.multiply,
     "min": np.minimum,
     "max": np.maximum,
+    "avg": np.add,
 }
 
 Placements: TypeAlias = tuple[Placement, ...]
@@ -52,6 +53,8 @@ def split(x: np.ndarray[Any, Any], op: str, ranks: int) -> list[np.ndarray[Any, 
     others = [np.full_like(x, rank + 2) for rank in range(ranks - 1)]
     if op == "sum":
         return [*others, x - sum(others)]
+    if op == "avg":
+        return [*others, ranks * x - sum(others)]
     if op == "prod":
         return [np.full_like(x, -1) for _ in others] + [x * (-1) ** (ranks - 1)]
     away = -1 if op == "max" else 1
@@ -93,6 +96,8 @@ def reduced(
                     total = found[line[0]]
                     for other in line[1:]:
                         total = UFUNCS[each.op](total, found[other])
+                    if each.op == "avg":
+                        total = total / np.float32(len(line))
                     found.update(dict.fromkeys(line, total))
     return found
 

@@ -50,6 +50,8 @@ def _term(array: Any, op: str, place: int, ranks: int) -> Any:
     """Return a rank's term: exact for the small whole numbers that the tests reduce."""
     if op == "sum":
         return array - 3 * (ranks - 1) if place == 0 else np.full_like(array, 3)
+    if op == "avg":
+        return array * ranks - 3 * (ranks - 1) if place == 0 else np.full_like(array, 3)
     if op == "prod":
         return array / 2 ** (ranks - 1) if place == 0 else np.full_like(array, 2)
     mine = np.arange(array.size).reshape(array.shape) % ranks == place

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nbrt.typing import Array
 
 __all__ = [
+    "Parcel",
     "check_array",
     "check_arrays",
     "check_elements",
@@ -39,6 +40,10 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "min": np.minimum,
     "max": np.maximum,
 }
+
+
+class Parcel(dict[int, Any]):
+    """What `copy.deepcopy` of an object for another rank goes by, so that objects can see it."""
 
 
 def check_array(array: Any) -> None:

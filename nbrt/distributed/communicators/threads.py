@@ -10,6 +10,7 @@ import numpy as np
 from nbrt._internal import ranks as context
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import (
+    Parcel,
     check_array,
     check_arrays,
     check_elements,
@@ -296,7 +297,7 @@ class ThreadCommunicator:
 
 def _copied_object(value: Any) -> Any:
     try:
-        return deepcopy(value)
+        return deepcopy(value, Parcel())
     except Exception as error:
         raise unsendable(value, error) from error
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["spread_elementwise"]
 
 _ALL_PARTIAL = {
-    "add": ("sum",),
-    "subtract": ("sum",),
+    "add": ("sum", "avg"),
+    "subtract": ("sum", "avg"),
     "multiply": ("prod",),
     "maximum": ("max",),
     "minimum": ("min",),
@@ -26,12 +26,12 @@ _ALL_PARTIAL = {
 """Operations on terms of the same reduction: f(reduce(a), reduce(b)) = reduce(f(a, b))."""
 
 _ONE_PARTIAL = {
-    "positive": ("sum", "prod", "min", "max"),
-    "negative": ("sum",),
-    "conjugate": ("sum",),
-    "copy": ("sum", "prod", "min", "max"),
-    "multiply": ("sum",),
-    "divide": ("sum",),
+    "positive": ("sum", "avg", "prod", "min", "max"),
+    "negative": ("sum", "avg"),
+    "conjugate": ("sum", "avg"),
+    "copy": ("sum", "avg", "prod", "min", "max"),
+    "multiply": ("sum", "avg"),
+    "divide": ("sum", "avg"),
     "maximum": ("max",),
     "minimum": ("min",),
 }

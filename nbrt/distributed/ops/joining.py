@@ -10,7 +10,7 @@ from nbrt.distributed.ops.operands import held, local_call, made, placed, sorted
 from nbrt.distributed.ops.propagation import Held, Placements, Way, cheapest, on_dim
 from nbrt.distributed.ops.reductions import checked_axes
 from nbrt.distributed.ops.shapes import expand_dims
-from nbrt.distributed.placements import Placement, Replicate
+from nbrt.distributed.placements import Partial, Placement, Replicate
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def _spread(operands: Sequence[Held], mesh_shape: Sequence[int], along: int) -> 
         found = [each.placements[mesh_dim] for each in operands]
         terms = {each for one in operands for each in one.placements if each.is_partial()}
         for placement in dict.fromkeys(found):
-            stays = len(set(found)) == len(terms) == 1 and placement.is_partial("sum")
+            is_linear = isinstance(placement, Partial) and placement.is_linear
+            stays = len(set(found)) == len(terms) == 1 and is_linear
             if stays or (not placement.is_partial() and on_dim(placement) != along):
                 yield _alike(placement, len(found))
         yield _alike(Replicate(), len(found))

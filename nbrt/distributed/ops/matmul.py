@@ -107,7 +107,7 @@ def _offers(left: Held, right: Held, mesh_dim: int, ndim: int, linear: bool) -> 
     whole = Replicate()
     for number, operand in enumerate((left, right)):
         placement = operand.placements[mesh_dim]
-        if linear and placement.is_partial("sum") and _is_sum(operand):
+        if linear and placement.is_partial() and _is_linear(operand):
             needed: list[Placement] = [whole, whole]
             needed[number] = placement
             yield Way(placement, tuple(needed))
@@ -141,5 +141,5 @@ def _cut_way(left: Held, right: Held, cut: Placement, from_end: int, ndim: int) 
     return Way(moved(cut, from_end + ndim), needed)
 
 
-def _is_sum(operand: Held) -> bool:
-    return all(each.is_partial("sum") for each in operand.placements if each.is_partial())
+def _is_linear(operand: Held) -> bool:
+    return all(each.is_linear for each in operand.placements if isinstance(each, Partial))

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from nbrt.distributed.random.offsets import (
     compute_post_offset,
     first_shard_size,
-    shard_linear_index,
 )
-from nbrt.distributed.sharding import cuts_of, dim_runs
+from nbrt.distributed.sharding import cuts_of
 from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentTypeError
 from nbrt.random.state import whole_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from nbrt.distributed.sharding import Cut
     from nbrt.distributed.spec import DTensorSpec
+    from nbrt.typing import HostArray
 
 __all__ = ["Collisions", "collisions"]
 
 _MOST_NAMED = 4
+_LARGE = 2**60
 
 
 class Collisions(NamedTuple):
@@ -62,10 +63,15 @@ class Collisions(NamedTuple):
         return "; ".join([*said[:_MOST_NAMED], f"and {more} more"] if more > 0 else said)
 
 
-class _Shard(NamedTuple):
-    start: int
-    stop: int
-    rank: int
+class _Shards(NamedTuple):
+    """Arrays, in the order of `starts`: where draws start and stop, and the ranks that make them.
+
+    Of int64, unless numbers of this size do not fit.
+    """
+
+    starts: HostArray
+    stops: HostArray
+    ranks: HostArray
 
 
 def collisions(spec: DTensorSpec, words: Callable[[int], int] | None = None) -> Collisions:
@@ -93,55 +99,86 @@ def collisions(spec: DTensorSpec, words: Callable[[int], int] | None = None) -> 
     checked_spec(spec)
     if words is not None and not callable(words):
         raise ArgumentTypeError(f"expected words as a function of a number, got {words!r}")
-    by_start = itertools.groupby(sorted(_shards(spec, words)), key=lambda shard: shard.start)
-    groups = [list(group) for _, group in by_start]
-    equal = tuple(tuple(sorted(each.rank for each in group)) for group in groups if len(group) > 1)
-    # Of those that start together, the one that goes furthest.
-    leading = [group[-1]._replace(rank=min(each.rank for each in group)) for group in groups]
-    starts = [shard.start for shard in leading]
-    longest = max((shard.stop - shard.start for shard in leading), default=0)
-    overlapping: list[tuple[int, int]] = []
-    again: list[tuple[int, int]] = []
-    after = compute_post_offset(spec.shape)
-    for at, (start, stop, rank) in enumerate(leading):
-        until = bisect_left(starts, stop)
-        overlapping += [(rank, other.rank) for other in leading[at + 1 : until]]
-        nearest = bisect_left(starts, start - after - longest)
-        candidates = leading[nearest : bisect_left(starts, stop - after)]
-        again += [(rank, other.rank) for other in candidates if other.stop + after > start]
-    return Collisions(equal, tuple(overlapping), tuple(again))
+    shards = _shards(spec, words)
+    if not shards.starts.size:
+        return Collisions()
+    first = np.flatnonzero(np.append(True, shards.starts[1:] != shards.starts[:-1]))
+    ends = np.append(first[1:], shards.starts.size)
+    shared = np.flatnonzero(ends - first > 1)
+    equal = tuple(
+        tuple(sorted(shards.ranks[start:end].tolist()))
+        for start, end in zip(first[shared], ends[shared], strict=True)
+    )
+    # Of those that start together, the one that goes furthest, which is the last.
+    leading = _Shards(
+        shards.starts[first], shards.stops[ends - 1], np.minimum.reduceat(shards.ranks, first)
+    )
+    return Collisions(equal, *_overlaps(leading, compute_post_offset(spec.shape)))
 
 
-def _shards(spec: DTensorSpec, words: Callable[[int], int] | None) -> Iterator[_Shard]:
-    """Give, for each shard that has elements, what its first rank draws."""
+def _overlaps(
+    shards: _Shards, after: int
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """Return the pairs that overlap, in a draw and in the next one, `after` words later."""
+    starts, stops, ranks = shards
+    at = np.arange(starts.size)
+    one, other = _pairs(at + 1, np.searchsorted(starts, stops))
+    now = zip(ranks[one].tolist(), ranks[other].tolist(), strict=True)
+    reached = np.maximum.accumulate(stops)
+    nearest = np.searchsorted(reached, starts - after, side="right")
+    one, other = _pairs(nearest, np.searchsorted(starts, stops - after))
+    again = stops[other] + after > starts[one]
+    later = zip(ranks[one[again]].tolist(), ranks[other[again]].tolist(), strict=True)
+    return tuple(now), tuple(later)
+
+
+def _pairs(first: HostArray, stop: HostArray) -> tuple[HostArray, HostArray]:
+    """Return, for each i, i beside all of range(first[i], stop[i])."""
+    counts = np.maximum(stop - first, 0)
+    one = np.repeat(np.arange(first.size), counts)
+    return one, np.arange(one.size) + np.repeat(first - np.cumsum(counts) + counts, counts)
+
+
+def _shards(spec: DTensorSpec, words: Callable[[int], int] | None) -> _Shards:
+    """Return, for each shard that has elements, what its first rank draws."""
     shape, mesh_shape, placements = spec.shape, spec.mesh.shape, spec.placements
     cuts = cuts_of(spec.ndim, mesh_shape, placements)
     cutting = {cut.mesh_dim for each in cuts for cut in each}
-    places = (range(n) if dim in cutting else range(1) for dim, n in enumerate(mesh_shape))
     local = math.prod(first_shard_size(shape, mesh_shape, placements))
-    lengths: dict[tuple[int, ...], int] = {}
-    steps: dict[int, int] = {}
-    for place in itertools.product(*places):
-        count = 1
-        for dim, each in enumerate(cuts):
-            count *= _length(lengths, dim, shape[dim], each, place)
-        if not count:
-            continue
-        if count not in steps:
-            steps[count] = 4 if words is None else words(count)
-        start = whole_blocks(shard_linear_index(spec.ndim, mesh_shape, place, placements) * local)
-        yield _Shard(start, start + steps[count], int(spec.mesh.mesh[place]))
+    kind = np.int64 if spec.mesh.size() * local < _LARGE and spec.size < _LARGE else object
+    places = [
+        np.arange(ranks if dim in cutting else 1).reshape(-1, *[1] * (len(mesh_shape) - 1 - dim))
+        for dim, ranks in enumerate(mesh_shape)
+    ]
+    index: Any = np.zeros([1] * len(mesh_shape), kind)
+    counts: Any = np.ones([1] * len(mesh_shape), kind)
+    for size, each in zip(shape, cuts, strict=True):
+        held: Any = np.asarray(size, kind)
+        for cut in each:
+            index = index * cut.ranks + places[cut.mesh_dim]
+            held = _share(held, cut, places[cut.mesh_dim])
+        counts = counts * held
+    first = tuple(slice(None) if dim in cutting else 0 for dim in range(len(mesh_shape)))
+    starts: Any = whole_blocks(index * local)
+    counts, starts = counts.reshape(-1), starts.reshape(-1)
+    ranks = spec.mesh.mesh[first].reshape(-1)
+    kept = counts > 0
+    counts, starts, ranks = counts[kept], starts[kept], ranks[kept]
+    sizes, which = np.unique(counts, return_inverse=True)
+    steps = [4 if words is None else words(int(size)) for size in sizes]
+    stops = starts + np.array(steps, kind)[which]
+    order = np.lexsort((ranks, stops, starts))
+    return _Shards(starts[order], stops[order], ranks[order])
 
 
-def _length(
-    known: dict[tuple[int, ...], int],
-    dim: int,
-    size: int,
-    cuts: tuple[Cut, ...],
-    place: tuple[int, ...],
-) -> int:
-    """Return how many indices of a dimension a place of the mesh holds."""
-    key = (dim, *(place[cut.mesh_dim] for cut in cuts))
-    if key not in known:
-        known[key] = sum(run.size for run in dim_runs(size, cuts, place))
-    return known[key]
+def _share(held: Any, cut: Cut, rank: Any) -> Any:
+    """Return how many of `held` indices ranks get by a cut: what `dim_runs` adds up to."""
+    width = -(-held // cut.factor)
+    whole = held // np.maximum(width, 1)
+    rest = held - whole * width
+
+    def chunk(size: Any) -> Any:
+        most = -(-size // cut.ranks)
+        return np.clip(size - rank * most, 0, most)
+
+    return whole * chunk(width) + chunk(rest)

@@ -8,6 +8,7 @@ from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.random.current import current_tracker
 from nbrt.distributed.random.mesh_generator import MeshGenerator
+from nbrt.distributed.random.ownership import own_generator
 from nbrt.distributed.random.parameters import checked_tensor
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.random import functions
@@ -16,10 +17,13 @@ from nbrt.random.sampling import multinomial_indices
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.distributed.mesh import DeviceMesh
     from nbrt.random.generator import Generator
     from nbrt.typing import DeviceLike
 
 __all__ = ["dispatch"]
+
+_LIKE = (functions.rand_like, functions.randn_like, functions.randint_like)
 
 
 def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -35,16 +39,29 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     """
     tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, DTensor)]
     first = tensors[0]
+    mesh = first._spec.mesh
     for tensor in tensors:
-        checked_tensor(tensor, first.device_mesh)
+        checked_tensor(tensor, mesh)
     if function is functions.multinomial and first is (args[0] if args else kwargs["weights"]):
         return _multinomial(*args, **kwargs)
-    is_like = function in (functions.rand_like, functions.randn_like, functions.randint_like)
-    generator = MeshGenerator(
-        first.device_mesh, first.placements if is_like else None, kwargs.get("generator")
-    )
+    if function in _LIKE:
+        generator = MeshGenerator(mesh, first._spec.placements, kwargs.get("generator"))
+    else:
+        generator = _over(mesh, kwargs.get("generator"))
     inner = getattr(function, "__wrapped__", function)
     return inner(*args, **{**kwargs, "generator": generator})
+
+
+def _over(mesh: DeviceMesh, generator: Generator | None) -> MeshGenerator:
+    """Return ``MeshGenerator(mesh, None, generator)``, the one before if it is of that generator.
+
+    Whose a generator is, the region that is drawn in finds out in any case.
+    """
+    chosen = own_generator(mesh, None) if generator is None else generator
+    last: MeshGenerator | None = mesh._drawing
+    if last is None or last.plain is not chosen:
+        last = mesh._drawing = MeshGenerator(mesh, None, chosen)
+    return last
 
 
 def _multinomial(

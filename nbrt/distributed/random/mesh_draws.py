@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -11,11 +12,12 @@ from nbrt.distributed.mesh import DeviceMesh, checked_mesh, current_mesh
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.placements import Placement
 from nbrt.distributed.random.current import current_tracker
+from nbrt.distributed.random.failures import failing_together
 from nbrt.distributed.random.ownership import own_generator
 from nbrt.distributed.random.parameters import checked_tensor, cut_copy, local_parameter
-from nbrt.distributed.spec import DTensorSpec
+from nbrt.distributed.spec import DTensorSpec, spec_of
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
-from nbrt.random.arguments import vector
+from nbrt.random.arguments import is_array, vector
 from nbrt.random.generator import Generator
 from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.new_array import checked_shape
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MeshDraws"]
 
-_MOST_SPECS = 64
+_NOTHING: AbstractContextManager[None] = nullcontext()
+_NUMBERS = frozenset([float, int])
 _VECTORS = ("dirichlet", "multinomial", "multivariate_hypergeometric")
 
 
@@ -43,13 +46,14 @@ class MeshDraws(Generator):
     ) -> None:
         self._mesh = current_mesh() if mesh is None else checked_mesh(mesh)
         self._placements: Placement | tuple[Placement, ...] | None = None
-        if isinstance(placements, (tuple, list)):
-            self._placements = tuple(placements)
-        elif placements is None or isinstance(placements, Placement):
+        if placements is None or isinstance(placements, Placement):
             self._placements = placements
+        elif isinstance(placements, (tuple, list)) and all(
+            isinstance(each, Placement) for each in placements
+        ):
+            self._placements = tuple(placements)
         else:
             raise ArgumentTypeError(f"expected a sequence of placements, got {placements!r}")
-        self._specs: dict[Any, DTensorSpec] = {}
         if isinstance(generator, MeshDraws):
             generator = generator.plain
         self._plain = own_generator(self._mesh, generator)
@@ -102,10 +106,15 @@ class MeshDraws(Generator):
         spec = self._spec(shape, dtype, out, *parameters)
         is_vector = distribution in _VECTORS
         rows = _whole_rows(spec) if is_vector else spec
-        own = tuple(local_parameter(each, rows) for each in parameters)
+        own, together = parameters, _NOTHING
+        if not _NUMBERS.issuperset(map(type, parameters)):
+            own = tuple(local_parameter(each, rows) for each in parameters)
+            if any(map(is_array, parameters)):  # of which some ranks may have wrong values
+                together = failing_together(self._mesh)
         into = None if out is None or rows is not spec else out._local
-        with current_tracker().distribute_region(rows, self._plain) as part:
-            local = part._draw(distribution, own, rows.local_shape, rows.dtype, into)
+        with current_tracker().distribute_region(rows, self._plain) as part, together:
+            size = rows.local_shape if into is None else None
+            local = part._draw(distribution, own, size, rows.dtype, into)
         if rows is not spec:
             local = _columns(local, spec)
         return self._result(local, spec, out)
@@ -211,20 +220,15 @@ class MeshDraws(Generator):
     ) -> DTensorSpec:
         """Return what a draw makes: `out`; else as the generator, or the first tensor, says."""
         if out is not None:
-            if out.dtype != dtype:
-                raise ArgumentTypeError(f"expected out of dtype {dtype}, got {out.dtype}")
-            return checked_tensor(out, self._mesh).spec
+            found: DTensorSpec = checked_tensor(out, self._mesh)._spec
+            if found.dtype != dtype:
+                raise ArgumentTypeError(f"expected out of dtype {dtype}, got {found.dtype}")
+            return found
         placements = self._placements if shape else None
         if self._placements is None:
             alike = [x for x in others if isinstance(x, DTensor) and x.shape == shape]
             placements = checked_tensor(alike[0], self._mesh).placements if alike else None
-        key = (placements, shape, dtype)
-        spec = self._specs.get(key)
-        if spec is None:
-            if len(self._specs) >= _MOST_SPECS:
-                self._specs.clear()
-            spec = self._specs[key] = DTensorSpec(self._mesh, placements, shape, dtype)
-        return spec
+        return spec_of(self._mesh, placements, shape, dtype)
 
     def _result(self, local: Any, spec: DTensorSpec, out: Any) -> DTensor:
         if out is None:

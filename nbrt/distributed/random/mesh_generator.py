@@ -48,8 +48,9 @@ class MeshGenerator(MeshDraws):
     under the default tracker; the state moves as there, too. All ranks must call the same methods
     with equal arguments, also those off the mesh, and start from equal states (see
     `nbrt.distributed.manual_seed`). Parameters may be numbers, distributed tensors, or arrays that
-    are the same on all ranks. A draw that fails on a rank, say of parameters that only its part
-    holds, moves the state on the other ranks alone.
+    are the same on all ranks. A draw that fails on a rank, of values of a parameter that only its
+    part holds, fails on all ranks of the mesh and moves no state if ranks are threads or
+    ``NBRT_DISTRIBUTED_CHECK=1``; else it moves the state on the other ranks alone.
 
     Parameters
     ----------

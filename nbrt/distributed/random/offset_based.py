@@ -68,9 +68,8 @@ class OffsetBasedRNGTracker(RNGStateTracker):
             ahead = compute_pre_offset(spec.shape, spec.mesh.shape, coordinate, spec.placements)
             self._offsets[key] = ahead, compute_post_offset(spec.shape)
         ahead, after = self._offsets[key]
-        part = generator.clone().advance(ahead)
+        part = generator._split_off(ahead, after)
         part._kinds = self._kinds.setdefault(generator, {})
-        generator.advance(after)
         return part
 
     def _warn(self, generator: Generator, spec: DTensorSpec) -> None:
@@ -85,7 +84,7 @@ class OffsetBasedRNGTracker(RNGStateTracker):
                 f"torch's offsets make ranks of {spec} draw equal values: {found}; the default "
                 f"SingleDeviceRNGTracker has none",
                 RngCollisionWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
 

@@ -31,12 +31,12 @@ def own_generator(mesh: DeviceMesh, generator: Generator | None) -> Generator:
         generator too, so each would take what the other should; or the default one is the process's
         because the running thread is not in the rank's context.
     """
-    rank = mesh.communicator
-    if isinstance(rank, ThreadCommunicator):
+    rank = mesh.communicator if isinstance(mesh.communicator, ThreadCommunicator) else None
+    if rank is not None:
         rank.check_caller()
         if generator is None:
             rank.check_context()
     chosen = default_generator(mesh.device) if generator is None else checked_generator(generator)
-    if isinstance(rank, ThreadCommunicator):
+    if rank is not None:
         rank.check_own(chosen)
     return chosen

@@ -98,12 +98,13 @@ def checked_tensor(tensor: DTensor, mesh: DeviceMesh) -> DTensor:
     PlacementError
         If it is partial, or of another mesh.
     """
-    if tensor._spec.is_partial:
+    spec = tensor._spec
+    if spec.is_partial:
         raise PlacementError(
             f"expected Shard or Replicate, got {list(tensor.placements)}: no rank has the values "
             f"of a partial tensor; reduce it first with redistribute(placements=...)"
         )
-    if tensor.device_mesh != mesh:
+    if spec.mesh is not mesh and spec.mesh != mesh:
         raise PlacementError(
             f"expected a tensor of {mesh}, got one of {tensor.device_mesh}; redistribute it first"
         )

@@ -13,13 +13,14 @@ from nbrt.distributed.random.seeding import check_equal_states
 from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
 from nbrt.random.defaults import default_generator
+from nbrt.random.generator import Generator
 from nbrt.random.state import PhiloxState, checked_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from nbrt.distributed.spec import DTensorSpec
-    from nbrt.random.generator import Generator
     from nbrt.typing import DeviceLike
 
 __all__ = ["MODEL_PARALLEL", "RNGStateTracker", "put_back_on_failure"]
@@ -35,6 +36,30 @@ class _Fork:
     name: str
     generator: Generator
     held: Any
+
+
+class _Region:
+    """The block of `distribute_region`."""
+
+    # Not a generator function: every draw of a distributed tensor enters one.
+    __slots__ = ("_before", "_generator", "_spec", "_tracker")
+
+    def __init__(
+        self, tracker: RNGStateTracker, spec: DTensorSpec, generator: Generator | None
+    ) -> None:
+        self._tracker, self._spec, self._generator = tracker, spec, generator
+
+    def __enter__(self) -> Generator:
+        tracker, spec = self._tracker, self._spec
+        chosen = self._generator = _chosen(spec, self._generator)
+        if config.settings().distributed_check:
+            check_equal_states(chosen, spec.mesh)
+        self._before = chosen.state
+        return tracker._part(chosen, spec) if tracker.distribute_region_enabled else chosen
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is not None and self._generator is not None:
+            self._generator.state = self._before
 
 
 @contextmanager
@@ -83,10 +108,9 @@ class RNGStateTracker:
 
     # -- regions -----------------------------------------------------------------------------------
 
-    @contextmanager
     def distribute_region(
         self, spec: DTensorSpec, generator: Generator | None = None
-    ) -> Iterator[Generator]:
+    ) -> AbstractContextManager[Generator]:
         """Give a generator whose draws are this rank's part of a distributed tensor.
 
         Draw with ``size=spec.local_shape``, or fill an array of that shape. Regions nest: each
@@ -119,11 +143,7 @@ class RNGStateTracker:
         >>> bool((x == nbrt.Generator(7).random(8, "float32")).all())
         True
         """
-        chosen = _chosen(spec, generator)
-        if config.settings().distributed_check:
-            check_equal_states(chosen, spec.mesh)
-        with put_back_on_failure(chosen):
-            yield self._part(chosen, spec) if self.distribute_region_enabled else chosen
+        return _Region(self, spec, generator)
 
     def _part(
         self,
@@ -258,7 +278,8 @@ def _check_name(name: object) -> None:
 def _chosen(spec: DTensorSpec, generator: Generator | None) -> Generator:
     device = checked_spec(spec).mesh.device
     chosen = own_generator(spec.mesh, generator)
-    if chosen._part is not None or hasattr(chosen, "device_mesh"):
+    is_plain = type(chosen) is Generator or not hasattr(chosen, "device_mesh")
+    if chosen._part is not None or not is_plain:
         raise ArgumentTypeError(
             f"expected a generator of whole arrays, got {chosen!r}, which draws parts already"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.draw import Runs
     from nbrt.distributed.communicators.base import ReduceOp
+    from nbrt.distributed.placements import TermOp
     from nbrt.distributed.redistribution.plan import Plan
     from nbrt.distributed.redistribution.selection import Selection
     from nbrt.distributed.redistribution.steps import Step
@@ -71,17 +73,17 @@ class _Work:
         return result
 
     def all_reduce(self, step: Step, local: Array) -> Array:
-        assert step.op is not None
-        return self._mesh.get_group(step.mesh_dims).all_reduce(local, step.op)
+        group = self._mesh.get_group(step.mesh_dims)
+        return self._combined(step, group.all_reduce(local, _operation(step)), group.size)
 
     def reduce_scatter(self, step: Step, local: Array) -> Array:
-        assert step.op is not None
         mine = self._part(step.source)
         pieces = [
             take(local, common(mine, self._part(step.target, peer)).first, self._stream)
             for peer in self._peers(step)
         ]
-        return self._mesh.get_group(step.mesh_dims).reduce_scatter(pieces, step.op)
+        group = self._mesh.get_group(step.mesh_dims)
+        return self._combined(step, group.reduce_scatter(pieces, _operation(step)), group.size)
 
     def all_gather(self, step: Step, local: Array) -> Array:
         parts = [self._part(step.source, peer) for peer in self._peers(step)]
@@ -105,19 +107,31 @@ class _Work:
         """Return the values where this rank gives them, and neutral elements elsewhere."""
         part = self._part(step.target)
         whole = set(step.mesh_dims) - cut_dims(step.source)
-        away = [dim for dim in sorted(whole) if self._coordinate[dim]]
+        # Equal terms average to themselves, so an average leaves nobody out.
+        ops = [(dim, op) for dim, op in step.terms if op != "avg"]
+        away = [dim for dim, _ in ops if dim in whole and self._coordinate[dim]]
         # Where another rank gives the values, the innermost reduction must come to the neutral
         # element of the outer one that leaves this rank out.
         _, op = max(
-            (dim, op)
-            for dim, op in step.terms
-            if not away or (dim >= away[0] and self._coordinate[dim])
+            (
+                (dim, op)
+                for dim, op in ops
+                if not away or (dim >= away[0] and self._coordinate[dim])
+            ),
+            default=(0, "sum"),
         )
         shape = part_shape(part)
         result = full(shape, _neutral(op, self._dtype), self._dtype, stream=self._stream)
         if not away:
             put(result, common(self._part(step.source), part).second, local, self._stream)
         return result
+
+    def _combined(self, step: Step, total: Array, ranks: int) -> Array:
+        if step.op == "avg":
+            # Not complex numbers as such: by 2 + 0j, -0.0 becomes 0.0.
+            for each in (total.real, total.imag) if total.dtype.kind == "c" else (total,):
+                _now(self._stream, functools.partial(np.divide, each, ranks, out=each))
+        return total
 
     def _joined(
         self, step: Step, parts: Sequence[Sequence[Sequence[Runs]]], pieces: Sequence[Array]
@@ -173,7 +187,13 @@ def _grid(shape: tuple[int, ...], selection: Selection) -> tuple[Any, ...]:
     )
 
 
-def _neutral(op: ReduceOp, dtype: np.dtype[Any]) -> Any:
+def _operation(step: Step) -> ReduceOp:
+    """Return what the communicator does of a step that combines terms."""
+    assert step.op is not None
+    return "sum" if step.op == "avg" else step.op
+
+
+def _neutral(op: TermOp, dtype: np.dtype[Any]) -> Any:
     """Return what changes nothing in a reduction, to the bit: -0.0 + -0.0 is -0.0."""
     if op == "prod":
         return 1

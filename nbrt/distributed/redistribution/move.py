@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nbrt.distributed.agreement import check_alike
 from nbrt.distributed.known_meshes import own_mesh
 from nbrt.distributed.mesh import DeviceMesh
 from nbrt.distributed.placements import Partial, Replicate
@@ -14,11 +15,13 @@ from nbrt.distributed.redistribution.execute import execute, put, take
 from nbrt.distributed.redistribution.layout import cut_dims, layout_of, part_of
 from nbrt.distributed.redistribution.plan import plan_redistribute
 from nbrt.distributed.redistribution.selection import common
+from nbrt.errors import CollectiveTimeoutError, RankMismatchError
 from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from nbrt.backends.draw import Runs
+    from nbrt.distributed.communicators.base import Communicator
     from nbrt.distributed.redistribution.layout import Layout
     from nbrt.distributed.spec import DTensorSpec
     from nbrt.typing import Array
@@ -77,10 +80,26 @@ def _exchange(local: Array, result: Array, source: DTensorSpec, target: DTensorS
         )
     found = [route.between(peer, me) for peer in parties.tolist()]
     shapes = [(0,) if each is None else common(*each).shape for each in found]
-    pieces = mesh.get_group().all_to_all(given, shapes)
+    pieces = _exchanged(mesh.get_group(), given, shapes, f"{source.mesh} to {target.mesh}")
     for shared, piece in zip(found, pieces, strict=True):
         if shared is not None:
             put(result, common(*shared).second, piece, stream)
+
+
+def _exchanged(
+    group: Communicator, given: list[Array], shapes: list[tuple[int, ...]], way: str
+) -> list[Array]:
+    """Return what comes to this rank; where ranks go different ways, the errors say which."""
+    try:
+        return group.all_to_all(given, shapes)
+    except RankMismatchError:  # which all ranks get
+        said = group.all_gather_object(way)
+        advice = "a sub-mesh by name, such as mesh['dp'], is another one on other ranks"
+        check_alike(said, group.ranks, "meshes of a redistribution", advice=advice)
+        raise
+    except CollectiveTimeoutError as error:
+        error.add_note(f"in a redistribution from {way}, which every rank must call for")
+        raise
 
 
 class _Route:

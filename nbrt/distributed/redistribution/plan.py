@@ -164,7 +164,7 @@ def _check_terms(target: DTensorSpec) -> None:
     ops = {each.op for each in target.placements if isinstance(each, Partial)}
     is_real = dtype.kind in "biuf" or (dtype.kind == "V" and dtype.names is None)
     # Not 1 for complex numbers: (inf + 0j) * (1 + 0j) is inf + nanj.
-    if is_real or (dtype.kind == "c" and ops == {"sum"}):
+    if is_real or (dtype.kind == "c" and ops <= {"sum", "avg"}):
         return
     raise PlacementError(
         f"expected a dtype with a neutral element for {sorted(ops)}, got {dtype}; leave the "

@@ -32,7 +32,7 @@ from nbrt.distributed.sharding import Cut
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.distributed.communicators.base import ReduceOp
+    from nbrt.distributed.placements import TermOp
 
 __all__ = ["Operation", "Step", "steps_between"]
 
@@ -65,8 +65,8 @@ class Step(NamedTuple):
     mesh_dims: tuple[int, ...]
     source: Layout
     target: Layout
-    op: ReduceOp | None = None
-    terms: tuple[tuple[int, ReduceOp], ...] = ()
+    op: TermOp | None = None
+    terms: tuple[tuple[int, TermOp], ...] = ()
 
     @property
     def is_collective(self) -> bool:
@@ -123,10 +123,10 @@ def steps_between(
 
 def _reductions(
     mesh_shape: tuple[int, ...], source: _Placements, target: _Placements
-) -> tuple[set[int], list[tuple[ReduceOp, tuple[int, ...]]]]:
+) -> tuple[set[int], list[tuple[TermOp, tuple[int, ...]]]]:
     """Return the dimensions that keep their terms, and the reductions of the others, in turn."""
     kept: set[int] = set()
-    reduced: list[tuple[ReduceOp, int]] = []
+    reduced: list[tuple[TermOp, int]] = []
     for dim, placement in enumerate(source):
         if not isinstance(placement, Partial) or mesh_shape[dim] == 1:
             continue
@@ -140,10 +140,11 @@ def _reductions(
 
 
 def _own_terms(
-    here: Layout, there: Layout, created: tuple[int, ...], terms: Sequence[tuple[int, ReduceOp]]
+    here: Layout, there: Layout, created: tuple[int, ...], terms: Sequence[tuple[int, TermOp]]
 ) -> Layout:
     """Return a layout whose parts, filled up with neutral elements, are terms under `there`."""
-    if len({op for _, op in terms}) != 1:
+    ops = {op for _, op in terms}
+    if len(ops) != 1 or "avg" in ops:  # which has no neutral element
         return there
     return tuple(
         cuts + tuple(cut for cut in ours if cut.mesh_dim in created)
@@ -193,7 +194,7 @@ def _reduce(
     here: Layout,
     there: Layout,
     dims: tuple[int, ...],
-    op: ReduceOp,
+    op: TermOp,
 ) -> list[list[Step]]:
     """Return ways to combine terms along `dims` and come to `there`."""
     nearer = _cut_further(here, there, without=dims)

@@ -183,13 +183,34 @@ def test_it_is_no_array_by_accident() -> None:
 
 def test_it_is_copied_but_not_pickled() -> None:
     tensor = alone(np.zeros(2))
-    for again in (tensor.copy(), copy.copy(tensor)):
+    for again in (tensor.copy(), copy.copy(tensor), copy.deepcopy(tensor)):
         again[:] = 1
         assert again.to_local().tolist() == [1, 1]
     assert tensor.to_local().tolist() == [0, 0]
-    for send in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(ArgumentTypeError, match=r"make it again by from_local; copy\(\)"):
-            send(tensor)
+    with pytest.raises(ArgumentTypeError, match=r"make it again by from_local; copy\(\)"):
+        pickle.dumps(tensor)
+
+
+def test_a_deep_copy_is_of_this_rank_alone_and_goes_to_no_other() -> None:
+    def rank() -> None:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        first = dist.get_rank() == 0
+        terms = DTensor.from_local(np.full(3, 2j), mesh, [dist.Partial("prod")])
+        parts = DTensor.from_local(np.arange(3.0)[::-1], mesh, [S0])
+        if first:  # the other one need not come
+            model = copy.deepcopy({"terms": [terms, terms], "parts": parts, "own": parts._local})
+            again, own = model["parts"], model["own"]
+            own[:] = 7.0
+            assert model["terms"][0] is model["terms"][1]
+            assert model["terms"][0].spec == terms.spec
+            assert again.spec == parts.spec
+            assert again.to_local() is own
+            assert parts.to_local().tolist() == [2.0, 1.0, 0.0]
+            assert model["terms"][0].to_local().tolist() == [2j, 2j, 2j]
+        with pytest.raises(ArgumentTypeError, match="make it again by from_local"):
+            dist.world().all_gather_object({"x": parts})
+
+    dist.run(rank, ranks=2)
 
 
 def test_what_makes_no_tensor_is_refused() -> None:

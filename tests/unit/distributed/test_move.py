@@ -11,6 +11,7 @@ import pytest
 import nbrt.distributed as dist
 from helpers.partition import Placements, indices_of, parts_of, reduced, values
 from nbrt.distributed import DTensor, Partial, Replicate, Shard, StridedShard
+from nbrt.errors import CollectiveTimeoutError, RankMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +65,33 @@ def test_between_any_two_meshes(shape: tuple[int, ...]) -> None:
             assert whole[place].tobytes() == expected.tobytes(), (source, other, target, place)
         for rank in set(range(7)) - set(mesh.ravel().tolist()):
             assert results[rank][number].shape == (0,)
+
+
+def test_ranks_that_go_different_ways_are_told_which() -> None:
+    def to_own(at: str) -> str:
+        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        x = dist.distribute_tensor(values((12,)), mesh, [S0, S0])
+        with pytest.raises(RankMismatchError) as caught:
+            x.redistribute(mesh[at], [S0])
+        return str(caught.value)
+
+    for text in dist.run(to_own, "dp", ranks=4):
+        assert "expected the same meshes of a redistribution on every rank" in text
+        assert "to DeviceMesh('cpu', [0, 2], mesh_dim_names=('dp',)) as most have" in text
+        assert "to DeviceMesh('cpu', [1, 3], mesh_dim_names=('dp',)) on rank 1" in text
+        assert "a sub-mesh by name" in text
+
+
+def test_a_way_that_others_do_not_go_is_named() -> None:
+    def between() -> None:
+        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        x = dist.distribute_tensor(values((6,)), mesh["dp"], [S0])
+        if dist.get_rank() == 0:  # with ranks 1 and 2, which do not come
+            x.redistribute(mesh["tp"], [S0])
+
+    with pytest.raises(CollectiveTimeoutError) as caught:
+        dist.run(between, ranks=4)
+    assert any("from DeviceMesh('cpu', [0, 2]" in note for note in caught.value.__notes__)
 
 
 def replayed() -> tuple[Any, Any]:

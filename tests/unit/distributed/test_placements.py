@@ -79,7 +79,7 @@ def test_split_factors_are_positive_ints(factor: Any) -> None:
         StridedShard(0, factor)
 
 
-@pytest.mark.parametrize("op", ["avg", None, 1, ["sum"]])
+@pytest.mark.parametrize("op", ["mean", None, 1, ["sum"]])
 def test_reductions_are_known(op: Any) -> None:
     with pytest.raises(ArgumentError, match="expected a reduction of"):
         Partial(op)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 R = Replicate()
 P = Partial()
 MAX = Partial("max")
+AVG = Partial("avg")
 S0, S1 = Shard(0), Shard(1)
 
 
@@ -74,7 +75,7 @@ class Counted:
 
 LISTS: dict[tuple[int, ...], list[Placements]] = {
     (2,): [(R,), (S0,), (S1,), (StridedShard(0, 2),), (P,), (MAX,)],
-    (3,): [(R,), (S0,), (S1,), (StridedShard(0, 2),), (StridedShard(0, 3),), (P,)],
+    (3,): [(R,), (S0,), (S1,), (StridedShard(0, 2),), (StridedShard(0, 3),), (P,), (AVG,)],
     (4,): [(R,), (S0,), (S1,), (StridedShard(1, 3),), (P,), (Partial("prod"),)],
     (2, 2): [
         (R, R),
@@ -93,6 +94,8 @@ LISTS: dict[tuple[int, ...], list[Placements]] = {
         (MAX, P),
         (R, P),
         (Partial("prod"), P),
+        (P, AVG),
+        (AVG, S0),
     ],
     (2, 3): [
         (R, R),
@@ -104,6 +107,7 @@ LISTS: dict[tuple[int, ...], list[Placements]] = {
         (P, S1),
         (S0, P),
         (Partial("min"), Partial("prod")),
+        (AVG, Partial("min")),
     ],
     (2, 2, 2): [
         (R, R, R),
@@ -297,8 +301,14 @@ def to_terms_and_back(dtype: Any, op: Any) -> bool:
     "dtype", ["bool", "int8", "uint64", "float16", "float64", "complex64", ml_dtypes.bfloat16]
 )
 def test_neutral_elements_keep_every_bit(dtype: Any) -> None:
-    for op in REDUCTIONS:
-        if dtype == "complex64" and op != "sum":  # (inf + 0j) * (1 + 0j) is inf + nanj
+    for op in (*REDUCTIONS, "avg"):
+        if op == "avg" and np.dtype(dtype).kind in "iub":
+            with pytest.raises(PlacementError, match="numbers to average, got"):
+                dist.run(to_terms_and_back, dtype, op, ranks=2)
+        elif dtype == "complex64" and op not in (
+            "sum",
+            "avg",
+        ):  # (inf + 0j) * (1 + 0j) is inf + nanj
             with pytest.raises(PlacementError, match="neutral element"):
                 dist.run(to_terms_and_back, dtype, op, ranks=2)
         else:

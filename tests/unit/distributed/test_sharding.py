@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nbrt.distributed.sharding as sharding_module
 from helpers.shardings import Sharding, indices_held
 from nbrt.distributed import (
     Partial,
@@ -260,6 +261,32 @@ def test_sharding_by_numbers_of_ranks_that_divide_it_is_one_run_of_runs() -> Non
 
 
 # -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 40, 241, 300])
+@pytest.mark.parametrize("factors", [(7, 5), (31, 2), (64, 40)])
+def test_many_runs_are_composed_as_few_are(
+    size: int, factors: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placements = [StridedShard(0, factor) for factor in factors]
+    held = list(range(size))
+    for place in itertools.product(range(3), range(2)):
+        few = local_runs((size,), (3, 2), place, placements)[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(sharding_module, "_MANY", 0)
+            many = local_runs((size,), (3, 2), place, placements)[0]
+        listed = [
+            [
+                run.start + number * run.step + within
+                for run in runs
+                for number in range(run.count)
+                for within in range(run.length)
+            ]
+            for runs in (few, many)
+        ]
+        assert listed[0] == listed[1]
+        held = [index for index in held if index not in listed[1]]
+    assert not held
 
 
 def test_bad_arguments_are_refused() -> None:

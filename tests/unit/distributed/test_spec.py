@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nbrt.distributed as dist
+import nbrt.distributed.spec as spec_module
 from nbrt.distributed import DTensorSpec, Partial, Replicate, Shard, init_device_mesh
 from nbrt.errors import ArgumentError
 
@@ -57,6 +58,16 @@ def test_each_rank_finds_its_own_part() -> None:
         ((1,), (last,), (last,)),
         ((0,), None, (last,)),
     ]
+
+
+def test_specs_of_draws_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec_module, "_MOST_SPECS", 3)
+    mesh = init_device_mesh("cpu", (1,))
+    for size in (4, 5, 6, 7, 4, 5):
+        x = dist.rand(size, device_mesh=mesh, placements=[Shard(0)])
+        assert x.spec == DTensorSpec(mesh, [Shard(0)], (size,), "float32")
+        assert dist.randn(size, device_mesh=mesh, placements=[Shard(0)]).spec is x.spec
+        assert 1 <= len(mesh._specs) <= 3
 
 
 def test_a_copy_from_another_rank_is_of_the_rank_that_has_it() -> None:

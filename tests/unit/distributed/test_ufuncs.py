@@ -133,6 +133,37 @@ def test_a_cut_that_differs_moves_the_smaller_operand(monkeypatch: pytest.Monkey
     on_mesh((4,), body)
 
 
+def test_terms_of_an_average_stay_where_that_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    count_collectives(monkeypatch)
+    average = Partial("avg")
+
+    def body(mesh: Any) -> None:
+        a, b = ints(4, 3), ints(4, 3)[::-1].copy()
+        p, q = spread(a, mesh, [average]), spread(b, mesh, [average])
+        r = spread(b, mesh, [Replicate()])
+        with counted() as met:
+            kept = [
+                (p + q, a + b), (p - q, a - b), (-p, -a), (p * 2.0, a * 2), (p / 4, a / 4),
+                (p * r, a * b), (r + p, a + b), (p.T @ r, a.T @ b), (+p, a), (p.copy(), a),
+                (np.concatenate([p, q]), np.concatenate([a, b])),
+            ]  # fmt: skip
+        assert not met
+        for found, expected in kept:
+            assert found.placements == (average,)
+            same(found, expected)
+        reduced = [
+            (p + 1, a + 1), (p * q, a * b), (2 - p, 2 - a), (np.exp(p), np.exp(a)), (p > 0, a > 0),
+            (p.sum(), a.sum()), (p.max(0), a.max(0)), (p.astype(np.int64), a.astype(np.int64)),
+            (p + spread(b, mesh, [SUM]), a + b),
+        ]  # fmt: skip
+        for found, expected in reduced:
+            same(found, expected)
+        with pytest.raises(PlacementError, match="numbers to average, got int64"):
+            p.astype(np.int64).redistribute(placements=[average])
+
+    on_mesh((3,), body)
+
+
 def test_partial_terms_stay_where_that_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     count_collectives(monkeypatch)
 

@@ -14,7 +14,13 @@ from helpers.mesh_draws import assert_as_on_one_device
 from nbrt.distributed import Partial, Replicate, Shard, StridedShard
 from nbrt.distributed.distribute import distribute_tensor
 from nbrt.distributed.dtensor import DTensor
-from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError, PlacementError
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NotSupportedError,
+    PlacementError,
+    RankFailedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,6 +184,28 @@ def test_a_parameter_that_fits_the_part_alone_is_refused() -> None:
         assert generator.get_offset() == 0
 
     dist.run(rank, ranks=2)
+
+
+def test_a_parameter_that_is_wrong_on_one_rank_fails_on_all_of_the_mesh() -> None:
+    def rank() -> tuple[str, int]:
+        mesh = dist.init_device_mesh("cpu", (3,))
+        generator = nbrt.Generator(3)
+        drawing = dist.MeshGenerator(mesh, [Shard(0)], generator)
+        scale = np.array([1.0, 1.0, -1.0, 1.0, 1.0, 1.0])
+        if dist.get_rank() < 3:  # one off the mesh need not come
+            with pytest.raises((ArgumentError, RankFailedError)) as caught:
+                drawing.normal(0.0, scale)
+            with pytest.raises((ArgumentError, RankFailedError)):
+                drawing.gamma(distribute_tensor(scale, mesh, [Shard(0)]))
+            drawing.normal(0.0, abs(scale))
+            return str(caught.value), generator.get_offset()
+        return "", 12
+
+    said = dist.run(rank, ranks=4)
+    assert [offset for _, offset in said] == [12] * 4
+    assert "expected finite scale >= 0" in said[1][0]
+    for number in (0, 2):
+        assert "rank 1 raised ArgumentError: normal: expected finite scale >= 0" in said[number][0]
 
 
 def test_it_is_a_generator_of_the_state_it_was_given() -> None:

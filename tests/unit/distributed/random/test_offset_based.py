@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -173,13 +174,48 @@ def mesh_of(*shape: int) -> dist.DeviceMesh:
     return dist.DeviceMesh("cpu", np.arange(size).reshape(shape), communicator=members[0])
 
 
-def test_collisions_of_10_000_ranks_are_found() -> None:
-    mesh = mesh_of(100, 100)
-    spec = dist.DTensorSpec(mesh, [Shard(0), Shard(1)], (100, 100), "float32")
+def test_collisions_of_100_000_ranks_are_found() -> None:
+    mesh = mesh_of(1000, 100)
+    spec = dist.DTensorSpec(mesh, [Shard(0), Shard(1)], (1000, 100), "float32")
     found = dist.collisions(spec)
     assert found.equal[0] == (1, 2, 3, 4)
-    assert sum(len(group) for group in found.equal) == 9999
+    assert sum(len(group) for group in found.equal) == 99_999
     assert str(found).endswith("more")
+
+
+@pytest.mark.parametrize("shape", [(13, 4), (8, 8), (2**31, 2**30)])
+@pytest.mark.parametrize("placements", [TWICE, FSDP_TP, [Shard(1), StridedShard(1, 3)]])
+def test_collisions_are_those_of_the_offsets_one_by_one(
+    shape: tuple[int, int], placements: list[dist.Placement]
+) -> None:
+    mesh = mesh_of(4, 3)
+    spec = dist.DTensorSpec(mesh, placements, shape, "float32")
+
+    def words(count: int) -> int:
+        return 4 * (count % 7) + 8
+
+    drawn = []
+    for rank, place in enumerate(itertools.product(range(4), range(3))):
+        count = math.prod(dist.compute_local_shape(shape, (4, 3), place, spec.placements))
+        start = compute_pre_offset(shape, (4, 3), place, spec.placements)
+        drawn += [(start, start + words(count), rank)] if count else []
+    leading: dict[int, tuple[int, int]] = {}
+    for start, stop, rank in drawn:
+        furthest, first = leading.get(start, (stop, rank))
+        leading[start] = max(furthest, stop), min(first, rank)
+    after = compute_post_offset(shape)
+    now: set[tuple[int, int]] = set()
+    later: set[tuple[int, int]] = set()
+    pairs = itertools.product(leading.items(), repeat=2)
+    for (start, (stop, rank)), (other, (end, second)) in pairs:
+        now |= {(rank, second)} if start < other < stop else set()
+        later |= {(rank, second)} if other + after < stop and start < end + after else set()
+    found = dist.collisions(spec, words)
+    assert {each for group in found.equal for each in group} == {
+        rank for start, _, rank in drawn if [each[0] for each in drawn].count(start) > 1
+    }
+    assert sorted(found.overlapping) == sorted(now)
+    assert sorted(found.next_draw) == sorted(later)
 
 
 CUTS: list[tuple[tuple[int, ...], list[dist.Placement], tuple[int, ...]]] = [

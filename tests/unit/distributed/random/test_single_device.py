@@ -12,7 +12,7 @@ import nbrt
 import nbrt.distributed as dist
 from helpers.mesh_draws import assert_as_on_one_device
 from nbrt.distributed import Partial, Replicate, Shard, StridedShard
-from nbrt.errors import ArgumentTypeError, DeviceMismatchError, PlacementError
+from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +72,19 @@ def test_ranks_that_hold_nothing_stay_in_step() -> None:
     assert dist.run(rank, ranks=4) == [[(1, 5), 12], [(1, 5), 12], [(0, 5), 12], [(0,), 12]]
 
 
+def test_ranks_that_hold_nothing_refuse_what_the_others_refuse() -> None:
+    def rank() -> int:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        generator = nbrt.Generator(3)
+        drawing = dist.MeshGenerator(mesh, [Shard(0)], generator)
+        for size in (1, 2):
+            with pytest.raises(ArgumentError, match="scale >= 0"):
+                drawing.normal(0.0, -1.0, size)
+        return generator.get_offset()
+
+    assert dist.run(rank, ranks=3) == [0, 0, 0]
+
+
 def test_replicas_are_equal_and_partial_tensors_refused() -> None:
     def rank() -> Any:
         mesh = dist.init_device_mesh("cpu", (2,))
@@ -96,6 +109,31 @@ def test_a_disabled_tracker_lets_every_rank_draw_for_itself() -> None:
     for number, (values, offset) in enumerate(dist.run(rank, ranks=2)):
         assert values == nbrt.Generator(number, device="cpu:0").random(4, "float32").tolist()
         assert offset == 4
+
+
+def test_draws_over_one_mesh_do_not_mix_generators() -> None:
+    def rank() -> None:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        x = dist.empty(10, device_mesh=mesh, placements=[Shard(0)])
+        own = [nbrt.Generator(seed) for seed in (1, 2)]
+        single = [nbrt.Generator(seed) for seed in (1, 2)]
+        nbrt.manual_seed(3)
+        default = nbrt.Generator(3)
+        for at in (0, 1, 1, 0):
+            nbrt.random.uniform_(x, generator=own[at])
+            assert x.full_tensor().tolist() == single[at].random(10, "float32").tolist()
+            over = dist.MeshGenerator(mesh, [Shard(0)], own[at])
+            nbrt.random.normal_(x, generator=over)
+            assert x.full_tensor().tolist() == single[at].standard_normal(10, "float32").tolist()
+            nbrt.random.uniform_(x)
+            assert x.full_tensor().tolist() == default.random(10, "float32").tolist()
+        with nbrt.random.own_defaults():
+            nbrt.manual_seed(1)
+            nbrt.random.uniform_(x)
+        expected = nbrt.Generator(1).random(10, "float32")
+        assert x.full_tensor().tolist() == expected.tolist()
+
+    dist.run(rank, ranks=2)
 
 
 # -- regions ---------------------------------------------------------------------------------------
