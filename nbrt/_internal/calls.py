@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import CodeType
+    from types import CodeType, FrameType
 
 __all__ = ["CallSite", "Frame"]
 
@@ -48,7 +48,13 @@ class CallSite:
 
         At most `most` calls, and none of what called the code `floor`.
         """
-        frame = sys._getframe(depth + 1)
+        return cls.of(sys._getframe(depth + 1), most, floor)
+
+    @classmethod
+    def of(
+        cls, frame: FrameType, most: int = _MAX_FRAMES, floor: CodeType | None = None
+    ) -> CallSite:
+        """Return the stack of a running call."""
         entries: list[tuple[CodeType, int]] = []
         for _ in range(most):
             entries.append((frame.f_code, frame.f_lasti))

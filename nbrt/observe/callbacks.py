@@ -80,8 +80,12 @@ class Observer:
     def __init__(self, callbacks: Mapping[ObservedKind, Callback]) -> None:
         self._stack = ExitStack()
         tap = _Tap(callbacks)
-        kinds = [command for command, kind in _BY_COMMAND.items() if kind in callbacks]
-        self._stack.enter_context(tap_commands(tap, kinds))
+        kinds = {command for command, kind in _BY_COMMAND.items() if kind in callbacks}
+        notices = {notice for notice, kind in _BY_NOTICE.items() if kind in callbacks}
+        # Of a free before: afterwards another thread may hold the memory already.
+        before, after = kinds & {"free"}, kinds - {"free"}
+        seen = tap_commands(tap, before=before, after=after, notices=notices)
+        self._stack.enter_context(seen)
         _running.add(self)
 
     def remove(self) -> None:
@@ -191,22 +195,19 @@ class _Tap:
         self._thread = threading.local()
 
     def before(self, stream: Stream, command: Command) -> None:
-        # Before: afterwards another thread may hold the memory already.
-        if command.kind == "free":
-            self._see_memory(stream, "memory_deallocation", command.args[0])
+        self._see_memory(stream, "memory_deallocation", command.args[0])
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
         if command.kind == "allocate":
             self._see_memory(stream, "memory_allocation", result)
-        elif command.kind != "free":
+        else:
             event = id(command.args[0])
             self._call(Observation(_BY_COMMAND[command.kind], stream.device, stream, event))
 
     def note(self, notice: Notice) -> None:
-        kind = _BY_NOTICE.get(notice.kind)
-        if kind is not None:
-            event = 0 if notice.subject is None else id(notice.subject)
-            self._call(Observation(kind, notice.device, notice.stream, event))
+        event = 0 if notice.subject is None else id(notice.subject)
+        kind = _BY_NOTICE[notice.kind]
+        self._call(Observation(kind, notice.device, notice.stream, event))
 
     def _see_memory(self, stream: Stream, kind: ObservedKind, allocation: Any) -> None:
         self._call(
@@ -220,11 +221,10 @@ class _Tap:
         )
 
     def _call(self, observation: Observation) -> None:
-        callback = self._callbacks.get(observation.kind)
-        if callback is None or getattr(self._thread, "is_inside", False):
+        if getattr(self._thread, "is_inside", False):
             return
         self._thread.is_inside = True
         try:
-            callback(observation)
+            self._callbacks[observation.kind](observation)
         finally:
             self._thread.is_inside = False

@@ -37,8 +37,10 @@ __all__ = [
     "NoticeTap",
     "before_change",
     "memory_is_watched",
+    "noters",
     "notify",
     "run_tapped",
+    "seen",
     "tap_commands",
     "taps",
 ]
@@ -48,6 +50,7 @@ CommandKind: TypeAlias = Literal[
 ]
 NoticeKind: TypeAlias = Literal[
     "free_completed",
+    "late_free_completed",
     "segment_alloc",
     "segment_free",
     "out_of_memory",
@@ -100,15 +103,15 @@ class Command:
 class CommandTap(Protocol):
     """Something that looks at commands; both calls happen in the submitting thread.
 
-    A tap must not allocate device memory itself: allocations pass it while the device's books are
-    locked.
+    A tap must not allocate device memory itself: it would be told of that, too, and it is told of
+    segments while the device's books are locked.
     """
 
-    def before(self, stream: Stream, command: Command) -> None:
+    def before(self, stream: Stream, command: Command, /) -> None:
         """See a command before the backend does; raising here refuses it, unless it is a free."""
         ...
 
-    def after(self, stream: Stream, command: Command, result: object) -> None:
+    def after(self, stream: Stream, command: Command, result: Any, /) -> None:
         """See a command that the backend accepted, and what it returned; raising only warns."""
         ...
 
@@ -119,8 +122,9 @@ class Notice(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``"free_completed"``: memory can be used again. ``"segment_alloc"``, ``"segment_free"``:
-        a pool took memory from the system, or gave it back. ``"out_of_memory"``: an allocation
+        ``"free_completed"``: memory can be used again; ``"late_free_completed"``, told besides:
+        after a wait for other streams that had used it. ``"segment_alloc"``, ``"segment_free"``: a
+        pool took memory from the system, or gave it back. ``"out_of_memory"``: an allocation
         failed for good. The others: events, streams and devices were made, dropped, waited for
         (told before the wait), or found done when the host asked (``"event_query"``,
         ``"stream_query"``).
@@ -154,6 +158,9 @@ class NoticeTap(Protocol):
 
 
 taps: tuple[CommandTap, ...] = ()
+seen: frozenset[str] = frozenset()
+"""The kinds of commands that some tap looks at."""
+
 memory_is_watched = False
 """Whether some tap looks at allocations or frees."""
 
@@ -164,14 +171,32 @@ _Hooks = tuple[tuple["Callable[..., None]", ...], tuple["Callable[..., None]", .
 _hooks: dict[str, _Hooks] = {}
 """By kind of command, the `before` and the `after` of the taps that look at it."""
 
-_noters: tuple[Callable[[Notice], None], ...] = ()
-_chosen: dict[int, tuple[CommandTap, frozenset[str] | None]] = {}
+noters: dict[str, tuple[Callable[[Notice], None], ...]] = {}
+"""By kind of notice, who gets it."""
+
+_chosen: dict[int, _Choice] = {}
 _entries = 0
 _lock = threading.Lock()
 
 
+class _Choice(NamedTuple):
+    """A tap, and the kinds it wants to see before, after, and as notices; None: all."""
+
+    tap: Any
+    before: frozenset[str] | None
+    after: frozenset[str] | None
+    notices: frozenset[str] | None
+
+
 @contextmanager
-def tap_commands(tap: CommandTap, kinds: Collection[CommandKind] | None = None) -> Iterator[None]:
+def tap_commands(
+    tap: CommandTap,
+    kinds: Collection[CommandKind] | None = None,
+    *,
+    before: Collection[CommandKind] | None = None,
+    after: Collection[CommandKind] | None = None,
+    notices: Collection[NoticeKind] | None = None,
+) -> Iterator[None]:
     """Show every command of every thread to `tap` for the length of a block.
 
     Parameters
@@ -181,13 +206,23 @@ def tap_commands(tap: CommandTap, kinds: Collection[CommandKind] | None = None) 
         Blocks may nest; taps are called in the order in which they were added.
     kinds : collection of str, optional
         The kinds of commands that it sees; all of them by default.
+    before, after : collection of str, optional
+        The kinds of which it sees this side; `kinds` by default. A call that is not made costs
+        nothing.
+    notices : collection of str, optional
+        The kinds of notices that it sees; all of them by default.
     """
     global _entries
     _call_before_change()
     with _lock:
         _entries += 1
         entry = _entries
-        _chosen[entry] = (tap, None if kinds is None else frozenset(kinds))
+        _chosen[entry] = _Choice(
+            tap,
+            _frozen(kinds if before is None else before),
+            _frozen(kinds if after is None else after),
+            _frozen(notices) if isinstance(tap, NoticeTap) else frozenset(),
+        )
         _rebuild()
     try:
         yield
@@ -200,22 +235,34 @@ def tap_commands(tap: CommandTap, kinds: Collection[CommandKind] | None = None) 
                 _rebuild()
 
 
+def _frozen(kinds: Collection[str] | None) -> frozenset[str] | None:
+    return None if kinds is None else frozenset(kinds)
+
+
 def _call_before_change() -> None:
     for function in before_change:
         function()
 
 
 def _rebuild() -> None:
-    global taps, memory_is_watched, _hooks, _noters
+    global taps, seen, memory_is_watched, noters, _hooks
     _hooks = {kind: _hooks_of(kind) for kind in get_args(CommandKind)}
-    taps = tuple(tap for tap, _ in _chosen.values())
-    memory_is_watched = any(each for kind in ("allocate", "free") for each in _hooks[kind])
-    _noters = tuple(tap.note for tap in taps if isinstance(tap, NoticeTap))
+    noters = {kind: _noters_of(kind) for kind in get_args(NoticeKind)}
+    taps = tuple(each.tap for each in _chosen.values())
+    seen = frozenset(kind for kind, sides in _hooks.items() if any(sides))
+    memory_is_watched = not seen.isdisjoint(("allocate", "free"))
 
 
 def _hooks_of(kind: str) -> _Hooks:
-    looking = [tap for tap, kinds in _chosen.values() if kinds is None or kind in kinds]
-    return tuple(tap.before for tap in looking), tuple(tap.after for tap in looking)
+    chosen = _chosen.values()
+    befores = (each.tap.before for each in chosen if each.before is None or kind in each.before)
+    afters = (each.tap.after for each in chosen if each.after is None or kind in each.after)
+    return tuple(befores), tuple(afters)
+
+
+def _noters_of(kind: str) -> tuple[Callable[[Notice], None], ...]:
+    chosen = _chosen.values()
+    return tuple(each.tap.note for each in chosen if each.notices is None or kind in each.notices)
 
 
 def notify(
@@ -227,10 +274,11 @@ def notify(
     pool_id: tuple[int, int] = (0, 0),
 ) -> None:
     """Tell the taps what has happened. Callers test `taps` first, so that it costs nothing."""
-    if not _noters:
+    if not noters[kind]:
         return
-    notice = Notice(kind, device, stream, subject, nbytes, pool_id)
-    for note in _noters:
+    # In a third of the time that the constructor takes, which is a Python function.
+    notice = tuple.__new__(Notice, (kind, device, stream, subject, nbytes, pool_id))
+    for note in noters[kind]:
         try:
             note(notice)
         except Exception as error:  # noqa: BLE001  # what happened cannot be undone
@@ -256,7 +304,11 @@ def run_tapped(stream: Stream, command: Command) -> Any:
             after(stream, command, result)
         except Exception as error:  # noqa: BLE001  # the work is accepted: nothing to undo it
             complaints = [*(complaints or ()), repr(error)]
-    for complaint in complaints or ():
-        message = f"a tap failed on an accepted {command!r}: {complaint}"
-        warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
+    if complaints is not None:
+        for complaint in complaints:
+            message = f"a tap failed on an accepted {command!r}: {complaint}"
+            warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
     return result
+
+
+_rebuild()

@@ -13,7 +13,7 @@ from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime import commands
-from nbrt.runtime.device import default_device, interface_of, lookup
+from nbrt.runtime.device import default_device, lookup
 from nbrt.runtime.memory.books import default_arena, host_books
 from nbrt.runtime.stream import Stream, current_stream
 
@@ -64,22 +64,21 @@ def empty(
     (2, 3)
     """
     try:
-        kind = _kinds[dtype]
+        kind, itemsize = _kinds[dtype]
     except (KeyError, TypeError):
-        kind = _remembered_dtype(dtype)
-    try:
-        if type(shape) is tuple:
-            sizes, count = shape, shape[0] if len(shape) == 1 else math.prod(shape)
-        else:
-            sizes = (shape,) if type(shape) is int else checked_shape(shape)
-            count = math.prod(sizes)
-    except (TypeError, RuntimeWarning):  # no ints, or NumPy's, which overflow
-        sizes, count = _careful(shape)
+        kind, itemsize = _remembered_dtype(dtype)
+    if type(shape) is tuple:
+        sizes = shape
+    else:
+        sizes = (shape,) if type(shape) is int else checked_shape(shape)
+    count = sizes[0] if len(sizes) == 1 else _product(sizes)
     if type(count) is not int or count < 0:
-        sizes, count = _careful(shape)
-    frame = scopes.current()
+        sizes = checked_shape(shape)
+        count = math.prod(sizes)
+    frame = _current()
     if stream is not None:
-        chosen = checked_stream(device, stream)
+        is_plain = device is None and type(stream) is Stream
+        chosen = stream if is_plain else checked_stream(device, stream)
     elif frame.streams:
         chosen = current_stream(device)
     else:
@@ -89,16 +88,22 @@ def empty(
         except (KeyError, TypeError):
             chosen = _home(where)
     arena = (chosen.arena or default_arena(chosen)) if not frame.pools else _arena(frame, chosen)
-    lend = arena.lend_watched if commands.memory_is_watched else arena.lend
     try:
-        return lend(count * kind.itemsize, chosen, sizes, kind)
+        if commands.memory_is_watched:
+            return arena.lend_watched(count * itemsize, chosen, sizes, kind)
+        return arena.lend(count * itemsize, chosen, sizes, kind)
     except (TypeError, ValueError) as error:
         raise _bad_shape(shape, error) from error
 
 
-def _careful(shape: Shape) -> tuple[tuple[int, ...], int]:
-    sizes = checked_shape(shape)
-    return sizes, math.prod(sizes)
+def _product(sizes: tuple[Any, ...]) -> int | None:
+    """Return the product of plain ints; None if there are others: NumPy's may overflow."""
+    count = 1
+    for size in sizes:
+        if type(size) is not int:
+            return None
+        count *= size
+    return count
 
 
 def _bad_shape(shape: Shape, error: Exception) -> ArgumentError:
@@ -106,19 +111,22 @@ def _bad_shape(shape: Shape, error: Exception) -> ArgumentError:
     return ArgumentError(f"expected a shape that an array can have, got {sizes}: {error}")
 
 
-_kinds: dict[Any, np.dtype[Any]] = {}
+_current = scopes.current
+_kinds: dict[Any, tuple[np.dtype[Any], int]] = {}
+"""Dtypes and their bytes, by what names them."""
+
 _homes: dict[Any, Stream] = {}
 """The default streams of devices, by what names them."""
 
 
-def _remembered_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def _remembered_dtype(dtype: DTypeLike) -> tuple[np.dtype[Any], int]:
     kind = checked_dtype(dtype)
     # Names and types are few; what else makes a dtype may be mutable, or one of endless many.
     # Equal dtypes may differ in metadata.
     is_plain = isinstance(dtype, (str, type, np.dtype)) and kind.metadata is None
     if is_plain and len(_kinds) < _MAX_KINDS:
-        _kinds[dtype] = kind
-    return kind
+        _kinds[dtype] = kind, kind.itemsize
+    return kind, kind.itemsize
 
 
 def _home(device: DeviceLike) -> Stream:
@@ -130,9 +138,10 @@ def _home(device: DeviceLike) -> Stream:
 
 
 def _arena(frame: scopes.Frame, stream: Stream) -> Any:
-    interface_of(stream.device)  # which says so in a forked child
     pool = frame.pools.get(stream.device)
-    return default_arena(stream) if pool is None else pool.arena(stream)  # type: ignore[attr-defined]
+    if pool is None:
+        return stream.arena or default_arena(stream)
+    return pool.arena(stream)  # type: ignore[attr-defined]
 
 
 def _forget_homes(kind: str) -> None:  # noqa: ARG001  # few enough to find all again

@@ -193,7 +193,7 @@ class Stream:
         label: str = "",
     ) -> Any:
         """Submit ``Command(kind, function, args, label)``, which is made only if somebody looks."""
-        if commands.taps or not self._lazy.is_ready:
+        if (commands.taps and kind in commands.seen) or not self._lazy.is_ready:
             return self.submit(Command(kind, function, args, label))
         result = function(self.queue, *args)
         if self.note_use is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.observe.history.annotations import entered, listen
+from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, free_hook
 from nbrt.observe.history.stacks import StackTable
 from nbrt.runtime.commands import tap_commands
 from nbrt.runtime.device import lookup
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from nbrt._internal.calls import CallSite
     from nbrt._internal.device import Device
     from nbrt.observe.history.annotations import annotate
-    from nbrt.runtime.commands import Command, CommandKind, Notice
-    from nbrt.runtime.stream import Stream
+    from nbrt.runtime.commands import CommandKind, Notice, NoticeKind
     from nbrt.typing import DeviceLike
 
 __all__ = [
@@ -50,11 +50,8 @@ Action: TypeAlias = Literal[
     "snapshot",
     "annotate",
 ]
-_ROAD = 3
-"""Calls between who submits a command and a tap: `submit`, `run_tapped`, the tap's own method."""
-
-_NOTICES = {
-    "free_completed": ("free_completed",),
+_NOTICES: dict[NoticeKind, tuple[Action, ...]] = {
+    "late_free_completed": ("free_completed",),
     "segment_alloc": ("segment_alloc", "segment_map"),
     "segment_free": ("segment_free", "segment_unmap"),
     "out_of_memory": ("oom",),
@@ -138,17 +135,29 @@ class MemoryHistory:
         self.device = None if device is None else lookup(device)[0]
         self.max_entries = max_entries
         self._wanted: frozenset[str] = wanted
-        self._events: deque[tuple[Any, ...]] = deque(maxlen=max_entries)
+        self._events: deque[Entry] = deque(maxlen=max_entries)
         self._stacks = None if context is None else StackTable()
         self._noticed = frozenset(
             kind for kind, actions in _NOTICES.items() if wanted.intersection(actions)
         )
-        self._keeps_alloc = "alloc" in wanted
-        self._keeps_request = "free_requested" in wanted
-        self._keeps_alloc_site = context in {"alloc", "all"}
         self._other_stacks = self._stacks if context == "all" else None
-        self._streams: dict[int, int] = {}
-        self._freed: tuple[Any, ...] | None = None
+        self._handles = StreamHandles()
+        append = self._events.append
+        self.before = free_hook(
+            append,
+            self._other_stacks,
+            self._handles,
+            self.device,
+            keeps_request="free_requested" in wanted,
+            keeps_completion="free_completed" in wanted,
+        )
+        self.after = allocation_hook(
+            append if "alloc" in wanted else None,
+            self._stacks,
+            self._handles,
+            self.device,
+            keeps_site=context in {"alloc", "all"},
+        )
         self._running: ExitStack | None = None
         self._lock = threading.Lock()
 
@@ -162,15 +171,17 @@ class MemoryHistory:
 
     def start(self) -> None:
         """Record from now on; do nothing if it does already."""
-        kinds: list[CommandKind] = []
-        if self._keeps_alloc or self._stacks is not None:
-            kinds.append("allocate")
+        before: list[CommandKind] = []
+        after: list[CommandKind] = []
         if self._wanted & {"free_requested", "free_completed"}:
-            kinds.append("free")
+            before.append("free")
+        if "alloc" in self._wanted or self._stacks is not None:
+            after.append("allocate")
+        seen = tap_commands(self, before=before, after=after, notices=self._noticed)
         with self._lock:
             if self._running is None:
                 with ExitStack() as opened:
-                    opened.enter_context(tap_commands(self, kinds))
+                    opened.enter_context(seen)
                     if "annotate" in self._wanted:
                         opened.enter_context(listen(self))
                     self._running = opened.pop_all()
@@ -207,71 +218,20 @@ class MemoryHistory:
         if "snapshot" in self._wanted and self.is_recording and self.device in {None, device}:
             self._events.append(("snapshot", time_ns(), device, 0, 0, 0))
 
-    def before(self, stream: Stream, command: Command) -> None:
-        """Write down a free, before it can complete."""
-        if command.kind == "free" and (self.device is None or self.device is stream.device):
-            allocation = command.args[0]
-            stacks = self._other_stacks
-            identity = stream.id
-            streams = self._streams
-            freed = self._freed = (
-                "free_requested",
-                time_ns(),
-                stream.device,
-                streams[identity] if identity in streams else self._raw(stream),
-                allocation.address,
-                allocation.requested,
-                None if stacks is None else stacks.here(_ROAD),
-                entered(),
-                allocation.pool.id,
-            )
-            if self._keeps_request:
-                self._events.append(freed)
-
-    def after(self, stream: Stream, command: Command, result: Any) -> None:
-        """Write down an allocation, and leave its stack with it."""
-        if command.kind == "allocate":
-            if self.device is None or self.device is stream.device:
-                stacks = self._stacks
-                site = None
-                if stacks is not None:
-                    site = result.site = stacks.here(_ROAD)
-                if self._keeps_alloc:
-                    identity = stream.id
-                    streams = self._streams
-                    self._events.append(
-                        (
-                            "alloc",
-                            time_ns(),
-                            stream.device,
-                            streams[identity] if identity in streams else self._raw(stream),
-                            result.address,
-                            result.requested,
-                            site if self._keeps_alloc_site else None,
-                            entered(),
-                            result.pool.id,
-                        )
-                    )
-        else:
-            self._freed = None
-
     def note(self, notice: Notice) -> None:
         """Write down what else happened to memory."""
-        kind: str = notice.kind
-        if kind not in self._noticed or self.device not in (None, notice.device):
+        if self.device is not None and self.device is not notice.device:
             return
         subject: Any = notice.subject
-        if kind == "free_completed":
-            freed = self._freed
-            if freed is not None and freed[4] == subject.address and freed[2] is notice.device:
-                self._events.append((freed,))  # at once, as most do: all but the action is known
-            else:
-                raw = 0 if notice.stream is None else self._raw(notice.stream)
-                self._append(kind, notice, raw, subject.address, subject.requested, subject.pool.id)
-        elif kind == "out_of_memory":
-            raw = 0 if notice.stream is None else self._raw(notice.stream)
-            self._append("oom", notice, raw, int(subject or 0), notice.nbytes)
+        stream = 0 if notice.stream is None else self._handles[notice.stream.id]
+        if notice.kind == "late_free_completed":
+            self._append(
+                "free_completed", notice, stream, subject.address, subject.requested, notice.pool_id
+            )
+        elif notice.kind == "out_of_memory":
+            self._append("oom", notice, stream, int(subject or 0), notice.nbytes)
         else:
+            kind: str = notice.kind
             if subject.is_expandable:
                 kind = "segment_map" if kind == "segment_alloc" else "segment_unmap"
             if kind in self._wanted:
@@ -301,29 +261,11 @@ class MemoryHistory:
             ("annotate", time_ns(), None, 0, 0, 0, None, inside, None, f"{stage} {name}")
         )
 
-    def _raw(self, stream: Stream) -> int:
-        raw = self._streams.get(stream.id)
-        if raw is None:
-            raw = self._streams[stream.id] = raw_stream(stream)
-        return raw
 
-
-def _event(entry: tuple[Any, ...]) -> Event:
+def _event(entry: Entry) -> Event:
     if len(entry) == 1:
         return Event("free_completed", *entry[0][1:])
     return Event(*entry)
-
-
-def raw_stream(stream: Stream) -> int:
-    """Return what stands for a stream in a snapshot.
-
-    Its raw handle; where there are none its id, and 0 for the default stream.
-    """
-    from nbrt.runtime.stream import default_stream
-
-    if stream.handle:
-        return stream.handle
-    return 0 if stream is default_stream(stream.device) else stream.id
 
 
 _recording: tuple[MemoryHistory, ...] = ()

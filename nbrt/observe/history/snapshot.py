@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from nbrt._version import __version__
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.observe.history.format import check_form
-from nbrt.observe.history.recorder import current_history, raw_stream
+from nbrt.observe.history.hooks import raw_stream
+from nbrt.observe.history.recorder import current_history
 from nbrt.runtime.device import current_device, device_count, lookup
 from nbrt.runtime.memory.books import books_of, known_books
 

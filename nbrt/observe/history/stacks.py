@@ -35,6 +35,13 @@ class StackTable:
     An `Allocation` has the `CallSite` of its making as its attribute `site` while it is watched.
     Watchers may share a table, and may put an equal site in place of another.
 
+    Attributes
+    ----------
+    number : callable
+        Makes one number of a frame and its callers.
+    sites : dict of int to CallSite
+        The stacks by their numbers.
+
     Examples
     --------
     >>> table = StackTable()
@@ -44,15 +51,15 @@ class StackTable:
     """
 
     def __init__(self) -> None:
-        self._sites: dict[int, CallSite] = {}
+        self.sites: dict[int, CallSite] = {}
         # In a notebook the walk ends where cells are run: what runs them is most of the stack.
         ipython = sys.modules.get("IPython")
         shell = None if ipython is None else ipython.get_ipython()
         self._floor: CodeType | None = None if shell is None else shell.run_code.__code__
-        self._number = stack_number(0 if self._floor is None else id(self._floor))
+        self.number = stack_number(0 if self._floor is None else id(self._floor))
 
     def __len__(self) -> int:
-        return len(self._sites)
+        return len(self.sites)
 
     def here(self, depth: int = 0) -> CallSite:
         """Return the stack of the caller, of at most `MAX_FRAMES` calls, leaving out `depth` more.
@@ -60,14 +67,16 @@ class StackTable:
         Those left out cost nothing: Python makes an object for each frame that is looked at. Two
         different stacks are taken for one with a chance of 2^-64.
         """
-        number = self._number(_getframe(depth + 1))
-        return self._sites.get(number) or self._add(number, depth)
+        frame = _getframe(depth + 1)
+        number = self.number(frame)
+        return self.sites.get(number) or self.add(number, frame)
 
-    def _add(self, number: int, depth: int) -> CallSite:
-        if len(self._sites) >= _MAX_STACKS:
-            self._sites.clear()  # those in use are kept by their users
-        site = CallSite.here(depth + 2, MAX_FRAMES, self._floor).number_cells()
-        return self._sites.setdefault(number, site)
+    def add(self, number: int, frame: FrameType) -> CallSite:
+        """Keep the stack of a running call under its number."""
+        if len(self.sites) >= _MAX_STACKS:
+            self.sites.clear()  # those in use are kept by their users
+        site = CallSite.of(frame, MAX_FRAMES, self._floor).number_cells()
+        return self.sites.setdefault(number, site)
 
 
 class _MethodDef(ctypes.Structure):

@@ -1,11 +1,14 @@
-"""`Allocation`: a block and who uses it; `Ending`: how the use ends."""
+"""`Allocation`: a block and who uses it; `Ending` and `Told`: how the use ends."""
 
 from __future__ import annotations
 
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nbrt.backends.pools import SMALL_LIMIT
+from nbrt.runtime.commands import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +19,11 @@ if TYPE_CHECKING:
     from nbrt.backends.queue import Queue
     from nbrt.runtime.memory.core import PoolCore
     from nbrt.runtime.stream import Stream
+    from nbrt.typing import Array
 
-__all__ = ["Allocation", "Ending"]
+__all__ = ["Allocation", "Ending", "Told"]
+
+_array = np.ndarray
 
 
 def _no_stream() -> Stream | None:
@@ -31,9 +37,26 @@ class Ending(weakref.ref[Any]):
     runs no Python code and takes no lock: it may come in any thread, in the middle of anything.
     """
 
-    __slots__ = ("allocation",)
+    __slots__ = ("allocation", "is_taken")
 
     allocation: Allocation
+    is_taken: bool
+    """The block was handed out again before this was read: the reader leaves it alone."""
+
+
+class Told(Command):
+    """The free of which the taps are told; in the log, the end of which they have been told.
+
+    Made once for each allocation that is watched, and the same for all its uses.
+    """
+
+    __slots__ = ("allocation",)
+
+    is_taken = False
+
+    def __init__(self, allocation: Allocation, function: Callable[..., None]) -> None:
+        super().__init__("free", function, (allocation,))
+        self.allocation = allocation
 
 
 class Allocation:
@@ -80,6 +103,7 @@ class Allocation:
         "shape",
         "site",
         "stream_ref",
+        "told",
         "view",
     )
 
@@ -103,6 +127,7 @@ class Allocation:
         self.recorded: set[Stream] | None = None
         self.site: CallSite | Any = None
         self.ending: Ending | None = None
+        self.told: Told | None = None
         block.lease(self)  # host memory learns its tenant here; the others at every lease
         self.view: memoryview | None = getattr(block, "view", None)
 
@@ -115,6 +140,18 @@ class Allocation:
     def stream(self) -> Stream | None:
         """The stream it was allocated for; None if that is gone, or before the first use."""
         return self.stream_ref()
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return an array right over the bytes of host memory, which is a lease itself."""
+        if self.dtype is dtype and self.shape == shape:
+            # A view of a mould takes a third of the time that an array of a buffer takes.
+            mould = self.mould
+            if mould is None:
+                mould = self.mould = self.block.mould(shape, dtype)  # type: ignore[attr-defined]
+            return mould.view(_array)
+        array: Array = _array(shape, dtype, self.view)
+        self.shape, self.dtype, self.mould = shape, dtype, None
+        return array
 
     @property
     def lease(self) -> object | None:

@@ -12,9 +12,8 @@ from nbrt._internal.patience import Patience
 from nbrt.backends.pools import SMALL_LIMIT
 from nbrt.errors import DeviceError, OutOfMemoryError
 from nbrt.runtime import commands
-from nbrt.runtime.commands import Command
 from nbrt.runtime.device import interface_of, lookup
-from nbrt.runtime.memory.allocation import Allocation, Ending
+from nbrt.runtime.memory.allocation import Allocation, Ending, Told
 from nbrt.runtime.memory.core import PoolCore
 from nbrt.runtime.memory.gaps import split_blocks, total_split
 from nbrt.runtime.memory.pending import PendingFrees
@@ -22,7 +21,7 @@ from nbrt.runtime.memory.pressure import relieve
 from nbrt.runtime.memory.replay import add, remove, replay_small
 from nbrt.runtime.memory.segments import changes
 from nbrt.runtime.memory.statistics import Statistics
-from nbrt.runtime.stream import default_stream
+from nbrt.runtime.memory.telling import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +54,8 @@ class DeviceBooks:
     lock : threading.RLock
         Held while the log is read and while the backend's pools are called.
     log : collections.deque
-        Allocations, Endings, and pools that nobody holds any more, in the order of events.
+        Allocations, Endings (or that the taps were Told), and pools that nobody holds any more, in
+        the order of events.
     pools : list of PoolCore
         The default pool first.
     statistics : Statistics
@@ -69,11 +69,11 @@ class DeviceBooks:
         self.device = device
         self.lock = threading.RLock()
         self.patience = Patience(self.lock)  # type: ignore[arg-type]  # has it, as Condition knows
-        self.log: deque[Allocation | Ending | PoolCore] = deque()
+        self.log: deque[Allocation | Ending | Told | PoolCore] = deque()
         self.statistics = Statistics()
         self.limit = interface.initial_memory_limit(device.index) if kind == "caching" else None
         self.pools: list[PoolCore] = []
-        self._untold: deque[Allocation] = deque()
+        self.telling = Telling(self)
         self.pending = PendingFrees(self)
         # A finalizer or a signal's handler may run in the middle of a change: it must not make one.
         self.is_changing = False
@@ -134,11 +134,15 @@ class DeviceBooks:
 
     def take(self, pool: PoolCore, arena: Arena, nbytes: int, stream: Stream) -> Allocation:
         """Return an allocation that nobody uses; raises OutOfMemoryError."""
-        return self._try(pool, nbytes, lambda: self._find(pool, arena, nbytes, stream))
+
+        def attempt() -> Allocation:
+            with self.lock, self.patience:
+                return self._find(pool, arena, nbytes, stream)
+
+        return self._try(pool, nbytes, attempt)
 
     def _try(self, pool: PoolCore, nbytes: int, attempt: Callable[[], T]) -> T:
-        if self._untold:
-            self._tell()
+        self.telling.tell()
         try:
             return attempt()
         except OutOfMemoryError:
@@ -149,25 +153,26 @@ class DeviceBooks:
     def _find(self, pool: PoolCore, arena: Arena, nbytes: int, stream: Stream) -> Allocation:
         if pool.is_retired:
             raise DeviceError(f"expected an open pool, got {pool!r}, which was closed")
-        with self.lock, self.patience:
-            self.settle()
-            size, bin_ = nbytes or 1, None
-            if nbytes <= SMALL_LIMIT and pool.backend.caches:
-                size, bin_ = arena.bin_of(nbytes)
-                if not bin_:
-                    # Some tiny ones at once, so that no bin is empty whenever the log is unread.
-                    count = max(1, min(_STOCK, _STOCK_BYTES // size))
-                    bin_ += self._cut(pool, size, stream, bin_, count)
-                try:
-                    return bin_.pop()
-                except IndexError:  # other threads' fast paths took them all
-                    pass
-            return self._cut(pool, size, stream, bin_)[0]
+        self._read()
+        size, bin_ = nbytes or 1, None
+        if nbytes <= SMALL_LIMIT and pool.backend.caches:
+            size, bin_ = arena.bin_of(nbytes)
+            if not bin_:
+                # Some tiny ones at once, so that no bin is empty whenever the log is unread.
+                count = max(1, min(_STOCK, _STOCK_BYTES // size))
+                bin_ += self._cut(pool, size, stream, bin_, count)
+            try:
+                return bin_.pop()
+            except IndexError:  # other threads' fast paths took them all
+                pass
+        return self._cut(pool, size, stream, bin_)[0]
 
     def occupy(
         self, allocation: Allocation, shape: tuple[int, ...], dtype: Any, note: Any
     ) -> Array:
         """Return an array over an allocation that was just taken."""
+        if allocation.view is not None:
+            return self.lease(allocation, note, shape, dtype)  # an array is a lease itself
         block = allocation.block
         return self.interface.as_array(block, shape, dtype, self.lease(allocation, note))
 
@@ -178,16 +183,28 @@ class DeviceBooks:
         """
         return self.log.append if allocation.pool.backend.caches else self.note
 
-    def lease(self, allocation: Allocation, note: Any) -> Any:
-        """Return a lease of an allocation that was just taken; `note` is called with its end."""
+    def lease(
+        self,
+        allocation: Allocation,
+        note: Any,
+        shape: tuple[int, ...] | None = None,
+        dtype: Any = None,
+    ) -> Any:
+        """Return a lease of an allocation that was just taken; `note` is called with its end.
+
+        With a shape, of host memory: an array right over the bytes.
+        """
         try:
-            lease = allocation.block.lease(allocation)
+            if shape is None:
+                lease: Any = allocation.block.lease(allocation)
+            else:
+                lease = allocation.array(shape, dtype)
             ending = Ending(lease, note)
         except BaseException:
             with self.lock, self.patience:
                 self.put_back(allocation)
             raise
-        ending.allocation = allocation
+        ending.allocation, ending.is_taken = allocation, False
         allocation.ending = ending
         self.log.append(allocation)
         return lease
@@ -251,25 +268,25 @@ class DeviceBooks:
         Finalizers call this, also in the middle of a change of this thread's own.
         """
         self.log.append(event)
-        if not self._is_mine():
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Read the log, unless somebody is at the books."""
+        if not self.telling.is_mine():
             while self.log and self.lock.acquire(False):
                 try:
                     with self.patience:
                         self._read()
                 finally:
                     self.lock.release()
-            self._tell()
-
-    def _is_mine(self) -> bool:
-        # As threading.Condition asks a lock; there is no public name for it.
-        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+            self.telling.tell()
 
     def settle(self) -> None:
         """Read the log: bring the numbers up to date, and take back what has ended."""
         with self.lock, self.patience:
             self._read()
-        if self._untold and not self._is_mine():
-            self._tell()
+        if self.telling.untold and not self.telling.is_mine():
+            self.telling.tell()
 
     def _read(self) -> None:
         """Read the log; the caller holds the lock."""
@@ -285,33 +302,29 @@ class DeviceBooks:
             if isinstance(event, PoolCore):
                 self._retire(event)
                 continue
-            allocation = event.allocation if isinstance(event, Ending) else event
-            if not commands.memory_is_watched and self._is_plain(allocation):
+            is_watched = commands.memory_is_watched
+            ended: type[Ending | Told] = Told if is_watched else Ending
+            if isinstance(event, Allocation):
+                allocation = event
+            else:
+                allocation, ended = event.allocation, type(event)
+            must_tell = is_watched and ended is Ending
+            if self._is_plain(allocation) and not must_tell:
                 log.appendleft(event)
                 self.is_changing = True
                 try:
-                    replay_small(log, allocation.pool, self._books_with(allocation.pool))
+                    replay_small(log, allocation.pool, self._books_with(allocation.pool), ended)
                 finally:
                     self.is_changing = False
-            elif allocation is event:
-                self._count(allocation)
+            elif isinstance(event, Allocation):
+                add(self._books_with(allocation.pool), allocation)
             else:
-                self._end(allocation)
+                self._end(event, must_tell=must_tell)
         if self.pending.waiting:
             self.pending.poll()
         for pool in self.pools:
             if pool.orphans:
                 pool.flush_orphans()
-
-    def _tell(self) -> None:
-        """Show the taps what has ended: without the lock, since they may look at any device."""
-        while self._untold:
-            try:
-                allocation = self._untold.popleft()
-            except IndexError:
-                break
-            stream = allocation.stream or default_stream(self.device)
-            commands.run_tapped(stream, Command("free", self._release, (allocation,)))
 
     def _is_plain(self, allocation: Allocation) -> bool:
         return (
@@ -324,41 +337,31 @@ class DeviceBooks:
         own = pool.statistics
         return (self.statistics,) if own is None else (self.statistics, own)
 
-    def _count(self, allocation: Allocation) -> None:
-        for statistics in self._books_with(allocation.pool):
-            add(statistics.all, allocation)
-            add(statistics.small if allocation.is_small else statistics.large, allocation)
-
-    def _end(self, allocation: Allocation) -> None:
-        for statistics in self._books_with(allocation.pool):
-            remove(statistics.all, allocation)
-            remove(statistics.small if allocation.is_small else statistics.large, allocation)
+    def _end(self, end: Ending | Told, *, must_tell: bool) -> None:
+        allocation = end.allocation
+        remove(self._books_with(allocation.pool), allocation)
         # A child forked from us inherits arrays but not the backend: their memory is the system's.
-        if self.interface.lazy.is_ready:
-            if commands.memory_is_watched:
-                self._untold.append(allocation)
+        if self.interface.lazy.is_ready and not end.is_taken:
+            if must_tell:
+                self.telling.untold.append(allocation)
             else:
-                self._release(allocation.home, allocation)
+                self._let_go(allocation)
 
-    def _release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002
-        with self.lock:
-            if allocation.recorded:
-                self.pending.add(allocation)
-            else:
-                self.give_back(allocation)
+    def release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002  # a command
+        """Let a block be used again as soon as the streams that use it have passed."""
+        with self.lock, self.patience:
+            self._let_go(allocation)
+
+    def _let_go(self, allocation: Allocation) -> None:
+        if allocation.recorded:
+            self.pending.add(allocation)
+        else:
+            self.give_back(allocation)
 
     def give_back(self, allocation: Allocation) -> None:
         """Let a block be used again: nothing uses it any more but work of its own stream."""
-        if commands.taps:
-            stream = allocation.stream
-            commands.notify(
-                "free_completed",
-                self.device,
-                stream,
-                allocation,
-                allocation.nbytes,
-                allocation.pool.id,
-            )
+        if commands.taps and allocation.ending is not None:  # else they have been told
+            self.telling.complete(allocation.home, allocation)
         allocation.ending = allocation.site = allocation.recorded = None
         self.put_back(allocation)
 
@@ -368,12 +371,11 @@ class DeviceBooks:
         if allocation.bin is not None and not pool.is_retired:
             allocation.bin.append(allocation)
             return
-        with self.patience:
-            pool.give_up(allocation)
-            if pool.is_retired:
-                pool.drop_cached()
-                self._drop_if_idle(pool)
-            self.note_segments(pool)
+        pool.give_up(allocation)
+        if pool.is_retired:
+            pool.drop_cached()
+            self._drop_if_idle(pool)
+        self.note_segments(pool)
 
     # -- the rest ----------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from nbrt.runtime.commands import Command
 from nbrt.runtime.memory.allocation import Allocation, Ending
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt._internal.device import Device
     from nbrt.backends.pools import BackendPool, SegmentInfo
     from nbrt.backends.queue import Queue
@@ -22,13 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Arena", "PoolCore", "size_class"]
 
+_array = np.ndarray
+
 _MAX_KNOWN = 4096
 """Sizes whose bin is remembered; a program asks for few, over and over."""
 
 _MAX_LOG = 250
-_MAX_UNREAD = 128 << 10
+_MAX_UNREAD = 512 << 10
 """Events that may wait to be read, and the bytes that they may stand for: what was freed last is
 still in the processor's caches, so it is to be handed out first."""
+
+_LEAST_DIRECT = 8 << 10
+"""Bytes from which on handing out the block that was freed last costs less than reading the log."""
 
 _WORTHWHILE = 16
 """The part of what is held that lies in bins may be one in so many when a pool grows."""
@@ -131,7 +138,7 @@ class PoolCore:
     def give_up(self, allocation: Allocation) -> None:
         """Give a block back to the backend; the caller holds the lock."""
         self.allocations.discard(allocation)
-        allocation.mould = None  # which knows its allocation
+        allocation.mould = allocation.told = None  # which know their allocation
         if allocation.is_small:
             self.small_bytes -= allocation.nbytes
         was_changing, self.books.is_changing = self.books.is_changing, True
@@ -171,13 +178,17 @@ class Arena:
         The bins by size class.
     """
 
-    __slots__ = ("_log", "_note", "_pool", "_sizes", "lists")
+    __slots__ = ("_asked", "_is_direct", "_log", "_note", "_pool", "_sizes", "_telling", "lists")
 
     def __init__(self, pool: PoolCore) -> None:
         self._pool = pool
         self._log = pool.books.log
         self._note = pool.books.log.append
+        self._telling = pool.books.telling
+        self._asked: Command | None = None
         self._sizes: Bins = {}
+        # Whatever was freed last may be handed out next, to any stream.
+        self._is_direct = pool.backend.caches and not pool.backend.stream_ordered
         self.lists: Bins = {}
 
     def lend(self, nbytes: int, stream: Stream, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -187,29 +198,24 @@ class Arena:
         events in the device's log, which is read later: this path takes no lock.
         """
         unread = len(self._log)
-        if unread > _MAX_LOG or unread * nbytes > _MAX_UNREAD:
-            self._pool.books.settle()
+        if unread * nbytes > _MAX_UNREAD or unread > _MAX_LOG:
+            return self._lend_behind(nbytes, stream, shape, dtype)
         try:
             allocation = self._sizes[nbytes].pop()
         except (KeyError, IndexError):
             allocation = None
         if allocation is None:
-            return self._pool.books.lend(self._pool, self, nbytes, stream, shape, dtype)
-        view = allocation.view
-        if view is None:
+            return self._lend_behind(nbytes, stream, shape, dtype)
+        if allocation.view is None:
             allocation.requested, allocation.stream_ref = nbytes, stream.ref
             return self._pool.books.occupy(allocation, shape, dtype, self._note)
         step = 0  # how far it has come, for an interrupt that comes between two steps
         try:
-            if allocation.dtype is dtype and allocation.shape == shape:
-                # A view of a mould takes a third of the time that an array of a buffer takes.
-                mould = allocation.mould
-                if mould is None:
-                    mould = allocation.mould = allocation.block.mould(shape, dtype)  # type: ignore[attr-defined]
-                array: Array = mould.view(np.ndarray)
+            mould = allocation.mould
+            if mould is not None and allocation.dtype is dtype and allocation.shape == shape:
+                array: Array = mould.view(_array)  # as `Allocation.array` does, without the call
             else:
-                array = np.ndarray(shape, dtype, view)
-                allocation.shape, allocation.dtype, allocation.mould = shape, dtype, None
+                array = allocation.array(shape, dtype)
             allocation.requested = nbytes
             allocation.stream_ref = stream.ref
             note = self._note
@@ -221,42 +227,131 @@ class Arena:
                 allocation.bin.append(allocation)  # type: ignore[union-attr]  # it came from there
             else:
                 ending = allocation.ending = Ending(array, note)
-                ending.allocation = allocation
+                ending.allocation, ending.is_taken = allocation, False
             raise
         ending.allocation = allocation
+        ending.is_taken = False
         allocation.ending = ending
         return array
+
+    def _lend_behind(
+        self, nbytes: int, stream: Stream, shape: tuple[int, ...], dtype: Any
+    ) -> Array:
+        """Do the same where much of the log is unread, the bin is empty, or the block is large."""
+        if nbytes >= _LEAST_DIRECT and self._is_direct:
+            array = self._lend_last(nbytes, stream, shape, dtype)
+            if array is not None:
+                return array
+        if nbytes in self._sizes:
+            self._pool.books.settle()
+            if self._sizes.get(nbytes) and not self._log:
+                return self.lend(nbytes, stream, shape, dtype)
+        return self._pool.books.lend(self._pool, self, nbytes, stream, shape, dtype)
+
+    def _lend_last(
+        self, nbytes: int, stream: Stream, shape: tuple[int, ...], dtype: Any
+    ) -> Array | None:
+        """Return an array over the block that was freed last, if it was just as large, else None.
+
+        Its end stays unread in the log, marked: who reads it leaves the block alone. Nobody does so
+        meanwhile, for want of the lock.
+        """
+        pool, note = self._pool, self._note
+        with pool.books.lock:
+            try:
+                last = self._log[-1]
+            except IndexError:
+                return None
+            if type(last) is not Ending or last.is_taken or pool.is_retired:
+                return None
+            allocation = last.allocation
+            if (
+                allocation.requested != nbytes
+                or allocation.pool is not pool
+                or allocation.recorded is not None
+            ):
+                return None
+            step = 0
+            try:
+                last.is_taken = True
+                if not self._log or self._log[-1] is not last:
+                    # A handler of a signal has read it before it was marked, or there is more.
+                    last.is_taken = False
+                    return None
+                array = allocation.array(shape, dtype)
+                allocation.site = None
+                pool.books.begin(allocation, nbytes, stream)
+                step = 1
+                note(allocation)
+                ending = Ending(array, note)
+            except BaseException:
+                if step == 0:
+                    last.is_taken = False
+                else:
+                    ending = allocation.ending = Ending(array, note)
+                    ending.allocation, ending.is_taken = allocation, False
+                raise
+            ending.allocation = allocation
+            ending.is_taken = False
+            allocation.ending = ending
+            return array
 
     def lend_watched(
         self, nbytes: int, stream: Stream, shape: tuple[int, ...], dtype: Any
     ) -> Array:
         """Do the same where taps look on: allocation and end pass them as commands, at once."""
-        allocation = self.take_watched(nbytes, stream)
-        return self._pool.books.occupy(allocation, shape, dtype, self._pool.books.note)
+        books, log, note = self._pool.books, self._log, self._telling.note
+        unread = len(log)
+        if unread * nbytes > _MAX_UNREAD or unread > _MAX_LOG or self._telling.is_behind():
+            books.settle()
+        ref = stream.ref
+        command = self._asked  # a program asks for the same again
+        if command is None or command.args != (nbytes, ref):
+            command = self._asked = Command("allocate", self._take, (nbytes, ref))
+        allocation: Allocation = commands.run_tapped(stream, command)
+        if allocation.view is None:
+            with books.lock, books.patience:
+                return books.occupy(allocation, shape, dtype, note)
+        step = 0
+        try:
+            array = allocation.array(shape, dtype)
+            step = 1
+            log.append(allocation)
+            ending = Ending(array, note)
+        except BaseException:
+            if step == 0:
+                books.lease(allocation, note)  # dropped at once: the taps see an end
+            else:
+                ending = allocation.ending = Ending(array, note)
+                ending.allocation, ending.is_taken = allocation, False
+            raise
+        ending.allocation = allocation
+        ending.is_taken = False
+        allocation.ending = ending
+        return array
 
-    def take_watched(self, nbytes: int, stream: Stream) -> Allocation:
-        """Take a block past the taps."""
-
-        def allocate(queue: Queue, nbytes: int) -> Allocation:  # noqa: ARG001  # the stream's own
-            if self._pool.books.pending.waiting:
-                self._pool.books.settle()
-            try:
-                allocation = self._sizes[nbytes].pop()
-            except (KeyError, IndexError):
-                allocation = None
-            if allocation is None:
-                allocation = self._pool.books.take(self._pool, self, nbytes, stream)
-            self._pool.books.begin(allocation, nbytes, stream)
-            return allocation
-
-        taken: Allocation = stream.submit(Command("allocate", allocate, (nbytes,)))
-        return taken
+    def _take(self, queue: Queue, nbytes: int, ref: Callable[[], Any]) -> Allocation:  # noqa: ARG002
+        """Take a block: the command that the taps see."""
+        books = self._pool.books
+        if books.pending.waiting:
+            books.settle()
+        try:
+            allocation = self._sizes[nbytes].pop()
+        except (KeyError, IndexError):
+            allocation = books.take(self._pool, self, nbytes, ref())
+        if allocation.is_small:
+            allocation.requested = nbytes
+            allocation.stream_ref = ref
+        else:
+            books.begin(allocation, nbytes, ref())
+        return allocation
 
     def lease(self, nbytes: int, stream: Stream) -> Any:
         """Return a bare lease of a block, for arrays that another library makes."""
         books = self._pool.books
         if commands.memory_is_watched:
-            return books.lease(self.take_watched(nbytes, stream), books.note)
+            command = Command("allocate", self._take, (nbytes, stream.ref))
+            return books.lease(commands.run_tapped(stream, command), self._telling.note)
         allocation = books.take(self._pool, self, nbytes, stream)
         books.begin(allocation, nbytes, stream)
         return books.lease(allocation, books.note_of(allocation))

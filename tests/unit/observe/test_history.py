@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import gc
 import itertools
 import random
 import threading
@@ -20,6 +22,7 @@ from nbrt.observe.history.recorder import (
     memory_history,
     record_memory_history,
 )
+from nbrt.runtime.commands import tap_commands
 from nbrt.runtime.memory.functions import allocations
 from nbrt.runtime.memory.pool import MemoryPool, use_pool
 from nbrt.runtime.memory.recording import record_stream
@@ -27,6 +30,8 @@ from nbrt.testing.latch import Latch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from nbrt.runtime.commands import Command
 
 DEVICE = "cpu:3"
 FREES = ["free_requested", "free_completed"]
@@ -42,6 +47,11 @@ def nobody_records() -> Iterator[None]:
 
 def make(nbytes: int, **options: Any) -> Any:
     return nbrt.empty(nbytes, "uint8", device=DEVICE, **options)
+
+
+def site_of(array: Any) -> Any:
+    (found,) = (each for each in allocations(DEVICE) if each.address == array.ctypes.data)
+    return found.site
 
 
 def told(history: MemoryHistory, *actions: str) -> list[tuple[str, int]]:
@@ -126,6 +136,8 @@ def test_skips_actions_alone(action: str) -> None:
             with pytest.raises(OutOfMemoryError):
                 make(1 << 23)
 
+    gc.collect()  # running out of memory does so as well, and arrays of other tests would end there
+    nbrt.empty_cache(DEVICE)
     with memory_history(device=DEVICE) as whole:
         script()
         whole.mark_snapshot(nbrt.Device(DEVICE))
@@ -142,7 +154,7 @@ def test_stacks_by_context() -> None:
     for context in ("all", "alloc", "state", None):
         with memory_history(context=context, device=DEVICE) as history:  # type: ignore[arg-type]
             array = make(100)
-            on_block = allocations(DEVICE)[0].site is not None
+            on_block = site_of(array) is not None
             del array
         with_stack = {event.action for event in history.events(DEVICE) if event.site is not None}
         found[context] = (with_stack & {"alloc", *FREES}, on_block)
@@ -169,10 +181,27 @@ def test_stacks_lead_to_the_lines() -> None:
     assert free[0]["line"] == alloc[1]["line"] + 1
 
 
+def test_a_thread_that_is_nothing_but_an_allocation() -> None:
+    """No call is above that of nbrt, and none at all where the array ends."""
+    done = threading.Event()
+
+    class Last:
+        def before(self, stream: nbrt.Stream, command: Command) -> None:
+            done.set()
+
+        def after(self, stream: nbrt.Stream, command: Command, result: object) -> None: ...
+
+    with memory_history(device=DEVICE) as history, tap_commands(Last(), (), before=("free",)):
+        _thread.start_new_thread(nbrt.empty, (10, "uint8"), {"device": DEVICE})
+        assert done.wait(60)
+    assert told(history, "alloc", *FREES) == [(each, 10) for each in ("alloc", *FREES)]
+    assert all(event.site is not None for event in history.events(DEVICE))
+
+
 def test_state_keeps_stacks_of_what_is_alive_and_no_events() -> None:
     with memory_history("state", device=DEVICE) as history:
         array = make(100)
-        frames = allocations(DEVICE)[0].site.frames()
+        frames = site_of(array).frames()
     assert array.nbytes == 100
     assert frames[0]["name"] == "make"
     assert len(history) == 0

@@ -285,6 +285,26 @@ def test_variables_of_a_failed_call_are_found() -> None:
     assert kept.args == (10,)
 
 
+def test_looking_leaves_no_garbage() -> None:
+    def look() -> None:
+        array = make(1)
+        assert live_arrays("cpu:0")
+        with find_leaks() as report:
+            kept = make(2)
+        assert report.nbytes == kept.nbytes
+        gone.append(weakref.ref(array))
+        gone.append(weakref.ref(kept))
+
+    gone: list[weakref.ref[Any]] = []
+    gc.collect()
+    gc.disable()
+    try:
+        look()
+        assert [each() for each in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
 def test_looking_makes_nothing_live_longer() -> None:
     x = make()
     reference = weakref.ref(x)

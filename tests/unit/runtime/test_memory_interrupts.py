@@ -40,6 +40,8 @@ def scenario(pool: nbrt.MemoryPool) -> None:
         kept = [nbrt.empty(size, "uint8", device="cpu:1") for size in (10, 3000, 3 * MIB)]
         del kept[1:]
         kept += [nbrt.empty(size, "uint8", device="cpu:1") for size in (5000, 2 * MIB)]
+        for _ in range(3):  # the block that was freed last, at once
+            nbrt.empty(MIB, "uint8", device="cpu:1")
         pool.stats()
         kept.clear()
         pool.empty_cache()
