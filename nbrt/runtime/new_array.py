@@ -92,8 +92,9 @@ def empty(
         if commands.memory_is_watched:
             return arena.lend_watched(count * itemsize, chosen, sizes, kind)
         return arena.lend(count * itemsize, chosen, sizes, kind)
-    except (TypeError, ValueError) as error:
-        raise _bad_shape(shape, error) from error
+    except (TypeError, ValueError):
+        _check_possible(checked_shape(shape), kind)
+        raise  # what a tap had to say
 
 
 def _product(sizes: tuple[Any, ...]) -> int | None:
@@ -106,9 +107,13 @@ def _product(sizes: tuple[Any, ...]) -> int | None:
     return count
 
 
-def _bad_shape(shape: Shape, error: Exception) -> ArgumentError:
-    sizes = checked_shape(shape)
-    return ArgumentError(f"expected a shape that an array can have, got {sizes}: {error}")
+def _check_possible(sizes: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    try:
+        np.broadcast_to(np.empty((), dtype), sizes)
+    except ValueError as error:
+        raise ArgumentError(
+            f"expected a shape that an array can have, got {sizes}: {error}"
+        ) from error
 
 
 _current = scopes.current
@@ -189,8 +194,9 @@ def empty_pinned(
     made: Any = arena.lend_watched if commands.memory_is_watched else arena.lend
     try:
         return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # host memory
-    except (TypeError, ValueError) as error:
-        raise _bad_shape(shape, error) from error
+    except (TypeError, ValueError):
+        _check_possible(checked_shape(shape), kind)
+        raise  # what a tap had to say
 
 
 def checked_stream(device: DeviceLike, stream: Stream | None) -> Stream:
@@ -210,10 +216,13 @@ def checked_shape(shape: Shape) -> tuple[int, ...]:
     """Return a shape as a tuple of ints that are not negative."""
     if type(shape) is int and shape >= 0:
         return (shape,)
+    given = shape if isinstance(shape, (tuple, list)) else (shape,)
     try:
-        sizes = tuple(map(operator.index, shape if isinstance(shape, (tuple, list)) else (shape,)))
+        sizes = tuple(map(operator.index, given))
     except TypeError:
         raise ArgumentTypeError(f"expected a shape of ints, got {shape!r}") from None
+    if any(isinstance(each, bool) for each in given):
+        raise ArgumentTypeError(f"expected a shape of ints, got {shape!r}")
     if sizes and min(sizes) < 0:
         raise ArgumentError(f"expected a shape without negative sizes, got {shape!r}")
     return sizes

@@ -13,9 +13,12 @@ from numba import cuda
 import nbrt
 from helpers.launches import increment
 from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.runtime.commands import tap_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nbrt.runtime.commands import Command
 
 
 class Foreign(np.ndarray):
@@ -93,6 +96,25 @@ def test_shapes_that_no_array_can_have(shape: tuple[int, ...]) -> None:
     before = nbrt.memory_allocated("cpu:0")
     with pytest.raises(ArgumentError, match="shape that an array can have"):
         nbrt.empty(shape, device="cpu:0")
+    assert nbrt.memory_allocated("cpu:0") == before
+
+
+@pytest.mark.parametrize("shape", [True, (2, True), (2, "3"), 2.0])
+def test_shapes_are_of_ints(shape: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="expected a shape of ints"):
+        nbrt.empty(shape, device="cpu:0")
+
+
+def test_what_a_tap_refuses_is_no_wrong_shape() -> None:
+    class Refusing:
+        def before(self, stream: nbrt.Stream, command: Command) -> None:
+            raise ValueError("not now")
+
+        def after(self, stream: nbrt.Stream, command: Command, result: object) -> None: ...
+
+    before = nbrt.memory_allocated("cpu:0")
+    with tap_commands(Refusing(), ("allocate",)), pytest.raises(ValueError, match=r"^not now$"):
+        nbrt.empty(10, device="cpu:0")
     assert nbrt.memory_allocated("cpu:0") == before
 
 
