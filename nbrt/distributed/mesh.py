@@ -77,9 +77,7 @@ class DeviceMesh:
         self._names = _checked_names(names, self._ranks.ndim)
         self._communicator = everyone
         self._groups: dict[tuple[int, ...], Communicator] = {}
-        # Of the draws over it: specs of tensors, and the last MeshGenerator.
-        self._specs: dict[Any, Any] = {}
-        self._drawing: Any = None
+        self._specs: dict[Any, Any] = {}  # of the tensors that are drawn over it
         self._root: DeviceMesh = self
         place = np.argwhere(self._ranks == everyone.rank)
         self._coordinate = tuple(int(one) for one in place[0]) if len(place) else None

@@ -117,7 +117,8 @@ class Partial(Placement):
     ----------
     op : {"sum", "avg", "prod", "min", "max"}
         The reduction. "avg", the sum over the number of ranks, is of floating-point and complex
-        numbers only. A tensor that becomes terms of it stays on every rank what it is, as in torch.
+        numbers only. A tensor that becomes terms of it stays on every rank what it is; reduced
+        again, it is right up to rounding, and infinite where the sum over the ranks overflows.
     """
 
     op: TermOp = "sum"

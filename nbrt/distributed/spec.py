@@ -12,6 +12,7 @@ from nbrt.distributed.mesh import checked_mesh
 from nbrt.distributed.placements import Partial, Placement, checked_placements
 from nbrt.distributed.sharding import local_runs
 from nbrt.errors import ArgumentTypeError, PlacementError
+from nbrt.random.state import checked_int
 from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ class DTensorSpec:
         """Return the indices that the rank at a coordinate holds along each dimension."""
         if not isinstance(coordinate, (tuple, list)):
             raise ArgumentTypeError(f"expected a rank's coordinate in the mesh, got {coordinate!r}")
-        return _runs(self.shape, self.mesh.shape, tuple(coordinate), self.placements)
+        place = tuple(checked_int("a rank's coordinate", each) for each in coordinate)
+        return _runs(self.shape, self.mesh.shape, place, self.placements)
 
     def replaced(self, **changes: Any) -> DTensorSpec:
         """Return the spec with another mesh, placements, shape or dtype."""

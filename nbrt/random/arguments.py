@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "as_dtype",
     "checked_array",
+    "checked_flag",
     "checked_out",
     "dtype_name",
     "float_dtype",
@@ -30,6 +31,7 @@ __all__ = [
     "number_dtype",
     "probability",
     "real",
+    "rectangular",
     "vector",
 ]
 
@@ -39,6 +41,7 @@ _KNOWN_FLOATS: dict[object, np.dtype[Any]] = {
     for scalar in (np.float32, np.float64, np.float16)
     for spelling in (scalar, scalar.__name__)
 }
+_NUMBERS = frozenset([float, int])
 _NATIVE_FLOATS = frozenset(_KNOWN_FLOATS.values())
 
 
@@ -109,7 +112,13 @@ def is_array(value: object) -> bool:
 def real(name: str, value: Any) -> Any:
     """Return a parameter as a finite float; arrays and sequences as they are."""
     if type(value) is not float and is_array(value):
-        return _rectangular(name, value)
+        return rectangular(name, value)
+    if type(value) not in _NUMBERS and hasattr(value, "__nbrt_random__"):
+        # A number would have to be asked of other ranks, and where is nobody's business here.
+        raise ArgumentTypeError(
+            f"expected {name} to be a real number or an array of them, got a "
+            f"{type(value).__name__} without dimensions; pass its value, float(...)"
+        )
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -132,7 +141,7 @@ def probability(name: str, value: Any) -> Any:
 def integer(name: str, value: Any) -> Any:
     """Return a parameter as an int; arrays and sequences as they are."""
     if is_array(value):
-        return _rectangular(name, value)
+        return rectangular(name, value)
     try:
         return operator.index(value)
     except TypeError:
@@ -141,7 +150,14 @@ def integer(name: str, value: Any) -> Any:
         ) from None
 
 
-def _rectangular(name: str, value: Any) -> Any:
+def checked_flag(name: str, value: Any) -> bool:
+    """Return whether a flag is set; anything may be one that is true or false."""
+    if is_array(value):
+        raise ArgumentTypeError(f"expected {name} to be True or False, got {value!r}")
+    return bool(value)
+
+
+def rectangular(name: str, value: Any) -> Any:
     """Return an array as it is, and a sequence as an array of the host."""
     if not isinstance(value, (list, tuple)):
         return value
@@ -154,7 +170,7 @@ def _rectangular(name: str, value: Any) -> Any:
 def vector(name: str, value: Any) -> HostArray:
     """Return a parameter of a whole vector, such as chances of outcomes, in host memory."""
     numbers = to_host(value) if hasattr(value, "__array__") or hasattr(value, "get") else value
-    found = np.asarray(_rectangular(name, numbers))
+    found = np.asarray(rectangular(name, numbers))
     if found.ndim != 1 or found.size == 0 or found.dtype.kind not in "iuf":
         raise ArgumentError(
             f"expected {name} to be a vector of numbers, got shape {found.shape} of {found.dtype}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import secrets
-import threading
 from copy import deepcopy as copy_of
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,6 +12,7 @@ import numpy as np
 from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import checked_out, dtype_name, is_array
+from nbrt.random.cell import Cell
 from nbrt.random.layouts import check_layout, resolve_layout
 from nbrt.random.layouts.element import SAMPLED
 from nbrt.random.order import fill_pieces, memory_order, raw_view, spread
@@ -48,36 +47,11 @@ _MODULUS = 2**64
 _MOST_KINDS = 64
 _SHORT = 2
 _MOST_ELEMENTS = 2**62
-_numbers = itertools.count(1)
+_MOST_CHILDREN = 2**32
 
 
 _Kind: TypeAlias = "tuple[tuple[Any, ...], int, dict[Any, Any] | None]"
 """A draw but for its place in the stream: its fields, the words it takes, its memo."""
-
-
-class _Cell:
-    """What a generator and its shards share: the state, and what guards it."""
-
-    def __init__(self, state: PhiloxState, sequence: np.random.SeedSequence | None) -> None:
-        self.lock = threading.Lock()
-        self.number = next(_numbers)
-        self.state = state
-        self.sequence = sequence
-
-    def take(self, words: int) -> tuple[PhiloxState, PhiloxState]:
-        """Move on by `words`; return the state before and after."""
-        with self.lock:
-            taken = self.state
-            # `advance` without its frames; layouts count whole blocks.
-            offset = (taken.offset + words) % _MODULUS
-            self.state = reserved = PhiloxState(taken.seed, offset)
-        return taken, reserved
-
-    def give_back(self, taken: PhiloxState, reserved: PhiloxState) -> None:
-        """Undo `take`, unless somebody has taken more since."""
-        with self.lock:
-            if self.state == reserved:
-                self.state = taken
 
 
 class GeneratorCore:
@@ -96,12 +70,15 @@ class GeneratorCore:
         self._part: Part | None = None
         self._whole = 0
         self._kinds: dict[Hashable, _Kind] = {}
+        # The last generator over a mesh that draws from this one. What lives longer may not keep
+        # it: weak dictionaries have generators as keys, and meshes in their values.
+        self._drawing: Any = None
         sequence = seed if isinstance(seed, np.random.SeedSequence) else None
         if sequence is not None:
             number = int(sequence.generate_state(1, np.uint64)[0])
         else:
             number = secrets.randbits(64) if seed is None else checked_seed(seed)
-        self._cell = _Cell(PhiloxState(number), sequence)
+        self._cell = Cell(PhiloxState(number), sequence)
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -221,7 +198,7 @@ class GeneratorCore:
     def clone(self) -> Self:
         """Return a generator of its own that continues from the same state, also in spawning."""
         other = self._copy()
-        other._cell = _Cell(*self.snapshot())
+        other._cell = Cell(*self.snapshot())
         return other
 
     def _split_off(self, ahead: int, after: int) -> Self:
@@ -232,7 +209,7 @@ class GeneratorCore:
         taken, _ = self._cell.take(after)
         other = self._copy()
         state = PhiloxState(taken.seed, (taken.offset + ahead) % _MODULUS)
-        other._cell = _Cell(state, self.snapshot()[1])
+        other._cell = Cell(state, self.snapshot()[1])
         return other
 
     def snapshot(self) -> tuple[PhiloxState, np.random.SeedSequence | None]:
@@ -260,15 +237,15 @@ class GeneratorCore:
             How many.
         """
         count = checked_int("n_children", n_children)
-        if count < 0:
-            raise ArgumentError(f"expected n_children >= 0, got {count}")
+        if not 0 <= count < _MOST_CHILDREN:
+            raise ArgumentError(f"expected n_children >= 0 and below 2**32, got {count}")
         sequence = self.seed_seq
         with self._cell.lock:
             children = sequence.spawn(count)
         generators = []
         for child in children:
             other = self._copy()
-            other._cell = _Cell(PhiloxState(int(child.generate_state(1, np.uint64)[0])), child)
+            other._cell = Cell(PhiloxState(int(child.generate_state(1, np.uint64)[0])), child)
             generators.append(other)
         return generators
 
@@ -310,15 +287,15 @@ class GeneratorCore:
     def _copy(self) -> Self:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._kinds = {}
+        other._kinds, other._drawing = {}, None
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cell": self.snapshot(), "_kinds": {}}
+        return {**self.__dict__, "_cell": self.snapshot(), "_kinds": {}, "_drawing": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._cell = _Cell(*state["_cell"])
+        self._cell = Cell(*state["_cell"])
 
     # -- draws -------------------------------------------------------------------------------------
 
@@ -387,15 +364,7 @@ class GeneratorCore:
             return checked_shape(size)
         if self._part is not None:
             return self._part.shape
-        if not parameters:
-            return ()
-        shapes = [np.shape(parameter) for parameter in parameters]
-        try:
-            return np.broadcast_shapes(*shapes)
-        except ValueError:
-            raise ArgumentError(
-                f"expected parameters that broadcast together, got shapes {shapes}"
-            ) from None
+        return _common_shape(parameters) if parameters else ()
 
     def _scalar(self, stream: Stream, result: Any) -> Any:
         if not stream.interface.capabilities.host_addressable:
@@ -422,6 +391,8 @@ class GeneratorCore:
         if not ordered.flags.c_contiguous:
             direct = empty(ordered.shape, result.dtype, stream=stream)
         if has_arrays:
+            if not result.size:
+                self._check_arrays(stream, distribution, parameters, result.dtype)
             parameters = tuple(
                 spread(stream, p, shape, axes) if hasattr(p, "shape") else p for p in parameters
             )
@@ -430,6 +401,19 @@ class GeneratorCore:
         self._fill(stream, direct, distribution, parameters, shape, has_arrays)
         if direct is not ordered:
             copy(ordered, direct, stream=stream)
+
+    def _check_arrays(
+        self, stream: Stream, distribution: str, parameters: tuple[Any, ...], dtype: np.dtype[Any]
+    ) -> None:
+        """Refuse arrays of parameters that a draw refuses, where none of their values is used."""
+        shape = _common_shape(parameters)
+        whole = tuple(
+            spread(stream, p, shape, None) if hasattr(p, "shape") else p for p in parameters
+        )
+        if stream.interface.capabilities.host_addressable:
+            stream.synchronize()
+        request = Draw(distribution, dtype_name(dtype), 0, whole)
+        stream.interface.draw(stream.queue, raw_view(empty(0, dtype, stream=stream)), request)
 
     def _axes(self, array: Array) -> list[int] | None:
         """Return the axes of an array in the order in which they are counted; None: as they are."""
@@ -496,3 +480,13 @@ class GeneratorCore:
         region = None if part is None else part.pieces[0].region
         rule = (layout.name, constants, layout.locate, region)
         return (distribution, name, n, parameters, *rule), words
+
+
+def _common_shape(parameters: tuple[Any, ...]) -> tuple[int, ...]:
+    shapes = [np.shape(parameter) for parameter in parameters]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ArgumentError(
+            f"expected parameters that broadcast together, got shapes {shapes}"
+        ) from None

@@ -10,6 +10,7 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import (
     as_dtype,
     checked_array,
+    checked_flag,
     checked_out,
     float_dtype,
     integer,
@@ -62,12 +63,13 @@ class Discrete(GeneratorCore):
             An array of that dtype on the generator's device to fill and return.
         """
         kind = integer_dtype(dtype)
+        is_closed = checked_flag("endpoint", endpoint)
         first, last = (0, low) if high is None else (low, high)
         first, last = integer("low", first), integer("high", last)
         if is_array(first) or is_array(last):
-            bounds = self._bounds(first, last, kind, bool(endpoint))
+            bounds = self._bounds(first, last, kind, is_closed)
             return self._draw("integers_each", bounds, size, kind, out)
-        last += bool(endpoint)
+        last += is_closed
         _check_integer_range(first, last, kind)
         return self._draw("integers", (first, last), size, kind, out)
 
@@ -142,6 +144,7 @@ class Discrete(GeneratorCore):
         chance = probability("p", p)
         if is_array(chance):
             raise ArgumentTypeError(f"expected p as one number, got {p!r}")
+        is_training = checked_flag("training", training)
         axes = self._axes(values)
         ordered = values if axes is None else values.transpose(axes)
         if not ordered.flags.c_contiguous:
@@ -150,7 +153,7 @@ class Discrete(GeneratorCore):
             ordered = gathered
         result = empty(ordered.shape, kind, stream=stream)
         mask = empty(ordered.shape, np.bool_, stream=stream)
-        if not training or chance == 0.0:
+        if not is_training or chance == 0.0:
             copy(result, ordered, stream=stream)
             copy(mask, np.True_, stream=stream)
         elif chance == 1.0:

@@ -86,9 +86,10 @@ def log_normal_(
 @overridable
 def exponential_(array: Array, lambd: float = 1.0, *, generator: Generator | None = None) -> Array:
     """Fill with exponential floats of rate `lambd`."""
-    if is_array(real("lambd", lambd)) or not lambd > 0:
+    rate = real("lambd", lambd)
+    if is_array(rate) or not rate > 0:
         raise ArgumentError(f"expected lambd > 0 as one number, got {lambd}")
-    return _generator(generator, array).exponential(1.0 / lambd, dtype=array.dtype, out=array)
+    return _generator(generator, array).exponential(1.0 / rate, dtype=array.dtype, out=array)
 
 
 @overridable

@@ -52,6 +52,15 @@ class Multivariate(Sampling):
         method : {"svd", "eigh", "cholesky"}
             How the factor is found.
         """
+        centre, factor = self._centre_and_factor(mean, cov, check_valid, tol, method)
+        z = self.standard_normal((*self._leading(size), centre.size))
+        moved = (asarray(array, device=self.device) for array in (factor, centre))
+        return self._on_arrays(_transformed, z, *moved)
+
+    def _centre_and_factor(
+        self, mean: ArrayLike, cov: ArrayLike, check_valid: str, tol: float, method: str
+    ) -> tuple[Any, Any]:
+        """Return the mean and the factor of the covariance, in host memory."""
         centre = vector("mean", mean).astype(np.float64)
         try:
             matrix, tolerance = np.asarray(cov, np.float64), float(tol)
@@ -64,10 +73,7 @@ class Multivariate(Sampling):
                 f"expected a finite covariance of shape {(centre.size, centre.size)}, got shape "
                 f"{matrix.shape}"
             )
-        factor = _factor(matrix, method, check_valid, tolerance)
-        z = self.standard_normal((*self._leading(size), centre.size))
-        moved = (asarray(array, device=self.device) for array in (factor, centre))
-        return self._on_arrays(_transformed, z, *moved)
+        return centre, _factor(matrix, method, check_valid, tolerance)
 
 
 def _transformed(z: Any, factor: Any, centre: Any) -> Any:
@@ -108,5 +114,5 @@ def _factor(matrix: Any, method: str, check_valid: str, tol: float) -> Any:
         message = "expected a symmetric positive semidefinite covariance, got one that is not"
         if check_valid == "raise":
             raise ArgumentError(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
     return (vectors * np.sqrt(np.abs(values))).T

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.random.arguments import checked_out, integer, is_array, vector
+from nbrt.random.arguments import (
+    checked_flag,
+    checked_out,
+    integer,
+    is_array,
+    rectangular,
+    vector,
+)
 from nbrt.random.continuous import Continuous
 from nbrt.random.discrete import Discrete
 from nbrt.random.layouts.torch import permutation_keys
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 
     from nbrt.typing import Array, ArrayLike, Shape
 
-__all__ = ["Sampling"]
+__all__ = ["Sampling", "checked_axis", "checked_samples", "multinomial_indices"]
 
 _TOLERANCE = 1e-8
 """How far chances may add up to something else than 1, as in NumPy; the root of eps, if more."""
@@ -63,8 +70,8 @@ class Sampling(Continuous, Discrete):
             Accepted as NumPy's generators do; what is picked without replacement always comes in
             random order.
         """
-        array = None if not is_array(a) else asarray(a, device=self.device)
-        count = integer("a", a) if array is None else array.shape[_axis(axis, array.ndim)]
+        array = None if not is_array(a) else asarray(rectangular("a", a), device=self.device)
+        count = integer("a", a) if array is None else array.shape[checked_axis(axis, array.ndim)]
         shape = () if size is None else checked_shape(size)
         wanted = math.prod(shape)
         if count <= 0 and wanted:
@@ -96,8 +103,8 @@ class Sampling(Continuous, Discrete):
             if count < 0:
                 raise ArgumentError(f"expected x >= 0, got {count}")
             return self._order(count)
-        array = asarray(x, device=self.device)
-        order = self._order(array.shape[_axis(axis, array.ndim)])
+        array = asarray(rectangular("x", x), device=self.device)
+        order = self._order(array.shape[checked_axis(axis, array.ndim)])
         return self._on_arrays(array.take, order, axis)
 
     def shuffle(self, x: Any, axis: int = 0) -> None:
@@ -135,14 +142,14 @@ class Sampling(Continuous, Discrete):
         out : array, optional
             Of the shape and dtype of `x`; may be `x` itself.
         """
-        array = asarray(x, device=self.device)
+        array = asarray(rectangular("x", x), device=self.device)
         if out is not None:
             out = checked_out(current_stream(self.device), out, array.shape, array.dtype)
         if axis is None:
             result = self._on_arrays(array.reshape(-1).take, self._order(array.size))
             result = result.reshape(array.shape)
         else:
-            chosen = _axis(axis, array.ndim)
+            chosen = checked_axis(axis, array.ndim)
             self._check_whole()
             keys = self.random_bits(array.shape, np.uint64)
             order = self._on_arrays(np.argsort, keys, chosen, "stable")
@@ -212,16 +219,24 @@ class Sampling(Continuous, Discrete):
             return function(*args)
 
 
+def checked_samples(shape: tuple[int, ...], num_samples: int, replacement: bool) -> int:
+    """Return how many samples `multinomial_indices` draws of each row of weights of a shape."""
+    count = integer("num_samples", num_samples)
+    if len(shape) not in (1, 2) or shape[-1] == 0 or is_array(count) or count <= 0:
+        raise ArgumentError(
+            f"expected weights of shape (k,) or (rows, k), k > 0, and num_samples > 0, got shape "
+            f"{shape} and {num_samples}"
+        )
+    if not checked_flag("replacement", replacement) and count > shape[-1]:
+        raise _too_many(shape[-1], count)
+    return int(count)
+
+
 def multinomial_indices(
     generator: Sampling, weights: Any, num_samples: int, replacement: bool
 ) -> Any:
     """Return indices drawn with chances in proportion to weights; see `random.multinomial`."""
-    count = integer("num_samples", num_samples)
-    if weights.ndim not in (1, 2) or weights.shape[-1] == 0 or is_array(count) or count <= 0:
-        raise ArgumentError(
-            f"expected weights of shape (k,) or (rows, k), k > 0, and num_samples > 0, got shape "
-            f"{weights.shape} and {num_samples}"
-        )
+    count = checked_samples(weights.shape, num_samples, replacement)
     table = np.asarray(to_host(weights), np.float64)
     if not np.isfinite(table).all() or table.min() < 0 or not table.any(axis=-1).all():
         raise ArgumentError("expected finite weights >= 0, not all 0 in a row")
@@ -229,13 +244,17 @@ def multinomial_indices(
         return _rows_with_replacement(generator, table, count)
     fewest = int(np.count_nonzero(table, axis=-1).min())
     if count > fewest:
-        raise ArgumentError(
-            f"expected at most {fewest} samples without replacement, the weights that are not 0 "
-            f"in a row, got {count}; pass replacement=True"
-        )
+        raise _too_many(fewest, count)
     waits = generator.standard_exponential(table.shape)
     rates = asarray(table, device=generator.device)
     return generator._on_arrays(_order_of_ratios, waits, rates)[..., :count]
+
+
+def _too_many(fewest: int, count: int) -> ArgumentError:
+    return ArgumentError(
+        f"expected at most {fewest} samples without replacement, the weights that are not 0 in a "
+        f"row, got {count}; pass replacement=True"
+    )
 
 
 def _rows_with_replacement(generator: Sampling, weights: Any, count: int) -> Any:
@@ -262,7 +281,8 @@ def _order_of_ratios(waits: Any, rates: Any) -> Any:
         return np.argsort(waits / rates, -1, "stable")
 
 
-def _axis(axis: int, ndim: int) -> int:
+def checked_axis(axis: int, ndim: int) -> int:
+    """Return an axis of `ndim` dimensions, counted from the first one."""
     number = checked_int("an axis", axis)
     if not -ndim <= number < ndim:
         raise ArgumentError(f"expected an axis in [{-ndim}, {ndim}), got {number}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -223,3 +224,48 @@ def test_parameters_are_read_at_every_draw(generator: nbrt.Generator) -> None:
     generator.dropout(x, 0.5)
     nbrt.copy(x, np.full(64, 3.0, np.float32))
     assert set(nbrt.to_host(generator.dropout(x, 0.5)[0]).tolist()) == {0.0, 6.0}
+
+
+FLAGS: dict[str, Callable[[nbrt.Generator, Any], Any]] = {
+    "training": lambda generator, flag: generator.dropout(np.ones(3), 0.5, flag),
+    "endpoint": lambda generator, flag: generator.integers(0, 3, 2, endpoint=flag),
+    "replacement": lambda generator, flag: nbrt.random.multinomial(
+        [0.5, 0.5], 1, flag, generator=generator
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_an_array_is_no_flag(generator: nbrt.Generator, name: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"expected {name} to be True or False"):
+        FLAGS[name](generator, np.array([True, False]))
+    assert generator.get_offset() == 0
+
+
+def test_empty_draws_refuse_arrays_that_numpy_refuses(generator: nbrt.Generator) -> None:
+    draws: list[Callable[[Any], Any]] = [
+        lambda own: own.normal(0.0, [-1.0], size=0),
+        lambda own: own.gamma([-1.0], size=(0, 1)),
+        lambda own: own.dirichlet([-1.0, 1.0], size=0),
+        lambda own: own.binomial([-1], 0.5, size=0),
+    ]
+    for draw in draws:
+        with pytest.raises(ValueError, match="< 0"):
+            draw(np.random.default_rng())
+        with pytest.raises(ArgumentError, match="expected"):
+            draw(generator)
+    assert generator.normal(0.0, [1.0], size=0).shape == (0,)
+    assert generator.get_offset() == 0
+
+
+def test_numbers_of_other_types_and_lists_of_no_shape(generator: nbrt.Generator) -> None:
+    x, same = (nbrt.zeros(4, device=generator.device) for _ in range(2))
+    nbrt.random.exponential_(x, Decimal("1.5"), generator=generator.clone())
+    nbrt.random.exponential_(same, 1.5, generator=generator.clone())
+    assert nbrt.to_host(x).tolist() == nbrt.to_host(same).tolist()
+    for draw in (generator.permutation, generator.choice, generator.permuted):
+        with pytest.raises(ArgumentError, match="as an array of numbers"):
+            draw([[1], [2, 3]])
+    with pytest.raises(ArgumentError, match=r"below 2\*\*32"):
+        generator.spawn(2**70)
+    assert generator.get_offset() == 0

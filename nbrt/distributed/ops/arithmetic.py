@@ -73,8 +73,9 @@ class ArrayMethods(NDArrayOperatorsMixin):
         )
 
     def copy(self: Any) -> DTensor:
-        """Return a tensor of the same values and placements, with memory of its own."""
-        return elementwise(np.copy, [self])
+        """Return a tensor of the same parts and placements, in memory of its own."""
+        copied: DTensor = self.__deepcopy__({})
+        return copied
 
     __copy__ = copy
 

@@ -153,7 +153,8 @@ def _shards(spec: DTensorSpec, words: Callable[[int], int] | None) -> _Shards:
     index: Any = np.zeros([1] * len(mesh_shape), kind)
     counts: Any = np.ones([1] * len(mesh_shape), kind)
     for size, each in zip(shape, cuts, strict=True):
-        held: Any = np.asarray(size, kind)
+        # With dimensions: an array of objects without becomes a plain int in arithmetic.
+        held: Any = np.full([1] * len(mesh_shape), size, kind)
         for cut in each:
             index = index * cut.ranks + places[cut.mesh_dim]
             held = _share(held, cut, places[cut.mesh_dim])

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.random.current import current_tracker
+from nbrt.distributed.random.failures import failing_together
 from nbrt.distributed.random.mesh_generator import MeshGenerator
 from nbrt.distributed.random.ownership import own_generator
 from nbrt.distributed.random.parameters import checked_tensor
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.random import functions
-from nbrt.random.sampling import multinomial_indices
+from nbrt.random.sampling import checked_samples, multinomial_indices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,14 +54,15 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
 
 def _over(mesh: DeviceMesh, generator: Generator | None) -> MeshGenerator:
-    """Return ``MeshGenerator(mesh, None, generator)``, the one before if it is of that generator.
+    """Return ``MeshGenerator(mesh, None, generator)``, the one before if it is of that mesh.
 
     Whose a generator is, the region that is drawn in finds out in any case.
     """
     chosen = own_generator(mesh, None) if generator is None else generator
-    last: MeshGenerator | None = mesh._drawing
-    if last is None or last.plain is not chosen:
-        last = mesh._drawing = MeshGenerator(mesh, None, chosen)
+    last: MeshGenerator | None = getattr(chosen, "_drawing", None)
+    if last is None or last._mesh is not mesh:
+        last = MeshGenerator(mesh, None, chosen)
+        last.plain._drawing = last
     return last
 
 
@@ -74,6 +76,7 @@ def _multinomial(
 ) -> DTensor:
     """Return the samples of each row where the row's weights are, which are not cut."""
     mesh = weights.device_mesh
+    num_samples = checked_samples(weights.shape, num_samples, replacement)
     placements = without(weights.placements, [weights.ndim - 1])
     rows = weights.redistribute(placements=placements)
     shape = (*weights.shape[:-1], num_samples)
@@ -81,7 +84,9 @@ def _multinomial(
     drawn = result if replacement else rows._spec
     chosen = functions.generator_for(generator, mesh.device if device is None else device)
     plain = MeshGenerator(mesh, None, chosen).plain
-    with current_tracker().distribute_region(drawn, plain) as part:
+    # A rank may have wrong weights, and others fine ones.
+    region = current_tracker().distribute_region(drawn, plain)
+    with region as part, failing_together(mesh):
         if rows._local.size:
             local = multinomial_indices(part, rows._local, num_samples, replacement)
         else:

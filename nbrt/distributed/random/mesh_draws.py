@@ -17,7 +17,7 @@ from nbrt.distributed.random.ownership import own_generator
 from nbrt.distributed.random.parameters import checked_tensor, cut_copy, local_parameter
 from nbrt.distributed.spec import DTensorSpec, spec_of
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
-from nbrt.random.arguments import is_array, vector
+from nbrt.random.arguments import integer, is_array, vector
 from nbrt.random.generator import Generator
 from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.new_array import checked_shape
@@ -57,7 +57,8 @@ class MeshDraws(Generator):
         if isinstance(generator, MeshDraws):
             generator = generator.plain
         self._plain = own_generator(self._mesh, generator)
-        self.__dict__.update({**self._plain.__dict__, **self.__dict__, "_kinds": {}})
+        fresh: dict[str, Any] = {"_kinds": {}, "_drawing": None}
+        self.__dict__.update(self._plain.__dict__ | self.__dict__ | fresh)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._mesh!r}, {self._placements!r}, {self._plain!r})"
@@ -111,6 +112,7 @@ class MeshDraws(Generator):
             own = tuple(local_parameter(each, rows) for each in parameters)
             if any(map(is_array, parameters)):  # of which some ranks may have wrong values
                 together = failing_together(self._mesh)
+                self._check_elsewhere(distribution, parameters, rows)
         into = None if out is None or rows is not spec else out._local
         with current_tracker().distribute_region(rows, self._plain) as part, together:
             size = rows.local_shape if into is None else None
@@ -132,11 +134,15 @@ class MeshDraws(Generator):
 
         Bounds that are distributed tensors are gathered: their ranges are checked as a whole.
         """
-        bounds = [each for each in (low, high) if each is not None]
-        if any(isinstance(each, DTensor) for each in bounds):
-            size = self._shape_of(size, tuple(bounds), out)
-            low = self._gathered(low)
-            high = None if high is None else self._gathered(high)
+        if isinstance(low, DTensor) or isinstance(high, DTensor):
+            first, last = (0, low) if high is None else (low, high)
+            bounds = _checked_bound("low", first), _checked_bound("high", last)
+            size = self._shape_of(size, bounds, out)
+            if self._mesh.get_coordinate() is None:
+                # Nothing is drawn here, and all ranges of elements take as many words.
+                low, high = np.broadcast_to(0, self._shape_of(None, bounds, None)), 1
+            else:
+                low, high = map(self._gathered, bounds)
         return super().integers(low, high, size, dtype, endpoint, out)
 
     def fill_integers(self, out: Any, low: int | None = None, high: int | None = None) -> Any:
@@ -169,7 +175,18 @@ class MeshDraws(Generator):
 
     def bytes(self, length: int) -> bytes:
         """Return random bytes, the same on all ranks."""
-        return self._plain.bytes(length)
+        return own_generator(self._mesh, self._plain).bytes(length)
+
+    def _check_elsewhere(
+        self, distribution: str, parameters: tuple[Any, ...], spec: DTensorSpec
+    ) -> None:
+        """Off the mesh, refuse the arrays that its ranks refuse: by a draw of no elements.
+
+        What tensors hold is known on the mesh only.
+        """
+        is_known = not any(isinstance(each, DTensor) for each in parameters)
+        if spec.local_runs is None and is_known:
+            self._plain._draw(distribution, parameters, (0, *spec.shape), spec.dtype)
 
     # -- vectors -----------------------------------------------------------------------------------
 
@@ -189,6 +206,7 @@ class MeshDraws(Generator):
         rows = _whole_rows(spec)
         with current_tracker().distribute_region(rows, self._plain) as part:
             if rows.local_runs is None:
+                part._centre_and_factor(mean, cov, check_valid, tol, method)
                 local = part.standard_normal(rows.local_shape)
             else:
                 lengths = rows.local_shape[:-1]
@@ -239,12 +257,22 @@ class MeshDraws(Generator):
         return found
 
     def _gathered(self, value: Any) -> Any:
-        """Return the same array on all ranks; on those off the mesh, one without elements."""
-        if isinstance(value, DTensor):
-            value = checked_tensor(value, self._mesh).full_tensor()
-        if self._mesh.get_coordinate() is None and np.ndim(value):
-            return np.empty(0, np.asarray(value).dtype)
-        return value
+        """Return the same array on all ranks of the mesh."""
+        if not isinstance(value, DTensor):
+            return value
+        return checked_tensor(value, self._mesh).full_tensor()
+
+
+def _checked_bound(name: str, value: Any) -> Any:
+    """Return a bound of integers whose shape all ranks know, and whose value if it has none."""
+    if not isinstance(value, DTensor):
+        return integer(name, value)
+    if not value.ndim:
+        raise ArgumentTypeError(
+            f"expected {name} to be an integer or an array of them, got a DTensor without "
+            f"dimensions; pass its value, {name}.item()"
+        )
+    return value
 
 
 def _whole_rows(spec: DTensorSpec) -> DTensorSpec:

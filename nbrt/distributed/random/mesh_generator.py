@@ -12,11 +12,12 @@ from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import moved, on_dim, without
 from nbrt.distributed.random.current import current_tracker
 from nbrt.distributed.random.mesh_draws import MeshDraws
+from nbrt.distributed.random.ownership import own_generator
 from nbrt.distributed.random.parameters import checked_tensor, cut, cut_copy
 from nbrt.distributed.random.state_tracker import put_back_on_failure
 from nbrt.distributed.spec import DTensorSpec
-from nbrt.errors import ArgumentError
-from nbrt.random.arguments import integer, is_array
+from nbrt.random.arguments import integer, is_array, rectangular
+from nbrt.random.sampling import checked_axis
 from nbrt.runtime.array import asarray, copy
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _put_back_on_failure(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def whole_or_nothing(self: MeshGenerator, *args: Any, **kwargs: Any) -> DTensor:
-        with put_back_on_failure(self._plain):
+        with put_back_on_failure(own_generator(self._mesh, self._plain)):
             return method(self, *args, **kwargs)
 
     return cast("_Method", whole_or_nothing)
@@ -97,7 +98,7 @@ class MeshGenerator(MeshDraws):
         See `nbrt.Generator.shuffle`.
         """
         if not isinstance(x, DTensor):
-            self._plain.shuffle(x, axis)
+            own_generator(self._mesh, self._plain).shuffle(x, axis)
             return
         kept = MeshGenerator(self._mesh, x.placements, self._plain)
         copy(x._local, kept.permutation(x, axis)._local)
@@ -154,17 +155,14 @@ class MeshGenerator(MeshDraws):
     def _source(self, x: Any, axis: int) -> DTensor:
         """Return a tensor with all of an axis on every rank that has some of it."""
         tensor = checked_tensor(x, self._mesh) if isinstance(x, DTensor) else self._copies(x)
-        ndim = tensor.ndim
-        if isinstance(axis, bool) or not hasattr(axis, "__index__") or not -ndim <= axis < ndim:
-            raise ArgumentError(f"expected an axis in [{-ndim}, {ndim}), got {axis!r}")
-        placements = without(tensor.placements, [axis % ndim])
+        placements = without(tensor.placements, [checked_axis(axis, tensor.ndim)])
         if placements == tensor.placements:
             return tensor
         return tensor.redistribute(placements=placements)
 
     def _copies(self, x: Any) -> DTensor:
         """Return the tensor of an array that all ranks have."""
-        array = asarray(x, device=self.device)
+        array = asarray(rectangular("x", x), device=self.device)
         spec = DTensorSpec(self._mesh, None, array.shape, array.dtype)
         return DTensor(array.reshape(-1)[:0] if spec.local_runs is None else array, spec)
 
@@ -209,7 +207,7 @@ class MeshGenerator(MeshDraws):
             shape, dtype = x.shape, x.dtype
             whole = x.full_tensor()
         else:
-            whole = asarray(x, device=self.device)
+            whole = asarray(rectangular("x", x), device=self.device)
             shape, dtype = whole.shape, whole.dtype
         order = self._plain.permutation(math.prod(shape))
         spec = DTensorSpec(self._mesh, placements, shape, dtype)

@@ -54,9 +54,7 @@ def local_parameter(value: Any, spec: DTensorSpec) -> Any:
     if not is_array(value):
         return value
     array = asarray(value, device=spec.mesh.device)
-    is_member = spec.local_runs is not None
-    if is_member or array.size:  # off the mesh, what was gathered has no elements
-        _check_broadcasts(array.shape, spec.shape)
+    _check_broadcasts(array.shape, spec.shape)
     if spec.local_runs is None:
         return array.reshape(-1)[:0]
     ahead = spec.ndim - array.ndim

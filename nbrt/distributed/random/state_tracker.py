@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nbrt import config
 from nbrt.distributed.random.ownership import own_generator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from nbrt.distributed.spec import DTensorSpec
+    from nbrt.random.cell import Cell, Place
     from nbrt.typing import DeviceLike
 
 __all__ = ["MODEL_PARALLEL", "RNGStateTracker", "put_back_on_failure"]
@@ -38,38 +39,48 @@ class _Fork:
     held: Any
 
 
+_Entered: TypeAlias = "tuple[Cell, Place, _Entered | None]"
+"""What a region moves, from where, and the same of the block around it that it was entered in."""
+
+
 class _Region:
     """The block of `distribute_region`."""
 
     # Not a generator function: every draw of a distributed tensor enters one.
-    __slots__ = ("_before", "_generator", "_spec", "_tracker")
+    __slots__ = ("_entered", "_generator", "_spec", "_tracker")
 
     def __init__(
         self, tracker: RNGStateTracker, spec: DTensorSpec, generator: Generator | None
     ) -> None:
         self._tracker, self._spec, self._generator = tracker, spec, generator
+        self._entered: _Entered | None = None
 
     def __enter__(self) -> Generator:
         tracker, spec = self._tracker, self._spec
-        chosen = self._generator = _chosen(spec, self._generator)
+        chosen = _chosen(spec, self._generator)
         if config.settings().distributed_check:
             check_equal_states(chosen, spec.mesh)
-        self._before = chosen.state
-        return tracker._part(chosen, spec) if tracker.distribute_region_enabled else chosen
+        cell = chosen._cell
+        before = cell.place()
+        part = tracker._part(chosen, spec) if tracker.distribute_region_enabled else chosen
+        self._entered = cell, before, self._entered
+        return part
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        if kind is not None and self._generator is not None:
-            self._generator.state = self._before
+        assert self._entered is not None
+        cell, before, self._entered = self._entered
+        if kind is not None:
+            cell.go_back(before)
 
 
 @contextmanager
 def put_back_on_failure(generator: Generator) -> Iterator[None]:
     """Put a generator back to where it was if the block raises."""
-    before = generator.state
+    before = generator._cell.place()
     try:
         yield
     except BaseException:
-        generator.state = before
+        generator._cell.go_back(before)
         raise
 
 

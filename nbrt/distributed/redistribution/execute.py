@@ -107,7 +107,7 @@ class _Work:
         """Return the values where this rank gives them, and neutral elements elsewhere."""
         part = self._part(step.target)
         whole = set(step.mesh_dims) - cut_dims(step.source)
-        # Equal terms average to themselves, so an average leaves nobody out.
+        # Equal terms average to themselves, up to rounding, so an average leaves nobody out.
         ops = [(dim, op) for dim, op in step.terms if op != "avg"]
         away = [dim for dim, _ in ops if dim in whole and self._coordinate[dim]]
         # Where another rank gives the values, the innermost reduction must come to the neutral

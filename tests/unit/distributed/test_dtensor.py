@@ -207,6 +207,14 @@ def test_a_deep_copy_is_of_this_rank_alone_and_goes_to_no_other() -> None:
             assert again.to_local() is own
             assert parts.to_local().tolist() == [2.0, 1.0, 0.0]
             assert model["terms"][0].to_local().tolist() == [2j, 2j, 2j]
+            mixed = DTensor.from_local(
+                np.ones(3),
+                dist.init_device_mesh("cpu", (2, 1)),
+                [dist.Partial(), dist.Partial("max")],
+            )
+            for copied in (mixed.copy(), copy.copy(mixed)):
+                assert copied.spec == mixed.spec
+                assert not np.shares_memory(copied.to_local(), mixed.to_local())
         with pytest.raises(ArgumentTypeError, match="make it again by from_local"):
             dist.world().all_gather_object({"x": parts})
 

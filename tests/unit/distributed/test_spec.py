@@ -13,7 +13,7 @@ import pytest
 import nbrt.distributed as dist
 import nbrt.distributed.spec as spec_module
 from nbrt.distributed import DTensorSpec, Partial, Replicate, Shard, init_device_mesh
-from nbrt.errors import ArgumentError
+from nbrt.errors import ArgumentError, ArgumentTypeError
 
 
 def spec_of(shape: Any = (7, 4), **changes: Any) -> DTensorSpec:
@@ -82,3 +82,10 @@ def test_a_copy_from_another_rank_is_of_the_rank_that_has_it() -> None:
         return math.prod(sent.local_shape)
 
     assert dist.run(part, ranks=2, timeout=20) == [3, 2]
+
+
+@pytest.mark.parametrize("coordinate", [([1], 2), ("a", 0), (0.5, 0)])
+def test_what_is_no_coordinate_has_no_runs(coordinate: Any) -> None:
+    mesh = dist.init_device_mesh("cpu", (1, 1))
+    with pytest.raises(ArgumentTypeError, match="a rank's coordinate of type int"):
+        dist.DTensorSpec(mesh, None, (3,), "float32").runs_of(coordinate)

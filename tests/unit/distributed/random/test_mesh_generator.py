@@ -17,6 +17,7 @@ from nbrt.distributed.dtensor import DTensor
 from nbrt.errors import (
     ArgumentError,
     ArgumentTypeError,
+    DistributedError,
     NotSupportedError,
     PlacementError,
     RankFailedError,
@@ -206,6 +207,81 @@ def test_a_parameter_that_is_wrong_on_one_rank_fails_on_all_of_the_mesh() -> Non
     assert "expected finite scale >= 0" in said[1][0]
     for number in (0, 2):
         assert "rank 1 raised ArgumentError: normal: expected finite scale >= 0" in said[number][0]
+
+
+def test_weights_that_are_wrong_on_one_rank_fail_on_all_of_the_mesh() -> None:
+    def rank() -> tuple[str, int]:
+        mesh, generator = dist.init_device_mesh("cpu", (3,)), nbrt.Generator(3)
+        rows = np.ones((6, 3))
+        rows[5, 0] = -1.0
+        weights = distribute_tensor(rows, mesh, [Shard(0)])
+        with pytest.raises((ArgumentError, RankFailedError)) as caught:
+            nbrt.random.multinomial(weights, 2, True, generator=generator)
+        with pytest.raises(ArgumentError, match="at most 3 samples without replacement"):
+            nbrt.random.multinomial(weights[:0], 4, generator=generator)
+        return str(caught.value), generator.get_offset()
+
+    said = dist.run(rank, ranks=3)
+    assert [offset for _, offset in said] == [0, 0, 0]
+    assert "rank 2 raised ArgumentError: expected finite weights" in said[0][0]
+
+
+def test_a_value_that_only_the_mesh_knows_is_refused_everywhere() -> None:
+    def rank() -> int:
+        mesh, generator = dist.DeviceMesh("cpu", [0, 1]), nbrt.Generator(3)
+        x = dist.ones(4, device_mesh=mesh, placements=[Shard(0)])
+        drawing = dist.MeshGenerator(mesh, [Shard(0)], generator)
+        for value in (x.sum(), x.sum().redistribute(placements=[Replicate()])):
+            with pytest.raises(ArgumentTypeError, match="got a DTensor without dimensions"):
+                drawing.normal(value, size=4)
+            with pytest.raises(ArgumentTypeError, match="got a DTensor without dimensions"):
+                drawing.integers(0, value.astype("int64"), size=4)
+            with pytest.raises((ArgumentTypeError, PlacementError)):
+                nbrt.random.normal_(x, value, generator=generator)
+        assert drawing.integers(x.astype("int64"), 9).shape == (4,)
+        return generator.get_offset()
+
+    assert dist.run(rank, ranks=3) == [8, 8, 8]
+
+
+def test_a_generator_of_another_rank_is_refused_by_what_all_draw() -> None:
+    box: list[dist.MeshGenerator] = []
+
+    def rank() -> None:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        if dist.get_rank() == 0:
+            box.append(dist.MeshGenerator(mesh, [Shard(0)], nbrt.Generator(7)))
+        dist.world().barrier()
+        if dist.get_rank() == 1:
+            draws: list[Callable[[Any], Any]] = [
+                lambda own: own.permutation(8),
+                lambda own: own.permuted(np.arange(3)),
+                lambda own: own.choice(8, 3),
+                lambda own: own.shuffle([1, 2, 3]),
+                lambda own: own.bytes(4),
+            ]
+            for draw in draws:
+                with pytest.raises(DistributedError, match="rank 0"):
+                    draw(box[0])
+            assert box[0].get_offset() == 0
+
+    dist.run(rank, ranks=2)
+
+
+@pytest.mark.parametrize("axis", [np.arange(2), ["a"], [None], 2.0, True])
+def test_what_is_no_axis_is_refused(axis: Any) -> None:
+    generator = dist.MeshGenerator(dist.init_device_mesh("cpu", (1,)), None, nbrt.Generator(7))
+    for draw in (
+        lambda: generator.permutation(DATA, axis),
+        lambda: generator.permuted(DATA, axis=axis),
+        lambda: generator.choice(DATA, 2, axis=axis),
+    ):
+        with pytest.raises(ArgumentTypeError, match="expected an axis of type int"):
+            draw()
+    for draw in (lambda: generator.permutation([[1], [2, 3]]), lambda: generator.choice([[1], 2])):
+        with pytest.raises(ArgumentError, match="as an array of numbers"):
+            draw()
+    assert generator.get_offset() == 0
 
 
 def test_it_is_a_generator_of_the_state_it_was_given() -> None:

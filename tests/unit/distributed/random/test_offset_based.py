@@ -183,6 +183,12 @@ def test_collisions_of_100_000_ranks_are_found() -> None:
     assert str(found).endswith("more")
 
 
+@pytest.mark.parametrize("size", [2**63, 2**70])
+def test_collisions_of_tensors_beyond_64_bits_are_none(size: int) -> None:
+    spec = dist.DTensorSpec(mesh_of(2, 2), [Shard(0), Shard(1)], (size, 4), "float32")
+    assert dist.collisions(spec) == dist.collisions(spec.replaced(shape=(2**40, 4)))
+
+
 @pytest.mark.parametrize("shape", [(13, 4), (8, 8), (2**31, 2**30)])
 @pytest.mark.parametrize("placements", [TWICE, FSDP_TP, [Shard(1), StridedShard(1, 3)]])
 def test_collisions_are_those_of_the_offsets_one_by_one(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +15,13 @@ import nbrt
 import nbrt.distributed as dist
 from helpers.mesh_draws import assert_as_on_one_device
 from nbrt.distributed import Partial, Replicate, Shard, StridedShard
-from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DeviceMismatchError,
+    PlacementError,
+    RankFailedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +92,57 @@ def test_ranks_that_hold_nothing_refuse_what_the_others_refuse() -> None:
         return generator.get_offset()
 
     assert dist.run(rank, ranks=3) == [0, 0, 0]
+
+
+WRONG: dict[str, Callable[[nbrt.Generator], Any]] = {
+    "values": lambda generator: generator.normal(0.0, [-1.0, 1.0, 1.0], size=3, dtype="float16"),
+    "letters": lambda generator: generator.bernoulli(["a", "b"], size=2),
+    "shape": lambda generator: generator.normal(0.0, np.empty(0), size=3),
+    "dirichlet": lambda generator: generator.dirichlet([-1.0, 1.0], size=3),
+    "colors": lambda generator: generator.multivariate_hypergeometric([3, -1], 2, size=3),
+    "cov": lambda generator: generator.multivariate_normal([0.0, 0.0], [[1.0]], size=3),
+    "float16": lambda generator: generator.gamma([-1.0, 1.0], size=2, dtype="float16"),
+}
+
+
+@pytest.mark.parametrize("draw", WRONG.values(), ids=WRONG)
+def test_ranks_off_the_mesh_refuse_arrays_that_the_others_refuse(draw) -> None:
+    def rank() -> int:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        generator = nbrt.Generator(3)
+        with pytest.raises((ArgumentError, RankFailedError)):
+            draw(dist.MeshGenerator(mesh, [Shard(0)], generator))
+        return generator.get_offset()
+
+    assert dist.run(rank, ranks=3) == [0, 0, 0]
+
+
+def test_worlds_die_with_their_draws() -> None:
+    def rank() -> list[weakref.ref[Any]]:
+        mesh, generator = dist.init_device_mesh("cpu", (2,)), nbrt.Generator(3)
+        x = dist.zeros(8, device_mesh=mesh, placements=[Shard(0)])
+        nbrt.random.uniform_(x)
+        nbrt.random.uniform_(x, generator=generator)
+        pickle.dumps(generator)
+        mine = generator, nbrt.default_generator(), dist.current_tracker()
+        return [weakref.ref(each) for each in (mesh, mesh.communicator, *mine)]
+
+    dead = [reference for own in dist.run(rank, ranks=2) for reference in own]
+    for _ in range(3):  # what weak dictionaries held becomes garbage after their keys
+        gc.collect()
+    assert [reference() for reference in dead] == [None] * 10
+
+
+def test_a_generator_draws_over_meshes_in_turn() -> None:
+    """It keeps what draws over the last one, and copies do not."""
+    generator, plain = nbrt.Generator(3), nbrt.Generator(3)
+    for mesh in (dist.init_device_mesh("cpu", (1,)), dist.init_device_mesh("cpu", (1, 1))) * 2:
+        x = dist.zeros(5, device_mesh=mesh)
+        copied = generator.clone()
+        for own in (generator, copied):
+            nbrt.random.uniform_(x, generator=own)
+            assert own.state == plain.state._replace(offset=plain.get_offset() + 8)
+        assert np.array_equal(x.to_local(), plain.random(5, "float32"))
 
 
 def test_replicas_are_equal_and_partial_tensors_refused() -> None:
@@ -185,6 +245,23 @@ def test_an_exception_in_a_region_puts_the_generator_back() -> None:
     with pytest.raises(ZeroDivisionError):
         fail(ZeroDivisionError, fail_within)
     assert generator.state == before
+
+
+@pytest.mark.parametrize("spawned", [0, 2])
+def test_an_exception_in_a_region_puts_spawning_back(spawned: int) -> None:
+    mesh = dist.init_device_mesh("cpu", (1,))
+    generator, same = nbrt.Generator(1), nbrt.Generator(1)
+    generator.spawn(spawned)
+    same.spawn(spawned)
+    region = dist.current_tracker().distribute_region(spec_of(mesh), generator)
+    with pytest.raises(KeyError), region as part:  # noqa: PT012  # what comes before must not count
+        part.random(8, "float32")
+        with region as again:  # the same one, within itself
+            again.random(8, "float32")
+        part.spawn(3)
+        raise KeyError
+    assert generator.state == same.state
+    assert generator.spawn(1)[0].state == same.spawn(1)[0].state
 
 
 def test_ranks_in_regions_at_once_do_not_disturb_each_other() -> None:
