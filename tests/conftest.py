@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 
 os.environ["NBRT_CPU_DEVICES"] = "4"
@@ -25,12 +26,24 @@ if TYPE_CHECKING:
 
 KINDS = ("cpu", "sample", "cuda")
 
+_started = itertools.count(1)
+
 
 def pytest_collection_finish() -> None:
     """Take the tests themselves out of the garbage collector's way.
 
     They are half a million objects, and with them every `gc.collect` of a test takes half a second.
     """
+    _set_aside()
+
+
+def pytest_runtest_setup() -> None:
+    """Do the same now and then with what compilers keep for good."""
+    if next(_started) % 100 == 0:
+        _set_aside()
+
+
+def _set_aside() -> None:
     gc.collect()
     gc.freeze()
 
@@ -40,8 +53,7 @@ def thawed() -> Iterator[None]:
     """The garbage collector knows all objects, also those of before the first test."""
     gc.unfreeze()
     yield
-    gc.collect()
-    gc.freeze()
+    _set_aside()
 
 
 @pytest.fixture(autouse=True)
