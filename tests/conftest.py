@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import signal
 
 os.environ["NBRT_CPU_DEVICES"] = "4"
 os.environ.pop("NBRT_DEVICE", None)
@@ -54,6 +55,14 @@ def thawed() -> Iterator[None]:
     gc.unfreeze()
     yield
     _set_aside()
+
+
+@pytest.fixture
+def ctrl_c_raises() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt: it does not in what a script started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

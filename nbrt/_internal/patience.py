@@ -1,20 +1,33 @@
-"""`Patience`: Ctrl-C waits until a change of several steps is done."""
+"""`Patience`: Ctrl-C waits until a change of several steps is done, or a callback has returned."""
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # signal's own functions convert to enums
 import signal
 import threading
-from _thread import get_ident
+from _thread import get_ident, interrupt_main
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Patience"]
+__all__ = ["Patience", "interrupt_later"]
 
 _MAIN = threading.main_thread().ident
 _INTERRUPT = int(signal.SIGINT)
+
+
+def interrupt_later() -> bool:
+    """Ask for a KeyboardInterrupt again, of whom a callback has interrupted; False: no main thread.
+
+    Python prints what a callback of a weak reference raises, and goes on: Ctrl-C would be lost. It
+    looks for signals after calls, so the last call of the callback must not be one to the eye: here
+    a C function makes it.
+    """
+    if get_ident() != _MAIN:
+        return False
+    [*map(interrupt_main, (signal.SIGINT,))]
+    return True
 
 
 class _Lock(Protocol):
@@ -33,6 +46,7 @@ class Patience:
     ----------
     lock : threading.RLock
         The lock: ``with lock, patience: ...``. Taken first, in C, where nothing can come between.
+        Where it is only tried it is taken inside, and what comes before it is had comes at once.
     """
 
     __slots__ = ("_came", "_depth", "_lock", "_previous")
@@ -60,7 +74,8 @@ class Patience:
         traceback: TracebackType | None,
     ) -> None:
         if get_ident() == _MAIN:
-            self._depth -= 1
+            if self._depth:  # else an interrupt without the lock has left all blocks
+                self._depth -= 1
             if self._depth == 0 and self._previous is not None:
                 self._restore()
 

@@ -290,14 +290,19 @@ def run_tapped(stream: Stream, command: Command) -> Any:
     """Run a command past every tap that looks at its kind."""
     befores, afters = _hooks.get(command.kind, ((), ()))
     complaints: list[str] | None = None  # texts: an exception would hold this frame, and its memory
-    for before in befores:
-        try:
-            before(stream, command)
-        except Exception as error:
-            # The arrays over the memory are gone: a free cannot be refused any more.
-            if command.kind != "free":
-                raise
-            complaints = [*(complaints or ()), repr(error)]
+    try:
+        for before in befores:
+            try:
+                before(stream, command)
+            except Exception as error:
+                # The arrays over the memory are gone: a free cannot be refused any more.
+                if command.kind != "free":
+                    raise
+                complaints = [*(complaints or ()), repr(error)]
+    except BaseException:  # nor by an interrupt
+        if command.kind == "free":
+            command.function(stream.queue, *command.args)
+        raise
     result = command.function(stream.queue, *command.args)
     for after in afters:
         try:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.calls import CallSite
 from nbrt.backends.pools import SMALL_LIMIT
 from nbrt.runtime.commands import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt._internal.calls import CallSite
     from nbrt._internal.device import Device
     from nbrt.backends.interface import Block
     from nbrt.backends.queue import Queue
@@ -140,6 +140,15 @@ class Allocation:
     def stream(self) -> Stream | None:
         """The stream it was allocated for; None if that is gone, or before the first use."""
         return self.stream_ref()
+
+    def begin(self, nbytes: int, stream: Stream) -> None:
+        """Take down the facts of a new use."""
+        self.requested = nbytes
+        self.stream_ref = stream.ref
+        if not self.is_small:
+            # A microsecond beside the cost of large memory, and an out-of-memory error can say
+            # who holds it.
+            self.site = CallSite.here(depth=3)
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return an array right over the bytes of host memory, which is a lease itself."""

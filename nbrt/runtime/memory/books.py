@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nbrt._internal.calls import CallSite
-from nbrt._internal.patience import Patience
+from nbrt._internal.frames import has_frames, need_frames
+from nbrt._internal.patience import Patience, interrupt_later
 from nbrt.backends.pools import SMALL_LIMIT
 from nbrt.errors import DeviceError, OutOfMemoryError
 from nbrt.runtime import commands
@@ -127,21 +127,24 @@ class DeviceBooks:
             # Under the lock to the end: what an interrupt left between would be lost.
             with self.lock, self.patience:
                 allocation = self._find(pool, arena, nbytes, stream)
-                self.begin(allocation, nbytes, stream)
+                allocation.begin(nbytes, stream)
                 return self.occupy(allocation, shape, dtype, self.note_of(allocation))
 
         return self._try(pool, nbytes, attempt)
 
-    def take(self, pool: PoolCore, arena: Arena, nbytes: int, stream: Stream) -> Allocation:
-        """Return an allocation that nobody uses; raises OutOfMemoryError."""
+    def take(
+        self, pool: PoolCore, arena: Arena, nbytes: int, stream: Stream, taken: list[Allocation]
+    ) -> None:
+        """Put an allocation that nobody uses into `taken`; raises OutOfMemoryError."""
 
-        def attempt() -> Allocation:
+        def attempt() -> None:
             with self.lock, self.patience:
-                return self._find(pool, arena, nbytes, stream)
+                taken.append(self._find(pool, arena, nbytes, stream))
 
-        return self._try(pool, nbytes, attempt)
+        self._try(pool, nbytes, attempt)
 
     def _try(self, pool: PoolCore, nbytes: int, attempt: Callable[[], T]) -> T:
+        need_frames()
         self.telling.tell()
         try:
             return attempt()
@@ -173,8 +176,8 @@ class DeviceBooks:
         """Return an array over an allocation that was just taken."""
         if allocation.view is not None:
             return self.lease(allocation, note, shape, dtype)  # an array is a lease itself
-        block = allocation.block
-        return self.interface.as_array(block, shape, dtype, self.lease(allocation, note))
+        lease = self.lease(allocation, note)
+        return self.interface.as_array(allocation.block, shape, dtype, lease)
 
     def note_of(self, allocation: Allocation) -> Any:
         """Return what is called with the end: where nothing is cached, memory goes back at once.
@@ -208,15 +211,6 @@ class DeviceBooks:
         allocation.ending = ending
         self.log.append(allocation)
         return lease
-
-    def begin(self, allocation: Allocation, nbytes: int, stream: Stream) -> None:
-        """Put the facts of a new use into an allocation."""
-        allocation.requested = nbytes
-        allocation.stream_ref = stream.ref
-        if not allocation.is_small:
-            # A microsecond beside the cost of large memory, and an out-of-memory error can say
-            # who holds it.
-            allocation.site = CallSite.here(depth=3)
 
     def _cut(
         self,
@@ -268,21 +262,27 @@ class DeviceBooks:
         Finalizers call this, also in the middle of a change of this thread's own.
         """
         self.log.append(event)
-        self.catch_up()
+        try:
+            self.catch_up()
+        except KeyboardInterrupt:
+            if not interrupt_later():
+                raise
 
     def catch_up(self) -> None:
-        """Read the log, unless somebody is at the books."""
-        if not self.telling.is_mine():
+        """Read the log, unless somebody is at the books or the stack has no room for that."""
+        if self.telling.is_mine() or not has_frames():
+            return
+        with self.patience:  # first: an interrupt right after the lock is had would leave it held
             while self.log and self.lock.acquire(False):
                 try:
-                    with self.patience:
-                        self._read()
+                    self._read()
                 finally:
                     self.lock.release()
-            self.telling.tell()
+        self.telling.tell()
 
     def settle(self) -> None:
         """Read the log: bring the numbers up to date, and take back what has ended."""
+        need_frames()
         with self.lock, self.patience:
             self._read()
         if self.telling.untold and not self.telling.is_mine():
@@ -308,8 +308,7 @@ class DeviceBooks:
                 allocation = event
             else:
                 allocation, ended = event.allocation, type(event)
-            must_tell = is_watched and ended is Ending
-            if self._is_plain(allocation) and not must_tell:
+            if self._is_plain(allocation) and not (is_watched and ended is Ending):
                 log.appendleft(event)
                 self.is_changing = True
                 try:
@@ -319,7 +318,7 @@ class DeviceBooks:
             elif isinstance(event, Allocation):
                 add(self._books_with(allocation.pool), allocation)
             else:
-                self._end(event, must_tell=must_tell)
+                self._end(event)
         if self.pending.waiting:
             self.pending.poll()
         for pool in self.pools:
@@ -337,20 +336,23 @@ class DeviceBooks:
         own = pool.statistics
         return (self.statistics,) if own is None else (self.statistics, own)
 
-    def _end(self, end: Ending | Told, *, must_tell: bool) -> None:
+    def _end(self, end: Ending | Told) -> None:
         allocation = end.allocation
         remove(self._books_with(allocation.pool), allocation)
         # A child forked from us inherits arrays but not the backend: their memory is the system's.
         if self.interface.lazy.is_ready and not end.is_taken:
-            if must_tell:
-                self.telling.untold.append(allocation)
+            if isinstance(end, Ending) and commands.memory_is_watched:
+                self.telling.untold.append(end)
             else:
                 self._let_go(allocation)
 
     def release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002  # a command
         """Let a block be used again as soon as the streams that use it have passed."""
         with self.lock, self.patience:
-            self._let_go(allocation)
+            end = allocation.ending
+            if end is not None and not end.is_taken:
+                end.is_taken = True
+                self._let_go(allocation)
 
     def _let_go(self, allocation: Allocation) -> None:
         if allocation.recorded:
@@ -403,8 +405,7 @@ class DeviceBooks:
 
     def all_statistics(self) -> list[Statistics]:
         """Return the numbers of the device and of its pools."""
-        own = [pool.statistics for pool in self.pools if pool.statistics is not None]
-        return [self.statistics, *own]
+        return [self.statistics, *(own for pool in self.pools if (own := pool.statistics))]
 
     def note_split(self) -> None:
         """Work out the free memory in segments that are partly in use."""

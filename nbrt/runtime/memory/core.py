@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -185,7 +186,8 @@ class Arena:
         self._log = pool.books.log
         self._note = pool.books.log.append
         self._telling = pool.books.telling
-        self._asked: Command | None = None
+        # A program asks for the same again: the command, and where it puts what it takes.
+        self._asked: list[tuple[Command, list[Allocation]]] = []
         self._sizes: Bins = {}
         # Whatever was freed last may be handed out next, to any stream.
         self._is_direct = pool.backend.caches and not pool.backend.stream_ordered
@@ -280,13 +282,17 @@ class Arena:
                     return None
                 array = allocation.array(shape, dtype)
                 allocation.site = None
-                pool.books.begin(allocation, nbytes, stream)
+                allocation.begin(nbytes, stream)
                 step = 1
                 note(allocation)
                 ending = Ending(array, note)
             except BaseException:
                 if step == 0:
-                    last.is_taken = False
+                    if any(each is last for each in list(self._log)):
+                        last.is_taken = False
+                    else:  # a finalizer or a signal's handler has read it, and left the block alone
+                        with pool.books.patience:
+                            pool.books.give_back(allocation)
                 else:
                     ending = allocation.ending = Ending(array, note)
                     ending.allocation, ending.is_taken = allocation, False
@@ -305,22 +311,27 @@ class Arena:
         if unread * nbytes > _MAX_UNREAD or unread > _MAX_LOG or self._telling.is_behind():
             books.settle()
         ref = stream.ref
-        command = self._asked  # a program asks for the same again
-        if command is None or command.args != (nbytes, ref):
-            command = self._asked = Command("allocate", self._take, (nbytes, ref))
-        allocation: Allocation = commands.run_tapped(stream, command)
-        if allocation.view is None:
-            with books.lock, books.patience:
-                return books.occupy(allocation, shape, dtype, note)
+        try:
+            command, taken = asked = self._asked.pop()  # nobody else's meanwhile
+        except IndexError:
+            command, taken = asked = self._ask(nbytes, ref)
+        if command.args != (nbytes, ref):
+            command, taken = asked = self._ask(nbytes, ref)
         step = 0
         try:
+            allocation: Allocation = commands.run_tapped(stream, command)
+            if allocation.view is None:
+                with books.lock, books.patience:
+                    made = books.occupy(taken.pop(), shape, dtype, note)
+                    self._asked.append(asked)
+                    return made
             array = allocation.array(shape, dtype)
             step = 1
             log.append(allocation)
             ending = Ending(array, note)
         except BaseException:
             if step == 0:
-                books.lease(allocation, note)  # dropped at once: the taps see an end
+                self._refuse(taken)
             else:
                 ending = allocation.ending = Ending(array, note)
                 ending.allocation, ending.is_taken = allocation, False
@@ -328,33 +339,65 @@ class Arena:
         ending.allocation = allocation
         ending.is_taken = False
         allocation.ending = ending
+        taken.clear()
+        self._asked.append(asked)
         return array
 
-    def _take(self, queue: Queue, nbytes: int, ref: Callable[[], Any]) -> Allocation:  # noqa: ARG002
-        """Take a block: the command that the taps see."""
+    def _ask(self, nbytes: int, ref: Callable[[], Any]) -> tuple[Command, list[Allocation]]:
+        """Return the command that the taps see, and where it puts what it takes.
+
+        There whoever gave the command finds it when he gets an exception and no result.
+        """
+        taken: list[Allocation] = []
+        return Command("allocate", partial(Arena._take, self, taken), (nbytes, ref)), taken
+
+    def _refuse(self, taken: list[Allocation]) -> None:
+        """Give back what was taken for an array that was not made: the taps see an end."""
+        books = self._pool.books
+        with books.lock, books.patience:
+            while taken:
+                books.lease(taken.pop(), self._telling.note)  # dropped at once
+
+    def _take(
+        self,
+        taken: list[Allocation],
+        queue: Queue,  # noqa: ARG002  # a command
+        nbytes: int,
+        ref: Callable[[], Any],
+    ) -> Allocation:
+        """Take a block."""
         books = self._pool.books
         if books.pending.waiting:
             books.settle()
         try:
-            allocation = self._sizes[nbytes].pop()
+            taken.append(self._sizes[nbytes].pop())
         except (KeyError, IndexError):
-            allocation = books.take(self._pool, self, nbytes, ref())
+            books.take(self._pool, self, nbytes, ref(), taken)
+        allocation = taken[0]
         if allocation.is_small:
             allocation.requested = nbytes
             allocation.stream_ref = ref
         else:
-            books.begin(allocation, nbytes, ref())
+            allocation.begin(nbytes, ref())
         return allocation
 
     def lease(self, nbytes: int, stream: Stream) -> Any:
         """Return a bare lease of a block, for arrays that another library makes."""
         books = self._pool.books
-        if commands.memory_is_watched:
-            command = Command("allocate", self._take, (nbytes, stream.ref))
-            return books.lease(commands.run_tapped(stream, command), self._telling.note)
-        allocation = books.take(self._pool, self, nbytes, stream)
-        books.begin(allocation, nbytes, stream)
-        return books.lease(allocation, books.note_of(allocation))
+        is_watched = commands.memory_is_watched
+        command, taken = self._ask(nbytes, stream.ref)
+        try:
+            if is_watched:
+                commands.run_tapped(stream, command)
+            else:
+                books.take(self._pool, self, nbytes, stream, taken)
+                taken[0].begin(nbytes, stream)
+            note = self._telling.note if is_watched else books.note_of(taken[0])
+            with books.lock, books.patience:
+                return books.lease(taken.pop(), note)
+        except BaseException:
+            self._refuse(taken)
+            raise
 
     def bin_of(self, nbytes: int) -> tuple[int, list[Allocation]]:
         """Return the size class of a small block, and its bin."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nbrt._internal.patience import interrupt_later
 from nbrt.runtime import commands
 from nbrt.runtime.commands import Command
 from nbrt.runtime.memory.allocation import Ending, Told
@@ -25,7 +26,7 @@ class Telling:
 
     Attributes
     ----------
-    untold : deque of Allocation
+    untold : deque of Ending
         What was read from the log and is to be told as soon as this thread has no lock.
     is_mine : callable
         Returns whether this thread has the lock of the books.
@@ -34,7 +35,7 @@ class Telling:
     __slots__ = ("_books", "_lazy", "_log", "is_mine", "untold")
 
     def __init__(self, books: DeviceBooks) -> None:
-        self.untold: deque[Allocation] = deque()
+        self.untold: deque[Ending] = deque()
         self._books = books
         self._lazy = books.interface.lazy
         self._log = books.log
@@ -50,23 +51,27 @@ class Telling:
         allocation = ending.allocation
         entry: Ending | Told = ending
         try:
-            if (
-                allocation.bin is not None
-                and allocation.recorded is None
-                and not allocation.pool.is_retired
-                and commands.memory_is_watched
-                and self._lazy.is_ready
-                and not self.is_mine()
-                and not self.is_behind()
-            ):
-                entry = told = allocation.told or self._told_of(allocation)
-                stream = allocation.stream_ref() or default_stream(allocation.pool.device)
-                commands.run_tapped(stream, told)
-        finally:
-            # Whatever a tap or an interrupt did: the memory is not lost.
-            self._log.append(entry)
-        if entry is ending:
-            self._books.catch_up()
+            try:
+                if (
+                    allocation.bin is not None
+                    and allocation.recorded is None
+                    and not allocation.pool.is_retired
+                    and commands.memory_is_watched
+                    and self._lazy.is_ready
+                    and not self.is_mine()
+                    and not self.is_behind()
+                ):
+                    entry = told = allocation.told or self._told_of(allocation)
+                    stream = allocation.stream_ref() or default_stream(allocation.pool.device)
+                    commands.run_tapped(stream, told)
+            finally:
+                # Whatever a tap or an interrupt did: the memory is not lost.
+                self._log.append(entry)
+            if entry is ending:
+                self._books.catch_up()
+        except KeyboardInterrupt:
+            if not interrupt_later():
+                raise
 
     def _told_of(self, allocation: Allocation) -> Told:
         told = allocation.told = Told(allocation, self.complete)
@@ -97,8 +102,15 @@ class Telling:
         """Show the taps what was read from the log; the caller does not hold the lock."""
         while self.untold:
             try:
-                allocation = self.untold.popleft()
+                end = self.untold.popleft()
             except IndexError:
                 break
-            stream = allocation.stream or default_stream(allocation.device)
-            commands.run_tapped(stream, Command("free", self._books.release, (allocation,)))
+            allocation = end.allocation
+            release = self._books.release
+            try:
+                stream = allocation.stream or default_stream(allocation.device)
+                commands.run_tapped(stream, Command("free", release, (allocation,)))
+            except BaseException:
+                if not end.is_taken:
+                    release(allocation.home, allocation)
+                raise

@@ -53,6 +53,8 @@ def test_a_lease_lives_as_long_as_any_view() -> None:
         lambda a: a[2:],
         lambda a: a.base[4:],
         lambda a: memoryview(a),
+        lambda a: a.view(type(a.base)),
+        lambda a: a[1:],
         lambda a: np.frombuffer(a.base, np.uint8),
         lambda a: a.T,
     ):
@@ -97,3 +99,14 @@ def test_views_of_an_arrays_base_belong_to_its_device() -> None:
     del view
     assert nbrt.memory_allocated("cpu:1") < before
     assert nbrt.zeros(16, device="cpu:1").ctypes.data == address
+
+
+def test_a_view_of_the_class_of_the_base_keeps_the_block() -> None:
+    array = nbrt.zeros(16, device="cpu:1")
+    view = array.view(type(array.base))
+    further = view[4:]
+    before = nbrt.memory_allocated("cpu:1")
+    del array, view
+    assert nbrt.memory_allocated("cpu:1") == before
+    del further
+    assert nbrt.memory_allocated("cpu:1") < before

@@ -9,6 +9,7 @@ import pytest
 
 import nbrt
 from nbrt import memory
+from nbrt.runtime.memory.allocation import Allocation
 from nbrt.testing.latch import Latch
 
 if TYPE_CHECKING:
@@ -102,6 +103,22 @@ def test_a_shape_that_is_refused_loses_nothing(pool: nbrt.MemoryPool, nbytes: in
         nbrt.empty((1,) * 70 + (nbytes,), "uint8", device=DEVICE)
     assert address(nbytes) == before
     assert pool.stats()["allocated.all.freed"] == 41
+
+
+def test_a_block_whose_end_was_read_meanwhile_is_not_lost(
+    pool: nbrt.MemoryPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Allocation, *args: object) -> None:
+        pool.stats()  # as a collector's callback may, in the middle
+        raise ZeroDivisionError
+
+    make(2 * MIB)
+    with monkeypatch.context() as patch:
+        patch.setattr(Allocation, "array", refuse)
+        with pytest.raises(ZeroDivisionError):
+            make(2 * MIB)
+    pool.empty_cache()
+    assert pool.stats()["allocated.all.current"] == pool.memory_reserved() == 0
 
 
 def test_a_recording_sees_no_block_twice(pool: nbrt.MemoryPool) -> None:

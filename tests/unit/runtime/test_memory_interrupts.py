@@ -13,11 +13,16 @@ import pytest
 
 import nbrt
 from nbrt._internal.patience import Patience
+from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.memory.books import DeviceBooks
+from nbrt.runtime.memory.telling import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB = 1 << 20
+pytestmark = pytest.mark.usefixtures("ctrl_c_raises")
+
 PACKAGE = str(Path(nbrt.__file__).parent)
 
 
@@ -70,6 +75,97 @@ def test_the_books_are_right_after_ctrl_c_anywhere(kind: str) -> None:
         with nbrt.use_pool(pool):
             assert nbrt.full(7, 3, "uint8", device="cpu:1").sum() == 21
     assert interrupts > 100
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class Onlooker:
+    def before(self, *args: object) -> None:
+        pass
+
+    def after(self, *args: object) -> None:
+        pass
+
+
+def watched(pool: nbrt.MemoryPool, kept: list[Any]) -> None:
+    """Small and large arrays that come and go, after one from before anybody looked."""
+    with nbrt.use_pool(pool):
+        kept += [nbrt.empty(size, "uint8", device="cpu:1") for size in (10, 3000, 3 * MIB)]
+        del kept[2:], kept[0]
+        kept += [nbrt.empty(size, "uint8", device="cpu:1") for size in (3000, 2 * MIB)]
+        kept.clear()
+
+
+def test_nothing_is_lost_where_taps_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first step of the function that tells of an end is left, as the design says.
+    left = Telling.note.__code__
+    monkeypatch.setattr("sys.unraisablehook", lambda raised: None)  # of the profiler, in callbacks
+    interrupts = 0
+    for place in range(1, 400, 2):
+        pool = nbrt.MemoryPool("cpu:1")
+        with nbrt.use_pool(pool):
+            kept = [nbrt.empty(2 * MIB, "uint8", device="cpu:1")]
+        press = interrupt_at(place)
+
+        def profile(frame: Any, event: str, argument: object, press: Any = press) -> None:
+            if frame.f_code is not left:
+                press(frame, event, argument)
+
+        gc.disable()
+        with tap_commands(Onlooker(), ("allocate", "free")):  # type: ignore[arg-type]
+            try:
+                sys.setprofile(profile)
+                watched(pool, kept)
+            except KeyboardInterrupt:
+                interrupts += 1
+            finally:
+                sys.setprofile(None)
+                gc.enable()
+            kept.clear()
+        pool.empty_cache()
+        assert pool.stats()["allocated.all.current"] == 0, place
+        assert pool.memory_reserved() == 0, place
+    assert interrupts > 60
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_no_interrupt_leaves_the_lock_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every instruction of the function that only tries to have it."""
+    monkeypatch.setattr("sys.unraisablehook", lambda raised: None)
+    pool = nbrt.MemoryPool("cpu:1", "plain")
+    lock: Any = pool._core.books.lock
+    code = DeviceBooks.catch_up.__code__
+    ended = False
+    for place in range(1, 200):
+        seen = 0
+
+        def trace(frame: Any, event: str, argument: object, place: int = place) -> Any:
+            nonlocal seen
+            if frame.f_code is not code:
+                return None
+            frame.f_trace_opcodes = True
+            seen += event == "opcode"
+            if event == "opcode" and seen == place:
+                signal.raise_signal(signal.SIGINT)
+            return trace
+
+        with nbrt.use_pool(pool):
+            array = nbrt.empty(1000, "uint8", device="cpu:1")
+        try:
+            sys.settrace(trace)
+            del array
+            for _ in range(2):  # an interrupt that was put off comes here
+                pass
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert not lock._is_owned(), place
+        ended = seen < place
+        if ended:
+            break
+        assert pool.stats()["allocated.all.current"] == pool.memory_reserved() == 0
+    assert ended
+    assert place > 30
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -162,18 +162,41 @@ def test_a_late_end_is_told_as_such() -> None:
         assert log.of(address) == [*ONCE, "late_free_completed"]
 
 
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_an_interrupted_tap_loses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(Log):
         def before(self, stream: nbrt.Stream, command: Command) -> None:
             raise KeyboardInterrupt
 
     before = nbrt.memory_allocated(DEVICE)
-    hooked: list[Any] = []  # Python says so there, since an end cannot raise
+    hooked: list[Any] = []  # where Python says what the end of an array has raised
     monkeypatch.setattr("sys.unraisablehook", lambda raised: hooked.append(raised.exc_type))
     with tap_commands(Interrupted(), ("free",)):
-        make()
-    assert hooked == [KeyboardInterrupt]
+        for nbytes in (1000, 3 << 20):
+            with pytest.raises(KeyboardInterrupt):
+                print(make(nbytes).nbytes)  # it comes after the end
+    assert hooked == []
     assert nbrt.memory_allocated(DEVICE) == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("nbytes", [1000, 3 << 20])
+def test_an_allocation_that_a_tap_breaks_off_is_given_back(
+    nbytes: int, error: type[BaseException]
+) -> None:
+    class Broken(Log):
+        def after(self, stream: nbrt.Stream, command: Command, result: Any) -> None:
+            raise error
+
+    pool = nbrt.MemoryPool(DEVICE)
+    with nbrt.use_pool(pool):
+        make(100)  # the command of another size is remembered
+        with tap_commands(Broken(), ("allocate",)):
+            for _ in range(3):
+                with pytest.raises(error):
+                    make(nbytes)
+    pool.empty_cache()
+    assert pool.stats()["allocated.all.current"] == pool.memory_reserved() == 0
 
 
 def test_a_tap_that_fails_only_warns() -> None:

@@ -31,9 +31,14 @@ class BlockBytes(np.ndarray[Any, np.dtype[Any]]):
     tenant: object
 
     def __array_finalize__(self, parent: object) -> None:
-        # Somebody takes a view of an array's base: the array must live as long.
+        # Somebody takes a view of an array's base: the array must live as long. Or a view of this
+        # class of an array, which NumPy lets refer to the array's base.
         if type(parent) is BlockBytes:
-            self.kept = getattr(getattr(parent, "tenant", None), "lease", None)
+            tenant = getattr(parent, "tenant", None)
+            first = getattr(parent, "kept", None)
+            self.kept = first if tenant is None else getattr(tenant, "lease", None)
+        elif parent is not None:
+            self.kept = parent
 
 
 class HostBlock:
