@@ -18,11 +18,11 @@ _INTERRUPT = int(signal.SIGINT)
 
 
 def interrupt_later() -> bool:
-    """Ask for a KeyboardInterrupt again, of whom a callback has interrupted; False: no main thread.
+    """Ask again for the KeyboardInterrupt that came in a callback; False: not in the main thread.
 
     Python prints what a callback of a weak reference raises, and goes on: Ctrl-C would be lost. It
-    looks for signals after calls, so the last call of the callback must not be one to the eye: here
-    a C function makes it.
+    looks for signals after each call that its bytecode makes; `map` makes this one, so that the
+    signal is found after the callback.
     """
     if get_ident() != _MAIN:
         return False
@@ -46,7 +46,7 @@ class Patience:
     ----------
     lock : threading.RLock
         The lock: ``with lock, patience: ...``. Taken first, in C, where nothing can come between.
-        Where it is only tried it is taken inside, and what comes before it is had comes at once.
+        A lock that is only tried is taken within the block; an interrupt before that is not held.
     """
 
     __slots__ = ("_came", "_depth", "_lock", "_previous")
