@@ -26,7 +26,7 @@ from nbrt.runtime.device import lookup
 from nbrt.runtime.memory.allocation import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from typing import Any
 
     from nbrt._internal.device import Device
@@ -243,7 +243,7 @@ class RaceChecker:
     def _begin(self, allocation: Allocation, name: StreamName, site: CallSite) -> None:
         tenancy = Tenancy(allocation.device, allocation.address, allocation.nbytes, name, site)
         self._books.add(allocation.pool.books)
-        self._check(self._shadow.allocate(tenancy))
+        self._report(self._changed(self._shadow.allocate(tenancy)))
 
     def _end(self, allocation: Allocation, site: CallSite) -> None:
         passed = [_name(stream).key for stream in allocation.recorded or ()]
@@ -280,17 +280,37 @@ class RaceChecker:
                     self._shadow.map.cut(begin, end)
 
     def _check_all(self) -> None:
-        self._check(list(self._shadow.map))
+        found = self._changed(list(self._shadow.map))
+        # A thread that was in the middle of an allocation when the watch began has got its block
+        # unseen. Looked for last: who writes to a block has been given it.
+        in_use = [
+            range(each.address, each.address + each.nbytes)
+            for books in self._books
+            for pool in books.pools
+            for each in list(pool.allocations)
+            if each.ending is not None
+        ]
+        self._report(
+            (tenancy, address)
+            for tenancy, address in found
+            if not any(address in block for block in in_use)
+        )
 
-    def _check(self, pieces: list[Piece]) -> None:
-        for begin, end, tenancy in pieces:
-            address = self._poisoner.first_change(tenancy, begin, end)
-            if address is not None:
-                recent = self._recent[tenancy.stream.key]
-                since = [label for step, label in recent if step > tenancy.freed_at]
-                report = report_damage(tenancy, address, since)
-                self._late.append(report)
-                self._keep(report)
+    def _changed(self, pieces: list[Piece]) -> list[tuple[Tenancy, int]]:
+        """Return what holds changed poison, and where."""
+        found = (
+            (tenancy, self._poisoner.first_change(tenancy, begin, end))
+            for begin, end, tenancy in pieces
+        )
+        return [(tenancy, address) for tenancy, address in found if address is not None]
+
+    def _report(self, changed: Iterable[tuple[Tenancy, int]]) -> None:
+        for tenancy, address in changed:
+            recent = self._recent[tenancy.stream.key]
+            since = [label for step, label in recent if step > tenancy.freed_at]
+            report = report_damage(tenancy, address, since)
+            self._late.append(report)
+            self._keep(report)
 
     def _watches(self, allocation: Allocation) -> bool:
         return self._device is None or allocation.device == self._device

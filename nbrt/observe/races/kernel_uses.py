@@ -3,7 +3,9 @@
 A kernel knows no pointers: it writes memory by assignments to elements, by atomic operations, and
 by functions that it gives an array to. So a walk through its syntax tree that follows names, views
 and device functions proves of most arguments that they are only read. What the walk does not know
-counts as a use that may write.
+counts as a use that may write. An element stays a possible view of its array until as many indices
+were taken as the array has dimensions, and only what is known to be a number counts as an index
+that takes one away.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import threading
 import weakref
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from nbrt.observe.races.kernel_source import tree_of
 
@@ -32,14 +36,27 @@ _NO_ELEMENTS = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size"
 """Attributes of an array that are not its memory."""
 
 _HARMLESS = (
-    ast.Assert, ast.BinOp, ast.Break, ast.Compare, ast.Constant, ast.Continue, ast.Expr, ast.If,
-    ast.Pass, ast.Raise, ast.Slice, ast.UnaryOp, ast.While, ast.boolop, ast.cmpop, ast.operator,
-    ast.unaryop,
+    ast.Assert, ast.BinOp, ast.Break, ast.Compare, ast.Continue, ast.Expr, ast.If, ast.Pass,
+    ast.Raise, ast.Slice, ast.UnaryOp, ast.While, ast.boolop, ast.cmpop, ast.operator, ast.unaryop,
 )  # fmt: skip
 """Nodes that only read, and whose value is no part of an array."""
 
+_NUMBERS = (int, float, complex, np.number, np.bool_)
+
+_COUNTS = (int, len, range)
+"""Functions that give numbers, whatever they are given."""
+
+_ARITHMETIC = (abs, divmod, float, max, min, pow, round, sum)
+"""Functions that give numbers of numbers."""
+
 _Parts: TypeAlias = dict[str, float]
-"""What arrays a value may be a part of: parameters, and the indices from it to their elements."""
+"""What arrays a value may be a part of: parameters, and the indices from it to their elements.
+
+Of what is known to be a number, or to be made of numbers alone, it is empty.
+"""
+
+_UNKNOWN = ""
+"""Stands in `_Parts` for anything else, such as a slice, or None, which is a new axis."""
 
 _known: weakref.WeakKeyDictionary[FunctionType, dict[tuple[float, ...], _Uses | None]]
 _known = weakref.WeakKeyDictionary()
@@ -47,10 +64,15 @@ _lock = threading.RLock()
 
 
 class _Uses(NamedTuple):
-    """What a function does with its arguments, and how deep in which it is what it returns."""
+    """What a function does with its arguments, and how deep in which it is what it returns.
 
-    modes: list[AccessMode]
+    A mode of None: it reads no element.
+    """
+
+    modes: list[AccessMode | None]
     returned: list[float]
+    made: _Parts
+    """What it returns that is no part of its arguments."""
 
 
 def uses_of_arguments(kernel: object, arguments: Sequence[object]) -> list[AccessMode]:
@@ -66,7 +88,8 @@ def uses_of_arguments(kernel: object, arguments: Sequence[object]) -> list[Acces
     Returns
     -------
     modes : list of str
-        For each argument ``"reads"``, ``"updates"`` (by atomic operations alone), ``"writes"``, or
+        For each argument ``"reads"``, ``"updates"`` (by atomic operations alone; an array that is
+        read besides counts as written), ``"writes"``, or
         ``"uses"`` where the source is not at hand or does not say.
 
     Examples
@@ -87,18 +110,26 @@ def uses_of_arguments(kernel: object, arguments: Sequence[object]) -> list[Acces
     if isinstance(function, FunctionType):
         with _lock:
             found = _uses_of(function, tuple(map(_depth, arguments)))
-    return ["uses"] * len(arguments) if found is None else found.modes
+    if found is None:
+        return ["uses"] * len(arguments)
+    return [mode or "reads" for mode in found.modes]
 
 
 def _depth(argument: Any) -> float:
-    """Return how many indices lead to a plain number; to a record's fields one more than to it."""
+    """Return how many indices lead to a plain number, of which it is 0 itself.
+
+    To a record's fields it is one more than to the record.
+    """
     if isinstance(argument, (tuple, list)):
         return 1 + max(map(_depth, argument), default=0)
-    if isinstance(argument, (int, float, complex)):
+    if isinstance(argument, _NUMBERS):
         return 0
-    fields = getattr(getattr(argument, "dtype", None), "fields", None)
     depth: float = getattr(argument, "ndim", math.inf)
-    return depth + (fields is not None)
+    fields = getattr(getattr(argument, "dtype", None), "fields", None)
+    if fields is None:
+        return max(depth, 1)
+    is_nested = any(kind.fields or kind.subdtype for kind, *_ in fields.values())
+    return math.inf if is_nested else depth + 1
 
 
 def _uses_of(function: FunctionType, depths: tuple[float, ...]) -> _Uses | None:
@@ -111,8 +142,11 @@ def _uses_of(function: FunctionType, depths: tuple[float, ...]) -> _Uses | None:
         if tree is not None and len(names) == len(depths):
             walk = _Walk(function, names, depths)
             walk.run(tree)
-            modes: list[AccessMode] = [walk.uses.get(name, "reads") for name in names]
-            found[depths] = _Uses(modes, [walk.returned.get(name, 0) for name in names])
+            found[depths] = _Uses(
+                [walk.uses.get(name) for name in names],
+                [walk.returned.get(name, 0) for name in names],
+                _unknown(walk.returned),
+            )
     return found[depths]
 
 
@@ -136,6 +170,11 @@ def _merge(parts: _Parts, more: _Parts) -> None:
 def _deeper(parts: _Parts, steps: float) -> _Parts:
     """Return what is left after an index, or (`steps` above 0) of what is put into a tuple."""
     return {name: depth + steps for name, depth in parts.items() if depth + steps > 0}
+
+
+def _unknown(parts: _Parts) -> _Parts:
+    """Return what a value may be besides a number and a part of an array."""
+    return dict.fromkeys(parts.keys() & {_UNKNOWN}, math.inf)
 
 
 class _Walk(ast.NodeVisitor):
@@ -166,8 +205,11 @@ class _Walk(ast.NodeVisitor):
 
     def _note(self, use: AccessMode, parts: Iterable[str]) -> None:
         for name in parts:
-            if _RANKS[use] > _RANKS[self.uses.get(name, "reads")]:
-                self.uses[name] = use
+            before = self.uses.get(name, use)
+            if {before, use} == {"reads", "updates"}:
+                self.uses[name] = "writes"  # plain reading is not ordered with atomic operations
+            else:
+                self.uses[name] = max(before, use, key=_RANKS.__getitem__)
 
     def _bind(self, target: ast.expr, parts: _Parts) -> None:
         """Assign to a name, to several, or to an element."""
@@ -175,11 +217,12 @@ class _Walk(ast.NodeVisitor):
             _merge(self._locals.setdefault(target.id, {}), parts)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for each in target.elts:
-                self._bind(each, _deeper(parts, -1))
+                self._bind(each, self._element(parts, 1))
         elif isinstance(target, (ast.Subscript, ast.Attribute)):
             self._note("writes", self.visit(target.value))
+            self._note("reads", parts)
             if isinstance(target, ast.Subscript):
-                self.visit(target.slice)
+                self._indices(target.slice)
         else:
             self._note("uses", parts)
 
@@ -205,15 +248,16 @@ class _Walk(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         """Handle ``a += x``: of an array in place, of a number not."""
-        self.visit(node.value)
+        parts: _Parts = self.visit(node.value)
+        self._note("reads", parts)
         if isinstance(node.target, ast.Name):
             self._note("writes", self._locals.get(node.target.id, ()))
-        else:
-            self._bind(node.target, {})
+            parts = _unknown(parts)
+        self._bind(node.target, parts)
 
     def visit_For(self, node: ast.For) -> None:
         """Handle ``for a in x``."""
-        self._bind(node.target, _deeper(self.visit(node.iter), -1))
+        self._bind(node.target, self._element(self.visit(node.iter), 1))
         for statement in (*node.body, *node.orelse):
             self.visit(statement)
 
@@ -226,7 +270,13 @@ class _Walk(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> _Parts:
         """Look up a name."""
-        return dict(self._locals.get(node.id, {}))
+        if node.id in self._locals:
+            return dict(self._locals[node.id])
+        return {} if _is_plain(self._meaning(node)) else {_UNKNOWN: math.inf}
+
+    def visit_Constant(self, node: ast.Constant) -> _Parts:
+        """Handle ``2`` and ``None``."""
+        return {} if _is_plain(node.value) else {_UNKNOWN: math.inf}
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> _Parts:
         """Handle ``(a := x)``."""
@@ -237,16 +287,18 @@ class _Walk(ast.NodeVisitor):
     def visit_Attribute(self, node: ast.Attribute) -> _Parts:
         """Handle ``x.T`` and fields of records: a part like any other."""
         parts: _Parts = self.visit(node.value)
-        return {} if node.attr in _NO_ELEMENTS else parts
+        is_plain = node.attr in _NO_ELEMENTS or any(
+            _is_plain(self._meaning(each)) for each in (node, node.value)
+        )
+        return {} if is_plain else parts
 
     def visit_Subscript(self, node: ast.Subscript) -> _Parts:
         """Handle ``x[i]``, ``x[i, :]``."""
-        self.visit(node.slice)
-        return _deeper(self.visit(node.value), -_indices(node.slice))
+        return self._element(self.visit(node.value), self._indices(node.slice))
 
     def visit_Tuple(self, node: ast.Tuple) -> _Parts:
         """Handle ``(x, y)``."""
-        parts: _Parts = {}
+        parts: _Parts = {} if node.elts else {_UNKNOWN: math.inf}
         for each in node.elts:
             _merge(parts, _deeper(self.visit(each), 1))
         return parts
@@ -266,12 +318,13 @@ class _Walk(ast.NodeVisitor):
         callee = self._meaning(node.func)
         given: list[_Parts] = [self.visit(each) for each in node.args]
         named: list[_Parts] = [self.visit(each.value) for each in node.keywords]
+        returned = _returned(callee, (*given, *named))
         if callee is len:
-            return {}
+            return returned
         if _is_atomic(callee):
             self._note("updates", given[0] if given else ())
             given = given[1:]
-        elif any(given) and not any(named):
+        elif not any(named):
             inner = getattr(callee, "py_func", None)
             depths = tuple(max(parts.values(), default=0) for parts in given)
             found = _uses_of(inner, depths) if isinstance(inner, FunctionType) else None
@@ -279,18 +332,39 @@ class _Walk(ast.NodeVisitor):
                 return self._called(found, given)
         for parts in (*given, *named):
             self._note("uses", parts)
-        return {}
+        return returned
 
     def generic_visit(self, node: ast.AST) -> _Parts:
         """Handle the rest: what is not known to be harmless may do anything with what it names."""
         if isinstance(node, _HARMLESS):
+            read: _Parts = {}
             for child in ast.iter_child_nodes(node):
-                self.visit(child)
-        else:
-            inner = (self._locals.get(getattr(each, "id", ""), ()) for each in ast.walk(node))
-            for parts in inner:
-                self._note("uses", parts)
-        return {}
+                _merge(read, self.visit(child) or {})
+            self._note("reads", read)
+            return _unknown(read)
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name):
+                self._note("uses", self._locals.get(each.id, ()))
+                if isinstance(each.ctx, ast.Store):
+                    _merge(self._locals.setdefault(each.id, {}), {_UNKNOWN: math.inf})
+        return {_UNKNOWN: math.inf}
+
+    def _indices(self, node: ast.expr) -> float:
+        """Return how many dimensions an index takes away; what is no number may add new ones."""
+        if isinstance(node, ast.Tuple):
+            return sum(map(self._indices, node.elts))
+        parts = self.visit(node)
+        literal = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(node, ast.Slice) or literal is ...:
+            return 0
+        is_field = isinstance(literal, str)
+        return 1 if is_field or not parts else -math.inf
+
+    def _element(self, parts: _Parts, indices: float) -> _Parts:
+        """Return what is left after an index; what is no view any more was read."""
+        left = _deeper(parts, -indices)
+        self._note("reads", parts.keys() - left.keys())
+        return left
 
     def _any_of(self, nodes: Iterable[ast.expr]) -> _Parts:
         parts: _Parts = {}
@@ -300,9 +374,10 @@ class _Walk(ast.NodeVisitor):
 
     def _called(self, found: _Uses, given: Sequence[_Parts]) -> _Parts:
         """Take over what a device function does with what it is given, and returns of it."""
-        returned: _Parts = {}
-        for mode, depth, parts in zip(*found, given, strict=True):
-            self._note(mode, parts)
+        returned = dict(found.made)
+        for mode, depth, parts in zip(found.modes, found.returned, given, strict=True):
+            if mode is not None:
+                self._note(mode, parts)
             _merge(returned, dict.fromkeys(parts, depth))
         return returned
 
@@ -323,18 +398,33 @@ class _Walk(ast.NodeVisitor):
         return outside.get(node.id, getattr(builtins, node.id, None))
 
 
-def _indices(node: ast.expr) -> int:
-    """Return how many dimensions an index takes away; what is no slice counts as a number."""
-    if isinstance(node, ast.Tuple):
-        return sum(map(_indices, node.elts))
-    if isinstance(node, ast.Constant) and node.value is None:
-        return -1
-    is_open = isinstance(node, (ast.Slice, ast.Starred))
-    return 0 if is_open or (isinstance(node, ast.Constant) and node.value is ...) else 1
+def _is_plain(value: object) -> bool:
+    """Return whether what a name from outside stands for is a number, or made of numbers alone."""
+    if isinstance(value, tuple):
+        return len(value) > 0 and all(map(_is_plain, value))
+    return isinstance(value, (*_NUMBERS, np.ndarray)) or _home(value).startswith("numba.cuda")
+
+
+def _returned(function: object, given: Iterable[_Parts]) -> _Parts:
+    """Return what a function makes of values of which it gives no part back."""
+    home = _home(function)
+    is_arithmetic = function in _ARITHMETIC or isinstance(function, np.ufunc)
+    if (
+        function in _COUNTS
+        or (isinstance(function, type) and issubclass(function, (np.number, np.bool_)))
+        or home == "math"
+        or home.startswith(("numba.cuda", "numba.core.types"))
+        or (is_arithmetic and not any(_UNKNOWN in parts for parts in given))
+    ):
+        return {}
+    return {_UNKNOWN: math.inf}
 
 
 def _is_atomic(value: object) -> bool:
     """Return whether a value is one of ``cuda.atomic``, whose first argument is the array."""
-    home = getattr(value, "__module__", "") or ""
     name = getattr(value, "__qualname__", "")
-    return home.startswith("numba.cuda") and name.startswith("atomic.")
+    return _home(value).startswith("numba.cuda") and name.startswith("atomic.")
+
+
+def _home(value: object) -> str:
+    return getattr(value, "__module__", None) or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cuda.queues import CudaQueue
     from unit.cuda.fake_cuda import Simulation
+
+
+_one_at_a_time = threading.Lock()
+"""While a kernel runs, the names of the dialect stand for its threads, in the whole process."""
 
 
 class InterpretedKernel:
@@ -36,7 +41,12 @@ class InterpretedKernel:
     ) -> None:
         values = [host_view(each) if isinstance(each, cupy.ndarray) else each for each in args]
         plan = self._program.plan(queue.index, grid, block, shared)
-        self._simulation.enqueue(queue.handle, lambda: plan.run(*values))
+
+        def work() -> None:
+            with _one_at_a_time:
+                plan.run(*values)
+
+        self._simulation.enqueue(queue.handle, work)
 
 
 class InterpretedSource:

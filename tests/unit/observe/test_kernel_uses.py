@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -207,6 +208,134 @@ def histogram_and_more(bins, x):
     bins[0] = 2.0
 
 
+def without_dimensions(x, y):
+    x[()] = y[0]
+
+
+def sub_array(x, y):
+    x[0]["row"][1] = y[0]
+
+
+def sub_array_by_name(x, y):
+    row = x[0]["row"]
+    row[1] = y[0]
+
+
+def inner_record(x, y):
+    x[0]["in"]["p"] = y[0]
+
+
+def inner_record_by_name(x, y):
+    inner = x[0]["in"]
+    inner["p"] = y[0]
+
+
+def new_axis(x, y):
+    x[np.newaxis][0, 0] = y[0]
+
+
+def new_axis_by_name(x, y):
+    axis = None
+    row = x[axis][0]
+    row[0] = y[0]
+
+
+def new_axis_sometimes(x, y):
+    i = 0
+    for _ in range(2):
+        view = x[i]
+        i = np.newaxis
+    view[0, 1] = y[0]
+
+
+def slice_by_name(x, y):
+    part = slice(0, 3)
+    view = x[part]
+    view[0] = y[0]
+
+
+def slice_call(x, y):
+    x[slice(0, 3)][0] = y[0]
+
+
+@Inner
+def first_three():
+    return slice(0, 3)
+
+
+def slice_of_a_function(x, y):
+    view = x[first_three()]
+    view[0] = y[0]
+
+
+def slice_for_a_function(x, y):
+    view = element(x, slice(0, 3))
+    view[0] = y[0]
+
+
+def slice_in_try(x, y):
+    try:
+        part = slice(0, 3)
+    finally:
+        pass
+    view = x[part]
+    view[0] = y[0]
+
+
+def updated_and_read(x, y):
+    y[0] = x[1] + 1.0
+    cuda.atomic.add(x, 0, 1.0)
+
+
+def updated_and_read_by_a_function(x, y):
+    cuda.atomic.add(x, 0, 1.0)
+    y[0] = element(x, 0)
+
+
+def updated_and_measured(x, y):
+    y[0] = x.size + len(x) + same(x).ndim
+    cuda.atomic.add(x, 0, 1.0)
+
+
+@Inner
+def clamped(i, n):
+    return min(max(i, 0), n - 1)
+
+
+def neighbours(out, x):
+    i = cuda.grid(1)
+    value = x[clamped(i - 1, x.size)]
+    value += x[clamped(i + 1, len(x))]
+    out[i] = value
+
+
+def gathered(out, x, columns, starts):
+    i = cuda.grid(1)
+    total = 0.0
+    for k in range(starts[i], starts[i + 1]):
+        value = x[columns[k]]
+        value *= 2.0
+        total += value
+    out[i] = total
+
+
+def in_strides(out, x, step):
+    i = cuda.threadIdx.x + cuda.blockIdx.x * cuda.blockDim.x
+    while i < x.size:
+        value = x[i // 1]
+        value += N
+        out[int(i)] = value
+        i += step
+
+
+def of_a_grid(out, x):
+    i, _ = place = (cuda.grid(1), 0)
+    row, column = x.shape
+    value = x[i % row, -1]
+    value += x[np.int64(column - 1), math.floor(0.5)]
+    out[place] = value + x[place]
+
+
 def one() -> np.ndarray:
     return np.arange(1.0, N + 1)
 
@@ -217,6 +346,14 @@ def two() -> np.ndarray:
 
 def records() -> np.ndarray:
     return np.zeros(N, [("x", "f8")]).view(np.recarray)
+
+
+def rows_in_records() -> np.ndarray:
+    return np.zeros(N, [("row", "f8", (3,)), ("x", "f8")])
+
+
+def records_in_records() -> np.ndarray:
+    return np.zeros(N, [("in", [("p", "f8"), ("q", "f8")]), ("x", "f8")])
 
 
 CASES: list[tuple[Callable[..., object], list[Any], list[str]]] = [
@@ -246,6 +383,26 @@ CASES: list[tuple[Callable[..., object], list[Any], list[str]]] = [
     (in_try, [one(), one() + 1], ["uses", "reads"]),
     (histogram, [np.zeros(N + 1), one()], ["updates", "reads"]),
     (histogram_and_more, [np.zeros(N + 1), one()], ["writes", "reads"]),
+    (without_dimensions, [np.zeros(()), one()], ["writes", "reads"]),
+    (sub_array, [rows_in_records(), one()], ["writes", "reads"]),
+    (sub_array_by_name, [rows_in_records(), one()], ["writes", "reads"]),
+    (inner_record, [records_in_records(), one()], ["writes", "reads"]),
+    (inner_record_by_name, [records_in_records(), one()], ["writes", "reads"]),
+    (new_axis, [one() + 1, one()], ["writes", "reads"]),
+    (new_axis_by_name, [one() + 1, one()], ["writes", "reads"]),
+    (new_axis_sometimes, [one() + 1, one()], ["writes", "reads"]),
+    (slice_by_name, [one() + 1, one()], ["writes", "reads"]),
+    (slice_call, [one() + 1, one()], ["writes", "reads"]),
+    (slice_of_a_function, [one() + 1, one()], ["writes", "reads"]),
+    (slice_for_a_function, [one() + 1, one()], ["writes", "reads"]),
+    (slice_in_try, [one() + 1, one()], ["writes", "reads"]),
+    (updated_and_read, [one(), one()], ["writes", "writes"]),
+    (updated_and_read_by_a_function, [one(), one()], ["writes", "writes"]),
+    (updated_and_measured, [one(), one()], ["updates", "writes"]),
+    (neighbours, [one(), one()], ["writes", "reads"]),
+    (gathered, [one(), one(), np.arange(N), np.arange(N + 1)], ["writes", *["reads"] * 3]),
+    (in_strides, [one(), one(), N], ["writes", "reads", "reads"]),
+    (of_a_grid, [two(), two()], ["writes", "reads"]),
 ]
 
 

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nbrt
 from nbrt._internal.device import Device
+from nbrt.observe.races.checker import check_races
 from nbrt.observe.races.poison import PATTERN, Poisoner
 from nbrt.observe.races.tenancies import StreamKey, StreamName, Tenancy
 
 MIB = 1 << 20
 DEVICE = Device("fake", 0)
+UINT8 = np.dtype("uint8")
 
 
 class Interface:
@@ -88,3 +91,27 @@ def test_what_is_left_alone() -> None:
     assert pinned.pool.books.interface.fills == []
     assert Poisoner(False).pour(allocation_over(memory, "caching", is_host=True)) == ()
     assert not memory.any()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("nbytes", [1000, 3 * MIB])
+def test_a_block_that_a_thread_got_unseen_is_no_freed_memory(nbytes: int, is_over: bool) -> None:
+    """What `lend` gives does a thread get that asked for memory just before the watch began."""
+    pool = nbrt.MemoryPool("cpu:1")
+    arena = pool.arena(nbrt.default_stream("cpu:1"))
+    with check_races("cpu:1") as checker:
+        with nbrt.use_pool(pool):
+            seen = nbrt.empty(nbytes, "uint8", device="cpu:1")
+        address = seen.ctypes.data
+        del seen
+        pool.memory_allocated()  # reads what has ended, so that the block can be had again
+        unseen = []
+        for _ in range(200):  # more than are cut at a time
+            unseen.append(arena.lend(nbytes, nbrt.default_stream("cpu:1"), (nbytes,), UINT8))
+            if unseen[-1].ctypes.data == address:
+                break
+        assert unseen[-1].ctypes.data == address
+        unseen[-1][:] = 1
+        if is_over:
+            unseen.clear()
+    assert checker.reports == []
