@@ -198,9 +198,10 @@ def test_proxies_are_not_asked_what_they_stand_for(interpret: Callable[[str], No
 
 def test_results_of_cells_are_called_out(shell: Any) -> None:
     shell.run_cell("small = [[nbrt.zeros(1)] for _ in range(300)]")
-    shell.run_cell("nbrt.zeros(100000)", store_history=True)
+    shell.run_cell("nbrt.zeros(123457)", store_history=True)
     shell.run_cell("held = nbrt.memory.live_arrays()", store_history=True)
-    (holders,) = [each.holders for each in shell.user_ns["held"] if each.nbytes == 400_000]
+    address = shell.user_ns["_"].ctypes.data
+    (holders,) = [each.holders for each in shell.user_ns["held"] if each.address == address]
     (name,) = holders
     assert name.startswith("Out[")
     assert "release_tracebacks(outputs=True)" in name
