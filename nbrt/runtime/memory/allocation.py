@@ -162,6 +162,11 @@ class Allocation:
         self.shape, self.dtype, self.mould = shape, dtype, None
         return array
 
+    def end_with(self, array: Array, note: Callable[[Any], object]) -> None:
+        """Have `note` called at the end of an array: what the ways that lend do without a call."""
+        ending = self.ending = Ending(array, note)
+        ending.allocation, ending.is_taken = self, False
+
     @property
     def lease(self) -> object | None:
         """What the arrays keep alive; None once they are gone."""

@@ -228,8 +228,7 @@ class Arena:
             if step == 0:
                 allocation.bin.append(allocation)  # type: ignore[union-attr]  # it came from there
             else:
-                ending = allocation.ending = Ending(array, note)
-                ending.allocation, ending.is_taken = allocation, False
+                allocation.end_with(array, note)
             raise
         ending.allocation = allocation
         ending.is_taken = False
@@ -294,8 +293,7 @@ class Arena:
                         with pool.books.patience:
                             pool.books.give_back(allocation)
                 else:
-                    ending = allocation.ending = Ending(array, note)
-                    ending.allocation, ending.is_taken = allocation, False
+                    allocation.end_with(array, note)
                 raise
             ending.allocation = allocation
             ending.is_taken = False
@@ -333,8 +331,7 @@ class Arena:
             if step == 0:
                 self._refuse(taken)
             else:
-                ending = allocation.ending = Ending(array, note)
-                ending.allocation, ending.is_taken = allocation, False
+                allocation.end_with(array, note)
             raise
         ending.allocation = allocation
         ending.is_taken = False
