@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import importlib
 import pkgutil
@@ -29,7 +30,9 @@ def examples_of(module: ModuleType) -> list[doctest.DocTest]:
 
 
 @pytest.mark.parametrize("name", modules())
-def test_examples(name: str) -> None:
+def test_examples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # doctest leaves it behind, and IPython keeps its own back where there is one.
+    monkeypatch.setattr(builtins, "_", None, raising=False)
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     for test in examples_of(module):

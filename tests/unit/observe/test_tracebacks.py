@@ -200,7 +200,8 @@ def test_results_of_cells_are_called_out(shell: Any) -> None:
     shell.run_cell("small = [[nbrt.zeros(1)] for _ in range(300)]")
     shell.run_cell("nbrt.zeros(123457)", store_history=True)
     shell.run_cell("held = nbrt.memory.live_arrays()", store_history=True)
-    address = shell.user_ns["_"].ctypes.data
+    (result,) = shell.user_ns["Out"].values()  # `_` is set only where it is no builtin
+    address = result.ctypes.data
     (holders,) = [each.holders for each in shell.user_ns["held"] if each.address == address]
     (name,) = holders
     assert name.startswith("Out[")
