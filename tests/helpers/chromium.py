@@ -37,8 +37,8 @@ def browse(
 
     Steps: ``("js", expression)`` gives its value; ``("until", expression)`` waits for it to be
     true, and gives it; ``("move", (selector, across, down))`` and ``("click", ...)`` use the mouse,
-    at parts of the width and height of an element; ``("key", "Right")`` a key; ``("shot", path)``
-    saves what is seen, once something is.
+    at parts of the width and height of an element; ``("key", "Right")`` a key; ``("shot",
+    (path, colors))`` saves what is seen, once all of these colors are.
     """
     job = {"page": str(page), "steps": steps, "size": size}
     flags = {"QTWEBENGINE_CHROMIUM_FLAGS": f"--disable-gpu {_DARK if dark else ''}"}

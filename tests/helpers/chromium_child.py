@@ -9,6 +9,7 @@ from typing import Any
 
 try:
     from PySide6.QtCore import QPoint, Qt, QTimer, QUrl
+    from PySide6.QtGui import QImage
     from PySide6.QtTest import QTest
     from PySide6.QtWebEngineCore import QWebEnginePage
     from PySide6.QtWebEngineWidgets import QWebEngineView
@@ -56,7 +57,7 @@ class Visit:
             return
         kind, value = self.steps[0]
         if kind == "shot":
-            self.shoot(value)
+            self.shoot(*value)
         elif kind == "key":
             QTest.keyClick(self.view.focusProxy(), getattr(Qt.Key, f"Key_{value}"))
             self.done(None)
@@ -64,9 +65,10 @@ class Visit:
             wanted = PLACE.format(json.dumps(value)) if kind in {"move", "click"} else value
             self.page.runJavaScript(f"JSON.stringify({wanted})", self.answered)
 
-    def shoot(self, path: str) -> None:
-        image = self.view.grab().toImage()
-        if len(set(bytes(image.constBits())[::61])) < 8:  # not painted yet
+    def shoot(self, path: str, colors: list[str]) -> None:
+        image = self.view.grab().toImage().convertToFormat(QImage.Format.Format_RGB32)
+        seen = {f"#{pixel & 0xFFFFFF:06x}" for pixel in set(image.constBits().cast("I"))}
+        if not seen.issuperset(colors):  # not painted yet, or not all of it
             QTimer.singleShot(10, self.take_next)
             return
         assert image.save(path)

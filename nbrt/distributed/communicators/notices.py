@@ -171,9 +171,11 @@ class Notices:
         self, request: MPI.Request, place: Place, start: float, timeout: float, busy: float
     ) -> None:
         give_up = None
-        while not request.Test():
-            now = time.monotonic()
+        while True:
             self._receive()
+            if request.Test():  # after the notices: a rank may fail once the operation is over
+                return
+            now = time.monotonic()
             if not (self._has_told and self._failure is not None and self._failure[1].is_verdict):
                 self.check(place)
             if give_up is None and (self._has_told or now > start + timeout):
