@@ -10,6 +10,7 @@ import signal
 os.environ["NBRT_CPU_DEVICES"] = "4"
 os.environ.pop("NBRT_DEVICE", None)
 
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,11 +51,12 @@ def _set_aside() -> None:
 
 
 @pytest.fixture
-def thawed() -> Iterator[None]:
-    """The garbage collector knows all objects, also those of before the first test."""
-    gc.unfreeze()
-    yield
-    _set_aside()
+def fresh() -> Iterator[ModuleType]:
+    """An empty module, of which the garbage collector knows: it does not of what is set aside."""
+    module = ModuleType("fresh")
+    exec("", vars(module))  # gives it builtins
+    yield module
+    vars(module).clear()
 
 
 @pytest.fixture

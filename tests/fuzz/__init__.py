@@ -5,5 +5,5 @@ it thread by thread without Numba, `compiled` prints it as a kernel and runs tha
 Programs are free of races by construction: a thread writes its own slots only, and reads what
 another wrote with a barrier in between.
 
-``pytest tests/fuzz`` runs 200 programs, the same ones each time; ``make fuzz`` runs 10,000 others.
+``pytest tests/fuzz`` runs 120 programs, the same ones each time; ``make fuzz`` runs 10,000 others.
 """

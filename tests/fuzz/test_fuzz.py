@@ -14,7 +14,7 @@ from fuzz.programs import programs
 if TYPE_CHECKING:
     from fuzz.program import Program
 
-PROGRAMS = int(os.environ.get("NBRT_FUZZ_PROGRAMS", "200"))
+PROGRAMS = int(os.environ.get("NBRT_FUZZ_PROGRAMS", "120"))
 IS_FIXED = "NBRT_FUZZ_PROGRAMS" not in os.environ
 
 

@@ -28,18 +28,8 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
-CACHE: dict[Any, Any] = {}
-
-
-@pytest.fixture(autouse=True)
-def empty_cache() -> Iterator[None]:
-    yield
-    CACHE.clear()
-
 
 class Model:
-    kept: Any = None
-
     def __init__(self) -> None:
         self.weight: Any = None
 
@@ -64,11 +54,6 @@ def holders_of(make_holder: Callable[[], object]) -> list[str]:
     assert leak.nbytes == 40
     assert leak.holders is not None
     return [text.partition(", a ")[0] for text in leak.holders]
-
-
-def in_global() -> object:
-    CACHE["key", 1] = {"inner": (make(),)}
-    return CACHE
 
 
 def in_attribute() -> object:
@@ -111,11 +96,6 @@ def in_objects() -> object:
     return objects
 
 
-@functools.lru_cache
-def cached() -> Any:
-    return make()
-
-
 @pytest.mark.parametrize(
     ("make_holder", "name"),
     [
@@ -140,34 +120,34 @@ def test_holders_are_called_by_expressions_that_reach_them(
     assert name in ", ".join(holders_of(make_holder))
 
 
-@pytest.mark.usefixtures("thawed")
-def test_global_variables_are_named() -> None:
+def test_global_variables_are_named(fresh: ModuleType) -> None:
+    def in_global() -> object:
+        fresh.CACHE = {("key", 1): {"inner": (make(),)}}
+        return fresh.CACHE
+
     assert "CACHE[('key', 1)]['inner'][0]" in holders_of(in_global)
 
 
-@pytest.mark.usefixtures("thawed")
-def test_class_attributes_and_caches_are_named() -> None:
-    try:
-        with find_leaks() as report:
-            Model.kept = make(3)
-            cached()
-        first, second = ((leak.nbytes, leak.holders) for leak in report.leaks)
-    finally:
-        Model.kept = None
-        cached.cache_clear()
+def test_class_attributes_and_caches_are_named(fresh: ModuleType) -> None:
+    exec("class Model: pass", vars(fresh))
+    fresh.cached = functools.cache(make)
+    with find_leaks() as report:
+        fresh.Model.kept = make(3)
+        fresh.cached()
+    first, second = ((leak.nbytes, leak.holders) for leak in report.leaks)
     assert first[0] == 40
     assert any("cached" in text for text in first[1] or ())
-    assert second == (12, (f"{__name__}.Model.kept",))
+    assert second == (12, ("fresh.Model.kept",))
 
 
-@pytest.mark.usefixtures("thawed")
-def test_the_error_says_what_where_and_by_whom() -> None:
+def test_the_error_says_what_where_and_by_whom(fresh: ModuleType) -> None:
+    fresh.CACHE = {}
     with pytest.raises(MemoryLeakError) as caught, no_leaks():
-        CACHE["weights"] = make(1000)
+        fresh.CACHE["weights"] = make(1000)
     text = str(caught.value)
     assert text.startswith("expected no memory to be left, got 4000 bytes in 1 allocation:")
-    assert 'CACHE["weights"] = make(1000)' in text
-    assert f"held by CACHE['weights'], a global of {__name__}" in text
+    assert 'fresh.CACHE["weights"] = make(1000)' in text
+    assert "held by CACHE['weights'], a global of fresh" in text
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.leaks) == (text, caught.value.leaks)
 

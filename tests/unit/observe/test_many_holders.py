@@ -11,15 +11,12 @@ import nbrt
 from nbrt.observe.leaks.finder import live_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-CACHE: dict[Any, Any] = {}
+    from types import ModuleType
 
 
 @pytest.fixture(autouse=True)
-def empty_cache() -> Iterator[None]:
-    yield
-    CACHE.clear()
+def cache(fresh: ModuleType) -> None:
+    fresh.CACHE = {}
 
 
 def make(count: int) -> Any:
@@ -31,39 +28,35 @@ class Box:
         self.content = content
 
 
-@pytest.mark.usefixtures("thawed")
-def test_of_very_many_the_largest_are_named() -> None:
+def test_of_very_many_the_largest_are_named(fresh: ModuleType) -> None:
     """Small ones come first in memory, and each has several holders of its own."""
     small = [Box(make(1)) for _ in range(300)]
-    CACHE["again"] = {number: (box, [box.content]) for number, box in enumerate(small)}
+    fresh.CACHE["again"] = {number: (box, [box.content]) for number, box in enumerate(small)}
     models = [Box(make(100_000 + number)) for number in range(5)]
-    CACHE["models"] = {f"model {number}": model for number, model in enumerate(models)}
+    fresh.CACHE["models"] = {f"model {number}": model for number, model in enumerate(models)}
     mine = {model.content.ctypes.data for model in models}
     del models
     found = [each for each in live_arrays("cpu:0") if each.address in mine]
     assert [each.nbytes for each in found] == [400_016, 400_012, 400_008, 400_004, 400_000]
     for number, each in zip((4, 3, 2, 1, 0), found, strict=True):
-        assert each.holders == (
-            f"CACHE['models']['model {number}'].content, a global of {__name__}",
-        )
+        assert each.holders == (f"CACHE['models']['model {number}'].content, a global of fresh",)
     assert len(small) == 300
 
 
-@pytest.mark.usefixtures("thawed")
-def test_the_many_holders_of_one_do_not_hide_those_of_another() -> None:
-    CACHE["many"] = [Box(shared) for shared in [make(100_000)] for _ in range(300)]
-    CACHE["other"] = [Box(make(99_999))]
-    many, other = (CACHE[key][0].content.ctypes.data for key in ("many", "other"))
+def test_the_many_holders_of_one_do_not_hide_those_of_another(fresh: ModuleType) -> None:
+    fresh.CACHE["many"] = [Box(shared) for shared in [make(100_000)] for _ in range(300)]
+    fresh.CACHE["other"] = [Box(make(99_999))]
+    many, other = (fresh.CACHE[key][0].content.ctypes.data for key in ("many", "other"))
     found = {each.address: each.holders or () for each in live_arrays("cpu:0")}
     assert any(name.startswith("CACHE['many'][") for name in found[many])
-    assert found[other] == (f"CACHE['other'][0].content, a global of {__name__}",)
+    assert found[other] == ("CACHE['other'][0].content, a global of fresh",)
 
 
 @pytest.mark.parametrize("count", [10, 49, 50, 2000])
-def test_places_in_large_containers(count: int) -> None:
+def test_places_in_large_containers(fresh: ModuleType, count: int) -> None:
     arrays = [make(1) for _ in range(count)]
-    CACHE["named"] = {f"key {number}": array for number, array in enumerate(arrays)}
-    CACHE["queue"] = deque(arrays)
+    fresh.CACHE["named"] = {f"key {number}": array for number, array in enumerate(arrays)}
+    fresh.CACHE["queue"] = deque(arrays)
     places = {array.ctypes.data: number for number, array in enumerate(arrays)}
     names = {
         places[each.address]: each.holders

@@ -15,6 +15,7 @@ from numba.core import errors, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
+from nbrt._internal.garbage import collection_paused
 from nbrt.backends.cpu.simt.arguments import argument_types, numba_type
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
             disk.save(key, self.overloads[arguments])
             return entry_point
 
+    @collection_paused()
     def _compile(self, arguments: tuple[Any, ...]) -> Any:
         from nbrt.backends.cpu.simt.context import SimtContextType
         from nbrt.backends.cpu.simt.entry import BlockLoop, run_blocks

@@ -1,0 +1,28 @@
+"""`collection_paused`: the garbage collector waits while very many objects are made."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["collection_paused"]
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Let no automatic collection start within a block.
+
+    A compiler makes millions of objects that live until it is through: each collection would go
+    through all of them for nothing, which is a seventh of the time it takes.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
