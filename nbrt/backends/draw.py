@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Draw", "Region", "Runs"]
+__all__ = ["Draw", "Region", "RunTable", "Runs"]
 
 
 class Runs(NamedTuple):
@@ -80,6 +80,47 @@ class Region:
         return tuple(zip(sizes, steps[: len(sizes)], strict=True)), run
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class RunTable:
+    """Which elements of a whole draw an array holds: a table of runs, of any length and anywhere.
+
+    So parts with thousands of runs that no closed form gives are one draw. Element ``r *
+    begins[-1] + i`` of the array, ``begins[k] <= i < begins[k + 1]``, is element ``starts[k] + r *
+    step + i - begins[k]`` of the whole draw: the table may be gone through more than once.
+
+    Parameters
+    ----------
+    starts : array of int64, shape (runs,)
+        The first element of each run, in memory of the device.
+    begins : array of int64, shape (runs + 1,)
+        How many elements the runs before each have, and all of them, in memory of the device.
+    size : int
+        Elements of all runs.
+    unit : int
+        What divides all numbers in the table.
+    count : int
+        How often the table is gone through.
+    step : int
+        Elements of the whole draw from one time to the next.
+    """
+
+    starts: Any
+    begins: Any
+    size: int
+    unit: int
+    count: int = 1
+    step: int = 0
+
+    def __repr__(self) -> str:
+        runs = f"{len(self.starts)} runs, {self.size} elements"
+        return f"RunTable({runs}, count={self.count}, step={self.step})"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Times through the table, and elements of each."""
+        return self.count, self.size
+
+
 class Draw(NamedTuple):
     """A fill of an array with elements of one draw from a Philox stream.
 
@@ -100,7 +141,7 @@ class Draw(NamedTuple):
         What the rule depends on, such as the threads of the GPU that it follows.
     locate : callable or None
         The rule itself, as a device function, where the backend does not know its name.
-    region : Region or None
+    region : Region, RunTable or None
         Which elements the array holds; None: the first ones, in order.
     seed, offset : int
         The Philox stream and the 32-bit words that were taken from it before.
@@ -123,7 +164,7 @@ class Draw(NamedTuple):
     layout: str = "element"
     constants: tuple[int, ...] = ()
     locate: Any = None
-    region: Region | None = None
+    region: Region | RunTable | None = None
     seed: int = 0
     offset: int = 0
     place: Any = None

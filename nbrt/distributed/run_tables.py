@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nbrt.backends.draw import Runs
+from nbrt.random.tables import expanded, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from nbrt.typing import HostArray
 
 __all__ = ["picked"]
 
@@ -38,7 +37,7 @@ def picked(held: Sequence[Runs], piece: Runs, done: int = 0) -> list[Runs]:
     >>> picked([Runs(0, 3, 4, 10)], Runs(1, 2, 4, 3))
     [Runs(start=1, length=2, count=4, step=10)]
     """
-    starts, lengths = _expanded(held)
+    starts, lengths = expanded(held)
     ends = np.cumsum(lengths)
     first = piece.start + piece.step * np.arange(done, piece.count)
     stop = first + piece.length
@@ -48,23 +47,8 @@ def picked(held: Sequence[Runs], piece: Runs, done: int = 0) -> list[Runs]:
     run = np.arange(which.size) + np.repeat(low - np.cumsum(counts) + counts, counts)
     begin = np.maximum(first[which], ends[run] - lengths[run])
     size = np.minimum(stop[which], ends[run]) - begin
-    found, sizes = _joined(starts[run] + begin - ends[run] + lengths[run], size)
+    found, sizes = joined(starts[run] + begin - ends[run] + lengths[run], size)
     return _grouped(found.tolist(), sizes.tolist())
-
-
-def _expanded(held: Sequence[Runs]) -> tuple[HostArray, HostArray]:
-    """Return start and length of each run."""
-    table = np.array(held, np.int64)
-    start, length, count, step = (np.repeat(column, table[:, 2]) for column in table.T)
-    number = np.arange(count.size) - np.repeat(np.cumsum(table[:, 2]) - table[:, 2], table[:, 2])
-    return start + number * step, length
-
-
-def _joined(starts: HostArray, lengths: HostArray) -> tuple[HostArray, HostArray]:
-    """Return as few runs: one that starts where the one before ends is part of it."""
-    is_new = np.append(True, starts[1:] != starts[:-1] + lengths[:-1])
-    first = np.flatnonzero(is_new)
-    return starts[first], np.add.reduceat(lengths, first)
 
 
 def _grouped(starts: list[int], lengths: list[int]) -> list[Runs]:

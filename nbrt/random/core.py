@@ -70,6 +70,8 @@ class GeneratorCore:
         self._part: Part | None = None
         self._whole = 0
         self._kinds: dict[Hashable, _Kind] = {}
+        # What draws parts of distributed tensors from the same state, by shape and indices.
+        self._parts: dict[Hashable, Self] = {}
         # The last generator over a mesh that draws from this one. What lives longer may not keep
         # it: weak dictionaries have generators as keys, and meshes in their values.
         self._drawing: Any = None
@@ -280,18 +282,19 @@ class GeneratorCore:
         if whole > _MOST_ELEMENTS:
             raise ArgumentError(f"expected a draw of at most 2**62 elements, got shape {sizes}")
         other = self._copy()
-        other._part = checked_part(sizes, region)
+        other._part = checked_part(sizes, region, self._device)
         other._whole = whole
         return other
 
     def _copy(self) -> Self:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._kinds, other._drawing = {}, None
+        other._kinds, other._parts, other._drawing = {}, {}, None
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cell": self.snapshot(), "_kinds": {}, "_drawing": None}
+        fresh: dict[str, Any] = {"_kinds": {}, "_parts": {}, "_drawing": None}
+        return {**self.__dict__, "_cell": self.snapshot(), **fresh}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -7,11 +7,15 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
-from nbrt.backends.draw import Region, Runs
+from nbrt.backends.draw import Region, Runs, RunTable
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.axes import Strides, axis_pieces
+from nbrt.random.tables import MANY, RunArrays, long_list, run_table, runs_of
+
+if TYPE_CHECKING:
+    from nbrt.typing import DeviceLike
 
 __all__ = ["Index", "Part", "Piece", "checked_part"]
 
@@ -24,7 +28,7 @@ class Piece(NamedTuple):
 
     Attributes
     ----------
-    region : Region
+    region : Region or RunTable
         Elements of the whole draw; may have more dimensions than the array.
     place : tuple of slice
         Where they are in the array, one slice for each dimension.
@@ -32,7 +36,7 @@ class Piece(NamedTuple):
         Shape of that box.
     """
 
-    region: Region
+    region: Region | RunTable
     place: tuple[slice, ...]
     shape: tuple[int, ...]
 
@@ -47,7 +51,7 @@ class Part:
         Shape of the array.
     pieces : tuple of Piece
         Disjoint boxes that together are the array, in the order in which they are drawn; a single
-        one wherever the elements are one region.
+        one wherever the elements are one region, or many runs that make a table.
     """
 
     shape: tuple[int, ...]
@@ -59,7 +63,7 @@ class Part:
         return self.pieces[0].shape[1:] == self.shape[1:]
 
 
-def checked_part(shape: tuple[int, ...], region: Any) -> Part:
+def checked_part(shape: tuple[int, ...], region: Any, device: DeviceLike = None) -> Part:
     """Return the part of a whole draw of `shape` that `region` says.
 
     Parameters
@@ -68,6 +72,8 @@ def checked_part(shape: tuple[int, ...], region: Any) -> Part:
         Shape of the whole draw.
     region : Region, or tuple of slice, int, Runs, and list of slice and Runs
         A region, or indices; those left out are ``slice(None)``. One index alone needs no tuple.
+    device : Device, str, int or None
+        Where it will be drawn; many runs that follow no rule become a table in its memory.
 
     Raises
     ------
@@ -92,27 +98,63 @@ def checked_part(shape: tuple[int, ...], region: Any) -> Part:
             f"expected at most {len(shape)} indices of a draw of shape {shape}, got {len(indices)}"
         )
     start, over = 0, math.prod(shape)
-    axes: list[list[tuple[Strides, slice]]] = []
+    axes: list[_Axis] = []
     for axis, size in enumerate(shape):
         over = over // size if size else 0
         index = indices[axis] if axis < len(indices) else slice(None)
         if hasattr(index, "__index__"):
             start += _checked_index(index, size, axis) * over
         else:
-            axes.append(_placed(index, size, axis, over))
-    sizes = tuple([held[-1][1].stop if held else 0 for held in axes])
+            axes.append(_axis(index, size, axis, over))
+    sizes = tuple([axis.held for axis in axes])
     if 0 in sizes:
         return _single(Region(0, sizes, (0,) * len(sizes)))
-    return Part(sizes, tuple([_piece(start, boxes) for boxes in itertools.product(*axes)]))
+    table = _table(start, axes, device)
+    if table is not None:
+        return Part(sizes, (Piece(table, _whole(sizes), sizes),))
+    placed = [_placed(axis) for axis in axes]
+    return Part(sizes, tuple([_piece(start, boxes) for boxes in itertools.product(*placed)]))
 
 
-def _placed(index: Any, size: int, axis: int, over: int) -> list[tuple[Strides, slice]]:
+class _Axis(NamedTuple):
+    """What an index takes of an axis: in pieces, or in runs where these are many.
+
+    `over` are elements of the draw from one index to the next, `held` indices that are taken.
+    """
+
+    index: Any
+    size: int
+    number: int
+    over: int
+    pieces: list[Strides]
+    runs: RunArrays | None
+    held: int
+
+
+def _axis(index: Any, size: int, number: int, over: int) -> _Axis:
+    runs = long_list(index, size)
+    if isinstance(runs, RunArrays):
+        return _Axis(index, size, number, over, [], runs, runs.size)
+    index = index if runs is None else runs
+    pieces = axis_pieces(index, size, number)
+    return _Axis(index, size, number, over, pieces, None, sum([piece.size for piece in pieces]))
+
+
+def _table(start: int, axes: list[_Axis], device: DeviceLike) -> RunTable | None:
+    """Return a part as a table of its runs, unless it has few pieces, or too many runs."""
+    if math.prod([MANY + 1 if axis.runs else len(axis.pieces) for axis in axes]) <= MANY:
+        return None
+    taken = [(axis.runs or runs_of(axis.pieces), axis.over) for axis in axes]
+    return run_table(start, taken, device)
+
+
+def _placed(axis: _Axis) -> list[tuple[Strides, slice]]:
     """Return the pieces along an axis, in elements of the draw, and where they are in the array."""
     placed, end = [], 0
-    for piece in axis_pieces(index, size, axis):
+    for piece in axis.pieces or axis_pieces(axis.index, axis.size, axis.number):
         start, end = end, end + piece.size
-        dims = tuple([(count, step * over) for count, step in piece.dims])
-        placed.append((Strides(piece.start * over, dims), slice(start, end)))
+        dims = tuple([(count, step * axis.over) for count, step in piece.dims])
+        placed.append((Strides(piece.start * axis.over, dims), slice(start, end)))
     return placed
 
 
@@ -130,8 +172,11 @@ def _piece(start: int, boxes: tuple[tuple[Strides, slice], ...]) -> Piece:
 
 
 def _single(region: Region) -> Part:
-    place = tuple(slice(0, size) for size in region.shape)
-    return Part(region.shape, (Piece(region, place, region.shape),))
+    return Part(region.shape, (Piece(region, _whole(region.shape), region.shape),))
+
+
+def _whole(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple([slice(0, size) for size in shape])
 
 
 def _checked_index(index: SupportsIndex, size: int, axis: int) -> int:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from nbrt.typing import HostArray
+
 SHAPE = (7, 12)
 ALL = slice(None)
 REGULAR: list[Any] = [
@@ -71,8 +73,8 @@ def taken(array: Any, region: Any) -> Any:
     region = region if type(region) is tuple else (region,)
     result = nbrt.to_host(array)
     dropped = 0
-    for axis, index in enumerate(region):
-        result = np.take(result, np.asarray(indices(index, SHAPE[axis]), int), axis - dropped)
+    for axis, (index, size) in enumerate(zip(region, array.shape, strict=False)):
+        result = np.take(result, np.asarray(indices(index, size), int), axis - dropped)
         dropped += isinstance(index, int)
     return result
 
@@ -95,12 +97,14 @@ TORCH: Draws = {
 }
 
 
-def check(generator: nbrt.Generator, region: Any, draws: Draws) -> None:
+def check(
+    generator: nbrt.Generator, region: Any, draws: Draws, numbers: HostArray = NUMBERS
+) -> None:
     for name, draw in draws.items():
         twin = generator.clone()
-        whole = draw(twin, nbrt.asarray(NUMBERS, device=generator.device))
-        x = nbrt.asarray(np.ascontiguousarray(taken(NUMBERS, region)), device=generator.device)
-        shard = generator.clone().shard(SHAPE, region)
+        whole = draw(twin, nbrt.asarray(numbers, device=generator.device))
+        x = nbrt.asarray(np.ascontiguousarray(taken(numbers, region)), device=generator.device)
+        shard = generator.clone().shard(numbers.shape, region)
         part = draw(shard, x)
         nbrt.synchronize(generator.device)
         held = [found if isinstance(found, tuple) else (found,) for found in (part, whole)]
@@ -118,6 +122,68 @@ def test_lists_are_parts_of_the_whole(generator: nbrt.Generator, region: Any) ->
 @pytest.mark.parametrize("region", REGULAR + IRREGULAR + EMPTY, ids=str)
 def test_lists_are_parts_of_torchs_whole(torch: nbrt.Generator, region: Any) -> None:
     check(torch, region, TORCH)
+
+
+MANY = [Runs(2 * i * i, 1 + i % 7, 1 + i % 3, 9) for i in range(40)]
+SPACED = [slice(3 * i + i // 9, 3 * i + i // 9 + 2) for i in range(36)]
+LONG: list[Any] = [
+    ((5, 3300), (ALL, MANY)),
+    ((5, 3300), (slice(1, 5, 2), MANY)),
+    ((5, 3300, 3), (slice(1, 3), MANY)),
+    ((3300, 5), (MANY, slice(1, 4))),
+    ((3300, 5), (MANY, 2)),
+    ((3300, 5), (MANY[::-1] + MANY[:3],)),
+    ((3300, 700), (MANY[:9], [slice(400, 700), *MANY[:4]])),
+    ((2, 120, 120), (1, SPACED, SPACED)),
+    (40_000, [slice(0, 9001), slice(9003, 39_000, 5), *MANY, slice(20_000, 30_001)]),
+]
+
+
+@pytest.mark.parametrize(("shape", "region"), LONG, ids=range(len(LONG)))
+def test_many_runs_are_one_draw(
+    generator: nbrt.Generator, torch: nbrt.Generator, shape: Any, region: Any
+) -> None:
+    numbers = np.random.default_rng(3).random(shape).astype(np.float32)
+    check(generator, region, {name: ELEMENT[name] for name in ("random", "dropout")}, numbers)
+    check(torch, region, {"random": TORCH["random"]}, numbers)
+    with CommandRecorder() as recorder:
+        generator.shard(shape, region).random(dtype="float32")
+    assert [command.kind for command in recorder.commands].count("draw") == 1
+
+
+def test_many_runs_of_other_distributions(generator: nbrt.Generator) -> None:
+    (shape, region), (rows, lists) = LONG[1], LONG[3]
+    numbers = np.random.default_rng(3).random(shape).astype(np.float32)
+    check(generator, region, {"gamma": ELEMENT["gamma"]}, numbers)
+    whole = nbrt.to_host(generator.clone().dirichlet([1.0, 2.0, 3.0, 4.0, 5.0], 3300))
+    shard = generator.clone().shard(rows, (MANY,))
+    expected = taken(whole, (MANY,))
+    assert np.array_equal(nbrt.to_host(shard.dirichlet([1.0, 2.0, 3.0, 4.0, 5.0])), expected)
+    with pytest.raises(ArgumentError, match="whole vectors"):
+        generator.shard(rows, lists).dirichlet([1.0, 2.0, 3.0])
+    assert generator.state.offset == 0
+
+
+def test_a_table_of_many_runs_is_recorded_and_repeated(
+    generator: nbrt.Generator, tmp_path: Path
+) -> None:
+    shape, region = LONG[1]
+    for name in ("one", "two"):
+        with audit.record(tmp_path / name, digests=True):
+            generator.clone().shard(shape, region).random(dtype="float32")
+    (draw,) = audit.load(tmp_path / "one").draws
+    assert "RunTable(" in str(draw)
+    array = audit.replay(draw, device=generator.device, pieces=2)
+    nbrt.synchronize(generator.device)
+    assert audit.digest(array) == draw.digest
+    assert audit.compare(audit.load(tmp_path / "one"), audit.load(tmp_path / "two")) is None
+
+
+def test_a_wrong_run_among_many_is_named(generator: nbrt.Generator) -> None:
+    wrong = (Runs(3298, 3), Runs(0, 2, 2, 2**61), Runs(0, 1, 3), Runs(0, 1.5), slice(9, 1, -1), 3)
+    for index in wrong:
+        with pytest.raises((ArgumentError, ArgumentTypeError), match="on axis 0"):
+            generator.shard(3300, [*MANY, index])
 
 
 def test_pieces_on_a_stream_of_their_own(generator: nbrt.Generator) -> None:

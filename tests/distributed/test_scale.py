@@ -12,6 +12,7 @@ import nbrt.distributed as dist
 from nbrt import Generator
 from nbrt.distributed.random.offsets import compute_post_offset, compute_pre_offset
 from nbrt.random import Runs
+from nbrt.testing.recorder import CommandRecorder
 
 SEED = 11
 RANKS = 1_000_000
@@ -67,6 +68,29 @@ def test_a_rank_of_a_million_draws_its_elements_of_the_whole(
         np.testing.assert_array_equal(
             corner.random(dtype="float32")[0], at(row * shape[1] + column, width)
         )
+
+
+def test_thousands_of_irregular_runs_are_one_draw() -> None:
+    placements: list[dist.Placement] = [dist.StridedShard(0, 50_021), dist.StridedShard(0, 20_011)]
+    shape, mesh = (10**11 + 3,), mesh_of((1000, 1000), 333_333)
+    spec = dist.DTensorSpec(mesh, placements, shape, "float32")
+    assert spec.local_runs is not None
+    (held,) = spec.local_runs
+    assert len(held) > 1000
+    rng = Generator(SEED, "cpu:0")
+    with CommandRecorder() as recorder:
+        drawn = rng.shard(shape, (held,)).random(dtype="float32")
+    assert [command.kind for command in recorder.commands].count("draw") == 1
+    assert rng.state.offset == shape[0] + 1
+    before = 0
+    for number, runs in enumerate(held):
+        if number % 1000 == 0:
+            last = runs.start + (runs.count - 1) * runs.step
+            place = before + runs.size - runs.length
+            found = drawn[place : place + runs.length]
+            assert np.array_equal(found, at(last, runs.length))
+        before += runs.size
+    assert before == drawn.size
 
 
 def test_ranks_without_elements_move_the_state_by_the_whole() -> None:

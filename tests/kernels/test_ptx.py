@@ -16,7 +16,7 @@ from helpers.kernels import (
     fill_signature,
     numba_type,
 )
-from nbrt.backends.draw import Draw, Region
+from nbrt.backends.draw import Draw, Region, RunTable
 from nbrt.testing.draws import draw_cases
 from nbrt_kernels import KERNELS
 from nbrt_kernels.random import fills_of
@@ -99,6 +99,7 @@ def test_draw_compiles(case):
                 assert_ieee(ptx)
 
 
+TABLE = RunTable(np.arange(3), np.arange(4), 3, 1)
 X, BITS, MASK = (np.zeros(8, dtype) for dtype in ("float32", "uint16", "uint8"))
 DRAWS = {
     "uniform": Draw("uniform", "float32", 8, (0.0, 1.0)),
@@ -108,6 +109,8 @@ DRAWS = {
     "integers": Draw("integers", "int32", 8, (0, 100)),
     "geometric8": Draw("geometric", "int8", 8, (0.125,)),
     "part": Draw("normal", "float32", 8, (0.0, 1.0), region=Region(3, (2, 4), (9, 2))),
+    "table": Draw("normal", "float32", 8, (0.0, 1.0), region=TABLE),
+    "table of gammas": Draw("gamma", "float32", 8, (2.5, 1.0), region=TABLE),
     "dropout": Draw("dropout", "float32", 8, (0.5, X, MASK)),
     "dropout16": Draw("dropout", "bfloat16", 8, (0.5, BITS, MASK)),
     "part of dropout": Draw(

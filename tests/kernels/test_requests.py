@@ -9,7 +9,7 @@ import pytest
 
 from helpers.kernels import run_draw
 from helpers.torch_draws import TINY
-from nbrt.backends.draw import Draw, Region
+from nbrt.backends.draw import Draw, Region, RunTable
 from nbrt_kernels.random import (
     bits_reference,
     fills_of,
@@ -257,6 +257,29 @@ def test_parts_equal_the_whole(distribution, dtype, parameters, layout, constant
         own = tuple(p[numbers.ravel()] if np.ndim(p) else p for p in parameters)
         part = run_draw(Draw(*head, own, layout, constants, region=region, **rest))
         assert np.array_equal(part, whole[numbers.ravel()])
+
+
+# Runs of 1 to 500 elements, from anywhere; they are taken twice.
+LENGTHS = np.array([1, 3, 100, 2, 4, 1, 500, 8, 5, 7, 33, 1, 90])
+STARTS = np.array([0, 3, 8, 511, 7, 9, 61, 256, 130, 5, 400, 77, 123])
+
+
+@pytest.mark.parametrize(
+    ("case", "gpu"),
+    [(CASES[0], False), (CASES[0], True), (CASES[1], False), (CASES[3], False)],
+    ids=["normal", "normal on a GPU", "normal64", "integers_each"],
+)
+def test_tables_equal_the_whole(case, gpu):
+    distribution, dtype, parameters, _, _ = case
+    head = (distribution, dtype, NUMBERS.size)
+    rest = {"seed": SEED, "offset": 12}
+    whole = run_draw(Draw(*head, parameters, **rest))
+    once = np.concatenate([np.arange(n) + at for at, n in zip(STARTS, LENGTHS, strict=True)])
+    picked = np.concatenate([once, once + 499])
+    region = RunTable(STARTS, np.append(0, np.cumsum(LENGTHS)), once.size, 1, 2, 499)
+    own = tuple(p[picked] if np.ndim(p) else p for p in parameters)
+    part = run_draw(Draw(*head, own, region=region, **rest), gpu=gpu)
+    assert np.array_equal(part, whole[picked])
 
 
 def test_part_of_a_dropout():

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
+from nbrt_kernels.random._places import run_finder, run_reader
 from nbrt_kernels.random._tiles import (
     first_block,
     keys,
@@ -41,6 +42,7 @@ __all__ = [
     "fill",
     "fill_rows",
     "fill_rows_threads",
+    "fill_table_threads",
     "fill_threads",
     "kept",
 ]
@@ -64,10 +66,15 @@ def fill_rows_threads(n: int, run: int, *, wide: bool = False, blocks: int = TIL
     """Return the threads that a fill of `n` elements in runs of `run` needs."""
     per_block = 2 if wide else 4
     touched = (run + 2 * per_block - 2) // per_block
-    rows = n // run
-    if blocks > 1 and touched <= blocks:
-        return -(-rows // (blocks // touched))
-    return rows * -(-touched // blocks)
+    return -(-(n // run * touched) // blocks)
+
+
+def fill_table_threads(
+    n: int, runs: int, size: int, *, wide: bool = False, blocks: int = TILE_BLOCKS
+) -> int:
+    """Return the threads that a fill of `n` elements by a table of so many runs needs."""
+    shift = 1 if wide else 2
+    return -(-(n // size * ((size >> shift) + runs * shift)) // blocks)
 
 
 @cache
@@ -142,6 +149,7 @@ def fill_rows(
     arrays: int = 0,
     rejects: bool = False,
     blocks: int = TILE_BLOCKS,
+    listed: bool = False,
 ) -> Callable[..., None]:
     """Return the kernel that fills a 1-D contiguous array with a box of a larger draw.
 
@@ -150,10 +158,16 @@ def fill_rows(
     outer_stride + r % inner_rows * inner_stride + j`` of the draw.  All five are int64; the size
     of `out` is a multiple of `run`.  `fill_rows_threads` says how many threads it needs.
 
+    A tile on a CPU holds the blocks of one run after the other, wherever runs end, so that few are
+    drawn in vain.
+
     Parameters
     ----------
     standard, finish, pairs, wide, arrays, rejects, blocks
         As of `fill`.  Parameter arrays have the length of `out`.
+    listed : bool, optional
+        Whether the five arguments are those of a table, see `_places`; then
+        `fill_table_threads` says how many threads it needs.
 
     Returns
     -------
@@ -161,112 +175,129 @@ def fill_rows(
         The kernel; equal arguments give the same one.
     """
     plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
-    per_block = plan.size // blocks
-    fill_long = _long_rows(plan, rejects, wide, blocks)
-    fill_short = _short_rows(plan, rejects, wide, blocks) if blocks > 1 else _no_short_rows
+    size, per_block = plan.size, plan.size // blocks
+    find, read = run_finder(listed, per_block), run_reader(listed, per_block)
+    fill_whole = _whole_tile(plan, rejects, wide, blocks)
+    make = _part_of_block if blocks == 1 else _run_pieces
+    fill_part = make(plan, rejects, wide, blocks, read)
 
     def fill_elements(
-        out: Array, state: Array, ahead: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar,
+        out: Array, state: Array, ahead: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
-        thread = cuda.grid(1)
-        block = first_block(state, ahead)
-        key0, key1 = keys(state)
-        # The most blocks that a run has a part in.
-        touched = (run + 2 * per_block - 2) // per_block
-        shape = (run, out.shape[0] // run, touched, base, inner_rows, inner_stride, outer_stride)
-        if blocks > 1 and touched <= blocks:
-            fill_short(out, thread, shape, block, key0, key1, a, b, c)
-        else:
-            fill_long(out, thread, shape, block, key0, key1, a, b, c)
+        place = (base, run, inner_rows, inner_stride, outer_stride)
+        start = cuda.grid(1) * blocks
+        found = find(start, place)
+        first, to, length, before, _ = read(found[0], found[1], place)
+        if to < out.shape[0]:
+            block = first_block(state, ahead)
+            key0, key1 = keys(state)
+            # Where the tile begins in the run.
+            at = (start - before) * per_block - first % per_block
+            if at >= 0 and at + size <= length:
+                near = block + np.uint64((first + at) // per_block)
+                fill_whole(out, to + at, near, key0, key1, a, b, c)
+            else:
+                fill_part(out, start, found, place, block, key0, key1, a, b, c)
 
     return fill_elements
 
 
-def _long_rows(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
-    """Return the device function that fills a tile's piece of one row."""
+def _whole_tile(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
+    """Return the device function that stores all elements of consecutive blocks."""
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
-    per_block, draw, transform = size // blocks, tile_of(blocks), plan.transform
-    put, put_part, redraw = plan.put, plan.put_part, redrawer(rejects, wide, False, size)
+    draw, transform, put = tile_of(blocks), plan.transform, plan.put
+    redraw = redrawer(rejects, wide, False, size)
 
     @device_function
-    def fill_long(
-        out: Array, thread: Scalar, shape: Any, block: Scalar, key0: Scalar, key1: Scalar,
-        a: Any, b: Any, c: Any,
+    def fill_whole(
+        out: Array, to: Scalar, near: Scalar, key0: Scalar, key1: Scalar, a: Any, b: Any, c: Any
+    ) -> None:
+        tile = cuda.local.array(values, np.uint64)
+        words, variates = tile.view(word), tile.view(variate)
+        draw(tile, near, key0, key1)
+        redraw(words, near, key0, key1, b, c)
+        transform(words, variates)
+        put(out, to, variates, 0, size, a, b, c)
+
+    return fill_whole
+
+
+def _part_of_block(
+    plan: _Plan, rejects: bool, wide: bool, blocks: int, read: Callable[..., Any]
+) -> Callable[..., None]:
+    """Return the device function that fills what a run has of a tile of one block."""
+    size, word, variate = plan.size, plan.word, plan.variate
+    draw, transform, put_part = tile_of(blocks), plan.transform, plan.put_part
+    redraw = redrawer(rejects, wide, False, size)
+
+    @device_function
+    def fill_part(
+        out: Array, start: Scalar, found: Any, place: Any, block: Scalar, key0: Scalar,
+        key1: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
-        run, rows, touched, base, inner_rows, inner_stride, outer_stride = shape
-        pieces = (touched + blocks - 1) // blocks
-        row = thread // pieces
-        first = base + row // inner_rows * outer_stride + row % inner_rows * inner_stride
-        # Where the tile begins in the run, and where the run in `out`.
-        at = thread % pieces * size - first % per_block
-        to = row * run
-        if row < rows and at < run:
-            tile = cuda.local.array(values, np.uint64)
+        first, to, length, before, _ = read(found[0], found[1], place)
+        at = (start - before) * size - first % size
+        if at < length:
+            tile = cuda.local.array(2, np.uint64)
             words, variates = tile.view(word), tile.view(variate)
-            near = block + np.uint64((first + at) // per_block)
+            near = block + np.uint64((first + at) // size)
             draw(tile, near, key0, key1)
             redraw(words, near, key0, key1, b, c)
             transform(words, variates)
-            if at >= 0 and at + size <= run:
-                put(out, to + at, variates, 0, size, a, b, c)
-            else:
-                put_part(out, to + at, variates, max(-at, 0), min(run - at, size), a, b, c)
+            put_part(out, to + at, variates, max(-at, 0), min(length - at, size), a, b, c)
 
-    return fill_long
+    return fill_part
 
 
-def _short_rows(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
-    """Return the device function that fills as many rows as one tile holds blocks for."""
+def _run_pieces(
+    plan: _Plan, rejects: bool, wide: bool, blocks: int, read: Callable[..., Any]
+) -> Callable[..., None]:
+    """Return the device function that fills a tile's pieces of several runs."""
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
     per_block, transform, put = size // blocks, plan.transform, plan.put
     draw, redraw = listed_tile(blocks), redrawer(rejects, wide, True, size)
     shift = 1 if wide else 2
 
     @device_function
-    def fill_short(
-        out: Array, thread: Scalar, shape: Any, block: Scalar, key0: Scalar, key1: Scalar,
-        a: Any, b: Any, c: Any,
+    def fill_pieces(
+        out: Array, start: Scalar, found: Any, place: Any, block: Scalar, key0: Scalar,
+        key1: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
-        run, rows, touched, base, inner_rows, inner_stride, outer_stride = shape
-        together = blocks // touched
-        start = thread * together
-        if start < rows:
-            tile = cuda.local.array(values, np.uint64)
-            numbers = cuda.local.array(blocks, np.uint64)
-            skips = cuda.local.array(blocks, np.int64)
-            words, variates = tile.view(word), tile.view(variate)
-            inner = start % inner_rows
-            first = base + start // inner_rows * outer_stride + inner * inner_stride
-            for r in range(together):
-                skips[r] = first & (per_block - 1)
-                near = block + np.uint64(first >> shift)
-                for q in range(touched):
-                    numbers[r * touched + q] = near + np.uint64(q)
-                inner += 1
-                first += inner_stride
-                if inner == inner_rows:
-                    inner = 0
-                    first += outer_stride - inner_rows * inner_stride
-            for q in range(together * touched, blocks):
-                numbers[q] = block
-            draw(tile, numbers, key0, key1)
-            redraw(words, numbers, key0, key1, b, c)
-            transform(words, variates)
-            for r in range(together):
-                if start + r < rows:
-                    skip, to = r * touched * per_block + skips[r], (start + r) * run
-                    put(out, to - skip, variates, skip, skip + run, a, b, c)
+        tile = cuda.local.array(values, np.uint64)
+        numbers = cuda.local.array(blocks, np.uint64)
+        words, variates = tile.view(word), tile.view(variate)
+        k, turn = found
+        end = 0
+        while end < blocks:
+            first, _, _, before, touched = read(k, turn, place)
+            begin = before - start
+            end = begin + touched
+            near = block + np.uint64(first >> shift)
+            for q in range(max(begin, 0), min(end, blocks)):
+                numbers[np.uint64(q)] = near + np.uint64(q - begin)
+            k += 1
+            if k == place[2]:
+                k = 0
+                turn += 1
+        draw(tile, numbers, key0, key1)
+        redraw(words, numbers, key0, key1, b, c)
+        transform(words, variates)
+        k, turn = found
+        end = 0
+        while end < blocks:
+            first, to, length, before, touched = read(k, turn, place)
+            begin = before - start
+            end = begin + touched
+            skip = begin * per_block + (first & (per_block - 1))
+            if to < out.shape[0]:
+                put(out, to - skip, variates, max(skip, 0), min(skip + length, size), a, b, c)
+            k += 1
+            if k == place[2]:
+                k = 0
+                turn += 1
 
-    return fill_short
-
-
-@device_function
-def _no_short_rows(
-    out: Array, thread: Scalar, shape: Any, block: Scalar, key0: Scalar, key1: Scalar,
-    a: Any, b: Any, c: Any,
-) -> None:  # fmt: skip
-    pass
+    return fill_pieces
 
 
 class _Plan:

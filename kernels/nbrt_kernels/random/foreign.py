@@ -9,7 +9,7 @@ import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, device_function
 from nbrt_kernels.random.distributions import DISTRIBUTIONS, Recipe, recipe
-from nbrt_kernels.random.launches import Fill
+from nbrt_kernels.random.launches import Box, Fill, box_arguments, is_listed
 from nbrt_kernels.random.torch import make_located
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def foreign_launch(
     constants: tuple[int, ...],
     locate: Any,
     count: int,
-    box: tuple[int, int, int, int, int] | None,
+    box: Box | None,
 ) -> Fill:
     """Return the launch that fills an array with a draw by a rule of the layout's own.
 
@@ -44,7 +44,7 @@ def foreign_launch(
         Device function, see `make_located`.
     count : int
         Elements to fill.
-    box : tuple of int or None
+    box : tuple or None
         Which elements these are; None: the first ones.
 
     Raises
@@ -68,10 +68,12 @@ def foreign_launch(
     typed = made.parameters(parameters, dtype)
     arrays = sum(np.ndim(value) > 0 for value in typed)
     lanes = 2 if made.wide else 4
-    kernel = make_located(locate, _block_of(made), _store_of(made, arrays), lanes)
+    place = box or (0, count, 1, 0, 0)
+    listed = is_listed(place)
+    kernel = make_located(locate, _block_of(made), _store_of(made, arrays), lanes, listed)
     rule = (*constants, 0, 0, 0)[:3]
-    where = (0, n, *(box or (0, count, 1, 0, 0)))
-    arguments = (*(np.uint64(number) for number in (*rule, *where)), *typed)
+    where = (*map(np.uint64, (*rule, 0, n)), *box_arguments(place, np.uint64))
+    arguments = (*where, *typed)
     return Fill(kernel, count, arguments)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda
+from nbrt_kernels.random._places import placer
 from nbrt_kernels.random._tiles import first_block, keys
 from nbrt_kernels.random.distributions import Recipe
 from nbrt_kernels.random.parameters import integer_parameters
@@ -58,7 +59,7 @@ def _parameters(parameters: tuple[Any, ...], dtype: str) -> tuple[Any, Any, Any]
 
 
 @cache
-def each_kernel(wide: bool) -> Callable[..., None]:
+def each_kernel(wide: bool, listed: bool) -> Callable[..., None]:
     """Return the kernel of integers with a range for each element.
 
     It takes ``(out, state, ahead, base, run, inner_rows, inner_stride, outer_stride, low, span,
@@ -69,21 +70,22 @@ def each_kernel(wide: bool) -> Callable[..., None]:
     ----------
     wide : bool
         Whether an element takes 64 bits of its block, not 32.
+    listed : bool
+        Whether the box is a table, see `_places`.
     """
+    place_of = placer(listed)
     per_block = 2 if wide else 4
     remainder = remainder_64 if wide else remainder_32
     scale = scale_integer_64 if wide else scale_integer_32
     word: Any = np.uint64 if wide else np.uint32
 
     def fill_each(
-        out: Array, state: Array, ahead: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar,
+        out: Array, state: Array, ahead: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, low: Array, span: Array, threshold: Array,
     ) -> None:  # fmt: skip
         i = cuda.grid(1)
         if i < out.shape[0]:
-            row = i // run
-            index = base + row // inner_rows * outer_stride + row % inner_rows * inner_stride
-            index += i - row * run
+            index = place_of(i, (base, run, inner_rows, inner_stride, outer_stride))
             key0, key1 = keys(state)
             block = first_block(state, ahead) + np.uint64(index // per_block)
             position = index % per_block

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["THREADS", "Box", "Fill", "Part", "boxes", "cut", "within"]
+__all__ = [
+    "THREADS",
+    "Box",
+    "Fill",
+    "Part",
+    "Table",
+    "box_arguments",
+    "boxes",
+    "cut",
+    "is_listed",
+    "within",
+]
 
 THREADS = 256
 """Threads of a thread block, where nothing asks for another number."""
 
-Box = tuple[int, int, int, int, int]
-"""(base, run, inner_rows, inner_stride, outer_stride), as `fill_rows` takes them."""
+Box = tuple[Any, Any, int, int, int]
+"""(base, run, inner_rows, inner_stride, outer_stride), or a table: see `_places`."""
 
 
 class Fill(NamedTuple):
@@ -63,8 +74,38 @@ class Part(Protocol):
         ...
 
 
-def boxes(region: Part | None, count: int) -> list[tuple[slice | None, int, Box | None]]:
-    """Return the pieces of a region that step over runs in two dimensions at most.
+@runtime_checkable
+class Table(Protocol):
+    """Runs that an array holds of a draw, such as `nbrt.backends.draw.RunTable`."""
+
+    @property
+    def starts(self) -> Any:
+        """Element of the draw that each run starts with, an array of int64."""
+        ...
+
+    @property
+    def begins(self) -> Any:
+        """Elements of the runs before each, and of all of them, an array of int64."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Elements of all runs."""
+        ...
+
+    @property
+    def unit(self) -> int:
+        """What divides all numbers in the table."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Elements of the draw from one time through the table to the next."""
+        ...
+
+
+def boxes(region: Part | Table | None, count: int) -> list[tuple[slice | None, int, Box | None]]:
+    """Return the pieces of a region that step over runs in two dimensions at most, or its table.
 
     Returns
     -------
@@ -73,6 +114,9 @@ def boxes(region: Part | None, count: int) -> list[tuple[slice | None, int, Box 
     """
     if region is None:
         return [(None, count, None)]
+    if isinstance(region, Table):
+        table = (region.starts, region.begins, len(region.starts), region.size, region.step)
+        return [(None, count, table)]
     rows, run = region.rows
     *loops, outer, inner = ((1, 0), (1, 0), *rows)
     size = run * outer[0] * inner[0]
@@ -83,6 +127,16 @@ def boxes(region: Part | None, count: int) -> list[tuple[slice | None, int, Box 
         box = (region.start + sum(step), run, inner[0], inner[1], outer[1])
         pieces.append((part, size, box))
     return pieces
+
+
+def is_listed(box: Box | None) -> bool:
+    """Return whether a box is a table."""
+    return box is not None and np.ndim(box[0]) > 0
+
+
+def box_arguments(box: Box, kind: type[np.integer[Any]]) -> tuple[Any, ...]:
+    """Return a box as a kernel takes it: numbers of a type, and arrays as they are."""
+    return tuple(one if np.ndim(one) > 0 else kind(one) for one in box)
 
 
 def cut(values: tuple[Any, ...], count: int, part: slice | None) -> tuple[Any, ...]:

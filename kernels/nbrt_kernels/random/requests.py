@@ -14,10 +14,21 @@ from nbrt_kernels.random.fills import (
     fill,
     fill_rows,
     fill_rows_threads,
+    fill_table_threads,
     fill_threads,
 )
 from nbrt_kernels.random.integer_draws import each_kernel, integer_recipe
-from nbrt_kernels.random.launches import THREADS, Fill, Part, boxes, cut, within
+from nbrt_kernels.random.launches import (
+    THREADS,
+    Fill,
+    Part,
+    Table,
+    box_arguments,
+    boxes,
+    cut,
+    is_listed,
+    within,
+)
 from nbrt_kernels.random.parameters import each_integer_parameters, no_parameters
 from nbrt_kernels.random.transforms import bits_24, is_below
 
@@ -68,7 +79,7 @@ class Request(Protocol):
         ...
 
     @property
-    def region(self) -> Part | None:
+    def region(self) -> Part | Table | None:
         """Return which elements the array holds; None: the first ones."""
         ...
 
@@ -146,17 +157,20 @@ def _element_fills(draw: Request, tile: int) -> list[Fill]:
         threads = fill_threads(draw.held, wide=made.wide, blocks=tile)
         kernel = fill(made.standard, made.finish, blocks=tile, **kind)
         return [Fill(kernel, threads, typed, ahead=ahead, block=_block(tile))]
-    kernel = fill_rows(made.standard, made.finish, blocks=tile, **kind)
+    listed = isinstance(draw.region, Table)
+    kernel = fill_rows(made.standard, made.finish, blocks=tile, listed=listed, **kind)
     return _row_fills(kernel, typed, draw, made, tile)
 
 
-def _blocks_ahead(region: Part | None, wide: bool) -> int | None:
+def _blocks_ahead(region: Part | Table | None, wide: bool) -> int | None:
     """Return the Philox blocks before a part that is one run from the start of a block, else None.
 
     Such a part, as most shards of rows are, is a dense draw from further on.
     """
     if region is None:
         return 0
+    if isinstance(region, Table):
+        return None
     rows, _ = region.rows
     ahead, within_block = divmod(region.start, 2 if wide else 4)
     return None if rows or within_block else ahead
@@ -168,8 +182,11 @@ def _row_fills(
     fills = []
     for part, size, box in boxes(draw.region, draw.held):
         assert box is not None  # of a region
-        threads = fill_rows_threads(size, box[1], wide=made.wide, blocks=tile)
-        arguments = (*map(np.int64, box), *cut(typed, draw.held, part))
+        if is_listed(box):
+            threads = fill_table_threads(size, box[2], box[3], wide=made.wide, blocks=tile)
+        else:
+            threads = fill_rows_threads(size, box[1], wide=made.wide, blocks=tile)
+        arguments = (*box_arguments(box, np.int64), *cut(typed, draw.held, part))
         fills.append(Fill(kernel, threads, arguments, part, block=_block(tile)))
     return fills
 
@@ -178,10 +195,10 @@ def _each_fills(draw: Request) -> list[Fill]:
     """Return the launches of integers with a range for each element."""
     low, span = draw.parameters
     typed = each_integer_parameters(low, span, draw.dtype)
-    kernel = each_kernel(draw.dtype in ("int64", "uint64"))
+    kernel = each_kernel(draw.dtype in ("int64", "uint64"), isinstance(draw.region, Table))
     fills = []
     for part, size, box in boxes(draw.region, draw.held):
-        place = map(np.int64, box or (0, draw.held, 1, 0, 0))
+        place = box_arguments(box or (0, draw.held, 1, 0, 0), np.int64)
         fills.append(Fill(kernel, size, (*place, *cut(typed, draw.held, part)), part))
     return fills
 
@@ -199,10 +216,9 @@ def _dropout_fills(draw: Request, tile: int) -> list[Fill]:
         kernel = dropout_kernel(draw.dtype, tile)
         arguments = (mask, x, threshold, scale)
         return [Fill(kernel, threads, arguments, ahead=ahead, block=_block(tile))]
-    typed = (threshold, threshold, threshold)
     made = Recipe(bits_24, is_below, None, False, no_parameters)
-    masked = fill_rows(bits_24, is_below, blocks=tile)
-    fills = _row_fills(masked, typed, draw, made, tile)
+    masked = fill_rows(bits_24, is_below, blocks=tile, listed=isinstance(draw.region, Table))
+    fills = _row_fills(masked, (threshold,) * 3, draw, made, tile)
     scaled = Fill(scale_kernel(draw.dtype), draw.held, (mask, x, scale))
     return [*(one._replace(target=mask) for one in fills), scaled]
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.random.current import current_tracker
 from nbrt.distributed.random.failures import failing_together
+from nbrt.distributed.random.mesh_draws import MeshDraws
 from nbrt.distributed.random.mesh_generator import MeshGenerator
+from nbrt.distributed.random.numbers import is_number, number
 from nbrt.distributed.random.ownership import own_generator
 from nbrt.distributed.random.parameters import checked_tensor
 from nbrt.distributed.spec import DTensorSpec
+from nbrt.errors import ArgumentTypeError
 from nbrt.random import functions
+from nbrt.random.inplace import exponential_, random_
 from nbrt.random.sampling import checked_samples, multinomial_indices
 
 if TYPE_CHECKING:
@@ -40,33 +45,62 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     """
     tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, DTensor)]
     first = tensors[0]
-    mesh = first._spec.mesh
-    for tensor in tensors:
-        checked_tensor(tensor, mesh)
-    if function is functions.multinomial and first is (args[0] if args else kwargs["weights"]):
-        return _multinomial(*args, **kwargs)
+    spec = first._spec
+    own = _OWN.get(function)
+    if own is not None:
+        return own(spec.mesh, *args, **kwargs)
     if function in _LIKE:
-        generator = MeshGenerator(mesh, first._spec.placements, kwargs.get("generator"))
+        checked_tensor(first, spec.mesh)
+        generator = MeshGenerator(spec.mesh, spec.placements, kwargs.get("generator"))
     else:
-        generator = _over(mesh, kwargs.get("generator"))
+        # Looking for numbers among the parameters takes its time.
+        kind = MeshDraws if spec.shape and len(tensors) == 1 else MeshGenerator
+        generator = _over(spec.mesh, kwargs.get("generator"), kind)
     inner = getattr(function, "__wrapped__", function)
     return inner(*args, **{**kwargs, "generator": generator})
 
 
-def _over(mesh: DeviceMesh, generator: Generator | None) -> MeshGenerator:
-    """Return ``MeshGenerator(mesh, None, generator)``, the one before if it is of that mesh.
+def _over(
+    mesh: DeviceMesh, generator: Generator | None, kind: type[MeshDraws] = MeshGenerator
+) -> Any:
+    """Return ``kind(mesh, None, generator)``, the one before if it is of that kind and mesh.
 
     Whose a generator is, the region that is drawn in finds out in any case.
     """
     chosen = own_generator(mesh, None) if generator is None else generator
-    last: MeshGenerator | None = getattr(chosen, "_drawing", None)
-    if last is None or last._mesh is not mesh:
-        last = MeshGenerator(mesh, None, chosen)
+    last: Any = getattr(chosen, "_drawing", None)
+    if type(last) is not kind or last._mesh is not mesh:
+        last = kind(mesh, None, chosen)
         last.plain._drawing = last
     return last
 
 
+def _exponential(
+    mesh: DeviceMesh, array: Any, lambd: Any = 1.0, *, generator: Generator | None = None
+) -> DTensor:
+    rate = number(lambd, mesh, 1.0)
+    result: DTensor = unwrap(exponential_)(array, rate, generator=_over(mesh, generator))
+    return result
+
+
+def _integers(
+    mesh: DeviceMesh,
+    array: Any,
+    low: Any = None,
+    high: Any = None,
+    *,
+    generator: Generator | None = None,
+) -> DTensor:
+    drawing = _over(mesh, generator)
+    if is_number(low) or is_number(high):
+        result: DTensor = drawing.fill_integers(array, *((0, low) if high is None else (low, high)))
+    else:
+        result = unwrap(random_)(array, low, high, generator=drawing)
+    return result
+
+
 def _multinomial(
+    mesh: DeviceMesh,
     weights: DTensor,
     num_samples: int,
     replacement: bool = False,
@@ -75,7 +109,11 @@ def _multinomial(
     generator: Generator | None = None,
 ) -> DTensor:
     """Return the samples of each row where the row's weights are, which are not cut."""
-    mesh = weights.device_mesh
+    if not isinstance(weights, DTensor):
+        raise ArgumentTypeError(
+            f"expected weights to be the DTensor among the arguments, got {type(weights).__name__}"
+        )
+    checked_tensor(weights, mesh)
     num_samples = checked_samples(weights.shape, num_samples, replacement)
     placements = without(weights.placements, [weights.ndim - 1])
     rows = weights.redistribute(placements=placements)
@@ -94,3 +132,10 @@ def _multinomial(
             draw = part.random if replacement else part.standard_exponential
             local = draw(drawn.local_shape).astype("int64").reshape(result.local_shape)
     return DTensor(local, result)
+
+
+_OWN: dict[Callable[..., Any], Callable[..., Any]] = {
+    exponential_: _exponential,
+    random_: _integers,
+    functions.multinomial: _multinomial,
+}

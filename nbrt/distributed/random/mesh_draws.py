@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import functools
+import math
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -13,30 +14,45 @@ from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.placements import Placement
 from nbrt.distributed.random.current import current_tracker
 from nbrt.distributed.random.failures import failing_together
+from nbrt.distributed.random.numbers import is_number, known_number, known_range
 from nbrt.distributed.random.ownership import own_generator
-from nbrt.distributed.random.parameters import checked_tensor, cut_copy, local_parameter
+from nbrt.distributed.random.parameters import (
+    Elsewhere,
+    checked_tensor,
+    cut_copy,
+    local_parameter,
+)
 from nbrt.distributed.spec import DTensorSpec, spec_of
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
-from nbrt.random.arguments import integer, is_array, vector
+from nbrt.random.arguments import (
+    checked_flag,
+    dtype_name,
+    integer,
+    integer_dtype,
+    is_array,
+    vector,
+)
 from nbrt.random.generator import Generator
 from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
 
 __all__ = ["MeshDraws"]
 
-_NOTHING: AbstractContextManager[None] = nullcontext()
 _NUMBERS = frozenset([float, int])
-_VECTORS = ("dirichlet", "multinomial", "multivariate_hypergeometric")
+_VECTORS = frozenset(["dirichlet", "multinomial", "multivariate_hypergeometric"])
 
 
 class MeshDraws(Generator):
-    """Draws of elements and of vectors; see `MeshGenerator`, which adds what reorders."""
+    """Draws of elements and of vectors; see `MeshGenerator`.
+
+    That adds what reorders, and tensors without dimensions as parameters of the draws.
+    """
 
     def __init__(
         self,
@@ -57,8 +73,8 @@ class MeshDraws(Generator):
         if isinstance(generator, MeshDraws):
             generator = generator.plain
         self._plain = own_generator(self._mesh, generator)
-        fresh: dict[str, Any] = {"_kinds": {}, "_drawing": None}
-        self.__dict__.update(self._plain.__dict__ | self.__dict__ | fresh)
+        fresh: dict[str, Any] = {"_kinds": {}, "_parts": {}, "_drawing": None}
+        self.__dict__ = {**self._plain.__dict__, **self.__dict__, **fresh}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._mesh!r}, {self._placements!r}, {self._plain!r})"
@@ -103,23 +119,34 @@ class MeshDraws(Generator):
         out: Array | None = None,
     ) -> Any:
         """Return a distributed tensor of which each rank has drawn its part."""
-        shape = self._shape_of(size, parameters, out)
-        spec = self._spec(shape, dtype, out, *parameters)
-        is_vector = distribution in _VECTORS
-        rows = _whole_rows(spec) if is_vector else spec
-        own, together = parameters, _NOTHING
-        if not _NUMBERS.issuperset(map(type, parameters)):
+        if out is None:
+            spec = self._spec(self._shape_of(size, parameters), dtype, *parameters)
+        else:
+            spec = self._spec_of(out, size, dtype)
+        rows = _whole_rows(spec) if distribution in _VECTORS else spec
+        are_numbers = _NUMBERS.issuperset(map(type, parameters))
+        own = parameters
+        if not are_numbers:
             own = tuple(local_parameter(each, rows) for each in parameters)
-            if any(map(is_array, parameters)):  # of which some ranks may have wrong values
-                together = failing_together(self._mesh)
-                self._check_elsewhere(distribution, parameters, rows)
         into = None if out is None or rows is not spec else out._local
-        with current_tracker().distribute_region(rows, self._plain) as part, together:
-            size = rows.local_shape if into is None else None
-            local = part._draw(distribution, own, size, rows.dtype, into)
+        # As in a region, which takes longer to enter.
+        part, cell, before = current_tracker()._enter(rows, self._plain)
+        try:
+            draw = part._draw
+            if not are_numbers:
+                draw = self._careful(part, distribution, parameters, rows)
+            shape = rows.local_shape if into is None else None
+            local = draw(distribution, own, shape, rows.dtype, into)
+        except BaseException:
+            cell.go_back(before)
+            raise
         if rows is not spec:
             local = _columns(local, spec)
-        return self._result(local, spec, out)
+        if out is None:
+            return DTensor(local, spec)
+        if local is not out._local:
+            copy(out._local, local)
+        return out
 
     def integers(
         self,
@@ -132,24 +159,46 @@ class MeshDraws(Generator):
     ) -> Any:
         """Return integers in [low, high); see `nbrt.Generator.integers`.
 
-        Bounds that are distributed tensors are gathered: their ranges are checked as a whole.
+        Bounds that are distributed tensors are gathered: their ranges are checked as a whole. If
+        they have no dimensions, and there are ranks off the mesh, all values of their dtypes must
+        be ranges of as many words: for int64 and uint64, bounds of dtypes of up to 32 bits.
         """
         if isinstance(low, DTensor) or isinstance(high, DTensor):
             first, last = (0, low) if high is None else (low, high)
             bounds = _checked_bound("low", first), _checked_bound("high", last)
-            size = self._shape_of(size, bounds, out)
-            if self._mesh.get_coordinate() is None:
+            if not any(map(is_array, bounds)):
+                shape = self._shape_of(size, bounds) if out is None else _shape(out)
+                is_closed = checked_flag("endpoint", endpoint)
+                low, high = self._range(*bounds, integer_dtype(dtype), is_closed, shape)
+            elif self._mesh.get_coordinate() is None:
                 # Nothing is drawn here, and all ranges of elements take as many words.
-                low, high = np.broadcast_to(0, self._shape_of(None, bounds, None)), 1
+                low, high = np.broadcast_to(0, self._shape_of(None, bounds)), 1
             else:
                 low, high = map(self._gathered, bounds)
         return super().integers(low, high, size, dtype, endpoint, out)
+
+    def _range(
+        self, low: Any, high: Any, dtype: np.dtype[Any], endpoint: bool, shape: tuple[int, ...]
+    ) -> tuple[Any, Any]:
+        """Return bounds of integers that are numbers; off the mesh, others of as many words."""
+        kind, count = dtype_name(dtype), math.prod(shape)
+        first, last = (0, 1) if kind == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+        def words(least: int, most: int) -> int:
+            span = max(least, int(first)), min(most + endpoint, int(last) + 1)
+            return self._layout.increment("integers", kind, count, span) if count else 0
+
+        return known_range(low, high, self._mesh, words)
 
     def fill_integers(self, out: Any, low: int | None = None, high: int | None = None) -> Any:
         """Fill a distributed tensor with integers of [low, high); see `nbrt.Generator`."""
         if not isinstance(out, DTensor):
             raise ArgumentTypeError(f"expected out to be a DTensor, got {type(out).__name__}")
-        spec = self._spec(out.shape, out.dtype, out)
+        spec = checked_tensor(out, self._mesh)._spec
+        if is_number(low) or is_number(high):
+            low, high = _checked_bound("low", low), _checked_bound("high", high)
+            kind = spec.dtype if spec.dtype.kind in "iub" else np.dtype(np.int64)
+            low, high = self._range(low, high, kind, False, spec.shape)
         with current_tracker().distribute_region(spec, self._plain) as part:
             part.fill_integers(out._local, low, high)
         return out
@@ -169,6 +218,7 @@ class MeshDraws(Generator):
             x = asarray(x, device=self.device)
             spec = self._spec(x.shape, x.dtype)
         values = local_parameter(x, spec)
+        p = known_number("p", p, self._mesh)
         with current_tracker().distribute_region(spec, self._plain) as part:
             result, mask = part.dropout(values, p, training)
         return DTensor(result, spec), DTensor(mask, spec.replaced(dtype=mask.dtype))
@@ -177,16 +227,36 @@ class MeshDraws(Generator):
         """Return random bytes, the same on all ranks."""
         return own_generator(self._mesh, self._plain).bytes(length)
 
-    def _check_elsewhere(
-        self, distribution: str, parameters: tuple[Any, ...], spec: DTensorSpec
-    ) -> None:
-        """Off the mesh, refuse the arrays that its ranks refuse: by a draw of no elements.
-
-        What tensors hold is known on the mesh only.
-        """
-        is_known = not any(isinstance(each, DTensor) for each in parameters)
-        if spec.local_runs is None and is_known:
+    def _careful(
+        self, part: Generator, distribution: str, parameters: tuple[Any, ...], spec: DTensorSpec
+    ) -> Callable[..., Any]:
+        """Return how a part is drawn by parameters that are not all numbers of this rank."""
+        if any(isinstance(each, Elsewhere) for each in parameters):
+            return functools.partial(self._move_on, part)
+        if not any(map(is_array, parameters)):
+            return part._draw
+        # What tensors hold is known on the mesh only.
+        if spec.local_runs is None and not any(isinstance(each, DTensor) for each in parameters):
+            # Off the mesh, refuse the arrays that its ranks refuse: by a draw of no elements.
             self._plain._draw(distribution, parameters, (0, *spec.shape), spec.dtype)
+        # Some ranks may have wrong values.
+        return failing_together(self._mesh)(part._draw)
+
+    def _move_on(
+        self,
+        part: Generator,
+        distribution: str,
+        parameters: tuple[Any, ...],
+        size: tuple[int, ...] | None,
+        dtype: np.dtype[Any],
+        out: Any,
+    ) -> Any:
+        """Draw nothing, as a rank off the mesh by numbers that it does not know."""
+        nothing = self._plain._draw(distribution, parameters, size, dtype, out)
+        numbers = (0.0 if isinstance(each, Elsewhere) else each for each in parameters)
+        _, words = part._kind_of(distribution, dtype, 0, tuple(numbers))
+        part._cell.take(words)
+        return nothing
 
     # -- vectors -----------------------------------------------------------------------------------
 
@@ -213,48 +283,35 @@ class MeshDraws(Generator):
                 local = part.multivariate_normal(
                     mean, cov, lengths, check_valid, tol, method=method
                 )
-        return self._result(local if rows is spec else _columns(local, spec), spec, None)
+        return DTensor(local if rows is spec else _columns(local, spec), spec)
 
     # -- shapes and placements ---------------------------------------------------------------------
 
-    def _shape_of(
-        self, size: Shape | None, parameters: tuple[Any, ...], out: Any
-    ) -> tuple[int, ...]:
-        if out is None:
-            if size is not None:
-                return checked_shape(size)
-            shapes = (x.shape if isinstance(x, DTensor) else np.shape(x) for x in parameters)
-            whole = [np.broadcast_to(0, shape) for shape in shapes]
-            return self._shape(None, tuple(whole))
+    def _shape_of(self, size: Shape | None, parameters: tuple[Any, ...]) -> tuple[int, ...]:
+        if size is not None:
+            return checked_shape(size)
+        return self._shape(None, tuple(np.broadcast_to(0, _shape(each)) for each in parameters))
+
+    def _spec_of(self, out: Any, size: Shape | None, dtype: np.dtype[Any]) -> DTensorSpec:
+        """Return what a draw fills, if that is what it makes."""
         if not isinstance(out, DTensor):
             raise ArgumentTypeError(f"expected out to be a DTensor, got {type(out).__name__}")
-        shape = out.shape if size is None else checked_shape(size)
-        if shape != out.shape:
-            raise ArgumentError(f"expected out of shape {shape}, got {out.shape}; leave size out")
-        return out.shape
+        spec = checked_tensor(out, self._mesh)._spec
+        if size is not None and checked_shape(size) != spec.shape:
+            raise ArgumentError(
+                f"expected out of shape {checked_shape(size)}, got {spec.shape}; leave size out"
+            )
+        if spec.dtype != dtype:
+            raise ArgumentTypeError(f"expected out of dtype {dtype}, got {spec.dtype}")
+        return spec
 
-    def _spec(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], out: Any = None, *others: Any
-    ) -> DTensorSpec:
-        """Return what a draw makes: `out`; else as the generator, or the first tensor, says."""
-        if out is not None:
-            found: DTensorSpec = checked_tensor(out, self._mesh)._spec
-            if found.dtype != dtype:
-                raise ArgumentTypeError(f"expected out of dtype {dtype}, got {found.dtype}")
-            return found
+    def _spec(self, shape: tuple[int, ...], dtype: np.dtype[Any], *others: Any) -> DTensorSpec:
+        """Return what a draw makes: placed as the generator, or the first tensor, says."""
         placements = self._placements if shape else None
         if self._placements is None:
             alike = [x for x in others if isinstance(x, DTensor) and x.shape == shape]
             placements = checked_tensor(alike[0], self._mesh).placements if alike else None
         return spec_of(self._mesh, placements, shape, dtype)
-
-    def _result(self, local: Any, spec: DTensorSpec, out: Any) -> DTensor:
-        if out is None:
-            return DTensor(local, spec)
-        if local is not out._local:
-            copy(out._local, local)
-        found: DTensor = out
-        return found
 
     def _gathered(self, value: Any) -> Any:
         """Return the same array on all ranks of the mesh."""
@@ -264,15 +321,15 @@ class MeshDraws(Generator):
 
 
 def _checked_bound(name: str, value: Any) -> Any:
-    """Return a bound of integers whose shape all ranks know, and whose value if it has none."""
-    if not isinstance(value, DTensor):
-        return integer(name, value)
-    if not value.ndim:
-        raise ArgumentTypeError(
-            f"expected {name} to be an integer or an array of them, got a DTensor without "
-            f"dimensions; pass its value, {name}.item()"
-        )
-    return value
+    """Return a bound of integers: an int, or the array or the tensor that it is."""
+    is_known = isinstance(value, DTensor) and value.dtype.kind in "iu"
+    return value if is_known else integer(name, value)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if isinstance(value, Elsewhere):
+        return ()
+    return value.shape if isinstance(value, DTensor) else np.shape(value)
 
 
 def _whole_rows(spec: DTensorSpec) -> DTensorSpec:

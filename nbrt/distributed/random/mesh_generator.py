@@ -12,6 +12,7 @@ from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import moved, on_dim, without
 from nbrt.distributed.random.current import current_tracker
 from nbrt.distributed.random.mesh_draws import MeshDraws
+from nbrt.distributed.random.numbers import known_number, taking_numbers
 from nbrt.distributed.random.ownership import own_generator
 from nbrt.distributed.random.parameters import checked_tensor, cut, cut_copy
 from nbrt.distributed.random.state_tracker import put_back_on_failure
@@ -42,6 +43,7 @@ def _put_back_on_failure(method: _Method) -> _Method:
     return cast("_Method", whole_or_nothing)
 
 
+@taking_numbers
 class MeshGenerator(MeshDraws):
     """A generator over a mesh: the methods of `nbrt.Generator`, with sizes of whole tensors.
 
@@ -49,9 +51,10 @@ class MeshGenerator(MeshDraws):
     under the default tracker; the state moves as there, too. All ranks must call the same methods
     with equal arguments, also those off the mesh, and start from equal states (see
     `nbrt.distributed.manual_seed`). Parameters may be numbers, distributed tensors, or arrays that
-    are the same on all ranks. A draw that fails on a rank, of values of a parameter that only its
-    part holds, fails on all ranks of the mesh and moves no state if ranks are threads or
-    ``NBRT_DISTRIBUTED_CHECK=1``; else it moves the state on the other ranks alone.
+    are the same on all ranks; a tensor without dimensions is a number. A draw that fails on a rank,
+    of values of a parameter that only its part holds, fails on all ranks of the mesh and moves no
+    state if ranks are threads or ``NBRT_DISTRIBUTED_CHECK=1``; else it moves the state on the other
+    ranks alone.
 
     Parameters
     ----------
@@ -85,8 +88,8 @@ class MeshGenerator(MeshDraws):
         A distributed tensor is gathered along that axis only, and keeps its placements unless the
         generator has some.
         """
-        if not isinstance(x, DTensor) and not is_array(x):
-            order = self._plain.permutation(integer("x", x))
+        if not is_array(x):
+            order = self._plain.permutation(integer("x", known_number("x", x, self._mesh)))
             return self._cut_from(order)
         source = self._source(x, axis)
         order = self._plain.permutation(source.shape[axis])
@@ -97,7 +100,7 @@ class MeshGenerator(MeshDraws):
 
         See `nbrt.Generator.shuffle`.
         """
-        if not isinstance(x, DTensor):
+        if not isinstance(x, DTensor) or not x.ndim:
             own_generator(self._mesh, self._plain).shuffle(x, axis)
             return
         kept = MeshGenerator(self._mesh, x.placements, self._plain)
@@ -113,8 +116,7 @@ class MeshGenerator(MeshDraws):
             result = self._lines_permuted(source, axis, _placements_of(x, source))
         if out is None:
             return result
-        self._shape_of(result.shape, (), out)
-        spec = self._spec(result.shape, result.dtype, out)
+        spec = self._spec_of(out, result.shape, result.dtype)
         copy(out._local, result.redistribute(placements=spec.placements)._local)
         found: DTensor = out
         return found
@@ -133,7 +135,8 @@ class MeshGenerator(MeshDraws):
 
         A distributed tensor is gathered along `axis` only. Every rank draws all picks.
         """
-        if not isinstance(a, DTensor) and not is_array(a):
+        if not is_array(a):
+            a = known_number("a", a, self._mesh)
             picks = self._plain.choice(a, size, replace, p, 0, shuffle)
             return self._cut_from(asarray(picks, device=self.device))
         source = self._source(a, axis)

@@ -31,7 +31,8 @@ def own_generator(mesh: DeviceMesh, generator: Generator | None) -> Generator:
         generator too, so each would take what the other should; or the default one is the process's
         because the running thread is not in the rank's context.
     """
-    rank = mesh.communicator if isinstance(mesh.communicator, ThreadCommunicator) else None
+    everyone = mesh._communicator
+    rank = everyone if isinstance(everyone, ThreadCommunicator) else None
     if rank is not None:
         rank.check_caller()
         if generator is None:

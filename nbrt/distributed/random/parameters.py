@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nbrt.backends.draw import Runs
 from nbrt.distributed.ops.operands import is_dtensor
 from nbrt.distributed.ops.propagation import moved, on_dim
@@ -25,7 +27,14 @@ if TYPE_CHECKING:
     from nbrt.distributed.spec import DTensorSpec
     from nbrt.typing import Array
 
-__all__ = ["checked_tensor", "cut", "cut_copy", "local_parameter"]
+__all__ = ["Elsewhere", "checked_tensor", "cut", "cut_copy", "local_parameter"]
+
+
+class Elsewhere(np.ndarray[Any, Any]):
+    """What stands for a number on a rank that cannot know it: an array without elements.
+
+    As a parameter it has no dimensions, and the value that makes a draw a right one.
+    """
 
 
 def local_parameter(value: Any, spec: DTensorSpec) -> Any:
@@ -51,7 +60,7 @@ def local_parameter(value: Any, spec: DTensorSpec) -> Any:
             tensor = tensor.redistribute(placements=placements)
         array = tensor.to_local()
         return array.reshape(-1)[:0] if spec.local_runs is None else array
-    if not is_array(value):
+    if not is_array(value) or isinstance(value, Elsewhere):
         return value
     array = asarray(value, device=spec.mesh.device)
     _check_broadcasts(array.shape, spec.shape)

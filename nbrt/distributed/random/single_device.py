@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 from nbrt.backends.draw import Region
 from nbrt.distributed.random.state_tracker import RNGStateTracker
@@ -27,20 +26,14 @@ class SingleDeviceRNGTracker(RNGStateTracker):
     start equal stay equal.
     """
 
-    def _set_up(self) -> None:
-        super()._set_up()
-        self._parts: WeakKeyDictionary[Generator, dict[Any, Generator]] = WeakKeyDictionary()
-
     def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:
-        parts = self._parts.get(generator)
-        if parts is None:
-            parts = self._parts[generator] = {}
-        # Equal meshes of two ranks that share a tracker differ in where they are.
-        key = (spec, spec.mesh.get_coordinate())
+        parts = generator._parts
+        runs, _ = spec._own()
+        # Nothing of the mesh, which would live as long as the generator.
+        key = (spec.shape, runs)
         part = parts.get(key)
         if part is None:
             if len(parts) >= _MOST_PARTS:
                 parts.clear()
-            runs = spec.local_runs
             part = parts[key] = generator.shard(spec.shape, _NOTHING if runs is None else runs)
         return part

@@ -46,7 +46,7 @@ _Entered: TypeAlias = "tuple[Cell, Place, _Entered | None]"
 class _Region:
     """The block of `distribute_region`."""
 
-    # Not a generator function: every draw of a distributed tensor enters one.
+    # Not a generator function, which takes longer.
     __slots__ = ("_entered", "_generator", "_spec", "_tracker")
 
     def __init__(
@@ -56,13 +56,7 @@ class _Region:
         self._entered: _Entered | None = None
 
     def __enter__(self) -> Generator:
-        tracker, spec = self._tracker, self._spec
-        chosen = _chosen(spec, self._generator)
-        if config.settings().distributed_check:
-            check_equal_states(chosen, spec.mesh)
-        cell = chosen._cell
-        before = cell.place()
-        part = tracker._part(chosen, spec) if tracker.distribute_region_enabled else chosen
+        part, cell, before = self._tracker._enter(self._spec, self._generator)
         self._entered = cell, before, self._entered
         return part
 
@@ -154,7 +148,19 @@ class RNGStateTracker:
         >>> bool((x == nbrt.Generator(7).random(8, "float32")).all())
         True
         """
-        return _Region(self, spec, generator)
+        return _Region(self, checked_spec(spec), generator)
+
+    def _enter(
+        self, spec: DTensorSpec, generator: Generator | None
+    ) -> tuple[Generator, Cell, Place]:
+        """Return what draws in a region; and what goes back whereto if the block raises."""
+        chosen = _chosen(spec, generator)
+        if config.settings().distributed_check:
+            check_equal_states(chosen, spec.mesh)
+        cell = chosen._cell
+        before = cell.place()
+        part = self._part(chosen, spec) if self.distribute_region_enabled else chosen
+        return part, cell, before
 
     def _part(
         self,
@@ -287,14 +293,14 @@ def _check_name(name: object) -> None:
 
 
 def _chosen(spec: DTensorSpec, generator: Generator | None) -> Generator:
-    device = checked_spec(spec).mesh.device
     chosen = own_generator(spec.mesh, generator)
     is_plain = type(chosen) is Generator or not hasattr(chosen, "device_mesh")
     if chosen._part is not None or not is_plain:
         raise ArgumentTypeError(
             f"expected a generator of whole arrays, got {chosen!r}, which draws parts already"
         )
-    if chosen.device != device:
+    device = spec.mesh.device
+    if chosen._device != device:
         raise DeviceMismatchError(
             f"expected a generator of this rank's device {device}, got one of {chosen.device}; "
             f"make it with nbrt.Generator(seed, device=mesh.device)"

@@ -15,17 +15,18 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt._version import __version__
+from nbrt.backends.draw import RunTable
 from nbrt.errors import ArgumentError
 from nbrt.random.audit.recording import FORMAT
 from nbrt.random.audit.replaying import sha256_of
 from nbrt.random.versions import stream_version
-from nbrt.runtime.array import copy
+from nbrt.runtime.array import copy, to_host
 from nbrt.runtime.commands import tap_commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nbrt.backends.draw import Draw
+    from nbrt.backends.draw import Draw, Region
     from nbrt.runtime.commands import Command
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, HostArray
@@ -179,7 +180,6 @@ class _Recorder:
 
 
 def _entry(stream: Stream, draw: Draw, parameters: list[Any]) -> dict[str, Any]:
-    region = draw.region
     own_rule = draw.locate is not None or draw.place is not None
     return {
         "index": 0,
@@ -194,13 +194,22 @@ def _entry(stream: Stream, draw: Draw, parameters: list[Any]) -> dict[str, Any]:
         "layout": draw.layout,
         "constants": draw.constants,
         "version": stream_version(draw.distribution, draw.layout),
-        "region": None if region is None else (region.start, region.shape, region.strides),
+        "region": _plain(draw.region),
         "device": str(stream.device),
         "stream": stream.id,
         "thread": threading.current_thread().name,
         "stack": _stack(),
         "replayable": not own_rule and not any(isinstance(value, str) for value in parameters),
     }
+
+
+def _plain(region: Region | RunTable | None) -> Any:
+    """Return a region as JSON has it."""
+    if isinstance(region, RunTable):
+        tables = {name: to_host(getattr(region, name)).tolist() for name in ("starts", "begins")}
+        numbers = {name: getattr(region, name) for name in ("size", "unit", "count", "step")}
+        return {**tables, **numbers}
+    return None if region is None else (region.start, region.shape, region.strides)
 
 
 def _value(parameter: Any) -> Any:

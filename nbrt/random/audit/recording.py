@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.draw import Region
+from nbrt.backends.draw import Region, RunTable
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ class DrawRecord:
         What the layout depends on, such as the threads of the GPU that it follows.
     version : int
         Stream version of the distribution in the layout; see `nbrt.random.stream_version`.
-    region : Region or None
-        Which part of the whole draw the array holds; None: all of it.
+    region : Region, RunTable or None
+        Which part of the whole draw the array holds; None: all of it. Of a part with thousands of
+        runs it is a table of them, with tuples for arrays, which `replay` draws in one piece.
     device : str
         Where.
     stream : int
@@ -78,7 +79,7 @@ class DrawRecord:
     layout: str
     constants: tuple[int, ...]
     version: int
-    region: Region | None
+    region: Region | RunTable | None
     device: str
     stream: int
     thread: str
@@ -162,7 +163,10 @@ def _draw(entry: dict[str, Any], hashes: dict[int, dict[str, str]]) -> DrawRecor
         f"{value} sha256 {found.get(str(place))}" if isinstance(value, str) else value
         for place, value in enumerate(entry["parameters"])
     )
-    if entry["region"] is not None:
+    if isinstance(entry["region"], dict):
+        lists = {name: tuple(entry["region"][name]) for name in ("starts", "begins")}
+        values["region"] = RunTable(**{**entry["region"], **lists})
+    elif entry["region"] is not None:
         start, shape, strides = entry["region"]
         values["region"] = Region(start, tuple(shape), tuple(strides))
     return DrawRecord(**values, digest=found.get("out"))

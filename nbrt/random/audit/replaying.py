@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.draw import Draw, Region
+from nbrt.backends.draw import Draw, Region, RunTable
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random.arguments import as_dtype
 from nbrt.random.order import raw_view
-from nbrt.runtime.array import to_host
+from nbrt.runtime.array import asarray, to_host
 from nbrt.runtime.commands import Command
 from nbrt.runtime.device import resolve_device
 from nbrt.runtime.new_array import empty
@@ -21,6 +22,7 @@ from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from nbrt.random.audit.recording import DrawRecord
+    from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, DeviceLike, HostArray
 
 __all__ = ["digest", "replay", "sha256_of"]
@@ -62,9 +64,9 @@ def replay(record: DrawRecord, device: DeviceLike = None, pieces: int = 1) -> Ar
     result = empty(record.shape, as_dtype(record.dtype), stream=stream)
     flat = raw_view(result)
     start = 0
-    for region in _regions(record, pieces):
+    for region in _regions(record, pieces, stream):
         size = result.size if region is None else math.prod(region.shape)
-        shape = record.shape if region is None else region.shape
+        shape = region.shape if isinstance(region, Region) else record.shape
         draw = Draw(
             record.distribution,
             record.dtype,
@@ -106,8 +108,13 @@ def sha256_of(array: HostArray) -> str:
     return hashlib.sha256(raw.data).hexdigest()
 
 
-def _regions(record: DrawRecord, pieces: int) -> list[Region | None]:
+def _regions(record: DrawRecord, pieces: int, stream: Stream) -> list[Region | RunTable | None]:
     """Cut the first dimension of what a record holds into pieces that are not empty."""
+    if isinstance(record.region, RunTable):
+        names = ("starts", "begins")
+        tables = {name: np.array(getattr(record.region, name), np.int64) for name in names}
+        held = {name: asarray(table, stream=stream) for name, table in tables.items()}
+        return [replace(record.region, **held)]
     if pieces == 1:
         return [record.region]
     size = math.prod(record.shape)

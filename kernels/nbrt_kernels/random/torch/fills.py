@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
+from nbrt_kernels.random._places import placer
 from nbrt_kernels.random.philox import philox4x32
 from nbrt_kernels.random.torch.words import same
 from nbrt_kernels.random.transforms import join_words
@@ -326,7 +327,11 @@ def plain_locate(
 
 @lru_cache
 def make_located(
-    locate: DeviceFunction, standard: DeviceFunction, store: DeviceFunction, lanes: int
+    locate: DeviceFunction,
+    standard: DeviceFunction,
+    store: DeviceFunction,
+    lanes: int,
+    listed: bool = False,
 ) -> Kernel:
     """Make the kernel that computes one Philox block for every element, by any rule.
 
@@ -340,6 +345,8 @@ def make_located(
         Device functions, see the module.
     lanes : int
         Elements that a block makes, 4 or 2.
+    listed : bool, optional
+        Whether base ... outer_stride are a table instead, see `nbrt_kernels.random._places`.
 
     Returns
     -------
@@ -352,19 +359,17 @@ def make_located(
     """
     pick = _pick_4(standard) if lanes == 4 else _pick_2(standard)
     words = np.uint64(4 // lanes)
+    place_of = placer(listed)
 
     def fill_located(
         out: Array, state: Any, ahead: Scalar, k0: Scalar, k1: Scalar, k2: Scalar, begin: Scalar,
-        end: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar, inner_stride: Scalar,
+        end: Scalar, base: Any, run: Any, inner_rows: Scalar, inner_stride: Scalar,
         outer_stride: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
         i = cuda.grid(1)
         if i < out.shape[0]:
-            local = np.uint64(i)
-            r = local // run
-            outer = r // inner_rows
-            inner = r - outer * inner_rows
-            index = base + outer * outer_stride + inner * inner_stride + (local - r * run)
+            place = (base, run, inner_rows, inner_stride, outer_stride)
+            index = np.uint64(place_of(np.uint64(i), place))
             if begin <= index < end:
                 key0, key1, first = _place(state, ahead)
                 block, high, lane = locate(index - begin, words, k0, k1, k2)

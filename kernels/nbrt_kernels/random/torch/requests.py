@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nbrt_kernels.random.launches import Box, Fill
+from nbrt_kernels.random.launches import Box, Fill, box_arguments, is_listed
 from nbrt_kernels.random.torch.fills import (
     RECIPROCAL_BITS,
     TILE,
@@ -121,7 +121,7 @@ def stateless_launches(
     recipe = stateless_recipe(distribution, dtype, parameters)
     held = n if count is None else count
     groups = -(-n // recipe.lanes)
-    run = held if region is None else region[1]
+    run = _run(region, held)
     if run == held == n and groups < _MOST_TILES * TILE:
         # One endless chunk of the first grid thread.
         kernel = make_chunked(recipe.standard, recipe.store, recipe.lanes)
@@ -174,6 +174,13 @@ def _turns(n: int, grid: int, lanes: int) -> int:
     return -(-n // (_threads(n, grid) * lanes))
 
 
+def _run(region: Box | None, count: int) -> int:
+    """Return the elements of a run, none if there are runs of many lengths."""
+    if region is None:
+        return count
+    return 0 if is_listed(region) else int(region[1])
+
+
 def _reciprocal(threads: int) -> np.uint64:
     return np.uint64((1 << RECIPROCAL_BITS) // (threads // TILE) + 1)
 
@@ -185,7 +192,7 @@ def _strided(recipe: Recipe, n: int, threads: int, ahead: int, part: slice | Non
 
 
 def _in_chunks(recipe: Recipe, n: int, turn: int, count: int, region: Box | None) -> Fill:
-    run = count if region is None else region[1]
+    run = _run(region, count)
     if run == count == n and -(-n // (recipe.lanes * TILE)) < _MOST_TILES:
         return _chunked(recipe, n, turn)
     rule = (np.uint64(turn), np.uint64(recipe.width), np.uint64(0))
@@ -205,11 +212,12 @@ def _in_strides(
     """Return the launches of what an array holds of a piece; `alone`: in one launch."""
     begin, end, ahead = piece
     threads = _threads(end - begin, grid)
-    base, run = (0, count) if region is None else region[:2]
+    run = _run(region, count)
     if run == count == n:
         part = None if end - begin == n else slice(begin, end)
         return [_strided(recipe, end - begin, threads, ahead, part)]
     if run == count and not alone:
+        base = 0 if region is None else region[0]
         return _of_a_run(recipe, piece, threads, base, count)
     rule = (np.uint64(threads), np.uint64(0), np.uint64(0))
     return [_located(recipe, strided_locate, rule, piece, count, region)]
@@ -255,7 +263,9 @@ def _located(
     region: Box | None,
 ) -> Fill:
     begin, end, ahead = piece
-    kernel = make_located(locate, recipe.standard, recipe.store, recipe.lanes)
-    where = (begin, end, *(region or (0, count, 1, 0, 0)))
-    arguments = (*rule, *(np.uint64(number) for number in where), *recipe.parameters)
+    box = region or (0, count, 1, 0, 0)
+    listed = is_listed(box)
+    kernel = make_located(locate, recipe.standard, recipe.store, recipe.lanes, listed)
+    where = (np.uint64(begin), np.uint64(end), *box_arguments(box, np.uint64))
+    arguments = (*rule, *where, *recipe.parameters)
     return Fill(kernel, count, arguments, ahead=ahead)

@@ -226,24 +226,6 @@ def test_weights_that_are_wrong_on_one_rank_fail_on_all_of_the_mesh() -> None:
     assert "rank 2 raised ArgumentError: expected finite weights" in said[0][0]
 
 
-def test_a_value_that_only_the_mesh_knows_is_refused_everywhere() -> None:
-    def rank() -> int:
-        mesh, generator = dist.DeviceMesh("cpu", [0, 1]), nbrt.Generator(3)
-        x = dist.ones(4, device_mesh=mesh, placements=[Shard(0)])
-        drawing = dist.MeshGenerator(mesh, [Shard(0)], generator)
-        for value in (x.sum(), x.sum().redistribute(placements=[Replicate()])):
-            with pytest.raises(ArgumentTypeError, match="got a DTensor without dimensions"):
-                drawing.normal(value, size=4)
-            with pytest.raises(ArgumentTypeError, match="got a DTensor without dimensions"):
-                drawing.integers(0, value.astype("int64"), size=4)
-            with pytest.raises((ArgumentTypeError, PlacementError)):
-                nbrt.random.normal_(x, value, generator=generator)
-        assert drawing.integers(x.astype("int64"), 9).shape == (4,)
-        return generator.get_offset()
-
-    assert dist.run(rank, ranks=3) == [8, 8, 8]
-
-
 def test_a_generator_of_another_rank_is_refused_by_what_all_draw() -> None:
     box: list[dist.MeshGenerator] = []
 

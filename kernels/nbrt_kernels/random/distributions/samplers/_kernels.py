@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
+from nbrt_kernels.random._places import placer
 from nbrt_kernels.random._tiles import first_block, keys
 from nbrt_kernels.random.functions import select
 
@@ -128,17 +129,6 @@ def marked_kernel(sample: DeviceFunction, dtype: str, is_count: bool) -> Kernel:
     return fill_marked
 
 
-@device_function
-def _place(
-    i: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar, inner_stride: Scalar,
-    outer_stride: Scalar,
-) -> Scalar:  # fmt: skip
-    """Return which element of the whole draw is element i of a region, all uint64."""
-    row, inside = i // run, i % run
-    outer, inner = row // inner_rows, row % inner_rows
-    return base + outer * outer_stride + inner * inner_stride + inside
-
-
 @cache
 def all_kernel(
     sample: DeviceFunction,
@@ -146,6 +136,7 @@ def all_kernel(
     is_count: bool,
     kinds: tuple[Any, ...],
     arrays: tuple[bool, ...],
+    listed: bool,
 ) -> Kernel:
     """Return the kernel that draws every element of a region, as often as it takes.
 
@@ -165,19 +156,22 @@ def all_kernel(
         What a, b and c are converted to.
     arrays : tuple of bool
         Which of a, b and c are arrays, read at the element's index.
+    listed : bool
+        Whether the box is a table, see `nbrt_kernels.random._places`.
     """
+    place_of = placer(listed)
     store = _stored(dtype, is_count)
     get_a, get_b, get_c = map(_reader, kinds, arrays)
 
     def fill_all(
-        out: Array, state: Array, ahead: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar,
+        out: Array, state: Array, ahead: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
         i = cuda.grid(1)
         if i < out.shape[0]:
             key0, key1 = keys(state)
-            element = _place(np.uint64(i), base, run, inner_rows, inner_stride, outer_stride)
-            block = first_block(state, ahead) + element
+            place = (base, run, inner_rows, inner_stride, outer_stride)
+            block = first_block(state, ahead) + np.uint64(place_of(np.uint64(i), place))
             value, _ = sample(block, key0, key1, get_a(a, i), get_b(b, i), get_c(c, i))
             out[i] = store(value)
 
@@ -186,24 +180,24 @@ def all_kernel(
 
 @cache
 def vectors_kernel(
-    make: Callable[[DeviceFunction], DeviceFunction], dtype: str, is_count: bool
+    make: Callable[[DeviceFunction], DeviceFunction], dtype: str, is_count: bool, listed: bool
 ) -> Kernel:
     """Return the kernel that draws vectors, one in a thread.
 
     Its arguments are those of `all_kernel`; c is the length of a vector, and vectors do not cross
     the ends of runs.
     """
-    draw = make(_stored(dtype, is_count))
+    draw, place_of = make(_stored(dtype, is_count)), placer(listed)
 
     def fill_vectors(
-        out: Array, state: Array, ahead: Scalar, base: Scalar, run: Scalar, inner_rows: Scalar,
+        out: Array, state: Array, ahead: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, width: Scalar,
     ) -> None:  # fmt: skip
         start = cuda.grid(1) * width
         if start < out.shape[0]:
             key0, key1 = keys(state)
-            element = _place(np.uint64(start), base, run, inner_rows, inner_stride, outer_stride)
-            block = first_block(state, ahead) + element
+            place = (base, run, inner_rows, inner_stride, outer_stride)
+            block = first_block(state, ahead) + np.uint64(place_of(np.uint64(start), place))
             draw(out, start, block, key0, key1, a, b, width)
 
     return fill_vectors

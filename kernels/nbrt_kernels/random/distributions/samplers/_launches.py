@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt_kernels.random.functions._floats import DeviceFunction
-from nbrt_kernels.random.launches import Fill, Part, boxes, cut
+from nbrt_kernels.random.launches import Fill, Part, Table, box_arguments, boxes, cut
 
 __all__ = ["SAMPLED", "sampler_fills"]
 
@@ -142,7 +142,11 @@ SAMPLED = (*_SAMPLERS, *_VECTORS)
 
 
 def sampler_fills(
-    distribution: str, dtype: str, parameters: tuple[Any, ...], count: int, region: Part | None
+    distribution: str,
+    dtype: str,
+    parameters: tuple[Any, ...],
+    count: int,
+    region: Part | Table | None,
 ) -> list[Fill]:
     """Return the launches that draw `count` elements.
 
@@ -198,7 +202,7 @@ def _made(distribution: str, precision: Precision, regime: tuple[bool, ...] = ()
 
 
 def _scalar_fills(
-    distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | None
+    distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | Table | None
 ) -> list[Fill]:
     sampler = _SAMPLERS[distribution]
     is_count = sampler.is_count
@@ -217,7 +221,8 @@ def _scalar_fills(
     sample = _made(distribution, precision)
     base = _dense_start(region)
     if sampler.regime is None or any(arrays) or base is None:
-        kernel = all_kernel(sample, dtype, is_count, tuple(kinds), arrays)
+        listed = isinstance(region, Table)
+        kernel = all_kernel(sample, dtype, is_count, tuple(kinds), arrays, listed)
         return _region_fills(kernel, typed, count, region, 1)
     once = _made(distribution, precision, sampler.regime(*typed))
     arguments = (np.uint64(base), *typed)
@@ -239,7 +244,7 @@ def _vector_maker(
 
 
 def _vector_fills(
-    distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | None
+    distribution: str, dtype: str, values: tuple[Any, ...], count: int, region: Part | Table | None
 ) -> list[Fill]:
     *given, width = values
     is_count = distribution != "dirichlet"
@@ -255,31 +260,37 @@ def _vector_fills(
     vector, sample = typed[::-1] if distribution == "multinomial" else typed
     p.check_vector(distribution, vector, sample, width)
     has_trials = distribution == "multinomial" and np.ndim(typed[0]) > 0
-    kernel = vectors_kernel(_vector_maker(distribution, precision, has_trials), dtype, is_count)
+    maker = _vector_maker(distribution, precision, has_trials)
+    kernel = vectors_kernel(maker, dtype, is_count, isinstance(region, Table))
     return _region_fills(kernel, [*typed, np.int64(width)], count, region, width)
 
 
-def _dense_start(region: Part | None) -> int | None:
+def _dense_start(region: Part | Table | None) -> int | None:
     """Return the first element of a region without gaps; None: it has some."""
     if region is None:
         return 0
+    if isinstance(region, Table):
+        return None
     rows, _ = region.rows
     return None if rows else region.start
 
 
 def _region_fills(
-    kernel: Kernel, typed: list[Any], count: int, region: Part | None, width: int
+    kernel: Kernel, typed: list[Any], count: int, region: Part | Table | None, width: int
 ) -> list[Fill]:
     """Return launches over pieces with at most two dimensions of runs."""
     fills = []
     for part, size, box in boxes(region, count):
-        base, run, inner_rows, inner_stride, outer_stride = box or (0, count, 1, 0, 0)
-        if any(number % width for number in (base, run, inner_stride, outer_stride)):
+        place = box or (0, count, 1, 0, 0)
+        base, run, _, inner_stride, outer_stride = place
+        steps: tuple[int, ...] = (base, run, inner_stride, outer_stride)
+        if isinstance(region, Table):
+            steps = (region.unit, region.step)
+        if any(number % width for number in steps):
             message = (
                 f"expected a region of whole vectors of {width} elements, got one that cuts them"
             )
             raise ValueError(message)
-        place = (base, run, inner_rows, inner_stride, outer_stride)
-        arguments = (*map(np.uint64, place), *cut(tuple(typed), count, part))
+        arguments = (*box_arguments(place, np.uint64), *cut(tuple(typed), count, part))
         fills.append(Fill(kernel, size // width, arguments, part))
     return fills
