@@ -35,6 +35,9 @@ __all__ = [
     "vector",
 ]
 
+_NOT_REAL = frozenset("cSUMm")
+"""Kinds of dtypes: complex numbers, texts and dates."""
+
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _KNOWN_FLOATS: dict[object, np.dtype[Any]] = {
     spelling: np.dtype(scalar)
@@ -112,7 +115,9 @@ def is_array(value: object) -> bool:
 def real(name: str, value: Any) -> Any:
     """Return a parameter as a finite float; arrays and sequences as they are."""
     if type(value) is not float and is_array(value):
-        return rectangular(name, value)
+        return _real_array(name, value)
+    if isinstance(value, np.complexfloating):
+        value = complex(value)  # which is no float, while NumPy only warns
     if type(value) not in _NUMBERS and hasattr(value, "__nbrt_random__"):
         # A number would have to be asked of other ranks, and where is nobody's business here.
         raise ArgumentTypeError(
@@ -128,6 +133,16 @@ def real(name: str, value: Any) -> Any:
     if not math.isfinite(number):
         raise ArgumentError(f"expected {name} to be finite, got {number}")
     return number + 0.0  # -0.0, which equals 0.0, would give other bits
+
+
+def _real_array(name: str, value: Any) -> Any:
+    array = rectangular(name, value)
+    dtype = getattr(array, "dtype", None)
+    if getattr(dtype, "kind", None) in _NOT_REAL:
+        raise ArgumentTypeError(
+            f"expected {name} to be a real number or an array of them, got an array of {dtype}"
+        )
+    return array
 
 
 def probability(name: str, value: Any) -> Any:

@@ -70,8 +70,8 @@ class GeneratorCore:
         self._part: Part | None = None
         self._whole = 0
         self._kinds: dict[Hashable, _Kind] = {}
-        # What draws parts of distributed tensors from the same state, by shape and indices.
-        self._parts: dict[Hashable, Self] = {}
+        # What draws parts of distributed tensors from the same state, beside the indices of each.
+        self._parts: dict[Hashable, tuple[Any, Self]] = {}
         # The last generator over a mesh that draws from this one. What lives longer may not keep
         # it: weak dictionaries have generators as keys, and meshes in their values.
         self._drawing: Any = None

@@ -175,12 +175,14 @@ class Discrete(GeneratorCore):
         out : array
             Of integers, floats or bool.
         low, high : int, optional
-            Bounds; with `low` None the range of the dtype as torch has it: [0, 2**(bits - 1)) of
+            Bounds, or without them the range of the dtype as torch has it: [0, 2**(bits - 1)) of
             signed integers, [0, 2**bits) of unsigned ones, both values of bool, and [0, 2**p] of
             floats with p bits of precision.
         """
         kind = number_dtype(checked_array("out", out).dtype)
         is_torch = self.layout.name == "torch"
+        if (low is None) != (high is None):
+            raise ArgumentError(f"expected both bounds or none, got low={low}, high={high}")
         if low is None or high is None:
             if is_torch:
                 return self._draw("random", (), None, kind, out)

@@ -143,6 +143,8 @@ WRONG: list[tuple[str, Callable[[nbrt.Generator], Any]]] = [
     ("low as an array of numbers", lambda g: g.integers([[1], [1, 2]], 5)),
     ("cov as a matrix", lambda g: g.multivariate_normal([0.0], "x")),
     ("out to be an array", lambda g: g.fill_integers([1, 2])),
+    ("both bounds or none", lambda g: g.fill_integers(np.ones(2), 3)),
+    ("both bounds or none", lambda g: g.fill_integers(np.ones(2), high=3)),
     ("the argument to be an array", lambda _: nbrt.random.rand_like([1.0])),
     ("the argument to be an array", lambda g: nbrt.random.uniform_([1.0], generator=g)),
     ("a dtype", lambda g: nbrt.random.rand_like(np.ones(2), dtype=np.ones(2), generator=g)),

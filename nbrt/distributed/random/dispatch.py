@@ -49,28 +49,27 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     own = _OWN.get(function)
     if own is not None:
         return own(spec.mesh, *args, **kwargs)
+    generator = kwargs.get("generator")
     if function in _LIKE:
         checked_tensor(first, spec.mesh)
-        generator = MeshGenerator(spec.mesh, spec.placements, kwargs.get("generator"))
-    else:
-        # Looking for numbers among the parameters takes its time.
-        kind = MeshDraws if spec.shape and len(tensors) == 1 else MeshGenerator
-        generator = _over(spec.mesh, kwargs.get("generator"), kind)
+        generator = MeshGenerator(spec.mesh, spec.placements, generator)
+    elif spec.shape and len(tensors) == 1:
+        generator = _over(spec.mesh, generator)
+    else:  # there may be numbers among the parameters, for which to look takes its time
+        generator = MeshGenerator(spec.mesh, None, generator)
     inner = getattr(function, "__wrapped__", function)
     return inner(*args, **{**kwargs, "generator": generator})
 
 
-def _over(
-    mesh: DeviceMesh, generator: Generator | None, kind: type[MeshDraws] = MeshGenerator
-) -> Any:
-    """Return ``kind(mesh, None, generator)``, the one before if it is of that kind and mesh.
+def _over(mesh: DeviceMesh, generator: Generator | None) -> MeshDraws:
+    """Return ``MeshDraws(mesh, None, generator)``, the one before if it is of that mesh.
 
     Whose a generator is, the region that is drawn in finds out in any case.
     """
     chosen = own_generator(mesh, None) if generator is None else generator
-    last: Any = getattr(chosen, "_drawing", None)
-    if type(last) is not kind or last._mesh is not mesh:
-        last = kind(mesh, None, chosen)
+    last: MeshDraws | None = getattr(chosen, "_drawing", None)
+    if last is None or last._mesh is not mesh:
+        last = MeshDraws(mesh, None, chosen)
         last.plain._drawing = last
     return last
 
@@ -92,8 +91,9 @@ def _integers(
     generator: Generator | None = None,
 ) -> DTensor:
     drawing = _over(mesh, generator)
-    if is_number(low) or is_number(high):
-        result: DTensor = drawing.fill_integers(array, *((0, low) if high is None else (low, high)))
+    first, last = (0, low) if high is None else (low, high)
+    if is_number(first) or is_number(last):
+        result: DTensor = drawing.fill_integers(array, first, last)
     else:
         result = unwrap(random_)(array, low, high, generator=drawing)
     return result

@@ -129,17 +129,12 @@ class MeshDraws(Generator):
         if not are_numbers:
             own = tuple(local_parameter(each, rows) for each in parameters)
         into = None if out is None or rows is not spec else out._local
-        # As in a region, which takes longer to enter.
-        part, cell, before = current_tracker()._enter(rows, self._plain)
-        try:
+        with current_tracker().distribute_region(rows, self._plain) as part:
             draw = part._draw
             if not are_numbers:
                 draw = self._careful(part, distribution, parameters, rows)
             shape = rows.local_shape if into is None else None
             local = draw(distribution, own, shape, rows.dtype, into)
-        except BaseException:
-            cell.go_back(before)
-            raise
         if rows is not spec:
             local = _columns(local, spec)
         if out is None:
@@ -197,6 +192,10 @@ class MeshDraws(Generator):
         spec = checked_tensor(out, self._mesh)._spec
         if is_number(low) or is_number(high):
             low, high = _checked_bound("low", low), _checked_bound("high", high)
+            if is_array(low) or is_array(high):
+                raise ArgumentError(
+                    f"expected low and high as one integer each, got {low} and {high}"
+                )
             kind = spec.dtype if spec.dtype.kind in "iub" else np.dtype(np.int64)
             low, high = self._range(low, high, kind, False, spec.shape)
         with current_tracker().distribute_region(spec, self._plain) as part:

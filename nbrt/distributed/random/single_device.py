@@ -29,11 +29,13 @@ class SingleDeviceRNGTracker(RNGStateTracker):
     def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:
         parts = generator._parts
         runs, _ = spec._own()
-        # Nothing of the mesh, which would live as long as the generator.
-        key = (spec.shape, runs)
-        part = parts.get(key)
-        if part is None:
+        # Nothing of the mesh, which would live as long as the generator. Runs, of which there may
+        # be thousands, take long to hash: those that are kept have an id of their own.
+        key = (spec.shape, id(runs))
+        known = parts.get(key)
+        if known is None:
             if len(parts) >= _MOST_PARTS:
                 parts.clear()
-            part = parts[key] = generator.shard(spec.shape, _NOTHING if runs is None else runs)
-        return part
+            part = generator.shard(spec.shape, _NOTHING if runs is None else runs)
+            known = parts[key] = runs, part
+        return known[1]

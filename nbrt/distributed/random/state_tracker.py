@@ -46,7 +46,7 @@ _Entered: TypeAlias = "tuple[Cell, Place, _Entered | None]"
 class _Region:
     """The block of `distribute_region`."""
 
-    # Not a generator function, which takes longer.
+    # Not a generator function: every draw of a distributed tensor enters one.
     __slots__ = ("_entered", "_generator", "_spec", "_tracker")
 
     def __init__(
@@ -56,7 +56,13 @@ class _Region:
         self._entered: _Entered | None = None
 
     def __enter__(self) -> Generator:
-        part, cell, before = self._tracker._enter(self._spec, self._generator)
+        tracker, spec = self._tracker, self._spec
+        chosen = _chosen(spec, self._generator)
+        if config.settings().distributed_check:
+            check_equal_states(chosen, spec.mesh)
+        cell = chosen._cell
+        before = cell.place()
+        part = tracker._part(chosen, spec) if tracker.distribute_region_enabled else chosen
         self._entered = cell, before, self._entered
         return part
 
@@ -149,18 +155,6 @@ class RNGStateTracker:
         True
         """
         return _Region(self, checked_spec(spec), generator)
-
-    def _enter(
-        self, spec: DTensorSpec, generator: Generator | None
-    ) -> tuple[Generator, Cell, Place]:
-        """Return what draws in a region; and what goes back whereto if the block raises."""
-        chosen = _chosen(spec, generator)
-        if config.settings().distributed_check:
-            check_equal_states(chosen, spec.mesh)
-        cell = chosen._cell
-        before = cell.place()
-        part = self._part(chosen, spec) if self.distribute_region_enabled else chosen
-        return part, cell, before
 
     def _part(
         self,

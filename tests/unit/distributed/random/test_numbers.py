@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -229,6 +230,9 @@ def test_what_is_wrong_is_refused_and_moves_nothing() -> None:
         terms = DTensor.from_local(np.ones(()), mesh, [Partial()])
         counts = DTensor.from_local(np.ones((), np.int32), mesh, [Partial()])
         one: Any = on_mesh(1.0, mesh)
+        nine: Any = on_mesh(np.int32(9), mesh)
+        x: Any = dist.zeros(4, device_mesh=mesh)
+        lows: list[Any] = [np.arange(4), [1], distribute_tensor(np.ones(1, int), mesh, [Shard(0)])]
         everywhere: list[tuple[type[NbrtError], Callable[[], Any]]] = [
             (PlacementError, lambda: drawing.normal(terms, size=4)),
             (PlacementError, lambda: drawing.normal(on_mesh(1.0, other), size=4)),
@@ -239,6 +243,7 @@ def test_what_is_wrong_is_refused_and_moves_nothing() -> None:
             (ArgumentTypeError, lambda: drawing.shuffle(one)),
             (ArgumentTypeError, lambda: nbrt.Generator(1).normal(one, size=4)),
             (NbrtError, lambda: nbrt.random.multinomial(np.ones(3), one)),
+            *((ArgumentError, partial(nbrt.random.random_, x, low, nine)) for low in lows),
         ]
         for error, draw in everywhere:
             with pytest.raises(error, match="expected"):

@@ -145,6 +145,19 @@ def test_a_generator_draws_over_meshes_in_turn() -> None:
         assert np.array_equal(x.to_local(), plain.random(5, "float32"))
 
 
+def test_a_generator_draws_over_meshes_of_other_orders() -> None:
+    """Of equal shapes, but a rank holds other parts."""
+
+    def rank() -> None:
+        generator, plain = nbrt.Generator(3), nbrt.Generator(3)
+        for order in ([0, 1], [1, 0], [0, 1]):
+            mesh = dist.DeviceMesh("cpu", order)
+            x = dist.rand(5, device_mesh=mesh, placements=[Shard(0)], generator=generator)
+            assert np.array_equal(x.full_tensor(), plain.random(5, "float32"))
+
+    dist.run(rank, ranks=2)
+
+
 def test_replicas_are_equal_and_partial_tensors_refused() -> None:
     def rank() -> Any:
         mesh = dist.init_device_mesh("cpu", (2,))
@@ -169,6 +182,32 @@ def test_a_disabled_tracker_lets_every_rank_draw_for_itself() -> None:
     for number, (values, offset) in enumerate(dist.run(rank, ranks=2)):
         assert values == nbrt.Generator(number, device="cpu:0").random(4, "float32").tolist()
         assert offset == 4
+
+
+def test_a_tracker_of_ones_own_says_what_every_draw_is_made_with() -> None:
+    """Here by another generator, so that its values and not just its being called are seen."""
+    spare = nbrt.Generator(9, device="cpu:0")
+
+    class Spare(dist.RNGStateTracker):
+        def distribute_region(self, spec: Any, generator: Any = None) -> Any:
+            return super().distribute_region(spec, spare)
+
+    mesh, own = dist.init_device_mesh("cpu", (1,)), nbrt.Generator(7, device="cpu:0")
+    x = dist.empty(6, device_mesh=mesh)
+    drawing = dist.MeshGenerator(mesh, None, own)
+    draws: list[Callable[[], Any]] = [
+        lambda: nbrt.random.uniform_(x, generator=own),
+        lambda: nbrt.random.random_(x, 9, generator=own),
+        lambda: nbrt.random.dropout(x, generator=own)[0],
+        lambda: drawing.dirichlet([1.0, 2.0], 3),
+        lambda: drawing.normal(x, size=6),
+    ]
+    with dist.use_tracker(Spare()):
+        for draw in draws:
+            offset = spare.get_offset()
+            draw()
+            assert spare.get_offset() > offset
+    assert own.get_offset() == 0
 
 
 def test_draws_over_one_mesh_do_not_mix_generators() -> None:
