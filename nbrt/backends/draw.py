@@ -176,3 +176,10 @@ class Draw(NamedTuple):
     def held(self) -> int:
         """Elements that the array holds."""
         return self.n if self.region is None else math.prod(self.region.shape)
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """What a fill reads from memory of the device, or may read."""
+        table = self.region
+        listed = (table.starts, table.begins) if isinstance(table, RunTable) else ()
+        return (*self.parameters, self.place, *listed)

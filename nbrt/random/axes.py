@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, NamedTuple
 
 from nbrt.backends.draw import Runs
@@ -75,7 +76,12 @@ def _of_one(index: Any, size: int, axis: int) -> Strides:
 
 
 def _of_slice(index: slice, size: int, axis: int) -> Strides:
-    first, stop, step = index.indices(size)
+    try:
+        first, stop, step = index.indices(size)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"expected slices of integers in a shard, got {index} on axis {axis}: {error}"
+        ) from None
     if step < 0:
         raise ArgumentError(f"expected positive steps in a shard, got {index} on axis {axis}")
     return Strides(first, ((len(range(first, stop, step)), step),))
@@ -84,12 +90,12 @@ def _of_slice(index: slice, size: int, axis: int) -> Strides:
 def _of_runs(runs: Runs, size: int, axis: int) -> Strides:
     if any(isinstance(one, bool) or not hasattr(one, "__index__") for one in runs):
         raise ArgumentTypeError(f"expected integers in runs, got {runs} on axis {axis}")
-    start, length, count, step = runs
+    start, length, count, step = map(operator.index, runs)
     if min(start, length, count) < 0 or (step <= 0 and count > 1):
         raise ArgumentError(
             f"expected runs without negative numbers and a step above 0, got {runs} on axis {axis}"
         )
-    if runs.size and start + (count - 1) * step + length > size:
+    if length * count and start + (count - 1) * step + length > size:
         raise ArgumentError(f"expected runs within {size} indices, got {runs} on axis {axis}")
     return Strides(start, _dense(((count, step), (length, 1))))
 

@@ -199,7 +199,8 @@ def _inside(shape: tuple[int, ...], region: Region) -> Region:
     numbers = (region.start, *region.shape, *region.strides)
     if any(isinstance(one, bool) or not hasattr(one, "__index__") for one in numbers):
         raise ArgumentTypeError(f"expected integers in a region, got {region}")
-    region = Region(region.start, tuple(region.shape), tuple(region.strides))
+    held, steps = (tuple(map(operator.index, one)) for one in (region.shape, region.strides))
+    region = Region(operator.index(region.start), held, steps)
     last = region.start + sum(
         (size - 1) * step for size, step in zip(region.shape, region.strides, strict=True)
     )

@@ -84,17 +84,21 @@ def long_list(index: Any, size: int) -> RunArrays | Runs | None:
         return None
     if not all(isinstance(one, (slice, Runs)) for one in index):
         return None
-    rows = [_runs_of(one, size) if isinstance(one, slice) else one for one in index]
-    numbers = list(itertools.chain.from_iterable(rows))
-    if set(map(type, numbers)) != {int}:
+    try:
+        rows = [_runs_of(one, size) if isinstance(one, slice) else one for one in index]
+        numbers = list(itertools.chain.from_iterable(rows))
+        if set(map(type, numbers)) != {int}:
+            return None
+        table = np.array(numbers, np.int64).reshape(-1, 4)
+    except (OverflowError, TypeError, ValueError):  # too large, no integers, or a step of 0
         return None
     # What is out of range may be so far out that only floats can say so without wrapping around.
-    start, length, count, step = np.array(numbers, np.float64).reshape(-1, 4).T
+    start, length, count, step = table.T.astype(np.float64)
     is_wrong = (start < 0) | (length < 0) | (count < 0) | ((count > 1) & (step <= 0))
     ends = start + (count - 1) * step + length
-    if is_wrong.any() or float(ends.max()) > 2 * size or float(count.sum()) > _MOST_RUNS:
+    if is_wrong.any() or float(ends.max()) > 1.5 * size or float(count.sum()) > _MOST_RUNS:
         return None
-    starts, lengths = expanded(np.array(numbers).reshape(-1, 4))
+    starts, lengths = expanded(table)
     starts, lengths = starts[lengths > 0], lengths[lengths > 0]
     if not starts.size or int((starts + lengths).max()) > size:
         return None
@@ -113,8 +117,8 @@ def _runs_of(index: slice, size: int) -> Runs:
 
 def _regular(runs: RunArrays) -> Runs | None:
     starts, lengths = runs
-    step = int(starts[1] - starts[0]) if starts.size > 1 else 0
-    if (lengths != lengths[0]).any() or (np.diff(starts) != step).any() or step < 0:
+    step = int(starts[1] - starts[0]) if starts.size > 1 else 1
+    if (lengths != lengths[0]).any() or (np.diff(starts) != step).any() or step <= 0:
         return None
     return Runs(int(starts[0]), int(lengths[0]), starts.size, step)
 
@@ -174,11 +178,8 @@ def run_table(
     begins = np.append(0, np.cumsum(found.lengths))
     unit = int(np.gcd.reduce(np.concatenate(found)))
     stream = current_stream(device)
-    chosen = stream.device
-    starts = asarray(found.starts, device=chosen, stream=stream)
-    table = RunTable(
-        starts, asarray(begins, device=chosen, stream=stream), found.size, unit, count, step
-    )
-    if starts is not found.starts:
+    starts, ends = found.starts, begins
+    if not stream.interface.capabilities.host_addressable:
+        starts, ends = (asarray(one, device=stream.device, stream=stream) for one in (starts, ends))
         stream.synchronize()  # it will be read on any stream
-    return table
+    return RunTable(starts, ends, found.size, unit, count, step)

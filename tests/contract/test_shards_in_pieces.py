@@ -9,7 +9,7 @@ import pytest
 
 import nbrt
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.random import Runs, audit
+from nbrt.random import Region, Runs, audit
 from nbrt.testing.recorder import CommandRecorder
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ LONG: list[Any] = [
     ((3300, 5), (MANY, slice(1, 4))),
     ((3300, 5), (MANY, 2)),
     ((3300, 5), (MANY[::-1] + MANY[:3],)),
+    ((40, 9), ([slice(2, 5)] * 40, slice(1, 8))),
     ((3300, 700), (MANY[:9], [slice(400, 700), *MANY[:4]])),
     ((2, 120, 120), (1, SPACED, SPACED)),
     (40_000, [slice(0, 9001), slice(9003, 39_000, 5), *MANY, slice(20_000, 30_001)]),
@@ -180,7 +181,8 @@ def test_a_table_of_many_runs_is_recorded_and_repeated(
 
 
 def test_a_wrong_run_among_many_is_named(generator: nbrt.Generator) -> None:
-    wrong = (Runs(3298, 3), Runs(0, 2, 2, 2**61), Runs(0, 1, 3), Runs(0, 1.5), slice(9, 1, -1), 3)
+    wrong: list[Any] = [Runs(3298, 3), Runs(0, 2, 2, 2**61), Runs(0, 1, 3), Runs(10**400, 1)]
+    wrong += [Runs(0, 1.5), slice(9, 1, -1), slice(0, 9, 0), slice(0.5, 2), 3]  # type: ignore[arg-type]
     for index in wrong:
         with pytest.raises((ArgumentError, ArgumentTypeError), match="on axis 0"):
             generator.shard(3300, [*MANY, index])
@@ -214,6 +216,20 @@ def test_the_number_of_runs_costs_nothing(generator: nbrt.Generator) -> None:
         twin = generator.clone().advance(8 + run * 2**57)
         assert np.array_equal(nbrt.to_host(twin.random(4, "float32")), expected)
     assert shard.state.offset == n
+
+
+def test_numbers_of_numpy_do_not_wrap_around(generator: nbrt.Generator) -> None:
+    small: Any = np.int32
+    start, length, step = small(3), small(2), small(2**30)
+    runs, expected = Runs(start, length, small(3), step), Runs(3, 2, 3, 2**30)
+    values = nbrt.to_host(generator.clone().shard(2**40, runs).random(dtype="float32"))
+    whole = nbrt.to_host(generator.clone().shard(2**40, expected).random(dtype="float32"))
+    assert np.array_equal(values, whole)
+    box = Region(start, (small(3), length), (step, small(1)))
+    found = generator.clone().shard(2**40, box).random(dtype="float32")
+    assert np.array_equal(nbrt.to_host(found).reshape(-1), whole)
+    with pytest.raises(ArgumentError, match="element 3221225472"):
+        generator.shard(2**31, Region(small(0), (small(4),), (step,)))
 
 
 def test_vectors_in_pieces(generator: nbrt.Generator) -> None:
@@ -307,6 +323,11 @@ def test_an_audit_repeats_pieces(generator: nbrt.Generator, tmp_path: Path) -> N
         ([slice(0, 2), 3], "lists of slices and Runs, got 3 on axis 0"),
         ([[slice(0, 2)]], "lists of slices and Runs"),
         ([slice(2, 0, -1)], "positive steps"),
+        (
+            slice(0, 7, 0),
+            "slices of integers in a shard, got .* on axis 0: slice step cannot be zero",
+        ),
+        ([slice(0.5, 2)], "slices of integers"),
         (np.arange(3), "slices and ints"),
         (Runs(0, 3, 2, 5), r"runs within 7 indices, got Runs\(start=0, length=3"),
         (Runs(-1, 2), "without negative"),

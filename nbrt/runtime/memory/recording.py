@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends import registry
+from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime.memory.allocation import Allocation
 from nbrt.runtime.stream import Stream
@@ -86,6 +87,9 @@ def note_use(stream: Stream, arrays: Iterable[Any]) -> None:
     """Record the stream on those of `arrays` that were allocated for another one."""
     owner_of = stream.interface.owner_of
     for array in arrays:
+        if isinstance(array, Draw):
+            note_use(stream, array.arrays)
+            continue
         owner = owner_of(array)
         if owner is not None and owner.stream is not stream:  # type: ignore[attr-defined]  # ours
             _record(owner, stream)  # type: ignore[arg-type]

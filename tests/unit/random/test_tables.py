@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nbrt
 from nbrt.random import Runs
 from nbrt.random.axes import axis_pieces
 from nbrt.random.tables import MANY, RunArrays, long_list, run_table, runs_of
+from nbrt.testing.latch import Latch
 
 SIZE = 60
 slices = st.builds(slice, st.integers(-2, SIZE), st.integers(-2, SIZE + 2), st.integers(1, 3))
@@ -39,6 +42,7 @@ def test_a_long_list_takes_the_same_indices(index: list[Any]) -> None:
         assert not listed(many)
     elif isinstance(found, Runs):
         assert listed(found) == listed(many)
+        assert axis_pieces(found, SIZE, 0)
     else:
         assert elements(found) == listed(many)
         assert found.size == len(listed(many))
@@ -71,6 +75,32 @@ def test_what_is_equal_and_equally_spaced_is_runs() -> None:
     spaced = [slice(3 * i, 3 * i + 2) for i in range(MANY + 1)]
     assert long_list(spaced, 200) == Runs(0, 2, MANY + 1, 3)
     assert long_list(spaced[:MANY], 200) is None
+
+
+def test_what_is_equal_at_one_place_is_a_table() -> None:
+    same = [slice(3, 5)] * (MANY + 1)
+    found = long_list(same, 9)
+    assert isinstance(found, RunArrays)
+    assert elements(found) == listed(same)
+
+
+FAR = (Runs(0, 1, 2, 2**63 - 1), Runs(10**400, 1), Runs(0, 1, 1, 2**63), Runs(0, 1, 3, -(10**30)))
+
+
+@pytest.mark.parametrize("far", FAR, ids=range(len(FAR)))
+def test_numbers_that_would_wrap_around_are_left_to_pieces(far: Runs) -> None:
+    assert long_list([*(Runs(4 * i * i, 1) for i in range(MANY)), far], 2**62) is None
+
+
+def test_a_table_in_host_memory_waits_for_no_stream() -> None:
+    stream = nbrt.Stream("cpu:1")
+    with Latch() as latch, nbrt.stream(stream):
+        latch.hold(stream)
+        runs = RunArrays(np.array([0, 5]), np.array([2, 1]))
+        table = run_table(3, [(runs, 1)], "cpu:1")
+        assert table is not None
+        assert table.starts.tolist() == [3, 8]
+    stream.synchronize()
 
 
 def test_too_many_runs_make_no_table() -> None:
