@@ -193,6 +193,22 @@ def test_half_precision_libdevice_vectors_and_cache_hints() -> None:
     np.testing.assert_array_equal(out[2], x + np.arange(8))
 
 
+def test_arithmetic_that_says_how_it_rounds() -> None:
+    def kernel(x: Any, y: Any, out: Any, wide: Any) -> None:
+        i = cuda.grid(1)
+        out[0, i] = cuda.libdevice.fmul_rn(x[i], y[i])
+        out[1, i] = cuda.libdevice.fadd_rn(x[i], y[i])
+        out[2, i] = cuda.libdevice.fdiv_rn(x[i], y[i])
+        out[3, i] = cuda.libdevice.frcp_rn(y[i])
+        wide[i] = cuda.libdevice.dmul_rn(x[i], y[i])
+
+    x, y = np.random.default_rng(3).normal(size=(2, 64)).astype("float32")
+    out, wide = np.zeros((4, 64), "float32"), np.zeros(64)
+    interpret(kernel, (2, 1, 1), (32, 1, 1), 0, (x, y, out, wide))
+    np.testing.assert_array_equal(out, [x * y, x + y, x / y, 1 / y])
+    np.testing.assert_array_equal(wide, x.astype("float64") * y)
+
+
 def test_fma_rounds_once() -> None:
     def kernel(out: Any) -> None:
         out[0] = cuda.fma(1.0 + 2.0**-30, 1.0 - 2.0**-30, -1.0)

@@ -149,7 +149,15 @@ _REAL: dict[str, Callable[..., Any]] = {
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
 }  # fmt: skip
 
+# In double precision even the last bit of a float32 comes out right.
+_ROUNDED: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
+    "rcp": np.reciprocal,
+}  # fmt: skip
+
 LIBDEVICE: dict[str, Callable[..., Any]] = {
+    **{f"f{name}_rn": _real(function, np.float32) for name, function in _ROUNDED.items()},
+    **{f"d{name}_rn": _real(function, np.float64) for name, function in _ROUNDED.items()},
     **{name: _real(function, np.float64) for name, function in _REAL.items()},
     **{f"{name}f": _real(function, np.float32) for name, function in _REAL.items()},
     **{f"fast_{name}f": _real(function, np.float32) for name, function in _REAL.items()},
