@@ -88,6 +88,7 @@ class Compiled:
         self.seconds += time.perf_counter() - start
         self._address = self._engine.get_function_address(symbol)
         self.where = np.full(6, -1, np.int32)
+        self.stop = np.zeros(1, np.int64)
         self.excinfo = ctypes.c_void_p()
 
     def __call__(
@@ -103,7 +104,8 @@ class Compiled:
         values: list[Any] = [ctypes.pointer(result), ctypes.pointer(self.excinfo)]
         values += [ctypes.c_int32(v) for v in (0, 0, 0, *at, *grid)] + [ctypes.c_int64(0)] * 3
         values += [_passed(arg) for arg in args]
-        values += [_passed(shared), ctypes.c_int64(shared.nbytes), _passed(self.where)]
+        values += [_passed(shared), ctypes.c_int64(shared.nbytes)]
+        values += [_passed(self.stop), _passed(self.where)]
         values += [] if seed is None else [ctypes.c_int64(seed)]
         function = ctypes.CFUNCTYPE(ctypes.c_int32, *map(type, values))(self._address)
         return int(function(*values))

@@ -38,6 +38,7 @@ class LaunchRecord(ctypes.Structure):
         ("chunk", ctypes.c_int64),
         ("next", ctypes.c_int64),
         ("shared", ctypes.c_int64),
+        ("stop", ctypes.c_int64),
         ("failed", ctypes.c_int32 * 6),
     )
 
@@ -52,6 +53,8 @@ class LaunchRecord(ctypes.Structure):
     """First block that nobody has claimed."""
     shared: int
     """Bytes of dynamic shared memory for each block."""
+    stop: int
+    """Not 0 once the launch shall end early; native code reads it and returns."""
     failed: ctypes.Array[ctypes.c_int32]
     """Of a thread that raised: its place in the block and the block's in the grid."""
 

@@ -125,7 +125,7 @@ class _BlockCalls:
         context, builder = self._context, self._builder
         signature, convention = self._body.signature, context.call_conv
         kind = convention.get_function_type(signature.return_type, signature.args)
-        extra = [_I8.as_pointer(), _I64, _I32.as_pointer()]
+        extra = [_I8.as_pointer(), _I64, _I64.as_pointer(), _I32.as_pointer()]
         whole = ir.FunctionType(_I32, [*kind.args, *extra])
         callee = cgutils.get_or_insert_function(builder.module, whole, self._lowered.symbol)
         result = cgutils.alloca_once(builder, _I8.as_pointer())
@@ -135,7 +135,8 @@ class _BlockCalls:
         values = packer.as_arguments(builder, [self._place(grid, index), *self._arguments])
         at = builder.bitcast(where, _I32.as_pointer())
         call = [builder.bitcast(result, kind.args[0]), exception, *values]
-        code = builder.call(callee, [*call, self._shared, self._shared_bytes, at])
+        stop = record_field(builder, self._record, "stop")
+        code = builder.call(callee, [*call, self._shared, self._shared_bytes, stop, at])
         with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
             message = "no host memory is left for the threads of a block; use smaller blocks"
             convention.return_user_exc(builder, OutOfMemoryError, (message,))

@@ -61,13 +61,14 @@ class BlockCode:
         builder: ir.IRBuilder,
         arguments: Sequence[ir.Value],
         shared: tuple[ir.Value, ir.Value],
+        stop: ir.Value,
         seed: ir.Value,
     ) -> Any:
         """Emit a call; gives Numba's status."""
         context, signature = self._context, self._thread.signature
         convention = context.call_conv
         plain = convention.get_function_type(signature.return_type, signature.args)
-        more = [_POINTER, _I64, _POINTER, *[_I64] * self._seeded]
+        more = [_POINTER, _I64, _I64.as_pointer(), _POINTER, *[_I64] * self._seeded]
         kind = ir.FunctionType(_I32, [*plain.args, *more])
         function = cgutils.get_or_insert_function(builder.module, kind, self._symbol)
         context.add_linking_libs([self._library])
@@ -75,7 +76,7 @@ class BlockCode:
         raised = cgutils.alloca_once(builder, plain.args[1].pointee)
         where = cgutils.alloca_once(builder, ir.ArrayType(_I32, 6))
         flat = context.get_arg_packer(signature.args).as_arguments(builder, arguments)
-        values = [result, raised, *flat, *shared, builder.bitcast(where, _POINTER)]
+        values = [result, raised, *flat, *shared, stop, builder.bitcast(where, _POINTER)]
         code = builder.call(function, [*values, *[seed] * self._seeded])
         with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
             message = "no host memory is left for the threads of a block; use smaller blocks"

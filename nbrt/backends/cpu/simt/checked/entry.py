@@ -57,6 +57,7 @@ class CheckedLaunch(ctypes.Structure):
         ("shared", ctypes.c_int64),
         ("shared_bytes", ctypes.c_int64),
         ("seed", ctypes.c_int64),
+        ("stop", ctypes.c_int64),
     )
 
 
@@ -139,8 +140,10 @@ class _Loops:
             yield builder.load(builder.gep(blocks, [turn.index]))
 
     def _field(self, name: str) -> ir.Value:
-        at = self._builder.gep(self._launch, [_I64(_FIELDS.index(name))])
-        return self._builder.load(at)
+        return self._builder.load(self._address(name))
+
+    def _address(self, name: str) -> ir.Value:
+        return self._builder.gep(self._launch, [_I64(_FIELDS.index(name))])
 
     def _pointer(self, name: str) -> ir.Value:
         return self._builder.inttoptr(self._field(name), _I64.as_pointer())
@@ -172,7 +175,8 @@ class _Loops:
             self._field("shared_bytes"),
         )
         arguments = [self._hidden([_I64(0)] * 3 + place + grid), *self._arguments]
-        self._propagate(code.call(self._builder, arguments, shared, self._field("seed")))
+        stop = self._address("stop")
+        self._propagate(code.call(self._builder, arguments, shared, stop, self._field("seed")))
 
     def _hidden(self, place: list[ir.Value]) -> ir.Value:
         """Make the hidden argument."""

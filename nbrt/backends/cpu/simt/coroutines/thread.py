@@ -17,7 +17,11 @@ from nbrt.errors import UnsupportedConstructError
 
 __all__ = ["SHARED_PARAMETERS", "shared_parameters", "thread_coroutine", "uniform_parameters"]
 
-SHARED_PARAMETERS = (Operand("ptr", "%simt.shared"), Operand("i64", "%simt.shared.bytes"))
+SHARED_PARAMETERS = (
+    Operand("ptr", "%simt.shared"),
+    Operand("i64", "%simt.shared.bytes"),
+    Operand("ptr", "%simt.stop"),
+)
 """Parameters of the block function that threads read as well."""
 
 # Before LLVM 22 it told whether the coroutine unwinds.

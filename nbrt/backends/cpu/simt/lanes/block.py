@@ -172,7 +172,8 @@ class _BlockWriter:
         for region in self._made.regions:
             self._write_region(region, labels)
         parameters = ", ".join(f"{p.type} {p.text}" for p in function.parameters)
-        extra = f"ptr %{markers.SHARED}at, i64 %{markers.SHARED}bytes, ptr %nbrt.where"
+        shared = f"ptr %{markers.SHARED}at, i64 %{markers.SHARED}bytes"
+        extra = f"{shared}, ptr %nbrt.stop, ptr %nbrt.where"
         head = f"define i32 @{function.name}.block({parameters}, {extra}) {{\nentry:"
         declared = _declared(function.outside)
         lines = [text for symbol, text in writer.declarations.items() if symbol not in declared]
