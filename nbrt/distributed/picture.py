@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from nbrt._internal.figures import new_figure
 from nbrt.distributed.sharding import compute_local_shape
 from nbrt.distributed.tiles import empty_ranks, holders, is_drawable, pieces, shown_dims
 from nbrt.distributed.visualize import (
@@ -23,8 +24,7 @@ from nbrt.errors import DistributedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matplotlib.figure import Figure
-
+    from nbrt._internal.notebook_figure import NotebookFigure
     from nbrt.distributed.dtensor import DTensor
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.distributed.spec import DTensorSpec
@@ -250,7 +250,7 @@ def _color(rank: int, mesh: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> 
     return "#" + "".join(f"{math.floor(255 * part + 0.5):02x}" for part in (red, green, blue))
 
 
-def sharding_figure(tensor: DTensor | DTensorSpec) -> Figure:
+def sharding_figure(tensor: DTensor | DTensorSpec) -> NotebookFigure:
     """Return a matplotlib figure of who holds what of a tensor.
 
     Parameters
@@ -266,15 +266,10 @@ def sharding_figure(tensor: DTensor | DTensorSpec) -> Figure:
     Raises
     ------
     DistributedError
-        If matplotlib is missing, or there is no such picture of the tensor.
+        If there is no such picture of the tensor.
+    NotSupportedError
+        If matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Rectangle
-    except ImportError as error:
-        raise DistributedError(
-            "expected matplotlib, to draw with, got none; install it with: pip install 'nbrt[viz]'"
-        ) from error
     spec = spec_of(tensor)
     tiles = tiles_of(spec)
     if not tiles:
@@ -284,7 +279,9 @@ def sharding_figure(tensor: DTensor | DTensorSpec) -> Figure:
         )
     rows, columns = max(tile.bottom for tile in tiles), max(tile.right for tile in tiles)
     width, height = _size(rows, columns, len({tile.top for tile in tiles}))
-    figure = Figure(figsize=(max(4.5, 1.0 + width / 72), 1.0 + height / 72), layout="constrained")
+    figure = new_figure(max(4.5, 1.0 + width / 72), 1.0 + height / 72)
+    from matplotlib.patches import Rectangle
+
     axes = figure.subplots()
     for tile in tiles:
         box = (tile.left, tile.top), tile.right - tile.left, tile.bottom - tile.top

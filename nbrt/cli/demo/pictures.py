@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+
+from nbrt._internal.notebook_figure import NotebookFigure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,17 +22,17 @@ _DPI = 120
 
 def save_pictures(result: DemoResult, path: Path) -> None:
     """Write original, noisy and denoised picture, with their histograms, as PNG."""
-    _save(draw_pictures(result), path)
+    draw_pictures(result).savefig(path, dpi=_DPI)
 
 
 def save_timeline(steps: tuple[Step, ...], title: str, path: Path) -> None:
     """Write the steps as bars over time, one row per stream, as PNG."""
-    _save(draw_timeline(steps, title), path)
+    draw_timeline(steps, title).savefig(path, dpi=_DPI)
 
 
-def draw_pictures(result: DemoResult) -> Figure:
+def draw_pictures(result: DemoResult) -> NotebookFigure:
     """Return the figure of the three pictures and two histograms."""
-    figure = Figure(figsize=(12, 7.2), layout="constrained")
+    figure = NotebookFigure(figsize=(12, 7.2), layout="constrained")
     top = figure.subplots(2, 3, height_ratios=(3, 1))
     shown = (("original", result.original), ("noisy", result.noisy), ("denoised", result.denoised))
     for axes, (name, planes) in zip(top[0], shown, strict=True):
@@ -47,10 +47,10 @@ def draw_pictures(result: DemoResult) -> Figure:
     return figure
 
 
-def draw_timeline(steps: tuple[Step, ...], title: str) -> Figure:
+def draw_timeline(steps: tuple[Step, ...], title: str) -> NotebookFigure:
     """Return the figure of the steps over time."""
     streams = list(dict.fromkeys(step.stream for step in steps))
-    figure = Figure(figsize=(12, 1.2 + 1.1 * len(streams)), layout="constrained")
+    figure = NotebookFigure(figsize=(12, 1.2 + 1.1 * len(streams)), layout="constrained")
     axes: Any = figure.subplots()
     for number, step in enumerate(steps):
         row = streams.index(step.stream)
@@ -69,9 +69,3 @@ def _quality(name: str, planes: HostArray, original: HostArray) -> str:
         return ""
     error = float(np.mean((planes.astype(np.float64) - original) ** 2))
     return f", PSNR {-10 * np.log10(error):.1f} dB" if error > 0 else ""
-
-
-def _save(figure: Figure, path: Path) -> None:
-    # A canvas of its own: the program that calls us keeps whatever backend it uses.
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=_DPI)

@@ -1,38 +1,8 @@
-"""What pictures of memory share: colours, sizes as text, and axes of the optional matplotlib."""
+"""Text in pictures of memory: sizes, spans of time, labels of legends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from nbrt.errors import NotSupportedError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "BEFORE_COLOR",
-    "OTHER_COLOR",
-    "colors_of",
-    "figure_of",
-    "legend_label",
-    "new_axes",
-    "shorten",
-    "size_text",
-    "time_unit",
-]
-
-# Of middle lightness, so that they can be told from a white and from a black ground.
-_COLORS = (
-    "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#d9b000", "#3aa6a0",
-    "#d37295", "#9c755f", "#7b6fd0", "#86a832", "#e15759", "#5aa9e6",
-)  # fmt: skip
-OTHER_COLOR, BEFORE_COLOR = "#8a8a8a", "#b4b4b4"
-
-
-def colors_of(sites: int) -> list[str]:
-    """Return a colour for each of so many call sites, for all others, and for what was before."""
-    return [*(_COLORS[site % len(_COLORS)] for site in range(sites)), OTHER_COLOR, BEFORE_COLOR]
+__all__ = ["legend_label", "shorten", "size_text", "time_unit"]
 
 
 def size_text(nbytes: float) -> str:
@@ -74,21 +44,3 @@ def legend_label(site: str) -> str:
     ('./__init__.py:2', 'train.py:3 step')
     """
     return f"./{site}" if site.startswith("_") else site
-
-
-def new_axes(size: tuple[float, float]) -> Axes:
-    """Return the axes of a new figure of `size` inches; raises if there is no matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise NotSupportedError(
-            "expected matplotlib, to draw with, got none; install it with: pip install 'nbrt[viz]'"
-        ) from error
-    return Figure(figsize=size, layout="constrained").subplots()
-
-
-def figure_of(axes: Axes) -> Figure:
-    """Return the figure that holds the axes."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    return figure

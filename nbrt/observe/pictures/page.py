@@ -9,12 +9,13 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from nbrt.observe.pictures.drawing import OTHER_COLOR, colors_of, size_text
+from nbrt.observe.pictures.colors import OTHER_COLOR
+from nbrt.observe.pictures.drawing import size_text
 from nbrt.observe.pictures.form import check_snapshot
 from nbrt.observe.pictures.lives import device_name, read_lives, segments_of, trace_of
 from nbrt.observe.pictures.segment_map import FREE, Piece, fragmentation_of, largest, pieces
 from nbrt.observe.pictures.sites import format_frame
-from nbrt.observe.pictures.timeline import site_uses, timeline_of
+from nbrt.observe.pictures.timeline import row_colors, site_uses, timeline_of, top_uses
 
 if TYPE_CHECKING:
     import os
@@ -105,17 +106,19 @@ def _has_something(snapshot: Mapping[str, Any], device: int) -> bool:
 def _device(snapshot: Mapping[str, Any], device: int, top: int) -> dict[str, Any]:
     lives = read_lives(snapshot, device)
     uses = site_uses(lives)
-    drawn = timeline_of(snapshot, lives, device, top).sampled(_POINTS)
+    chosen = top_uses(uses, top)
+    drawn = timeline_of(snapshot, lives, device, chosen).sampled(_POINTS)
     figures = fragmentation_of(snapshot, device)
-    stacks = {use.label: use.stack for use in uses}
-    colors = dict(zip(drawn.sites, colors_of(len(drawn.sites) - 2), strict=True))
+    stacks: list[Frames] = [*(use.stack for use in chosen), (), ()]
+    colors = row_colors(chosen)
     rows = [
         {
-            "name": site, "color": colors[site], "bytes": drawn.nbytes[row].tolist(),
-            "stack": _stack(stacks.get(site, ())),
+            "name": site, "color": colors[row], "bytes": drawn.nbytes[row].tolist(),
+            "stack": _stack(stacks[row]),
         }
         for row, site in reversed(list(enumerate(drawn.sites))) if drawn.nbytes[row].any()
     ]  # fmt: skip
+    color_of = {use.number: color for use, color in zip(chosen, colors, strict=False)}
     segments = segments_of(snapshot, device)
     return {
         "name": device_name(snapshot, device),
@@ -125,7 +128,7 @@ def _device(snapshot: Mapping[str, Any], device: int, top: int) -> dict[str, Any
         "total": drawn.total.tolist(),
         "reserved": drawn.reserved.tolist(),
         "marks": [mark._asdict() for mark in drawn.marks[-_MOST_MARKS:]],
-        "segments": _segments(largest(segments, _MOST_SEGMENTS), lives, colors),
+        "segments": _segments(largest(segments, _MOST_SEGMENTS), lives, color_of),
         "hidden": max(len(segments) - _MOST_SEGMENTS, 0),
         "uses": [_use(use) for use in uses[:_MOST_USES]],
     }
@@ -158,7 +161,7 @@ def _stack(frames: Frames) -> list[str]:
 
 
 def _segments(
-    segments: Sequence[Mapping[str, Any]], lives: Lives, colors: Mapping[str, str]
+    segments: Sequence[Mapping[str, Any]], lives: Lives, colors: Mapping[int, str]
 ) -> list[dict[str, Any]]:
     bars = [pieces(segment, lives.sites) for segment in segments]
     labels = lives.sites.labels()
@@ -166,7 +169,7 @@ def _segments(
     def shown(piece: Piece) -> list[Any]:
         free = piece.site == FREE
         name = "free" if free else labels[piece.site]
-        color = "transparent" if free else colors.get(name, OTHER_COLOR)
+        color = "transparent" if free else colors.get(piece.site, OTHER_COLOR)
         return [piece.offset, piece.nbytes, piece.state, name, color, piece.blocks]
 
     return [

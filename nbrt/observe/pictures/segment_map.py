@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from nbrt.observe.pictures.drawing import (
-    OTHER_COLOR,
-    colors_of,
-    figure_of,
-    legend_label,
-    new_axes,
-    size_text,
-)
+from nbrt._internal.figures import new_figure
+from nbrt.observe.pictures.colors import FREE_COLOR, OTHER_COLOR, site_colors
+from nbrt.observe.pictures.drawing import legend_label, size_text
 from nbrt.observe.pictures.lives import (
     active_blocks,
     checked_top,
@@ -27,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from nbrt._internal.device import Device
+    from nbrt._internal.notebook_figure import NotebookFigure
 
 __all__ = [
     "FREE",
@@ -203,13 +198,25 @@ def largest(segments: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[st
     return sorted(chosen, key=lambda segment: segment["address"])
 
 
+@overload
+def plot_segments(
+    snapshot: Mapping[str, Any], *, device: int | str | Device = 0, top: int = 12, ax: None = None
+) -> NotebookFigure: ...
+
+
+@overload
+def plot_segments(
+    snapshot: Mapping[str, Any], *, device: int | str | Device = 0, top: int = 12, ax: Axes
+) -> None: ...
+
+
 def plot_segments(
     snapshot: Mapping[str, Any],
     *,
     device: int | str | Device = 0,
     top: int = 12,
     ax: Axes | None = None,
-) -> Figure:
+) -> NotebookFigure | None:
     """Draw a bar for each segment with its blocks in the order of their addresses.
 
     Blocks in use have the colour of their call site, hatched if they wait for a stream; free ones
@@ -228,8 +235,8 @@ def plot_segments(
 
     Returns
     -------
-    figure : matplotlib.figure.Figure
-        Shown by a notebook, saved by its ``savefig``.
+    figure : matplotlib.figure.Figure or None
+        A new figure: shown by a notebook, saved by its ``savefig``. None with `ax`.
 
     Raises
     ------
@@ -241,10 +248,12 @@ def plot_segments(
     index, top = device_index(snapshot, device), checked_top(top)
     figures = fragmentation_of(snapshot, index)
     segments = largest(segments_of(snapshot, index), _MOST_BARS)
-    axes = new_axes((10.0, 1.6 + 0.28 * max(len(segments), 4))) if ax is None else ax
+    figure = new_figure(10.0, 1.6 + 0.28 * max(len(segments), 4)) if ax is None else None
+    axes = ax if figure is None else figure.subplots()
+    assert axes is not None
     sites = SiteTable()
     bars = [pieces(segment, sites) for segment in segments]
-    colors = _site_colors(bars, top)
+    colors = _top_colors(bars, sites, top)
     for row, bar in enumerate(bars):
         _draw_bar(axes, row, bar, colors)
     axes.set_yticks(range(len(segments)), [_name(segment) for segment in segments], fontsize=7)
@@ -254,7 +263,7 @@ def plot_segments(
     held, rest = str(figures).split("; ", 1)
     axes.set_title(f"{device_name(snapshot, index)}: {held}\n{rest}", fontsize=9)
     _legend(axes, colors, sites.labels(), len(segments) < figures.segments)
-    return figure_of(axes)
+    return figure
 
 
 def _name(segment: Mapping[str, Any]) -> str:
@@ -262,7 +271,7 @@ def _name(segment: Mapping[str, Any]) -> str:
     return f"{segment['address']:#x}{stream}  {segment['total_size'] / 2**20:.1f} MiB"
 
 
-def _site_colors(bars: Iterable[Sequence[Piece]], top: int) -> dict[int, str]:
+def _top_colors(bars: Iterable[Sequence[Piece]], sites: SiteTable, top: int) -> dict[int, str]:
     """Return the colours of the sites with the most bytes, and of no other."""
     held = Counter[int]()
     for bar in bars:
@@ -270,7 +279,7 @@ def _site_colors(bars: Iterable[Sequence[Piece]], top: int) -> dict[int, str]:
             held[piece.site] += piece.nbytes
     del held[FREE]
     chosen = [site for site, _ in held.most_common(top)]
-    return dict(zip(chosen, colors_of(len(chosen)), strict=False))
+    return dict(zip(chosen, site_colors(sites.stacks[site] for site in chosen), strict=True))
 
 
 def _draw_bar(axes: Axes, row: int, bar: Sequence[Piece], colors: Mapping[int, str]) -> None:
@@ -288,7 +297,7 @@ def _draw_bar(axes: Axes, row: int, bar: Sequence[Piece], colors: Mapping[int, s
 
 
 def _color(piece: Piece, colors: Mapping[int, str]) -> str:
-    return "#fff" if piece.site == FREE else colors.get(piece.site, OTHER_COLOR)
+    return FREE_COLOR if piece.site == FREE else colors.get(piece.site, OTHER_COLOR)
 
 
 def _legend(axes: Axes, colors: Mapping[int, str], labels: Sequence[str], cut: bool) -> None:
@@ -300,8 +309,8 @@ def _legend(axes: Axes, colors: Mapping[int, str], labels: Sequence[str], cut: b
     if len(labels) > len(colors):
         handles.append(Patch(facecolor=OTHER_COLOR, label="other"))
     handles += [
-        Patch(facecolor="#fff", edgecolor="#555", label="free"),
-        Patch(facecolor="#fff", edgecolor="#555", hatch="////", label="waits for a stream"),
+        Patch(facecolor=FREE_COLOR, edgecolor="#555", label="free"),
+        Patch(facecolor=FREE_COLOR, edgecolor="#555", hatch="////", label="waits for a stream"),
     ]
     axes.legend(
         handles=handles, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0),

@@ -10,9 +10,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["NO_STACK", "Frames", "SiteTable", "format_frame", "site_frame"]
+__all__ = [
+    "NO_STACK",
+    "Frames",
+    "SiteKey",
+    "SiteTable",
+    "format_frame",
+    "site_frame",
+    "site_key",
+]
 
 Frames: TypeAlias = Sequence[Mapping[str, Any]]
+SiteKey: TypeAlias = tuple[str, int, str]
+"""File, line and function of a call site."""
 
 NO_STACK = "no stack recorded"
 _HERE = str(Path(__file__).parents[2]) + os.sep
@@ -43,6 +53,12 @@ def site_frame(frames: Frames) -> Mapping[str, Any] | None:
         if not _is_library(frame["filename"]):
             return frame
     return frames[0] if frames else None
+
+
+def site_key(frames: Frames) -> SiteKey | None:
+    """Return what identifies the call site of a stack; None if the stack is empty."""
+    frame = site_frame(frames)
+    return None if frame is None else (frame["filename"], frame["line"], frame["name"])
 
 
 def format_frame(frame: Mapping[str, Any], folders: int = 0) -> str:
@@ -84,13 +100,11 @@ class SiteTable:
 
     def __init__(self) -> None:
         self.stacks: list[Frames] = []
-        self._numbers: dict[tuple[str, int, str] | None, int] = {}
+        self._numbers: dict[SiteKey | None, int] = {}
 
     def number(self, frames: Frames) -> int:
         """Return the number of the site of a stack, a new one if it is new."""
-        frame = site_frame(frames)
-        key = None if frame is None else (frame["filename"], frame["line"], frame["name"])
-        number = self._numbers.setdefault(key, len(self.stacks))
+        number = self._numbers.setdefault(site_key(frames), len(self.stacks))
         if number == len(self.stacks):
             self.stacks.append(frames)
         return number

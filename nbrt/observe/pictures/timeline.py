@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
+from nbrt._internal.figures import new_figure
 from nbrt.errors import ArgumentError
-from nbrt.observe.pictures.drawing import (
-    colors_of,
-    figure_of,
-    legend_label,
-    new_axes,
-    shorten,
-    size_text,
-    time_unit,
-)
+from nbrt.observe.pictures.colors import BEFORE_COLOR, OTHER_COLOR, site_colors
+from nbrt.observe.pictures.drawing import legend_label, shorten, size_text, time_unit
 from nbrt.observe.pictures.lives import (
     BEFORE,
     checked_top,
@@ -28,16 +22,26 @@ from nbrt.observe.pictures.lives import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from nbrt._internal.device import Device
+    from nbrt._internal.notebook_figure import NotebookFigure
     from nbrt.observe.pictures.lives import IntArray, Lives
     from nbrt.observe.pictures.sites import Frames
 
-__all__ = ["Mark", "SiteUse", "Timeline", "plot_timeline", "site_uses", "timeline", "timeline_of"]
+__all__ = [
+    "Mark",
+    "SiteUse",
+    "Timeline",
+    "plot_timeline",
+    "row_colors",
+    "site_uses",
+    "timeline",
+    "timeline_of",
+    "top_uses",
+]
 
 _DRAWN_POINTS = 2000
 _RESERVED = {"alloc": 1, "map": 1, "free": -1, "unmap": -1}
@@ -179,14 +183,25 @@ def timeline(
     (('train.py:3 step', 'other', 'before the record'), [0, 0, 150], [0, 10, 0])
     """
     index = device_index(snapshot, device)
-    return timeline_of(snapshot, read_lives(snapshot, index), index, top)
+    lives = read_lives(snapshot, index)
+    return timeline_of(snapshot, lives, index, top_uses(site_uses(lives), top))
 
 
-def timeline_of(snapshot: Mapping[str, Any], lives: Lives, device: int, top: int) -> Timeline:
-    """Return the timeline of lives that were read already; see `timeline`."""
-    top = checked_top(top)
+def top_uses(uses: Iterable[SiteUse], top: int) -> list[SiteUse]:
+    """Return the first `top` of the uses that have a call site, of all that `site_uses` returns."""
+    return [use for use in uses if use.number != BEFORE][: checked_top(top)]
+
+
+def row_colors(chosen: Iterable[SiteUse]) -> list[str]:
+    """Return the colour of each row of the timeline that tells these uses apart."""
+    return [*site_colors(use.stack for use in chosen), OTHER_COLOR, BEFORE_COLOR]
+
+
+def timeline_of(
+    snapshot: Mapping[str, Any], lives: Lives, device: int, chosen: Sequence[SiteUse]
+) -> Timeline:
+    """Return the timeline of lives that were read already, with a row for each chosen use."""
     trace = trace_of(snapshot, device)
-    chosen = [use for use in site_uses(lives) if use.number != BEFORE][:top]
     row_of = np.full(len(lives.sites.stacks) + 1, len(chosen))  # of the last, BEFORE: one further
     row_of[[use.number for use in chosen]] = np.arange(len(chosen))
     row_of[BEFORE] = len(chosen) + 1
@@ -265,13 +280,25 @@ def _marks(trace: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
             yield Mark(time, "note", event["name"])
 
 
+@overload
+def plot_timeline(
+    snapshot: Mapping[str, Any], *, device: int | str | Device = 0, top: int = 12, ax: None = None
+) -> NotebookFigure: ...
+
+
+@overload
+def plot_timeline(
+    snapshot: Mapping[str, Any], *, device: int | str | Device = 0, top: int = 12, ax: Axes
+) -> None: ...
+
+
 def plot_timeline(
     snapshot: Mapping[str, Any],
     *,
     device: int | str | Device = 0,
     top: int = 12,
     ax: Axes | None = None,
-) -> Figure:
+) -> NotebookFigure | None:
     """Draw the bytes alive over time, by call site, under the line of the bytes reserved.
 
     Failed allocations are marked in red, annotations by grey lines with their names.
@@ -289,8 +316,8 @@ def plot_timeline(
 
     Returns
     -------
-    figure : matplotlib.figure.Figure
-        Shown by a notebook, saved by its ``savefig``.
+    figure : matplotlib.figure.Figure or None
+        A new figure: shown by a notebook, saved by its ``savefig``. None with `ax`.
 
     Raises
     ------
@@ -300,13 +327,24 @@ def plot_timeline(
         If matplotlib is missing.
     """
     index = device_index(snapshot, device)
-    axes = new_axes((10.0, 4.5)) if ax is None else ax
-    drawn = timeline_of(snapshot, read_lives(snapshot, index), index, top).sampled(_DRAWN_POINTS)
+    lives = read_lives(snapshot, index)
+    chosen = top_uses(site_uses(lives), top)
+    drawn = timeline_of(snapshot, lives, index, chosen).sampled(_DRAWN_POINTS)
+    figure = new_figure(10.0, 4.5) if ax is None else None
+    axes = ax if figure is None else figure.subplots()
+    assert axes is not None
+    _draw(axes, drawn, row_colors(chosen))
+    peak = size_text(int(drawn.total.max()))
+    axes.set_title(f"{device_name(snapshot, index)}: peak {peak} alive")
+    return figure
+
+
+def _draw(axes: Axes, drawn: Timeline, colors: Sequence[str]) -> None:
+    """Draw areas, marks and legend; `colors` are those of the rows."""
     unit, name = time_unit(int(drawn.times[-1]))
     times = drawn.times / unit
     # The oldest and the rest lie at the bottom, as a ground on which the sites stand.
     rows = [row for row in range(len(drawn.sites))[::-1] if drawn.nbytes[row].any()]
-    colors = colors_of(len(drawn.sites) - 2)
     if rows:
         axes.stackplot(
             times, drawn.nbytes[rows] / 2**20, step="post", linewidth=0,
@@ -317,19 +355,13 @@ def plot_timeline(
         times, drawn.reserved / 2**20, where="post", color="#444", linewidth=1.2, label="reserved"
     )
     _draw_marks(axes, drawn, unit)
-    peak = size_text(int(drawn.total.max()))
-    axes.set(
-        xlabel=f"time [{name}]",
-        ylabel="alive [MiB]",
-        title=f"{device_name(snapshot, index)}: peak {peak} alive",
-    )
+    axes.set(xlabel=f"time [{name}]", ylabel="alive [MiB]")
     axes.margins(x=0)
     axes.set_ylim(bottom=0)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(
         handles[::-1], labels[::-1], fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0)
     )
-    return figure_of(axes)
 
 
 def _draw_marks(axes: Axes, drawn: Timeline, unit: int) -> None:

@@ -15,7 +15,7 @@ from nbrt.distributed import DTensorSpec, Partial, Replicate, Shard, StridedShar
 from nbrt.distributed.picture import dtensor_html, mesh_html, sharding_figure, tiles_of
 from nbrt.distributed.tiles import empty_ranks
 from nbrt.distributed.visualize import visualize_sharding
-from nbrt.errors import ArgumentTypeError, DistributedError
+from nbrt.errors import ArgumentTypeError, DistributedError, NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,5 +204,6 @@ def test_a_figure_has_a_rectangle_for_each_tile(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(DistributedError, match="use visualize_sharding"):
         sharding_figure(on_rank(lambda: spec_of((4,), [Shard(0)], (0, 3))))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(DistributedError, match=r"nbrt\[viz\]"):
+    monkeypatch.delitem(sys.modules, "nbrt._internal.notebook_figure", raising=False)
+    with pytest.raises(NotSupportedError, match=r"nbrt\[viz\]"):
         sharding_figure(spec)

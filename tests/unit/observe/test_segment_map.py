@@ -95,7 +95,9 @@ def test_only_the_top_sites_have_colours_of_their_own() -> None:
     assert len(colors) == 3  # the site, the others, free
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["model.py:13 step", "other", "free", "waits for a stream"]
-    assert plot_segments(snapshot, ax=axes).axes == [axes]
+    other = axes.figure.add_subplot()
+    assert plot_segments(snapshot, top=1, ax=other) is None
+    assert other.get_title() == axes.get_title()
 
 
 def test_of_many_segments_the_largest_are_drawn() -> None:

@@ -206,11 +206,13 @@ def test_picture_has_an_area_for_each_site_and_marks() -> None:
     figure.savefig(drawn := io.BytesIO())
     drawn.seek(0)
     assert len(np.unique(imread(drawn).reshape(-1, 4), axis=0)) > 10  # colours
-    assert plot_timeline(snapshot, ax=axes) is figure
+    assert plot_timeline(snapshot, ax=figure.subplots()) is None
+    assert figure.axes[1].get_title() == axes.get_title()
 
 
 def test_pictures_without_matplotlib_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "nbrt._internal.notebook_figure", raising=False)
     with pytest.raises(NotSupportedError, match=r"nbrt\[viz\]"):
         plot_timeline(Heap().snapshot())
 
