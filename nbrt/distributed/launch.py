@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextvars
 import inspect
 import threading
-import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from nbrt._internal import clock
 from nbrt._internal import ranks as context
 from nbrt._internal.device import Device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
@@ -169,12 +169,12 @@ def _start_and_join(
         for each in runs:
             each.thread.start()
         while busy:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            each = ended.get(timeout=left)
+            left = None if deadline is None else deadline - clock.monotonic()
+            each = clock.get(ended, left)
             each.thread.join()
             busy.discard(each.member.rank)
             if deadline is None and world.failure is not None:
-                deadline = time.monotonic() + min(grace, threading.TIMEOUT_MAX / 2)
+                deadline = clock.monotonic() + grace
     except Empty:
         assert world.failure is not None
         rank, failure = world.failure

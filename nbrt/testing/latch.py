@@ -42,7 +42,7 @@ class Latch:
     ['before', 'after']
     """
 
-    def __init__(self, timeout: float = 30.0) -> None:
+    def __init__(self, timeout: float = 300.0) -> None:
         self._timeout = timeout
         self._reached = threading.Event()
         self._released = threading.Event()

@@ -9,6 +9,7 @@ from typing import NoReturn
 import pytest
 
 import nbrt
+from helpers.clocks import PATIENCE
 from nbrt.errors import StreamError
 from nbrt.testing import Latch
 
@@ -121,7 +122,7 @@ def test_the_loop_runs_while_a_default_stream_is_awaited(device: nbrt.Device) ->
 
     def work() -> None:
         started.set()
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE)
         seen.append("work")
 
     async def release() -> None:
@@ -133,9 +134,9 @@ def test_the_loop_runs_while_a_default_stream_is_awaited(device: nbrt.Device) ->
 
     thread = threading.Thread(target=default.call, args=(work,))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(PATIENCE)
     asyncio.run(main())
-    thread.join(10)
+    thread.join(PATIENCE)
     assert seen == ["the loop runs", "work"]
     assert default.query()
 

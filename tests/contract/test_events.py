@@ -10,6 +10,7 @@ import time
 import pytest
 
 import nbrt
+from helpers.clocks import PATIENCE
 from nbrt.backends.cpu.backend import CpuInterface
 from nbrt.errors import (
     ArgumentTypeError,
@@ -99,7 +100,7 @@ def test_elapsed_time_across_devices(device: nbrt.Device, other_device: nbrt.Dev
     start, end = nbrt.Event(enable_timing=True), nbrt.Event(enable_timing=True)
     start.record(nbrt.default_stream(device))
     end.record(nbrt.default_stream(other_device))
-    assert 0.0 <= start.elapsed_time(end) < 10_000.0
+    assert start.elapsed_time(end) >= 0.0
 
 
 def test_elapsed_time_wants_timed_recorded_finished_events(
@@ -237,11 +238,11 @@ def test_wait_across_kinds(side_stream: nbrt.Stream, sample_backend: object) -> 
         side_stream.call(seen.append, "side")
         thread = threading.Thread(target=follow, args=(side_stream.record_event(),))
         thread.start()
-        assert started.wait(10)
+        assert started.wait(PATIENCE)
         thread.join(0.05)
         assert thread.is_alive()
         assert seen == []
-    thread.join(10)
+    thread.join(PATIENCE)
     assert seen == ["side", "sample"]
     with Latch() as latch:
         latch.hold(side_stream)
@@ -267,7 +268,7 @@ def test_wait_across_kinds_means_the_record_at_the_time_of_the_call(
     try:
         twin = nbrt.Stream("twin:1")
         seen: list[str] = []
-        with Latch(timeout=10) as early, Latch(timeout=10) as late, Latch(timeout=10) as gate:
+        with Latch() as early, Latch() as late, Latch() as gate:
             early.hold(side_stream)
             event = side_stream.record_event()
             gate.hold(twin)  # the wait is reached after the event has moved on
@@ -301,7 +302,7 @@ def test_the_default_stream_waits_in_the_caller(side_stream: nbrt.Stream) -> Non
     default = nbrt.default_stream(side_stream.device)
     default.wait_event(event)
     default.call(seen.append, "default")
-    thread.join(10)
+    thread.join(PATIENCE)
     assert seen == ["side", "default"]
 
 
@@ -319,7 +320,7 @@ def test_many_threads_wait_for_one_event(side_stream: nbrt.Stream) -> None:
         latch.wait_reached()
         assert seen == []
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert seen == [True] * 8
 
 

@@ -329,7 +329,7 @@ def test_two_streams_run_kernels_at_the_same_time(
     raise_flag[1, 1, first](scratch)
     wait_for_flag[1, 1, first](scratch, 1, 1)
     first.synchronize()  # both are compiled
-    wait_for_flag[1, 1, first](flag, 1, 2_000_000_000)
+    wait_for_flag[1, 1, first](flag, 1, 200_000_000_000)
     raise_flag[1, 1, second](flag)
     second.synchronize()
     first.synchronize()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nbrt
+from helpers.clocks import PATIENCE
 from nbrt.errors import OutOfMemoryError, UnknownDeviceError
 from nbrt.testing import Latch
 
@@ -249,7 +250,7 @@ def test_the_books_add_up_under_threads(device: nbrt.Device) -> None:
         random = np.random.default_rng(seed)
         kept: list[nbrt.typing.Array] = []
         try:
-            barrier.wait(10)
+            barrier.wait(PATIENCE)
             for size in random.integers(1, 30_000, 150):
                 kept.append(nbrt.full(int(size), seed, "uint8", device=device))
                 if len(kept) > 10:
@@ -263,7 +264,7 @@ def test_the_books_add_up_under_threads(device: nbrt.Device) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert failures == []
     gc.collect()
     assert nbrt.memory_allocated(device) == start

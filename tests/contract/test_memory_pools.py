@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nbrt
+from helpers.clocks import PATIENCE
 from helpers.memory_model import HostAllocator, quick_garbage
 from nbrt import memory
 from nbrt.errors import (
@@ -111,14 +112,14 @@ def test_every_thread_has_its_own(device: nbrt.Device) -> None:
 
     def work(chosen: nbrt.MemoryPool | None, nbytes: int) -> None:
         if chosen is None:
-            barrier.wait(10)
+            barrier.wait(PATIENCE)
             made.append(take(nbytes, device))
-            barrier.wait(10)
+            barrier.wait(PATIENCE)
         else:
             with memory.use_pool(chosen):
-                barrier.wait(10)
+                barrier.wait(PATIENCE)
                 made.append(take(nbytes, device))
-                barrier.wait(10)
+                barrier.wait(PATIENCE)
 
     with memory.use_pool(pool):
         threads = [threading.Thread(target=work, args=each) for each in ((None, 1), (other, 2))]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nbrt
+from helpers.clocks import PATIENCE
 from helpers.memory_model import Span, address_of, assert_apart
 from nbrt import memory
 
@@ -97,7 +98,7 @@ def test_sixteen_threads(device: nbrt.Device, pool_count: int) -> None:
 
     def work(worker: Worker) -> None:
         try:
-            barrier.wait(30)
+            barrier.wait(PATIENCE)
             worker.run(pools)
         except BaseException as error:  # noqa: BLE001  # shown by the main thread
             failures.append(error)
@@ -106,7 +107,7 @@ def test_sixteen_threads(device: nbrt.Device, pool_count: int) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE)
     assert failures == []
     nbrt.synchronize(device)
     live = memory.allocations(device)

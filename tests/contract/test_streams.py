@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nbrt
+from helpers.clocks import PATIENCE
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.runtime.stream import STREAMS_PER_PRIORITY
 from nbrt.testing import Latch
@@ -180,7 +181,7 @@ def test_two_streams_overlap(side_streams: tuple[nbrt.Stream, nbrt.Stream]) -> N
 
     def meet(mine: threading.Event, other: threading.Event) -> None:
         mine.set()
-        met.append(other.wait(10))
+        met.append(other.wait(PATIENCE))
 
     first.call(meet, here, there)
     second.call(meet, there, here)

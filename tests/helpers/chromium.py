@@ -16,7 +16,7 @@ __all__ = ["BrowserMissingError", "browse"]
 
 _CHILD = Path(__file__).with_name("chromium_child.py")
 _CANNOT_START = 42
-_PATIENCE_S = 120
+_PATIENCE_S = 400
 _DARK = "--blink-settings=preferredColorScheme=0"
 _ENVIRONMENT = {
     "QT_QPA_PLATFORM": "offscreen",

@@ -18,7 +18,7 @@ except ImportError as missing:
     print(f"no Chromium: {missing}")
     sys.exit(42)
 
-PATIENCE_S = 30
+PATIENCE_S = 300
 PLACE = """((selector, across, down) => {{
   const element = document.querySelector(selector);
   element.scrollIntoView({{block: 'nearest', behavior: 'instant'}});

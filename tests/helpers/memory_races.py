@@ -10,6 +10,7 @@ import numpy as np
 from numba import cuda
 
 import nbrt
+from helpers.clocks import PATIENCE
 
 if TYPE_CHECKING:
     from nbrt.observe.races.checker import RaceChecker
@@ -79,7 +80,7 @@ def let_pass(stream: nbrt.Stream) -> None:
     """Wait until a stream holds no array any more, in a way that orders nothing."""
     passed = threading.Event()
     stream.call(passed.set)
-    assert passed.wait(30)
+    assert passed.wait(PATIENCE)
 
 
 def nothing(first: nbrt.Stream, second: nbrt.Stream) -> None:

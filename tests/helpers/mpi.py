@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.clocks import PATIENCE
 from helpers.processes import ROOT, TESTS
 
 BIN = Path(sys.executable).parent
@@ -32,7 +33,7 @@ from nbrt.errors import *
 
 
 def mpiexec(
-    ranks: int, code: str, *arguments: str, options: tuple[str, ...] = (), timeout: float = 120.0
+    ranks: int, code: str, *arguments: str, options: tuple[str, ...] = (), timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     """Run dedented code on ranks; it finds the usual names imported, and its arguments."""
     assert MPIEXEC is not None
@@ -52,7 +53,7 @@ def mpiexec(
     )  # fmt: skip
 
 
-def succeed(ranks: int, code: str, timeout: float = 120.0) -> None:
+def succeed(ranks: int, code: str, timeout: float = PATIENCE) -> None:
     """Run code on ranks; all must succeed and write nothing to stderr."""
     done = mpiexec(ranks, code, timeout=timeout)
     assert done.returncode == 0, done.stderr

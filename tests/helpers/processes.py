@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from helpers.clocks import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 
@@ -17,7 +19,7 @@ def run_python(
     *options: str,
     environment: dict[str, str] | None = None,
     path: tuple[Path, ...] = (),
-    timeout: float = 60.0,
+    timeout: float = PATIENCE,
 ) -> subprocess.CompletedProcess[str]:
     """Run dedented code in a fresh interpreter; nothing of the parent's NBRT_* is inherited."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NBRT_")}

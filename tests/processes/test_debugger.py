@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from helpers.clocks import PATIENCE
 from helpers.processes import ROOT
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def debug(tmp_path: Path, commands: str, **environment: str) -> subprocess.Compl
         input=commands,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
         env={**inherited, "NBRT_INTERPRET": "1", **environment},
     )

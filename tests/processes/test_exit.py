@@ -7,7 +7,7 @@ from helpers.processes import output_of, run_python
 
 def test_pending_work_is_finished() -> None:
     code = """
-        import threading
+        import atexit, threading
         import nbrt
 
         gate = threading.Event()
@@ -18,7 +18,7 @@ def test_pending_work_is_finished() -> None:
         other = nbrt.Stream("cpu:0")
         other.wait_stream(stream)
         other.call(print, "the other stream")
-        threading.Timer(0.05, gate.set).start()
+        atexit.register(gate.set)  # runs before nbrt's own, which is registered already
         print("the end of the program")
     """
     expected = "the end of the program\n0\n1\n2\n3\n4\nthe other stream\n"
@@ -142,7 +142,7 @@ def test_an_idle_thread_ends() -> None:
             stream.synchronize()
             for worker in threading.enumerate():
                 if "Stream" in worker.name:
-                    worker.join(10)
+                    worker.join(300)
             print(threading.active_count(), stream.query())
             stream.synchronize()
     """

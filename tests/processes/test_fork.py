@@ -23,7 +23,7 @@ FORKED = """
             warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: the point
             pid = os.fork()
         if pid == 0:
-            signal.alarm(20)  # a hang is a failure
+            signal.alarm(300)  # a hang is a failure
             try:
                 os._exit(function())
             except BaseException:
@@ -101,7 +101,7 @@ def test_launch_after_a_fork_names_spawn() -> None:
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
         if pid == 0:
-            signal.alarm(20)
+            signal.alarm(300)
             try:
                 increment[1, 32](x)
             except ForkedProcessError as error:
@@ -180,7 +180,7 @@ def test_a_forked_child_leaves_the_parents_work_alone() -> None:
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        signal.alarm(20)
+        signal.alarm(300)
         del x
         sys.exit(7)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

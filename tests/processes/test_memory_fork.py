@@ -25,7 +25,7 @@ FORKED = """
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
-            signal.alarm(20)  # a hang is a failure
+            signal.alarm(300)  # a hang is a failure
             try:
                 code = function()
             except BaseException:
@@ -93,7 +93,7 @@ def test_every_use_in_a_child_names_spawn(lock: str) -> None:
 
         with books_of("cpu:0").lock:
             taken.set()
-            done.wait(30)
+            done.wait(300)
 
     if {lock!r} == "taken":
         threading.Thread(target=take).start()
@@ -117,7 +117,7 @@ def test_watchers_are_turned_on_and_off_in_a_child_whatever_the_parents_threads_
     def take():
         with books_of("cpu:0").lock:
             taken.set()
-            done.wait(30)
+            done.wait(300)
 
     def off():
         memory.record_memory_history(None)

@@ -18,7 +18,7 @@ Fails = Callable[..., dict[int, str]]
 RUN_CASES = """
     from helpers.collectives import CASES
 
-    world = MpiCommunicator(timeout=30)
+    world = MpiCommunicator()
     for case in CASES:
         case(world)
 """
@@ -83,8 +83,9 @@ PRIVATE = """
 """
 
 CATCH_UP = """
-    world.timeout = 0.3
-    late = threading.Event()
+    from helpers.mpi_clock import end_grace_with
+
+    end_grace_with(world, {0, 1, 3})
     if world.rank == 2:
         from mpi4py import MPI
         # Comes once the others have given up.
@@ -93,9 +94,10 @@ CATCH_UP = """
         error = "none"
         world.all_reduce(x)
     else:
+        world.timeout = 0.3
         error = error_of(lambda: world.all_reduce(x))[1]
         MPI.COMM_WORLD.send(None, 2)
-    world.timeout = 30
+    world.timeout = 300
     assert world.all_reduce(x).tolist() == [4, 4, 4]
     assert error == ("none" if odd else (
         "expected ranks [2] to come to all_reduce(shape=(3,), dtype=float32, op=sum) within 0.3 s; "
@@ -103,7 +105,7 @@ CATCH_UP = """
     )), error
     world.close()
     assert error_of(world.barrier)[0] == "DistributedError"
-    assert MpiCommunicator(timeout=30).all_reduce(x).tolist() == [4, 4, 4]
+    assert MpiCommunicator().all_reduce(x).tolist() == [4, 4, 4]
 """
 
 ARGUMENTS = """
@@ -138,11 +140,13 @@ def test_any_number_of_ranks(ranks: int) -> None:
 
 FAULT = """
     from mpi4py import MPI
-    from nbrt.distributed.communicators import notices
+    from helpers.mpi_clock import end_farewell_with, end_grace_with, write_whole
 
-    # Whoever leaves first ends the job after a while; on a busy machine the others need longer.
-    notices._FAREWELL = {farewell}
     world = MpiCommunicator(timeout={timeout})
+    folder = sys.argv[1]
+    # Ranks that leave end the job once these have written what they raised.
+    end_farewell_with(world, [os.path.join(folder, str(rank)) for rank in {written}])
+    end_grace_with(world, set({heard}))
     # All are here: MPI's own barrier, which does not know of notices and so ends before they come.
     MPI.COMM_WORLD.Barrier()
     odd = world.rank == 2
@@ -152,24 +156,31 @@ FAULT = """
         os._exit(0)  # not reached
     except Exception as error:
         # Lines of several processes may be mixed, files are not.
-        with open(os.path.join(sys.argv[1], str(world.rank)), "w") as file:
-            file.write(f"{{type(error).__name__}}: {{error}}")
+        path = os.path.join(folder, str(world.rank))
+        write_whole(path, f"{{type(error).__name__}}: {{error}}")
         raise
 """
-NEVER = 5.0
-"""Seconds of a farewell that one rank never comes to."""
+EVERY, WITHOUT_2 = (0, 1, 2, 3), (0, 1, 3)
 
 WHERE = "all_reduce(shape=(3,), dtype=float64, op=sum)"
 
 
 @pytest.fixture
 def fails(tmp_path: Path) -> Fails:
-    """Four ranks, whose rank 2 goes wrong: the job must fail. Gives the errors of the ranks."""
+    """Four ranks, whose rank 2 goes wrong: the job must fail. Gives the errors of the ranks.
+
+    `heard` are the ranks that say where they wait, `written` those that raise where another one
+    neither raises nor ends, so that the job ends with their farewell.
+    """
 
     def run(
-        fault: str, timeout: float = 30, options: tuple[str, ...] = (), farewell: float = 60
+        fault: str,
+        timeout: float = 300,
+        options: tuple[str, ...] = (),
+        heard: tuple[int, ...] = EVERY,
+        written: tuple[int, ...] = (),
     ) -> dict[int, str]:
-        code = FAULT.format(fault=fault, timeout=timeout, farewell=farewell)
+        code = FAULT.format(fault=fault, timeout=timeout, heard=heard, written=written)
         done = mpiexec(4, code, str(tmp_path), options=options)
         assert done.returncode != 0
         errors = {int(path.name): path.read_text() for path in tmp_path.iterdir()}
@@ -202,7 +213,7 @@ def test_a_rank_that_raises_in_a_block_is_known_at_once_and_also_outside_its_gro
         "            threading.Event().wait()\n"
         "        if world.rank != 0: group.all_reduce(np.ones(3))\n"
         "        world.barrier()",
-        farewell=NEVER,
+        written=WITHOUT_2,
     )
     text = "RankFailedError: rank 2 ended with KeyError: 'planted'; rank"
     assert errors == {
@@ -214,7 +225,8 @@ def test_a_rank_that_raises_in_a_block_is_known_at_once_and_also_outside_its_gro
 
 @needs_mpi
 def test_a_rank_that_never_comes_is_named_by_all_others(fails: Fails) -> None:
-    errors = fails("if odd: threading.Event().wait()", timeout=0.5, farewell=NEVER)
+    wait = "if odd: threading.Event().wait()"
+    errors = fails(wait, timeout=0.5, heard=WITHOUT_2, written=WITHOUT_2)
     text = f"CollectiveTimeoutError: expected ranks [2] to come to {WHERE} within 0.5 s; "
     assert sorted(errors) == [0, 1, 3]
     assert all(error.startswith(text) for error in errors.values())
@@ -224,7 +236,7 @@ def test_a_rank_that_never_comes_is_named_by_all_others(fails: Fails) -> None:
 def test_a_rank_that_waits_elsewhere_is_found_there(fails: Fails) -> None:
     errors = fails(
         "pair = world.group([2, 3]) if world.rank >= 2 else None\n"
-        "        if odd: pair.timeout = 30; pair.barrier()",
+        "        if odd: pair.timeout = 300; pair.barrier()",
         timeout=0.5,
     )
     text = (
@@ -262,7 +274,8 @@ def test_ranks_that_outlive_a_dead_one_find_out_and_end(fails: Fails) -> None:
     keep = "-disable-auto-cleanup"
     if mpiexec(1, "", options=(keep,)).returncode:
         pytest.skip(f"this mpiexec has no {keep}: it ends all ranks itself")
-    errors = fails("if odd: os._exit(3)", timeout=0.5, options=(keep,), farewell=NEVER)
+    die = "if odd: os._exit(3)"
+    errors = fails(die, timeout=0.5, options=(keep,), heard=WITHOUT_2, written=WITHOUT_2)
     text = f"CollectiveTimeoutError: expected ranks [2] to come to {WHERE} within 0.5 s; "
     assert sorted(errors) == [0, 1, 3]
     assert all(error.startswith(text) for error in errors.values())

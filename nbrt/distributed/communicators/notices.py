@@ -14,6 +14,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nbrt._internal import clock
 from nbrt.distributed.communicators.headers import Header, described, disagreement
 from nbrt.errors import (
     CollectiveTimeoutError,
@@ -110,10 +111,10 @@ class Notices:
         """
         if request.Test():
             return
-        start = time.monotonic()
+        start = clock.monotonic()
         self._place = place
         try:
-            while time.monotonic() < start + _LONG:
+            while clock.monotonic() < start + _LONG:
                 _give_way()
                 if request.Test():
                     return
@@ -148,10 +149,10 @@ class Notices:
         while not request.Test():
             self._receive()
             if deadline is None and (self._failure is not None or self._is_stuck()):
-                deadline = time.monotonic() + _FAREWELL
-            if deadline is not None and time.monotonic() > deadline:
+                deadline = clock.monotonic() + _FAREWELL
+            if deadline is not None and clock.monotonic() > deadline:
                 self._abort()
-            time.sleep(_LONG)
+            clock.sleep(_LONG)
         if self._is_stuck():
             self._abort()  # MPI's end would wait for what was given up
 
@@ -175,7 +176,7 @@ class Notices:
             self._receive()
             if request.Test():  # after the notices: a rank may fail once the operation is over
                 return
-            now = time.monotonic()
+            now = clock.monotonic()
             if not (self._has_told and self._failure is not None and self._failure[1].is_verdict):
                 self.check(place)
             if give_up is None and (self._has_told or now > start + timeout):
@@ -186,7 +187,7 @@ class Notices:
             if now < start + busy:
                 _give_way()
             else:
-                time.sleep(min(_LONG, max(_SHORT, (now - start) / 100)))
+                clock.sleep(min(_LONG, max(_SHORT, (now - start) / 100)))
 
     def _receive(self) -> None:
         """Read the notices that have come, and answer them."""

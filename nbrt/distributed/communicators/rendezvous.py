@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import os
 import secrets
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nbrt._internal import clock
 from nbrt.distributed.communicators.checks import check_members, check_timeout
 from nbrt.errors import ArgumentError, CollectiveTimeoutError, RankMismatchError
 
@@ -201,10 +201,10 @@ def find_seat(rank: int | None, world_size: int | None, address: str | None) -> 
 
 def polls(seconds: float, longest: float = 1.0) -> Iterator[None]:
     """Yield once, and again after longer and longer pauses, until the time is over."""
-    deadline, pause = time.monotonic() + seconds, _SHORT
+    deadline, pause = clock.monotonic() + seconds, _SHORT
     yield
-    while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(pause, left))
+    while (left := deadline - clock.monotonic()) > 0:
+        clock.sleep(min(pause, left))
         pause = min(2 * pause, longest)
         yield
 

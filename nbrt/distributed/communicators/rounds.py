@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from nbrt._internal import clock
 from nbrt.distributed.communicators.headers import described, disagreement
 from nbrt.errors import CollectiveTimeoutError, DistributedError, RankFailedError
 
@@ -140,7 +141,7 @@ class World:
         if is_last:
             # Nobody else may come any more, so what takes time needs no lock.
             _settle(current, member, combine)
-        elif not gate.acquire(timeout=min(member.timeout, threading.TIMEOUT_MAX)):
+        elif not clock.acquire(gate, member.timeout):
             self._time_out(current, gate, member.timeout)
         return current.outcome()
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from helpers.clocks import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,7 +23,7 @@ DTYPES = {
     "FLOAT64": np.float64, "BFLOAT16": ml_dtypes.bfloat16,
 }  # fmt: skip
 UFUNCS = {"SUM": np.add, "PROD": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
-SECONDS = 20
+SECONDS = PATIENCE
 
 
 class NcclError(RuntimeError):

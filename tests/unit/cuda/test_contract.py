@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.clocks import PATIENCE
+
 TESTS = Path(__file__).resolve().parents[2]
 
 # What needs no draw, no compiler and no arithmetic of CuPy's.
@@ -43,7 +45,7 @@ def test_contract_holds_on_the_simulation() -> None:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]

@@ -15,6 +15,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
+from helpers.clocks import PATIENCE, JumpingClock
 from helpers.collectives import (
     CASES,
     barriers,
@@ -102,7 +103,7 @@ def on_threads(size: int, work: Callable[[int], Any], failed: Any = None) -> lis
 def on_ranks(size: int, work: Callable[[NcclCommunicator], Any]) -> list[Any]:
     """Return what `work` returns on ranks that are threads, or raise what it raises."""
     devices = [nbrt.Device("cpu", rank) for rank in range(size)]
-    world, bootstraps = thread_world(devices, 20)
+    world, bootstraps = thread_world(devices, PATIENCE)
 
     def rank(number: int) -> Any:
         return work(NcclCommunicator(bootstraps[number], devices[number]))
@@ -110,7 +111,7 @@ def on_ranks(size: int, work: Callable[[NcclCommunicator], Any]) -> list[Any]:
     return on_threads(size, rank, world.fail)
 
 
-def met(address: str, rank: int, size: int, timeout: float = 20) -> NcclCommunicator:
+def met(address: str, rank: int, size: int, timeout: float = PATIENCE) -> NcclCommunicator:
     """Return the communicator of a rank that meets the others at an address."""
     device = nbrt.Device("cpu", rank)
     return NcclCommunicator(
@@ -204,9 +205,12 @@ def test_ranks_that_disagree_are_named_without_mpi(nccl: FakeNccl, address: str)
     assert "rank 1 came to all_reduce(shape=(3,)" in first
 
 
-def test_ranks_that_do_not_come_for_objects(nccl: FakeNccl, address: str) -> None:
+def test_ranks_that_do_not_come_for_objects(
+    nccl: FakeNccl, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = met(address, 0, 1)
-    world.timeout = 0.05
+    world.timeout = 5
+    JumpingClock().install(monkeypatch)
     stream = nbrt.Stream("cpu:0")
     latch = Latch()
 
@@ -220,7 +224,7 @@ def test_ranks_that_do_not_come_for_objects(nccl: FakeNccl, address: str) -> Non
         def after(self, stream: Any, command: Any, result: object) -> None:
             """Nothing more to do."""
 
-    said = r"expected ranks \[0\] within 0.05 s, where rank 0 waits"
+    said = r"expected ranks \[0\] within 5 s, where rank 0 waits"
     late = pytest.raises(CollectiveTimeoutError, match=said)
     with latch, nbrt.stream(stream), tap_commands(Tap()), late:
         world.barrier()
@@ -229,14 +233,17 @@ def test_ranks_that_do_not_come_for_objects(nccl: FakeNccl, address: str) -> Non
     world.close()
 
 
-def test_missing_ranks_and_a_missing_store_are_named(nccl: FakeNccl, address: str) -> None:
+def test_missing_ranks_and_a_missing_store_are_named(
+    nccl: FakeNccl, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    JumpingClock().install(monkeypatch)
     with pytest.raises(
         CollectiveTimeoutError, match=rf"{address} .*rank 1 waits.*be reached.*rank 0"
     ):
-        met(address, 1, 2, 0.05)
+        met(address, 1, 2, 5)
 
     with pytest.raises(CollectiveTimeoutError, match=rf"{address} .*missing: \[1, 2, 3\]"):
-        met(address, 0, 4, 0.05)
+        met(address, 0, 4, 5)
     assert nccl.worlds == {}
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
+from helpers.clocks import PATIENCE
 from nbrt.distributed import DeviceMesh, current_mesh, init_device_mesh
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import (
@@ -24,7 +25,7 @@ from nbrt.errors import (
 
 
 def on_ranks(function: Any, ranks: int = 8) -> list[Any]:
-    return dist.run(function, ranks=ranks, timeout=20)
+    return dist.run(function, ranks=ranks, timeout=PATIENCE)
 
 
 # -- places ----------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from nbrt.distributed.communicators.rendezvous import Rendezvous, Seat, find_seat
+from helpers.clocks import JumpingClock
+from nbrt.distributed.communicators.rendezvous import Rendezvous, Seat, find_seat, polls
 from nbrt.errors import ArgumentError, CollectiveTimeoutError, RankMismatchError
 
 LAUNCHED = {
@@ -84,6 +86,12 @@ class Shelf:
         self.is_open = False
 
 
+@pytest.fixture
+def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    JumpingClock().install(monkeypatch)
+
+
+@pytest.mark.usefixtures("jumping_clock")
 def test_rank_0_answers_when_all_have_come() -> None:
     shelf = Shelf()
     shelf.values = {"world/1": b"one 3", "world/2": b"two 3"}
@@ -91,8 +99,8 @@ def test_rank_0_answers_when_all_have_come() -> None:
     assert (shelf.get("one"), shelf.get("two")) == (b"id", b"id")
 
     del shelf.values["world/2"], shelf.values["one"]
-    with pytest.raises(CollectiveTimeoutError, match=r"0.01 s, where rank 0 .*missing: \[2\]"):
-        Rendezvous(shelf, "here:80", (0, 1, 2), 0, 0.01).share(b"id")
+    with pytest.raises(CollectiveTimeoutError, match=r"5 s, where rank 0 .*missing: \[2\]"):
+        Rendezvous(shelf, "here:80", (0, 1, 2), 0, 5).share(b"id")
     assert shelf.get("one") is None
 
 
@@ -103,9 +111,10 @@ def test_ranks_of_worlds_of_different_sizes_are_told() -> None:
         Rendezvous(shelf, "here:80", (0, 1), 0, 1).share(b"id")
 
 
+@pytest.mark.usefixtures("jumping_clock")
 def test_groups_have_keys_of_their_own() -> None:
     shelf = Shelf()
-    world = Rendezvous(shelf, "here:80", tuple(range(2000)), 1999, 0.001)
+    world = Rendezvous(shelf, "here:80", tuple(range(2000)), 1999, 5)
     pair = world.group([7, 1999])
     groups = [
         world, pair, world.group([7, 1999]), world.group([8, 1999]), world.group(range(2000)),
@@ -115,7 +124,7 @@ def test_groups_have_keys_of_their_own() -> None:
         with pytest.raises(CollectiveTimeoutError, match=r"where rank 1999 waits; rank 0 of the"):
             group.share(None)
     assert len(shelf.values) == len(groups)
-    assert (pair.ranks, pair.rank, pair.timeout) == ((7, 1999), 1, 0.001)
+    assert (pair.ranks, pair.rank, pair.timeout) == ((7, 1999), 1, 5)
 
 
 def test_only_the_world_ends_the_store() -> None:
@@ -127,3 +136,15 @@ def test_only_the_world_ends_the_store() -> None:
     world.close()
     assert not shelf.is_open
     assert shelf.values == {"end/1": b""}
+
+
+def test_the_time_between_two_looks_grows_to_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = JumpingClock()
+    clock.install(monkeypatch)
+    looks = [clock.monotonic() for _ in polls(10.0)]
+    pauses = np.diff(looks)
+    assert looks[0] == 0
+    assert looks[-1] == pytest.approx(10.0)
+    assert np.allclose(pauses[1:14] / pauses[:13], 2)
+    assert pauses.max() == pytest.approx(1.0)
+    assert len(list(polls(0.0))) == 1

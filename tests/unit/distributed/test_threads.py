@@ -12,6 +12,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
+from helpers.clocks import PATIENCE, JumpingClock, ManualClock
 from helpers.collectives import CASES
 from nbrt.distributed.communicators.base import Communicator
 from nbrt.distributed.communicators.rounds import World
@@ -46,8 +47,15 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
 every_operation = pytest.mark.parametrize("name", OPERATIONS)
 
 
+@pytest.fixture
+def manual_clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    manual = ManualClock()
+    manual.install(monkeypatch)
+    return manual
+
+
 def outcomes(
-    ranks: int, function: Callable[[ThreadCommunicator], Any], timeout: float = 20
+    ranks: int, function: Callable[[ThreadCommunicator], Any], timeout: float = PATIENCE
 ) -> list[Any]:
     """Run a function on plain threads; return what each rank returned or raised.
 
@@ -79,7 +87,7 @@ def test_every_case_of_a_communicator(ranks: int) -> None:
         for case in CASES:
             case(dist.world())
 
-    dist.run(cases, ranks=ranks, timeout=60)
+    dist.run(cases, ranks=ranks, timeout=PATIENCE)
 
 
 def test_every_case_in_groups_side_by_side() -> None:
@@ -90,7 +98,7 @@ def test_every_case_in_groups_side_by_side() -> None:
         for case in CASES:
             case(group)
 
-    dist.run(cases, ranks=5, timeout=60)
+    dist.run(cases, ranks=5, timeout=PATIENCE)
 
 
 def test_a_process_alone_is_a_world_of_one() -> None:
@@ -119,7 +127,7 @@ def test_an_operation_waits_for_the_streams_work() -> None:
             stream.synchronize()
             return [float(value) for value in total]
 
-    assert dist.run(rank, ranks=2, timeout=20) == [[3.0] * 4] * 2
+    assert dist.run(rank, ranks=2, timeout=PATIENCE) == [[3.0] * 4] * 2
 
 
 def test_ranks_of_a_world_know_each_other_by_their_numbers_in_it() -> None:
@@ -129,7 +137,7 @@ def test_ranks_of_a_world_know_each_other_by_their_numbers_in_it() -> None:
         inner = odd.group([1, 0])
         return odd.rank, odd.ranks, inner.rank, inner.ranks
 
-    assert dist.run(ranks, ranks=4, timeout=20) == [
+    assert dist.run(ranks, ranks=4, timeout=PATIENCE) == [
         (0, (0, 2), 1, (2, 0)),
         (1, (3, 1), 0, (1, 3)),
         (1, (0, 2), 0, (2, 0)),
@@ -231,10 +239,13 @@ def test_what_cannot_be_combined_is_an_error_on_every_rank() -> None:
 
 
 @every_operation
-def test_a_timeout_names_the_missing_ranks(name: str) -> None:
+def test_a_timeout_names_the_missing_ranks(name: str, manual_clock: ManualClock) -> None:
     def wait(comm: ThreadCommunicator) -> None:
         if comm.rank not in (1, 2):
             OPERATIONS[name](comm)
+        elif comm.rank == 1:
+            manual_clock.wait_until_waiting(2)
+            manual_clock.advance(0.05)
 
     first, *idle, last = outcomes(4, wait, timeout=0.05)
     assert idle == [None, None]
@@ -246,19 +257,21 @@ def test_a_timeout_names_the_missing_ranks(name: str) -> None:
         assert "within 0.05 s" in str(error)
 
 
-def test_ranks_that_come_late_get_the_error_too_and_keep_step() -> None:
-    given_up = threading.Barrier(2, timeout=20)
+def test_ranks_that_come_late_get_the_error_too_and_keep_step(manual_clock: ManualClock) -> None:
+    given_up = threading.Barrier(2, timeout=PATIENCE)
 
     def rank(comm: ThreadCommunicator) -> Any:
         if comm.rank == 1:
+            manual_clock.wait_until_waiting(1)
+            manual_clock.advance(5)
             given_up.wait()
         else:
-            comm.timeout = 0.01
+            comm.timeout = 5
         with pytest.raises(CollectiveTimeoutError, match=r"ranks \[1\] to come to barrier"):
             comm.barrier()
         if comm.rank == 0:
             given_up.wait()
-        comm.timeout = 20
+        comm.timeout = PATIENCE
         return comm.all_gather_object(comm.rank)
 
     assert outcomes(2, rank) == [[0, 1]] * 2
@@ -298,7 +311,7 @@ def test_a_rank_that_fails_ends_the_wait_of_the_others(name: str) -> None:
             raise
 
     with pytest.raises(KeyError, match="lost"):
-        dist.run(rank, ranks=3, timeout=20)
+        dist.run(rank, ranks=3, timeout=PATIENCE)
     for each in (seen[0], seen[2]):
         assert each.rank == 1
         assert "ranks [1" in str(each) or "ranks [0, 1]" in str(each)
@@ -313,7 +326,7 @@ def test_a_rank_that_returns_early_ends_the_wait_of_the_others(name: str) -> Non
             OPERATIONS[name](dist.world())
 
     with pytest.raises(CollectiveTimeoutError, match=r"but \[2\] have returned") as caught:
-        dist.run(rank, ranks=4, timeout=20)
+        dist.run(rank, ranks=4, timeout=PATIENCE)
     assert f"to come to {name}(" in str(caught.value)
 
 
@@ -341,19 +354,19 @@ def test_ranks_that_wait_already_are_told(
         told.append(True)
 
     monkeypatch.setattr(World, "_end_if_hopeless", watched)
-    world, (member, _) = thread_world([None] * 2, 20)
+    world, (member, _) = thread_world([None] * 2, PATIENCE)
     told: list[bool] = []
     thread = threading.Thread(target=wait)
     thread.start()
-    assert waiting.wait(20)
+    assert waiting.wait(PATIENCE)
     assert not told
     tell(world)
-    thread.join(10)
+    thread.join(PATIENCE)
     assert told == [True]
 
 
 def test_groups_without_the_rank_that_failed_are_told_as_well() -> None:
-    inside = threading.Barrier(2, timeout=20)
+    inside = threading.Barrier(2, timeout=PATIENCE)
 
     def rank() -> None:
         world = dist.world()
@@ -371,7 +384,7 @@ def test_groups_without_the_rank_that_failed_are_told_as_well() -> None:
             raise RankFailedError("rank 0 failed", 0)
 
     with pytest.raises(KeyError):
-        dist.run(rank, ranks=3, timeout=20)
+        dist.run(rank, ranks=3, timeout=PATIENCE)
 
 
 # -- nothing is left -------------------------------------------------------------------------------
@@ -399,14 +412,15 @@ def test_rounds_are_forgotten() -> None:
     assert world._rounds == {}
 
 
-def test_what_was_given_is_not_kept() -> None:
+def test_what_was_given_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     class Value:
         def __deepcopy__(self, memo: Any) -> Value:
             copies.append(weakref.ref(made := Value()))
             return made
 
     copies: list[Any] = []
-    _, (member, _) = thread_world([None] * 2, 0.01)
+    JumpingClock().install(monkeypatch)
+    _, (member, _) = thread_world([None] * 2, 5)
     with pytest.raises(CollectiveTimeoutError):
         member.all_gather_object(Value())
     gc.collect()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
+from helpers.clocks import PATIENCE
 from nbrt.backends.cpu.interpret import interpret
 from nbrt.errors import KernelError
 
@@ -405,5 +406,5 @@ def test_a_failed_launch_leaves_no_thread_behind(out: Any) -> None:
         with pytest.raises(IndexError):
             run(kernel, out, block=8)
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nbrt
+from helpers.clocks import PATIENCE
 from nbrt.errors import ArgumentError, ArgumentTypeError, OutOfMemoryError
 from nbrt.observe.history.annotations import annotate
 from nbrt.observe.history.recorder import (
@@ -193,7 +194,7 @@ def test_a_thread_that_is_nothing_but_an_allocation() -> None:
 
     with memory_history(device=DEVICE) as history, tap_commands(Last(), (), before=("free",)):
         _thread.start_new_thread(nbrt.empty, (10, "uint8"), {"device": DEVICE})
-        assert done.wait(60)
+        assert done.wait(PATIENCE)
     assert told(history, "alloc", *FREES) == [(each, 10) for each in ("alloc", *FREES)]
     assert all(event.site is not None for event in history.events(DEVICE))
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import nbrt
+from helpers.clocks import PATIENCE
 from helpers.processes import output_of
 from nbrt.errors import ArgumentError, MemoryLeakError
 from nbrt.observe.leaks.choice import chosen
@@ -218,14 +219,14 @@ def test_other_threads_count() -> None:
     def work() -> None:
         inside = make()
         ready.set()
-        done.wait(30)
+        done.wait(PATIENCE)
         del inside
 
     thread = threading.Thread(target=work, name="helper")
     try:
         with find_leaks() as report:
             thread.start()
-            assert ready.wait(30)
+            assert ready.wait(PATIENCE)
     finally:
         done.set()
         thread.join()
@@ -382,7 +383,7 @@ def test_the_plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
     pytester.makepyfile(PLUGIN_TESTS)
     options = ["-p", "nbrt.testing.leak_plugin", "-p", "no:xdist", "-ra", "--strict-markers"]
     warnings = ["-W", "error", "-W", "ignore:Module already imported so cannot be rewritten"]
-    result = pytester.runpytest_subprocess(*options, *warnings, timeout=120)
+    result = pytester.runpytest_subprocess(*options, *warnings, timeout=PATIENCE)
     result.assert_outcomes(passed=3, failed=5, errors=1)
     result.stdout.fnmatch_lines(
         [

@@ -10,6 +10,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
+from helpers.clocks import PATIENCE
 from nbrt import config
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankMismatchError
 from nbrt.random import PhiloxState
@@ -180,7 +181,7 @@ def test_a_seed_that_is_none_does_not_leave_the_others_waiting() -> None:
             dist.manual_seed("seven" if dist.get_rank() else 7, mesh)  # type: ignore[arg-type]
         return type(told.value).__name__
 
-    assert dist.run(rank, ranks=2, timeout=20) == ["RankMismatchError", "ArgumentTypeError"]
+    assert dist.run(rank, ranks=2, timeout=PATIENCE) == ["RankMismatchError", "ArgumentTypeError"]
 
 
 # -- Megatron's streams ----------------------------------------------------------------------------
