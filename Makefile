@@ -12,12 +12,14 @@ PACKAGES := nbrt kernels tests benchmarks tools
 # the lock pins: nothing is resolved or downloaded unpinned.
 INSTALL := $(PIP) install --quiet --only-binary=:all: --require-hashes -r
 INSTALL_PROJECT := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+# For example: make stress STRESS="--times 1 tests/unit/distributed"
+STRESS ?=
 UV ?= uv
 COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal \
 	--python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test fuzz shardings randtest lint format docs bench lock clean
+.PHONY: help env demo test stress fuzz shardings randtest lint format docs bench lock clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list
@@ -33,6 +35,10 @@ demo: $(VENV)/.demo  ## Run the main job on a photograph; results in demo-output
 test: $(VENV)/.dev  ## Run every test; what cannot run here is skipped by name
 	@echo "==> pytest: every test (GPU tests are skipped by name where there is no GPU)"
 	$(BIN)/pytest -n auto
+
+stress: $(VENV)/.dev  ## Run every test three times, 4 workers and 2 busy loops on 2 cores
+	@echo "==> pytest beside busy loops: no test may depend on the load"
+	$(BIN)/python tools/stress.py $(STRESS)
 
 fuzz: $(VENV)/.dev  ## Run 10,000 random kernels through every lowering; for the night
 	@echo "==> pytest: differential fuzzing of the SIMT compiler"

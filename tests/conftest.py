@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import nbrt
 from helpers.sample_backend import SampleInterface
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
 
 KINDS = ("cpu", "sample", "cuda")
+
+# How long an example takes says how loaded the machine is, and nothing about nbrt.
+settings.register_profile("nbrt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("nbrt")
 
 _started = itertools.count(1)
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,8 @@ __all__ = ["ENGINES", "Outcome", "files", "run_file"]
 ENGINES = ("nbrt", "simulator")
 START_LIMIT = 120.0
 """Seconds for a file's import, in which many kernels are only declared."""
+_END_LIMIT = 60.0
+"""Seconds for a worker to end, once it has nothing more to say."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,12 @@ def _events(
         assert child.stdin is not None
         child.stdin.write("\n".join(done).encode())
         child.stdin.close()
+        in_time = False
         try:
             in_time = yield from _lines(receiver, limit)
         finally:
             os.close(receiver)
-            if child.poll() is None and not _ended(child):
+            if not (in_time and _ended(child)) and child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
         if not in_time:
@@ -108,7 +110,7 @@ def _events(
 
 def _ended(child: subprocess.Popen[bytes]) -> bool:
     try:
-        child.wait(5)
+        child.wait(_END_LIMIT)
     except subprocess.TimeoutExpired:
         return False
     return True
@@ -120,13 +122,17 @@ def _lines(receiver: int, limit: float) -> Iterator[dict[str, str]]:
     patience = START_LIMIT
     with selectors.DefaultSelector() as selector:
         selector.register(receiver, selectors.EVENT_READ)
-        deadline = time.monotonic() + patience
-        while selector.select(max(0.0, deadline - time.monotonic())):
+        while _comes(selector, patience):
             chunk = os.read(receiver, 1 << 16)
             if not chunk:
                 return True
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 yield json.loads(line)
-            deadline = time.monotonic() + limit
+            patience = limit
     return False
+
+
+def _comes(selector: selectors.BaseSelector, seconds: float) -> bool:
+    """Return whether the worker says something, or has ended, within so many seconds."""
+    return bool(selector.select(seconds))
