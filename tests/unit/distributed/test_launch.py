@@ -376,7 +376,7 @@ def _fail() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(ArgumentTypeError, match=r"expected a function to run, .*, got 5"):
         dist.run(5, ranks=2)  # type: ignore[arg-type]
     for wrong in (2.0, "2", True, None):
@@ -390,7 +390,7 @@ def test_bad_arguments_are_refused() -> None:
             dist.run(int, ranks=2, timeout=timeout)  # type: ignore[arg-type]
     with pytest.raises(UnknownDeviceError, match="cpx"):
         dist.run(int, ranks=2, device_kind="cpx")
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before  # threads of streams may have ended
     assert dist.run(int, ranks=np.int64(2)) == [0, 0]  # type: ignore[arg-type]
 
 
