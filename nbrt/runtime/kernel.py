@@ -64,14 +64,28 @@ class Kernel:
         self.py_func = source
         self.targetoptions = getattr(function, "targetoptions", {})
         self._programs: dict[DeviceInterface, Program] = {}
-        self._configured: dict[Any, ConfiguredKernel] = {}
+        # Each with the configuration as it was given, whose elements have been checked.
+        self._configured: dict[Any, tuple[Any, ConfiguredKernel]] = {}
         functools.update_wrapper(self, source)
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> ConfiguredKernel:
         try:
-            return self._configured[configuration]
+            known, configured = self._configured[configuration]
         except (KeyError, TypeError):
             return self._configure(configuration)
+        if known is configuration:
+            return configured
+        # As keys, 1.0 and True equal 1, but a launch refuses them. Written out: it must be fast.
+        grid, block = configuration[0], configuration[1]
+        if (type(grid) is int or grid is known[0] or _has_type_of(grid, known[0])) and (
+            type(block) is int or block is known[1] or _has_type_of(block, known[1])
+        ):
+            count = len(configuration)
+            if count == 2 or (
+                configuration[2] is known[2] and (count == 3 or type(configuration[3]) is int)
+            ):
+                return configured
+        return self._configure(configuration)
 
     def __call__(self, *args: object) -> None:  # noqa: ARG002  # refused whatever they are
         """Refuse: a launch needs a grid and a block."""
@@ -217,9 +231,11 @@ class Kernel:
             _checked_int("shared", shared, 0),
         )
         try:
+            # A configuration of other types of integers keeps what was planned for it.
+            configured = self._configured.pop(configuration, (None, configured))[1]
             if len(self._configured) >= _MAX_CONFIGURATIONS:
                 self._configured.clear()
-            self._configured[configuration] = configured
+            self._configured[configuration] = configuration, configured
         except TypeError:
             pass  # lists as grid: works, only not remembered
         return configured
@@ -424,6 +440,16 @@ def _checked_int(name: str, value: Any, smallest: int) -> int:
     if number < smallest:
         raise LaunchError(f"expected {name} to be at least {smallest}, got {number}")
     return number
+
+
+def _has_type_of(given: object, known: Any) -> bool:
+    """Return whether equal sizes, or tuples of them, have the same types; a tuple of ints fits."""
+    if type(given) is not tuple:
+        return type(given) is type(known)
+    for size in given:
+        if type(size) is not int:
+            return all(map(operator.is_, map(type, given), map(type, known)))
+    return True
 
 
 def _is_zero(value: object) -> bool:

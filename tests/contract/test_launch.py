@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,6 +139,49 @@ def test_an_empty_grid_launches_nothing(device: nbrt.Device, stream: nbrt.Stream
 def test_wrong_configurations(configuration: Any, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         nbrt.kernel(increment.function)[configuration]
+
+
+@pytest.mark.parametrize(
+    ("good", "equal"),
+    [
+        ((1, 32), (1.0, 32)),
+        ((1, 32), (True, 32)),
+        ((1, 32), (np.float64(1), 32)),
+        ((1, 32), (1, 32.0)),
+        ((1, 1), (1, np.True_)),
+        ((1, 32), (Fraction(1), 32)),
+        (((1, 2), 32), ((1.0, 2), 32)),
+        (((1, 2), 32), ((1, 2), 32.0)),
+        ((1, (4, 1)), (1, (4, True))),
+        ((1, (4, 1, 1)), (1, (4, 1, 1.0))),
+        ((np.int64(1), 32), (np.float64(1), 32)),
+        ((1, 32, None, 1), (1, 32, None, True)),
+        ((1, 32, None, 64), (1, 32, None, 64.0)),
+        ((1, 32, 0), (1.0, 32, 0)),
+    ],
+)
+def test_what_was_launched_before_does_not_decide(good: Any, equal: Any) -> None:
+    """Equal numbers of other types are equal keys of a cache."""
+    kernel = nbrt.kernel(increment.function)
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="to be an int, got"):
+            kernel[equal]
+        assert kernel[good] is kernel[good]
+    with pytest.raises(LaunchError, match="to be an int, got"):
+        kernel[equal]
+
+
+def test_integers_of_all_types_share_a_configuration() -> None:
+    kernel = nbrt.kernel(increment.function)
+    configured = kernel[300, (32, 2)]
+    for grid, block in itertools.product(
+        (300, np.int64(300), np.uint16(300), (300,)), ((32, 2), (np.int32(32), 2), [32, 2])
+    ):
+        again = kernel[grid, block]
+        assert (again.grid, again.block) == ((300, 1, 1), (32, 2, 1))
+        assert type(again.grid[0]) is type(again.block[0]) is int
+        if type(grid) is not tuple and type(block) is tuple:
+            assert again is configured
 
 
 def test_too_many_threads(device: nbrt.Device) -> None:
