@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "ArgumentError",
+    "ArgumentOverflowError",
     "ArgumentTypeError",
     "BackendUnavailableError",
     "CollectiveTimeoutError",
@@ -47,6 +48,10 @@ class NbrtError(Exception):
 
 class ArgumentError(NbrtError, ValueError):
     """A value is outside what the call accepts."""
+
+
+class ArgumentOverflowError(ArgumentError, OverflowError):
+    """A number is beyond the range of the dtype that it is to have."""
 
 
 class ArgumentTypeError(NbrtError, TypeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     HostArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     DeviceLike: TypeAlias = Device | str | int | None
     """A Device, a name such as ``"cuda:1"``, an index of the current kind, or None: the current."""
+
+    CopyMode: TypeAlias = bool | Literal["host_data"] | None
+    """When `nbrt.asarray` and `nbrt.to` copy.
+
+    True: always. ``"host_data"``, the default: host data always, an array of a device only if its
+    device or dtype changes, so that CPU devices copy where CUDA must. None: only if the device or
+    dtype changes. False: never; an `ArgumentError` if a copy is needed. None and False mean what
+    they mean in NumPy.
+    """
 
     Shape: TypeAlias = int | tuple[int, ...]
     Dim3: TypeAlias = tuple[int, int, int]

@@ -78,7 +78,7 @@ def distribute_tensor(
     if isinstance(array, DTensor):
         raise ArgumentTypeError("expected an array, got a DTensor; use its redistribute()")
     mesh = current_mesh() if device_mesh is None else device_mesh
-    values = asarray(array)
+    values = asarray(array, copy=None)
     spec = _checked_spec(mesh, placements, values)
     source = _checked_source(src_data_rank, mesh.size())
     local = empty(spec.local_shape, spec.dtype, device=mesh.device)

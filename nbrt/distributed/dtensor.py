@@ -175,7 +175,7 @@ class DTensor(ArrayMethods):
                 f"expected a rank of {self._spec.mesh}, got rank {self._spec.mesh.get_rank()}, "
                 f"which holds nothing of the tensor"
             )
-        return to_host(self.full_tensor()).item()
+        return to_host(self.full_tensor(), copy=None).item()
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class DTensor(ArrayMethods):
 
     def __repr__(self) -> str:
         places = ", ".join(str(each) for each in self.placements)
-        local = repr(to_host(self._local))
+        local = repr(to_host(self._local, copy=None))
         return (
             f"DTensor({self.dtype}{list(self.shape)}, [{places}], {self._spec.mesh!r}, "
             f"local={local})"
@@ -331,7 +331,7 @@ def _checked_target(mesh: DeviceMesh, source: DeviceMesh) -> DeviceMesh:
 
 def on_device_of(mesh: DeviceMesh, local: ArrayLike) -> Array:
     """Return an array on the mesh's device; any host memory will do for devices that address it."""
-    array = asarray(local)
+    array = asarray(local, copy=None)
     capabilities = current_stream(mesh.device).interface.capabilities
     if isinstance(array, np.ndarray) and capabilities.host_addressable:
         return np.asarray(array)  # of no subclass: their operations have other rules

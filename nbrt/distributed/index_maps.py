@@ -72,7 +72,7 @@ def index_map(tensor: DTensor | DTensorSpec) -> Array:
     spec = checked_spec(getattr(tensor, "spec", tensor))
     runs = spec.local_runs
     start, axes = (0, []) if runs is None else _axes(spec.shape, runs)
-    return asarray(np.array(_numbers(start, axes), np.int64), device=spec.mesh.device)
+    return asarray(np.array(_numbers(start, axes), np.int64), device=spec.mesh.device, copy=None)
 
 
 def _axes(shape: Sequence[int], local_runs: Sequence[Sequence[Runs]]) -> tuple[int, list[_Axis]]:

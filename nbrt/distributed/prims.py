@@ -82,7 +82,7 @@ class _Replayed:
         local, spec : array and DTensorSpec
             What ``DTensor(local, spec)`` takes.
         """
-        return submit(self.here(), asarray(local))
+        return submit(self.here(), asarray(local, copy=None))
 
 
 @dataclass(frozen=True, slots=True)

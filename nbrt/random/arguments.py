@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
-from nbrt.runtime.array import device_of, holder_of, to_host
+from nbrt.runtime.adoption import holder_of
+from nbrt.runtime.array import device_of, to_host
 from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
@@ -184,7 +185,9 @@ def rectangular(name: str, value: Any) -> Any:
 
 def vector(name: str, value: Any) -> HostArray:
     """Return a parameter of a whole vector, such as chances of outcomes, in host memory."""
-    numbers = to_host(value) if hasattr(value, "__array__") or hasattr(value, "get") else value
+    numbers = (
+        to_host(value, copy=None) if hasattr(value, "__array__") or hasattr(value, "get") else value
+    )
     found = np.asarray(rectangular(name, numbers))
     if found.ndim != 1 or found.size == 0 or found.dtype.kind not in "iuf":
         raise ArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
+    from nbrt.typing import Array, ArrayLike, DTypeLike, HostArray, Shape
 
 __all__ = ["Discrete"]
 
@@ -65,7 +66,7 @@ class Discrete(GeneratorCore):
         kind = integer_dtype(dtype)
         is_closed = checked_flag("endpoint", endpoint)
         first, last = (0, low) if high is None else (low, high)
-        first, last = integer("low", first), integer("high", last)
+        first, last = _bound("low", first), _bound("high", last)
         if is_array(first) or is_array(last):
             bounds = self._bounds(first, last, kind, is_closed)
             return self._draw("integers_each", bounds, size, kind, out)
@@ -93,7 +94,7 @@ class Discrete(GeneratorCore):
         count = integer("length", length)
         if is_array(count) or count < 0:
             raise ArgumentError(f"expected a length >= 0, got {length!r}")
-        words = to_host(self.random_bits(-(-count // 4)))
+        words = to_host(self.random_bits(-(-count // 4)), copy=None)
         return words.astype("<u4").tobytes()[:count]
 
     def bernoulli(
@@ -410,10 +411,10 @@ class Discrete(GeneratorCore):
     def _bounds(self, low: Any, high: Any, dtype: np.dtype[Any], endpoint: bool) -> tuple[Any, Any]:
         """Return lower bounds and spans, checked, as arrays of uint64 modulo 2**64."""
         # As Python integers: a span of int64 bounds need not fit int64.
-        first = np.asarray(to_host(low) if hasattr(low, "dtype") else low)
-        last = np.asarray(to_host(high) if hasattr(high, "dtype") else high)
+        first = np.asarray(to_host(low, copy=None) if hasattr(low, "dtype") else low)
+        last = np.asarray(to_host(high, copy=None) if hasattr(high, "dtype") else high)
         for name, array in (("low", first), ("high", last)):
-            if array.dtype.kind not in "iub":
+            if not _is_integral(array):
                 raise ArgumentTypeError(
                     f"expected {name} to be an array of integers, got one of {array.dtype}"
                 )
@@ -424,9 +425,24 @@ class Discrete(GeneratorCore):
             _check_integer_range(first.min(), last.max(), dtype)
         spans = ((last - first) % 2**64).astype(np.uint64)
         return (
-            asarray((first % 2**64).astype(np.uint64), device=self.device),
-            asarray(spans, device=self.device),
+            asarray((first % 2**64).astype(np.uint64), device=self.device, copy=None),
+            asarray(spans, device=self.device, copy=None),
         )
+
+
+def _bound(name: str, value: Any) -> Any:
+    """Return a bound as an int, bounds as an array, of Python ints where no integer dtype fits."""
+    found = integer(name, value)
+    if isinstance(value, (list, tuple)) and not _is_integral(found):
+        exact = np.asarray(value, object)
+        return exact if _is_integral(exact) else found
+    return found
+
+
+def _is_integral(array: HostArray) -> bool:
+    if array.dtype.kind == "O":
+        return all(isinstance(each, numbers.Integral) for each in array.flat)
+    return array.dtype.kind in "iub"
 
 
 def _each_trial(trials: Any, shape: tuple[int, ...]) -> Any:

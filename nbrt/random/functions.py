@@ -250,7 +250,7 @@ def multinomial(
     """
     chosen = generator_for(generator, device)
     return multinomial_indices(
-        chosen, asarray(weights, device=chosen.device), num_samples, replacement
+        chosen, asarray(weights, device=chosen.device, copy=None), num_samples, replacement
     )
 
 

@@ -54,7 +54,7 @@ class Multivariate(Sampling):
         """
         centre, factor = self._centre_and_factor(mean, cov, check_valid, tol, method)
         z = self.standard_normal((*self._leading(size), centre.size))
-        moved = (asarray(array, device=self.device) for array in (factor, centre))
+        moved = (asarray(array, device=self.device, copy=None) for array in (factor, centre))
         return self._on_arrays(_transformed, z, *moved)
 
     def _centre_and_factor(

@@ -70,7 +70,9 @@ class Sampling(Continuous, Discrete):
             Accepted as NumPy's generators do; what is picked without replacement always comes in
             random order.
         """
-        array = None if not is_array(a) else asarray(rectangular("a", a), device=self.device)
+        array = (
+            None if not is_array(a) else asarray(rectangular("a", a), device=self.device, copy=None)
+        )
         count = integer("a", a) if array is None else array.shape[checked_axis(axis, array.ndim)]
         shape = () if size is None else checked_shape(size)
         wanted = math.prod(shape)
@@ -103,7 +105,7 @@ class Sampling(Continuous, Discrete):
             if count < 0:
                 raise ArgumentError(f"expected x >= 0, got {count}")
             return self._order(count)
-        array = asarray(rectangular("x", x), device=self.device)
+        array = asarray(rectangular("x", x), device=self.device, copy=None)
         order = self._order(array.shape[checked_axis(axis, array.ndim)])
         return self._on_arrays(array.take, order, axis)
 
@@ -120,7 +122,7 @@ class Sampling(Continuous, Discrete):
         if isinstance(x, list):
             if axis != 0:
                 raise ArgumentError(f"expected axis 0 for a list, got {axis}")
-            x[:] = [x[index] for index in to_host(self._order(len(x)))]
+            x[:] = [x[index] for index in to_host(self._order(len(x)), copy=None)]
             return
         wanted: Any = getattr(x, "dtype", None)
         if wanted is None or not getattr(x, "ndim", 0):
@@ -142,7 +144,7 @@ class Sampling(Continuous, Discrete):
         out : array, optional
             Of the shape and dtype of `x`; may be `x` itself.
         """
-        array = asarray(rectangular("x", x), device=self.device)
+        array = asarray(rectangular("x", x), device=self.device, copy=None)
         if out is not None:
             out = checked_out(current_stream(self.device), out, array.shape, array.dtype)
         if axis is None:
@@ -192,7 +194,7 @@ class Sampling(Continuous, Discrete):
         # Summed on the host, in one order, so that every device cuts at the same places.
         sums = np.cumsum(chances)
         sums /= sums[-1]
-        table = asarray(sums, device=self.device)
+        table = asarray(sums, device=self.device, copy=None)
         return self._on_arrays(np.searchsorted, table, self.random(shape), "right")
 
     def _without_replacement(self, count: int, wanted: int, chances: Any) -> Any:
@@ -207,7 +209,7 @@ class Sampling(Continuous, Discrete):
         # The smallest of exponentials over their rates is element i with chance p[i]: sorted, they
         # are a draw without replacement (P. Efraimidis, P. Spirakis, 2006).
         waits = self.standard_exponential(count)
-        rates = asarray(chances, device=self.device)
+        rates = asarray(chances, device=self.device, copy=None)
         return self._on_arrays(_order_of_ratios, waits, rates)[:wanted]
 
     def _on_arrays(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -237,7 +239,7 @@ def multinomial_indices(
 ) -> Any:
     """Return indices drawn with chances in proportion to weights; see `random.multinomial`."""
     count = checked_samples(weights.shape, num_samples, replacement)
-    table = np.asarray(to_host(weights), np.float64)
+    table = np.asarray(to_host(weights, copy=None), np.float64)
     if not np.isfinite(table).all() or table.min() < 0 or not table.any(axis=-1).all():
         raise ArgumentError("expected finite weights >= 0, not all 0 in a row")
     if replacement:
@@ -246,7 +248,7 @@ def multinomial_indices(
     if count > fewest:
         raise _too_many(fewest, count)
     waits = generator.standard_exponential(table.shape)
-    rates = asarray(table, device=generator.device)
+    rates = asarray(table, device=generator.device, copy=None)
     return generator._on_arrays(_order_of_ratios, waits, rates)[..., :count]
 
 
@@ -261,13 +263,13 @@ def _rows_with_replacement(generator: Sampling, weights: Any, count: int) -> Any
     # Summed on the host, in one order, so that every device cuts at the same places.
     sums = np.cumsum(weights / weights.max(axis=-1, keepdims=True), axis=-1)
     sums /= sums[..., -1:]
-    draws = to_host(generator.random((*weights.shape[:-1], count)))
+    draws = to_host(generator.random((*weights.shape[:-1], count)), copy=None)
     if sums.ndim == 1:
         found = np.searchsorted(sums, draws, "right")
     else:
         rows = [np.searchsorted(*row, "right") for row in zip(sums, draws, strict=True)]
         found = np.stack(rows)
-    return asarray(found.astype(np.int64), device=generator.device)
+    return asarray(found.astype(np.int64), device=generator.device, copy=None)
 
 
 def _ranked(keys: Any, mask: int | None) -> tuple[Any, Any]:

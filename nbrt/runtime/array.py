@@ -6,23 +6,42 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt._internal.device import Device
-from nbrt.backends import registry
+from nbrt.backends.inline import InlineQueue
 from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.runtime.adoption import (
+    HOST,
+    REFUSALS,
+    adopt,
+    array_in,
+    holder_of,
+    host_values,
+    is_host_data,
+    refusal,
+)
 from nbrt.runtime.commands import Command
-from nbrt.runtime.device import interface_of, lookup
+from nbrt.runtime.device import lookup
 from nbrt.runtime.guard import StreamGuard
 from nbrt.runtime.new_array import (
     checked_dtype,
     checked_stream,
     empty,
     empty_pinned,
+    new_dtype,
 )
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
+    from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
-    from nbrt.typing import Array, ArrayLike, DeviceLike, DTypeLike, HostArray, Shape
+    from nbrt.typing import (
+        Array,
+        ArrayLike,
+        CopyMode,
+        DeviceLike,
+        DTypeLike,
+        HostArray,
+        Shape,
+    )
 
 __all__ = [
     "asarray",
@@ -33,9 +52,6 @@ __all__ = [
     "to_host",
     "zeros",
 ]
-
-_HOST = Device("cpu", 0)
-"""The device of host memory that no pool of ours holds."""
 
 
 def full(
@@ -51,7 +67,7 @@ def full(
     The dtype is that of the value by default; see `empty` for the other parameters.
     """
     chosen = checked_stream(device, stream)
-    kind = None if dtype is None else checked_dtype(dtype)
+    kind = None if dtype is None else new_dtype(dtype)
     value = _fill_value(fill_value, None if kind is None else kind.base)
     array = empty(shape, value.dtype if kind is None else kind, stream=chosen)
     chosen.submit(Command("fill", chosen.interface.fill, (array, value[()])))
@@ -65,29 +81,34 @@ def zeros(
     device: DeviceLike = None,
     stream: Stream | None = None,
 ) -> Array:
-    """Return an array of zeros; see `empty` for the parameters.
+    """Return an array whose bytes are all 0; see `empty` for the parameters.
 
     Examples
     --------
     >>> import nbrt
     >>> nbrt.zeros(3, "int32", device="cpu:0")
     array([0, 0, 0], dtype=int32)
+    >>> nbrt.zeros(2, "S3", device="cpu:0")
+    array([b'', b''], dtype='|S3')
     """
-    return full(shape, 0, checked_dtype(dtype), device=device, stream=stream)
+    chosen = checked_stream(device, stream)
+    array = empty(shape, dtype, stream=chosen)
+    filled, zero = array, np.zeros((), array.dtype)[()]
+    if array.dtype.kind == "V" and array.dtype.itemsize:
+        # Bytes between the fields of a record are not part of its value.
+        filled, zero = array.reshape(-1).view(np.uint8), np.zeros((), np.uint8)[()]
+    chosen.submit(Command("fill", chosen.interface.fill, (filled, zero)))
+    return array
 
 
 def _fill_value(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
-    # With the dtype, NumPy refuses Python ints that do not fit, which astype would wrap around.
-    is_exact = type(value) is int and dtype is not None and dtype.kind in "iu"
+    if np.ndim(value) != 0:
+        raise ArgumentError(f"expected a scalar to fill with, got shape {np.shape(value)}")
     try:
-        found = np.asarray(value, dtype if is_exact else None)
-        found = found if dtype is None or found.ndim else found.astype(dtype)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"expected a value to fill with that fits {dtype}, got {value!r}: {error}"
-        ) from error
-    if found.ndim != 0:
-        raise ArgumentError(f"expected a scalar to fill with, got shape {found.shape}")
+        found = np.full((), value, dtype)
+    except REFUSALS as error:
+        text = f"expected a value to fill with that fits {dtype}, got {value!r}"
+        raise refusal(error, text) from error
     if found.dtype.hasobject:
         raise ArgumentError(
             f"expected a number to fill with that a dtype holds, got {value!r}; pass dtype"
@@ -101,8 +122,11 @@ def asarray(
     *,
     device: DeviceLike = None,
     stream: Stream | None = None,
+    copy: CopyMode = "host_data",
 ) -> Array:
-    """Return `obj` as an array of a device, without a copy where it already is one.
+    """Return `obj` as an array of a device.
+
+    Host data is copied on every kind of device. An array of the device is returned itself.
 
     Parameters
     ----------
@@ -110,32 +134,69 @@ def asarray(
         Numbers, sequences of them, NumPy or CuPy arrays, anything with ``__dlpack__``,
         ``__cuda_array_interface__`` or ``__array__``.
     dtype : dtype, optional
-        The result's dtype; that of `obj` by default.
+        The result's dtype; that of `obj` by default. Host data is converted as by ``np.asarray``.
     device : Device, str, int or None
-        Where; by default the device that holds `obj`, else the current one.
+        Where; by default the device that holds `obj`, for host data the current one.
     stream : Stream, optional
         The stream that copies; the device's current one by default.
+    copy : {"host_data", True, None, False}
+        When to copy. ``"host_data"``: host data always, an array of a device only if its device or
+        dtype changes. True: always. None: only if needed. False: never.
 
     Returns
     -------
     array : numpy.ndarray or cupy.ndarray
-        Shares memory with `obj` if device and dtype are already as asked.
+        With `copy` None or False it may be the memory of a NumPy array on a CPU device, which stays
+        host data.
+
+    Raises
+    ------
+    ArgumentError
+        If NumPy refuses to convert `obj` because of a value, or a copy is needed and `copy` is
+        False.
+    ArgumentTypeError
+        If NumPy refuses to convert `obj` because of a type, or the result would hold Python
+        objects.
+
+    Notes
+    -----
+    Host data are numbers, sequences and arrays in host memory that no pool of a device holds:
+    NumPy's own, also results such as ``x + 1`` on a CPU device, page-locked memory, and host arrays
+    of other libraries. Its values are read during the call, but those of page-locked memory in
+    stream order. Where the program depends on shared memory, ``copy=False`` shares or raises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nbrt
+    >>> values = np.zeros(3)
+    >>> x = nbrt.asarray(values, device="cpu:0")
+    >>> x[0] = 1.0
+    >>> values
+    array([0., 0., 0.])
+    >>> nbrt.asarray(x) is x
+    True
+    >>> nbrt.asarray(values, device="cpu:0", copy=False) is values
+    True
     """
-    array = _adopt(obj)
-    checked_dtype(array.dtype)
+    mode = _checked_mode(copy)
+    target = None if dtype is None else checked_dtype(dtype)
+    found = array_in(obj)
+    if found is None or is_host_data(found):
+        return _from_host(obj, found, target, checked_stream(device, stream), mode)
     if device is None and stream is None:
-        device = holder_of(array)
-    chosen = checked_stream(device, stream)
-    target = array.dtype if dtype is None else checked_dtype(dtype)
-    if _is_on(array, chosen.device) and array.dtype == target:
-        return array
-    return _transfer(array, target, chosen)
+        device = holder_of(found)
+    return _from_device(found, target, checked_stream(device, stream), mode)
 
 
 def to(
-    array: Array, device: DeviceLike, *, stream: Stream | None = None, copy: bool = False
+    array: Array,
+    device: DeviceLike,
+    *,
+    stream: Stream | None = None,
+    copy: CopyMode = "host_data",
 ) -> Array:
-    """Return an array's values on another device; the array itself if it is there already.
+    """Return an array's values on another device; the array itself if that device holds it.
 
     The copy is ordered on `stream` (the target's current one by default), and is not waited for.
 
@@ -144,11 +205,11 @@ def to(
     array : array_like
         What to move.
     device : Device, str, int or None
-        Where to.
+        Where to; None: the current device.
     stream : Stream, optional
         A stream of the target device.
-    copy : bool
-        Copy also when the array is there already.
+    copy : {"host_data", True, None, False}
+        When to copy, as for `asarray`.
 
     Examples
     --------
@@ -157,29 +218,111 @@ def to(
     >>> nbrt.to(x, "cpu:0") is x
     True
     """
-    adopted = _adopt(array)
+    mode = _checked_mode(copy)
     chosen = checked_stream(device, stream)
-    if not copy and _is_on(adopted, chosen.device):
-        return adopted
-    return _transfer(adopted, adopted.dtype, chosen)
+    found = array_in(array)
+    if found is None or is_host_data(found):
+        return _from_host(array, found, None, chosen, mode)
+    return _from_device(found, None, chosen, mode)
 
 
-def to_host(array: Array, *, stream: Stream | None = None) -> HostArray:
+def to_host(array: Array, *, stream: Stream | None = None, copy: bool | None = True) -> HostArray:
     """Return an array's values in host memory, once the work that makes them is done.
 
-    Waits for `stream`, the current stream of the array's device by default. An array of a CPU
-    device is returned as it is.
+    Parameters
+    ----------
+    array : array_like
+        Of any device.
+    stream : Stream, optional
+        The stream that copies, and is waited for; the current one of the array's device by default.
+    copy : bool or None
+        True: a copy on every kind of device. None: share the memory where the host addresses it, as
+        that of CPU devices. False: share it, or raise.
+
+    Raises
+    ------
+    ArgumentError
+        If `copy` is False and the host does not address the array's memory.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> x = nbrt.zeros(2, device="cpu:0")
+    >>> before = nbrt.to_host(x)
+    >>> x[:] = 1.0
+    >>> before
+    array([0., 0.], dtype=float32)
     """
-    adopted = _adopt(array)
-    holder = holder_of(adopted) or _HOST
+    if _checked_mode(copy) == "host_data":
+        raise ArgumentError(f"expected copy as True, None or False, got {copy!r}")
+    adopted = adopt(array)
+    holder = holder_of(adopted) or HOST
     chosen = current_stream(holder) if stream is None else checked_stream(None, stream)
-    if chosen.interface.capabilities.host_addressable:
+    if copy is not True and chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
         return np.asarray(adopted)
+    if copy is False:
+        raise _copy_needed(f"an array of {holder}", "host memory")
     result = _host_buffer(chosen, adopted.shape, adopted.dtype)
     chosen.submit(Command("copy", chosen.interface.copy, (result, adopted)))
     chosen.synchronize()
     return result
+
+
+def _checked_mode(copy: Any) -> CopyMode:
+    if copy is None or isinstance(copy, (bool, np.bool_)):
+        return None if copy is None else bool(copy)
+    if isinstance(copy, str) and copy == "host_data":
+        return "host_data"
+    raise ArgumentError(f'expected copy as True, False, None or "host_data", got {copy!r}')
+
+
+def _copy_needed(what: str, where: str) -> ArgumentError:
+    return ArgumentError(
+        f"expected what needs no copy, as copy=False asks, got {what}, of which {where} needs one; "
+        f"leave copy out, or pass copy=None"
+    )
+
+
+def _from_host(
+    obj: Any, found: HostArray | None, dtype: np.dtype[Any] | None, stream: Stream, mode: CopyMode
+) -> Array:
+    """Return host data on the device of a stream; `found` is its memory if it is an array."""
+    holder = (None if found is None else holder_of(found)) or HOST
+    is_there = stream.device == holder
+    if mode is False and not is_there:
+        raise _copy_needed("host data", str(stream.device))
+    source = obj if found is None else found
+    values = host_values(source, dtype, False if mode is False else None)
+    if is_there and not mode:
+        return values
+    if _reads_later(stream) and not (isinstance(obj, (list, tuple)) or _is_page_locked(values)):
+        values = values.copy()
+    result = empty(values.shape, values.dtype, stream=stream)
+    _enqueue_copy(result, values, stream)
+    return result
+
+
+def _reads_later(stream: Stream) -> bool:
+    """Return whether a copy from host memory reads the values when the stream comes to it."""
+    is_inline = isinstance(stream.queue, InlineQueue)
+    return stream.interface.capabilities.host_addressable and not is_inline
+
+
+def _is_page_locked(values: HostArray) -> bool:
+    return holder_of(values) is not None
+
+
+def _from_device(array: Any, dtype: np.dtype[Any] | None, stream: Stream, mode: CopyMode) -> Array:
+    """Return an array that a device holds on the device of a stream."""
+    target = checked_dtype(array.dtype) if dtype is None else dtype
+    is_done = holder_of(array) == stream.device and array.dtype == target
+    if is_done and mode is not True:
+        return array
+    if mode is False:
+        what = f"an array of {array.dtype} of {holder_of(array)}"
+        raise _copy_needed(what, f"one of {target} of {stream.device}")
+    return _transfer(array, target, stream)
 
 
 def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> None:
@@ -202,7 +345,7 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
         destination is read-only.
     """
     _check_is_array(destination, "an array to copy into")
-    into, values = _adopt(destination), _adopt(source)
+    into, values = adopt(destination), adopt(source)
     if isinstance(into, np.ndarray) and not into.flags.writeable:
         raise ArgumentError("expected a writable array to copy into, got a read-only one")
     try:
@@ -218,9 +361,11 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
             f"expected a source that casts to {into.dtype} within its kind, got {values.dtype}; "
             f"convert it first with astype"
         )
+    if array_in(source) is None:
+        values = host_values(source, into.dtype)  # which refuses numbers beyond its range
     holders = (holder_of(into), holder_of(values))
     if stream is None:
-        stream = current_stream(_copying_side(*holders) or _HOST)
+        stream = current_stream(_copying_side(*holders) or HOST)
     _enqueue_copy(into, values, checked_stream(None, stream))
 
 
@@ -240,8 +385,8 @@ def device_of(array: object) -> Device:
         If it is not an array of any known kind of device.
     """
     _check_is_array(array, "an array")
-    holder = holder_of(_adopt(array))
-    return holder or _HOST
+    holder = holder_of(adopt(array))
+    return holder or HOST
 
 
 def _check_is_array(obj: object, wanted: str) -> None:
@@ -250,66 +395,22 @@ def _check_is_array(obj: object, wanted: str) -> None:
         raise ArgumentTypeError(f"expected {wanted}, got {obj!r} of type {type(obj).__name__}")
 
 
-def _adopt(obj: object) -> Any:
-    """Return `obj` as an array of some library that a backend knows, sharing memory if it can."""
-    if isinstance(obj, np.ndarray):
-        return obj
-    for interface in registry.ready_interfaces():
-        if interface.index_of(obj) is not None:
-            return obj
-    if hasattr(obj, "__cuda_array_interface__"):
-        return interface_of("cuda").adopt(obj)
-    if hasattr(obj, "__dlpack_device__") and not isinstance(obj, np.generic):
-        return _from_dlpack(obj)
-    array = np.asarray(obj)
-    if array.dtype.hasobject:
-        raise ArgumentTypeError(f"expected an array or numbers, got {type(obj).__name__}")
-    return array
-
-
-def _from_dlpack(obj: Any) -> Any:
-    device_type = int(obj.__dlpack_device__()[0])
-    # Codes of dlpack.h: 1 host, 3 page-locked host, 2 cuda, 13 cuda managed.
-    if device_type in (1, 3):
-        return np.from_dlpack(obj)
-    if device_type in (2, 13):
-        return interface_of("cuda").adopt(obj)
-    raise ArgumentTypeError(
-        f"expected an array in host or CUDA memory, got DLPack device type {device_type}"
-    )
-
-
-def holder_of(array: object) -> Device | None:
-    """Return the device whose pool or driver holds an array; None for plain host memory."""
-    for interface in registry.ready_interfaces():
-        index = interface.index_of(array)
-        if index is not None and (
-            interface.owner_of(array) is not None or not interface.capabilities.host_addressable
-        ):
-            return Device(interface.name, index)
-    return None
-
-
 def _is_host(device: Device | None) -> bool:
     return device is None or lookup(device)[1].capabilities.host_addressable
 
 
-def _is_on(array: Any, device: Device) -> bool:
-    holder = holder_of(array)
-    return device == (_HOST if holder is None else holder)
-
-
 def _transfer(array: Any, dtype: np.dtype[Any], stream: Stream) -> Any:
-    holder = holder_of(array)
-    result = empty(array.shape, dtype, stream=stream)
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
+    is_open = not dtype.itemsize or dtype.subdtype is not None  # what NumPy completes or spreads
+    if is_open or not np.can_cast(array.dtype, dtype, "same_kind"):
         # The conversion is the array's own library's: it reads the values now, on the current
         # stream of their device, and `stream` must not read its result too early.
-        making = stream if holder is None else current_stream(holder)
+        making = current_stream(holder_of(array))
         making.synchronize()
         with StreamGuard(making):
             array = array.astype(dtype)
         making.synchronize()
+        dtype = array.dtype
+    result = empty(array.shape, dtype, stream=stream)
     _enqueue_copy(result, array, stream)
     return result
 

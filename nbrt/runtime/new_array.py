@@ -20,7 +20,7 @@ from nbrt.runtime.stream import Stream, current_stream
 if TYPE_CHECKING:
     from nbrt.typing import Array, DeviceLike, DTypeLike, HostArray, Shape
 
-__all__ = ["checked_dtype", "checked_shape", "checked_stream", "empty", "empty_pinned"]
+__all__ = ["checked_dtype", "checked_shape", "checked_stream", "empty", "empty_pinned", "new_dtype"]
 
 _MAX_KINDS = 256
 
@@ -125,7 +125,7 @@ _homes: dict[Any, Stream] = {}
 
 
 def _remembered_dtype(dtype: DTypeLike) -> tuple[np.dtype[Any], int]:
-    kind = checked_dtype(dtype)
+    kind = new_dtype(dtype)
     # Names and types are few; what else makes a dtype may be mutable, or one of endless many.
     # Equal dtypes may differ in metadata.
     is_plain = isinstance(dtype, (str, type, np.dtype)) and kind.metadata is None
@@ -187,7 +187,7 @@ def empty_pinned(
     >>> nbrt.empty_pinned((2, 3), device="cpu:0").shape
     (2, 3)
     """
-    sizes, kind = checked_shape(shape), checked_dtype(dtype)
+    sizes, kind = checked_shape(shape), new_dtype(dtype)
     chosen = current_stream(device)
     arena = host_books(chosen.device).default_pool.arena(chosen)
     nbytes = math.prod(sizes) * kind.itemsize
@@ -238,4 +238,12 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         raise ArgumentError(
             f"expected a dtype of plain bytes, got {kind}, which holds Python objects"
         )
+    return kind
+
+
+def new_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype of a new array; text of no given length has one character, as in NumPy."""
+    kind = checked_dtype(dtype)
+    if not kind.itemsize and kind.kind in "SU":
+        return np.dtype(f"{kind.kind}1")
     return kind

@@ -52,7 +52,7 @@ def test_arrays_are_shared_with_other_libraries(device: nbrt.Device) -> None:
 def test_host_arrays_of_other_libraries_are_shared() -> None:
     values = np.arange(6, dtype=np.int32)
     with nbrt.device("cpu:0"):
-        x = nbrt.asarray(Exporter(values))
+        x = nbrt.asarray(Exporter(values), copy=False)
         x[0] = 9
         assert values[0] == 9
         nbrt.copy(Exporter(values), np.int32(4))
@@ -102,7 +102,7 @@ def test_torch_tensors() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     tensor = torch.arange(6, dtype=torch.int32)
     with nbrt.device("cpu:0"):
-        x = nbrt.asarray(tensor)
+        x = nbrt.asarray(tensor, copy=False)
         x[0] = 9
         assert tensor[0] == 9
         increment[1, 32](tensor)

@@ -60,7 +60,7 @@ class Packer:
         """
         if self.is_staged:
             stream = current_stream(self.device)
-            arrays = [to_host(array, stream=stream) for array in arrays]
+            arrays = [to_host(array, stream=stream, copy=None) for array in arrays]
         elif self.is_host:
             current_stream(self.device).synchronize()
         with self._on_stream():
@@ -70,7 +70,7 @@ class Packer:
     def unpack(self, buffer: Array, shapes: Sequence[tuple[int, ...]], dtype: Any) -> list[Array]:
         """Return arrays over the bytes of a buffer."""
         if self.is_staged:
-            buffer = to(buffer, self.device, stream=current_stream(self.device))
+            buffer = to(buffer, self.device, stream=current_stream(self.device), copy=None)
         if len(shapes) == 1:
             with self._on_stream():
                 return [buffer.view(dtype).reshape(shapes[0])]

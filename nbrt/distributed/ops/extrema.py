@@ -103,7 +103,9 @@ def _index(source: DTensor, dim: int, positions: Array) -> Array:
     """Return which indices of the whole a part's positions along a dimension are."""
     if not any(on_dim(each) == dim for each in source.placements):
         return positions
-    return asarray(held_indices(source, dim), device=source.device_mesh.device)[positions]
+    return asarray(held_indices(source, dim), device=source.device_mesh.device, copy=None)[
+        positions
+    ]
 
 
 def held_indices(tensor: DTensor, dim: int) -> HostArray:

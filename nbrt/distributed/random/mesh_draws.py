@@ -214,7 +214,7 @@ class MeshDraws(Generator):
         if isinstance(x, DTensor):
             spec = checked_tensor(x, self._mesh)._spec
         else:
-            x = asarray(x, device=self.device)
+            x = asarray(x, device=self.device, copy=None)
             spec = self._spec(x.shape, x.dtype)
         values = local_parameter(x, spec)
         p = known_number("p", p, self._mesh)

@@ -138,12 +138,13 @@ class MeshGenerator(MeshDraws):
         if not is_array(a):
             a = known_number("a", a, self._mesh)
             picks = self._plain.choice(a, size, replace, p, 0, shuffle)
-            return self._cut_from(asarray(picks, device=self.device))
+            return self._cut_from(asarray(picks, device=self.device, copy=None))
         source = self._source(a, axis)
         axis %= source.ndim
         picks = asarray(
             self._plain.choice(source.shape[axis], size, replace, p, 0, shuffle),
             device=self.device,
+            copy=None,
         )
         shape = (*source.shape[:axis], *picks.shape, *source.shape[axis + 1 :])
         beyond = picks.ndim - 1
@@ -165,7 +166,7 @@ class MeshGenerator(MeshDraws):
 
     def _copies(self, x: Any) -> DTensor:
         """Return the tensor of an array that all ranks have."""
-        array = asarray(rectangular("x", x), device=self.device)
+        array = asarray(rectangular("x", x), device=self.device, copy=None)
         spec = DTensorSpec(self._mesh, None, array.shape, array.dtype)
         return DTensor(array.reshape(-1)[:0] if spec.local_runs is None else array, spec)
 
@@ -184,7 +185,7 @@ class MeshGenerator(MeshDraws):
             axis %= source.ndim
             own = cut(picks, between.local_runs[axis : axis + picks.ndim], self.device)
             local = self._plain._on_arrays(np.take, local, own, axis)
-            local = asarray(local, device=self.device)
+            local = asarray(local, device=self.device, copy=None)
         return self._placed(DTensor(local, between))
 
     def _lines_permuted(
@@ -210,7 +211,7 @@ class MeshGenerator(MeshDraws):
             shape, dtype = x.shape, x.dtype
             whole = x.full_tensor()
         else:
-            whole = asarray(rectangular("x", x), device=self.device)
+            whole = asarray(rectangular("x", x), device=self.device, copy=None)
             shape, dtype = whole.shape, whole.dtype
         order = self._plain.permutation(math.prod(shape))
         spec = DTensorSpec(self._mesh, placements, shape, dtype)

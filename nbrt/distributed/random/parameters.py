@@ -62,7 +62,7 @@ def local_parameter(value: Any, spec: DTensorSpec) -> Any:
         return array.reshape(-1)[:0] if spec.local_runs is None else array
     if not is_array(value) or isinstance(value, Elsewhere):
         return value
-    array = asarray(value, device=spec.mesh.device)
+    array = asarray(value, device=spec.mesh.device, copy=None)
     _check_broadcasts(array.shape, spec.shape)
     if spec.local_runs is None:
         return array.reshape(-1)[:0]

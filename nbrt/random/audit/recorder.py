@@ -206,7 +206,10 @@ def _entry(stream: Stream, draw: Draw, parameters: list[Any]) -> dict[str, Any]:
 def _plain(region: Region | RunTable | None) -> Any:
     """Return a region as JSON has it."""
     if isinstance(region, RunTable):
-        tables = {name: to_host(getattr(region, name)).tolist() for name in ("starts", "begins")}
+        tables = {
+            name: to_host(getattr(region, name), copy=None).tolist()
+            for name in ("starts", "begins")
+        }
         numbers = {name: getattr(region, name) for name in ("size", "unit", "count", "step")}
         return {**tables, **numbers}
     return None if region is None else (region.start, region.shape, region.strides)

@@ -99,7 +99,7 @@ def digest(array: Any) -> str:
     >>> digest(nbrt.zeros(2))[:12]
     'af5570f5a181'
     """
-    return sha256_of(to_host(array))
+    return sha256_of(to_host(array, copy=None))
 
 
 def sha256_of(array: HostArray) -> str:
@@ -113,7 +113,7 @@ def _regions(record: DrawRecord, pieces: int, stream: Stream) -> list[Region | R
     if isinstance(record.region, RunTable):
         names = ("starts", "begins")
         tables = {name: np.array(getattr(record.region, name), np.int64) for name in names}
-        held = {name: asarray(table, stream=stream) for name, table in tables.items()}
+        held = {name: asarray(table, stream=stream, copy=None) for name, table in tables.items()}
         return [replace(record.region, **held)]
     if pieces == 1:
         return [record.region]

@@ -28,6 +28,8 @@ def test_the_tree() -> None:
     ("name", "builtin"),
     [
         ("ArgumentError", "ValueError"),
+        ("ArgumentOverflowError", "OverflowError"),
+        ("ArgumentOverflowError", "ValueError"),
         ("ArgumentTypeError", "TypeError"),
         ("OutOfMemoryError", "MemoryError"),
         ("NotSupportedError", "NotImplementedError"),
