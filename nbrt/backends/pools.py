@@ -8,14 +8,23 @@ and cuts blocks from them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nbrt.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     from nbrt.backends.queue import Queue
+    from nbrt.typing import HostArray
 
-__all__ = ["SMALL_LIMIT", "BackendPool", "Block", "InterfacePool", "Lease", "SegmentInfo"]
+__all__ = [
+    "SMALL_LIMIT",
+    "AddressableBlock",
+    "BackendPool",
+    "Block",
+    "InterfacePool",
+    "Lease",
+    "SegmentInfo",
+]
 
 SMALL_LIMIT = 1 << 20
 """Bytes of the largest block that counts as small, as in torch."""
@@ -72,6 +81,24 @@ class Block(Protocol):
         Arrays over the block keep it alive, and `DeviceInterface.owner_of` finds the tenant by it.
         A `Lease`, unless the backend's arrays are made of something else.
         """
+        ...
+
+
+@runtime_checkable
+class AddressableBlock(Block, Protocol):
+    """A block of host memory over which the runtime makes NumPy arrays itself.
+
+    Those arrays are leases themselves. Of every other block, `DeviceInterface.as_array` makes the
+    arrays.
+    """
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes. A plain array right over them is a lease of the last tenant."""
+        ...
+
+    def mould(self, shape: tuple[int, ...], dtype: Any) -> HostArray:
+        """Return the bytes in a shape and dtype; plain arrays are views of it, quickly made."""
         ...
 
 

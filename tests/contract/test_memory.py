@@ -277,3 +277,21 @@ def test_an_array_dies_with_its_last_reference(device: nbrt.Device) -> None:
     nbrt.synchronize(device)
     del x
     assert alive() is None
+
+
+@pytest.mark.parametrize("nbytes", [100, 8 << 10, MIB, 3 * MIB])
+def test_pinned_memory_is_reused(device: nbrt.Device, nbytes: int) -> None:
+    """Every array lies in a block of the pool, also where blocks change shape and dtype."""
+    interface = nbrt.get_interface_for_device(device)
+    if "pinned" not in interface.pool_kinds:
+        pytest.skip(f"{device} has no pinned memory")
+    for use, kind in enumerate(("uint8", "uint8", "uint8", "int16", "int16", "uint8")):
+        itemsize = np.dtype(kind).itemsize
+        array = nbrt.empty_pinned(nbytes // itemsize, kind, device=device)
+        array[...] = use
+        owner = interface.owner_of(array[1:])
+        assert isinstance(owner, nbrt.memory.Allocation)
+        assert owner.address <= address_of(array)
+        assert address_of(array) + array.nbytes <= owner.address + owner.nbytes
+        assert (array == use).all()
+        del array, owner

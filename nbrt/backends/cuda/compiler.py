@@ -67,6 +67,8 @@ class KernelSource(Protocol):
     def compile(self, args: tuple[Any, ...]) -> LoadedKernel:
         """Compile for the types of `args`, and load on the current device.
 
+        Several threads may ask for the same types at a time; they wait for one compilation.
+
         Raises
         ------
         ArgumentTypeError

@@ -151,12 +151,18 @@ class NumbaSource:
 
     def compile(self, args: tuple[Any, ...]) -> NumbaKernel:
         """Compile for the types of `args`, and load on the current device."""
+        from numba.cuda.core.compiler_lock import global_compiler_lock
+
         types = self._types_of(args)
         try:
-            kernel = self._dispatcher.compile(types)
-            # numba-cuda binds a kernel to the device that it was compiled on first, and no other.
-            kernel.bind()
-            return NumbaKernel(self._compiler, kernel, kernel.library.get_cufunc())
+            # numba-cuda takes its lock while it compiles, but not while it loads: two threads that
+            # bind one library at a time change its tables under each other.
+            with global_compiler_lock:
+                kernel = self._dispatcher.compile(types)
+                # numba-cuda binds a kernel to the device it was compiled on first, and no other.
+                kernel.bind()
+                loaded = kernel.library.get_cufunc()
+            return NumbaKernel(self._compiler, kernel, loaded)
         except Exception as error:
             raise self._as_compile_error(error, types) from error
 

@@ -174,7 +174,7 @@ class DeviceBooks:
         self, allocation: Allocation, shape: tuple[int, ...], dtype: Any, note: Any
     ) -> Array:
         """Return an array over an allocation that was just taken."""
-        if allocation.view is not None:
+        if allocation.host is not None:
             return self.lease(allocation, note, shape, dtype)  # an array is a lease itself
         lease = self.lease(allocation, note)
         return self.interface.as_array(allocation.block, shape, dtype, lease)
@@ -197,11 +197,12 @@ class DeviceBooks:
 
         With a shape, of host memory: an array right over the bytes.
         """
+        host = allocation.host
         try:
-            if shape is None:
+            if shape is None or host is None:
                 lease: Any = allocation.block.lease(allocation)
             else:
-                lease = allocation.array(shape, dtype)
+                lease = allocation.array(host, shape, dtype)
             ending = Ending(lease, note)
         except BaseException:
             with self.lock, self.patience:

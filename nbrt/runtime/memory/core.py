@@ -208,7 +208,8 @@ class Arena:
             allocation = None
         if allocation is None:
             return self._lend_behind(nbytes, stream, shape, dtype)
-        if allocation.view is None:
+        host = allocation.host
+        if host is None:
             allocation.requested, allocation.stream_ref = nbytes, stream.ref
             return self._pool.books.occupy(allocation, shape, dtype, self._note)
         step = 0  # how far it has come, for an interrupt that comes between two steps
@@ -217,7 +218,7 @@ class Arena:
             if mould is not None and allocation.dtype is dtype and allocation.shape == shape:
                 array: Array = mould.view(_array)  # as `Allocation.array` does, without the call
             else:
-                array = allocation.array(shape, dtype)
+                array = allocation.array(host, shape, dtype)
             allocation.requested = nbytes
             allocation.stream_ref = stream.ref
             note = self._note
@@ -266,8 +267,10 @@ class Arena:
             if type(last) is not Ending or last.is_taken or pool.is_retired:
                 return None
             allocation = last.allocation
+            host = allocation.host
             if (
-                allocation.requested != nbytes
+                host is None
+                or allocation.requested != nbytes
                 or allocation.pool is not pool
                 or allocation.recorded is not None
             ):
@@ -279,7 +282,7 @@ class Arena:
                     # A handler of a signal has read it before it was marked, or there is more.
                     last.is_taken = False
                     return None
-                array = allocation.array(shape, dtype)
+                array = allocation.array(host, shape, dtype)
                 allocation.site = None
                 allocation.begin(nbytes, stream)
                 step = 1
@@ -318,12 +321,13 @@ class Arena:
         step = 0
         try:
             allocation: Allocation = commands.run_tapped(stream, command)
-            if allocation.view is None:
+            host = allocation.host
+            if host is None:
                 with books.lock, books.patience:
                     made = books.occupy(taken.pop(), shape, dtype, note)
                     self._asked.append(asked)
                     return made
-            array = allocation.array(shape, dtype)
+            array = allocation.array(host, shape, dtype)
             step = 1
             log.append(allocation)
             ending = Ending(array, note)

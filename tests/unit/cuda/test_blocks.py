@@ -1,0 +1,72 @@
+"""What the runtime asks of the blocks of every pool."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import nbrt
+from nbrt.backends.cpu.memory import CachingPool, ExpandablePool, PinnedPool, PlainPool
+from nbrt.backends.inline import InlineQueue
+from nbrt.backends.pools import AddressableBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nbrt.backends.cuda.backend import CudaInterface
+
+CUDA_KINDS = ("caching", "async", "managed", "system", "plain", "expandable", "pinned")
+HOST_POOLS = (CachingPool, ExpandablePool, PinnedPool, PlainPool)
+NAME = "simulated"
+KIB = 1 << 10
+
+
+def check(block: Any) -> None:
+    """`Block`, and `AddressableBlock` wholly or not at all."""
+    assert block.address > 0
+    assert block.nbytes >= 700
+    lease = block.lease("tenant")
+    alive = weakref.ref(lease)
+    del lease
+    assert alive() is None
+    parts = [hasattr(block, name) for name in ("view", "mould")]
+    assert parts in ([True, True], [False, False])
+    assert isinstance(block, AddressableBlock) is all(parts)
+    if all(parts):
+        mould = block.mould((7, 5), np.dtype("int32"))
+        assert mould.ctypes.data == block.address
+        assert block.view.nbytes == block.nbytes
+
+
+@pytest.mark.parametrize("kind", CUDA_KINDS)
+def test_blocks_of_cuda_pools(interface: CudaInterface, kind: str) -> None:
+    pool = interface.create_pool(0, kind, {})
+    check(pool.allocate(interface.default_queue(0), 700))
+
+
+@pytest.mark.parametrize("pool", HOST_POOLS)
+def test_blocks_of_host_pools(pool: Any) -> None:
+    check(pool().allocate(InlineQueue(0), 700))
+
+
+@pytest.fixture
+def registered(interface: CudaInterface) -> Iterator[str]:
+    interface.name = NAME
+    nbrt.register_interface_for_device(NAME, interface)
+    yield f"{NAME}:0"
+    nbrt.unregister_interface_for_device(NAME)
+
+
+@pytest.mark.parametrize("nbytes", [64, 8 * KIB, 1024 * KIB, 3000 * KIB])
+def test_pinned_memory_of_cuda_is_used_again(
+    registered: str, interface: CudaInterface, nbytes: int
+) -> None:
+    for kind in ("int8", "int8", "int8", "int16", "int16"):
+        array = nbrt.empty_pinned(nbytes // np.dtype(kind).itemsize, kind, device=registered)
+        owner: Any = interface.owner_of(array)
+        assert owner is not None, "not a block's memory"
+        assert owner.address == array.ctypes.data
+        del array, owner
