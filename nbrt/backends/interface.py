@@ -133,7 +133,7 @@ class Check:
     strict : bool
         A thread that returns before a barrier which others come to is a fault as well.
     target : str or None
-        A GPU such as ``"sm_90"``, whose limits launches must keep.
+        A GPU such as ``"H100"`` or ``"sm_90"``, whose limits launches must keep.
     """
 
     seed: int | None = None

@@ -7,6 +7,7 @@ import inspect
 import operator
 from typing import TYPE_CHECKING, Any, overload
 
+from nbrt._internal.gpus import capability_of
 from nbrt.backends.interface import Check, CheckableProgram
 from nbrt.config import settings
 from nbrt.errors import ArgumentTypeError, LaunchError, NotSupportedError
@@ -147,6 +148,11 @@ class Kernel:
             Its launches run on a CPU device, slower, and raise `KernelCheckError` with a report
             for each fault.
 
+        Raises
+        ------
+        ArgumentError
+            If `target` is unknown.
+
         Examples
         --------
         >>> import nbrt
@@ -162,6 +168,8 @@ class Kernel:
         ...         sorted({report.kind for report in error.reports})
         ['out_of_bounds', 'race']
         """
+        if target is not None:
+            capability_of(target)
         return self._with(_check(seed, strict, target))
 
     def _with(self, check: Check | None) -> Kernel:
@@ -394,7 +402,7 @@ def kernel(
     strict : bool, default False
         In checked mode, a thread that returns before a barrier which others come to is a fault.
     target : str, optional
-        In checked mode, a GPU such as ``"sm_90"`` whose limits launches must keep.
+        In checked mode, a GPU such as ``"H100"`` or ``"sm_90"`` whose limits launches must keep.
 
     Returns
     -------
@@ -403,9 +411,13 @@ def kernel(
 
     Raises
     ------
+    ArgumentError
+        If `target` is unknown.
     ArgumentTypeError
         If `function` is neither.
     """
+    if target is not None:
+        capability_of(target)  # an unknown name is wrong here, whether or not launches are checked
     if function is None:
         return functools.partial(kernel, check=check, seed=seed, strict=strict, target=target)
     wanted = settings().check if check is None else check

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbrt.backends.cuda.occupancy import capability_of, occupancy_of
+from nbrt._internal.gpus import capability_of
+from nbrt.backends.cuda.occupancy import occupancy_of
 from nbrt.backends.cuda.ptxas import resources_of
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ class TorchLayout:
     Parameters
     ----------
     gpu : str or (int, int)
-        A name, see `nbrt.random.layouts.gpus.GPUS`, or (multiprocessors, threads of each).
+        A name such as ``"H100"``, see `nbrt._internal.gpus`, or (multiprocessors, threads of each).
     version : str
         A release of torch, see `TORCH_VERSIONS`.
 

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.errors import ArgumentError
+from nbrt._internal.gpus import limits_of
 
 if TYPE_CHECKING:
     from nbrt.typing import Dim3
 
-__all__ = ["STATIC_SHARED_LIMIT", "check_target", "faults"]
+__all__ = ["STATIC_SHARED_LIMIT", "faults"]
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Bytes of shared memory that a kernel can declare; only dynamic memory goes beyond."""
 
-_DYNAMIC_LIMITS = {
-    "sm_70": 96,
-    "sm_72": 96,
-    "sm_75": 64,
-    "sm_80": 163,
-    "sm_86": 99,
-    "sm_87": 163,
-    "sm_89": 99,
-    "sm_90": 227,
-    "sm_100": 227,
-    "sm_120": 99,
-}
-"""KiB of shared memory that a block can have at most (CUDA C++ Programming Guide, Compute
-Capabilities, "Maximum amount of shared memory per thread block")."""
-
 _MAX_THREADS = 1024
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)
-
-
-def check_target(target: str | None) -> None:
-    """Raise `ArgumentError` if a GPU's name is unknown; None is fine."""
-    if target is not None and target not in _DYNAMIC_LIMITS:
-        raise ArgumentError(
-            f"expected target to be one of {', '.join(_DYNAMIC_LIMITS)}, got {target!r}"
-        )
 
 
 def faults(
@@ -50,7 +27,7 @@ def faults(
     Parameters
     ----------
     target : str
-        Such as ``"sm_90"``.
+        Such as ``"sm_90"`` or ``"H100"``.
     grid, block : tuple of int
         The launch.
     static, dynamic : int
@@ -85,7 +62,7 @@ def faults(
                 "declare it as cuda.shared.array(0, ...) and give the size with the launch",
             )
         )
-    most_bytes = _DYNAMIC_LIMITS[target] * 1024
+    most_bytes = limits_of(target).shared_per_block
     if static + dynamic > most_bytes:
         found.append(
             (
