@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from checked import legal_memory, legal_order, legal_plain
+from checked import legal_barriers, legal_memory, legal_order, legal_plain
 from checked.cases import Suite
 
 if TYPE_CHECKING:
     from checked.cases import Case
 
-CASES = [*legal_plain.suite.cases, *legal_memory.suite.cases, *legal_order.suite.cases]
+CASES = [
+    *legal_barriers.suite.cases,
+    *legal_plain.suite.cases,
+    *legal_memory.suite.cases,
+    *legal_order.suite.cases,
+]
 
 
 def test_there_are_enough_of_them() -> None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checked import bugs_bounds, bugs_memory, bugs_order, bugs_races
+from checked import bugs_barriers, bugs_bounds, bugs_memory, bugs_order, bugs_races
 from checked.cases import marked_lines
 
 if TYPE_CHECKING:
     from checked.cases import Case
 
 CASES = [
+    *bugs_barriers.suite.cases,
     *bugs_bounds.suite.cases,
     *bugs_memory.suite.cases,
     *bugs_order.suite.cases,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
@@ -11,8 +12,9 @@ from numba.core import cgutils
 from nbrt.backends.cpu.simt.block_loops import BlockLoops, note_failure, record_field
 from nbrt.backends.cpu.simt.lowering import Lowered, lower, lower_if_diverging
 from nbrt.backends.cpu.simt.pipeline import ThreadLibrary, marker_places
+from nbrt.backends.cpu.simt.static_shared import STATIC_SHARED_LIMIT, check_static_shared
 from nbrt.backends.cpu.simt.thread_code import thread_code
-from nbrt.errors import OutOfMemoryError
+from nbrt.errors import LaunchError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +32,8 @@ _DYNAMIC_PADDING = 2048
 def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
     """Lower the code of one thread, whose markers are of the given kinds, to that of a block."""
     code = thread_code(body.library, body.fndesc.llvm_func_name, block)
-    return lower(code, kinds, marker_places(body))
+    static = check_static_shared(body, code)
+    return replace(lower(code, kinds, marker_places(body)), static_shared=static)
 
 
 def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | None:
@@ -97,6 +100,7 @@ class _BlockCalls:
         del grid
         builder = self._builder
         self._shared_bytes = builder.load(record_field(builder, self._record, "shared"))
+        self._check_shared()
         if self._lowered.whole_grid:
             self._shared = ir.Constant(_I8.as_pointer(), None)
             return
@@ -104,6 +108,20 @@ class _BlockCalls:
         memory = builder.alloca(_I8, size=room)
         memory.align = 128
         self._shared = builder.gep(memory, [_I64(_DYNAMIC_PADDING)])
+
+    def _check_shared(self) -> None:
+        """Raise LaunchError if static and dynamic shared memory are too much together."""
+        static, builder = self._lowered.static_shared, self._builder
+        if static == 0:
+            return
+        room = STATIC_SHARED_LIMIT - static
+        too_many = builder.icmp_signed(">", self._shared_bytes, _I64(room))
+        with cgutils.if_unlikely(builder, too_many):
+            message = (
+                f"expected at most {room} bytes of dynamic shared memory beside the {static} bytes "
+                "that the kernel declares, got more; use smaller tiles"
+            )
+            self._context.call_conv.return_user_exc(builder, LaunchError, (message,))
 
     def strip_length(self, available: ir.Value) -> ir.Value:
         """Blocks run one by one."""

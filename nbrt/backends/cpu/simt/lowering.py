@@ -52,6 +52,8 @@ class Lowered:
     lowering: Lowering
     whole_grid: bool = False
     """The function runs all blocks of the launch, not one."""
+    static_shared: int = 0
+    """Bytes of shared memory that the kernel declares."""
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ _NEGATIVE = int(Kind.NEGATIVE_INDEX)
 _OVERFLOW = int(Kind.INDEX_OVERFLOW)
 _UNINITIALISED = int(Kind.UNINITIALISED)
 _RACE = int(Kind.RACE)
+_FLAT = -1
 _DYNAMIC = int(Kind.DYNAMIC_SHARED)
 
 _LOW20 = (1 << 20) - 1
@@ -150,7 +151,6 @@ def access(s: int, address: int, size: int, site: int, kind: int) -> None:
     """Check one access of `size` bytes that is within its array."""
     thread = load(s, at.THREAD)
     row = row_of(s, thread)
-    store(s, row + at.FAR_USED, 1)
     mine = at.LOCALS + (load(s, at.SEAT) + thread) * at.MAX_LOCALS * at.REGION
     count = load(s, row + at.LOCAL_COUNT)
     region = _find(s, mine, count, address)
@@ -185,7 +185,8 @@ def bounds(s: int, site: int, index: int, extent: int, axis: int, data: int) -> 
         return  # in a view of what was outside already, or was not there at all: reported before
     for word in range(at.SCRATCH, at.STATE_WORDS):
         store(s, word, 0)
-    kind = _NEGATIVE if -extent <= index < 0 else _OUTSIDE
+    # An index into `a.flat` counts from the first element alone.
+    kind = _NEGATIVE if -extent <= index < 0 and axis != _FLAT else _OUTSIDE
     report(s, kind, site, 0, 0, index, extent, axis, 0)
 
 

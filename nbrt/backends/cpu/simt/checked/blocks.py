@@ -8,7 +8,14 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbrt.backends.cpu.simt.coroutines import coroutine_block, coroutine_grid, needs_grid
+from nbrt.backends.cpu.simt.checked.memory import state_address
+from nbrt.backends.cpu.simt.checked.shadow import PREFIX
+from nbrt.backends.cpu.simt.coroutines import (
+    Resumed,
+    coroutine_block,
+    coroutine_grid,
+    needs_grid,
+)
 from nbrt.backends.cpu.simt.pipeline import ThreadLibrary
 from nbrt.backends.cpu.simt.thread_code import thread_code
 from nbrt.errors import OutOfMemoryError
@@ -52,7 +59,9 @@ class BlockCode:
         self._symbol = f"{code.name}.{'grid' if self.whole_grid else 'block'}"
         self._library = ThreadLibrary(context.codegen(), self._symbol)
         lower = coroutine_grid if self.whole_grid else coroutine_block
-        text = lower(code, order="seeded" if seeded else "linear")
+        # What runs next is a thread's to say, wherever and for whatever reason it was suspended.
+        resumed = Resumed(f"{PREFIX}begin_thread", state_address())
+        text = lower(code, order="seeded" if seeded else "linear", resumed=resumed)
         self._library.add_llvm_module(llvm.parse_assembly(text))
         self._library.finalize()
 

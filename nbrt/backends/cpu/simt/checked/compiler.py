@@ -6,8 +6,10 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from numba.core.typed_passes import PreLowerStripPhis
+from numba.core.untyped_passes import TranslateByteCode
 
 from nbrt.backends.cpu.simt.checked.instrument import InstrumentPass
+from nbrt.backends.cpu.simt.checked.returns import MarkReturnsPass
 from nbrt.backends.cpu.simt.pipeline import DeviceCompiler, ThreadDispatcher, dialect_uses
 from nbrt.backends.cpu.simt.source import with_context, without_context
 
@@ -39,6 +41,13 @@ class _CheckedKernelCompiler(_CheckedDeviceCompiler):
     """Compiles a kernel with checks."""
 
     is_kernel = True
+
+    def define_pipelines(self) -> list[Any]:
+        """Mark returns first: while blocks still say where in the bytecode they are."""
+        (passes,) = super().define_pipelines()
+        passes.add_pass_after(MarkReturnsPass, TranslateByteCode)
+        passes.finalize()
+        return [passes]
 
 
 _devices: weakref.WeakKeyDictionary[Any, dict[bool, ThreadDispatcher]] = weakref.WeakKeyDictionary()

@@ -21,6 +21,7 @@ from nbrt.backends.cpu.simt.context import SimtContextType
 from nbrt.backends.cpu.simt.diagnostics import translated
 from nbrt.backends.cpu.simt.environments import with_environments
 from nbrt.backends.cpu.simt.pipeline import marker_kinds
+from nbrt.backends.cpu.simt.static_shared import static_shared_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -230,6 +231,15 @@ class CheckedEntry(CPUDispatcher):  # type: ignore[misc]
                 failed = translated(self._function, error)
                 raise failed from failed.__cause__
         return self.thread.overloads[hidden]
+
+    @staticmethod
+    def static_shared(thread: Any) -> int:
+        """Return the bytes of static shared memory of what `prepare` gave; computed once."""
+        key = "nbrt.static_shared"
+        if key not in thread.metadata:
+            module = str(thread.library._get_module_for_linking())
+            thread.metadata[key] = static_shared_bytes(module)
+        return int(thread.metadata[key])
 
 
 def _entry_function(function: FunctionType, thread: _Thread) -> FunctionType:

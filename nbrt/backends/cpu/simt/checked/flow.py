@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from numba.core import ir, types
-from numba.core.analysis import compute_cfg_from_blocks
+from numba.core.controlflow import CFGraph
 
-__all__ = ["far_sides", "sums_in_indices"]
+from nbrt.backends.cpu.simt.checked.returns import Ending, ending_of
+
+__all__ = ["FarSides", "far_sides", "sums_in_indices"]
 
 _OPERATIONS = {
     operator.add: "add",
@@ -97,17 +100,38 @@ def _operands(value: Any, typemap: Any, calltypes: Any, found: dict[int, str]) -
     return []
 
 
+_IN_LOOP = -(2**40)
+"""Added to the node of an end that is a ``return`` in a loop."""
+
+
 def _is_signed(typ: Any) -> bool:
     return isinstance(typ, types.Integer) and bool(typ.signed)
 
 
-def far_sides(func_ir: Any, homes: set[int], *, is_kernel: bool) -> dict[int, list[int]]:
+@dataclass(frozen=True, slots=True)
+class FarSides:
+    """Where threads are behind a barrier, by the label of a block.
+
+    Attributes
+    ----------
+    beginnings, ends : dict
+        Label of a block -> blocks of the barriers that a thread has behind it at the block's
+        beginning, and at the return that ends it.
+    """
+
+    beginnings: dict[int, list[int]]
+    ends: dict[int, list[int]]
+
+
+def far_sides(func_ir: Any, homes: set[int], *, is_kernel: bool) -> FarSides:
     """Find, for blocks with a barrier, where threads that went around them meet the others again.
 
-    A thread that has returned is no trouble to those that wait; one that goes on behind the barrier
-    without having come to it is. The place looked for is the first block that every way on from the
-    barrier passes, outside of the loops around the barrier. Where there is none, the ways meet
-    behind the returns: in the caller of a device function, and nowhere for a kernel.
+    The place looked for is the first that every way on from the barrier passes, outside of the
+    loops around the barrier: a block, or the end. A kernel has an end for each ``return`` in its
+    source and one for all threads that run to the end of the source; for a barrier in a loop, a
+    ``return`` in the loop is none, as it is there for threads that are done before others. All ends
+    of a device function are one, because its caller goes on. Ways that end in an exception do not
+    count.
 
     Parameters
     ----------
@@ -120,20 +144,62 @@ def far_sides(func_ir: Any, homes: set[int], *, is_kernel: bool) -> dict[int, li
 
     Returns
     -------
-    dict
-        Label of a block with a barrier -> labels of the blocks where threads are behind it.
+    FarSides
+        The places.
     """
+    found = FarSides(defaultdict(list), defaultdict(list))
     if not homes:
-        return {}
-    graph = compute_cfg_from_blocks(func_ir.blocks)
+        return found
+    graph, ends = _graph_with_ends(func_ir.blocks, is_kernel=is_kernel)
     behind = graph.post_dominators()
+    usual = _leading_to(graph, {end for end in ends.values() if end > _IN_LOOP})
     loops = graph.loops().values()
-    ends = [] if is_kernel else sorted(graph.exit_points())
-    found: dict[int, list[int]] = {}
-    for home in homes:
-        around = set[int]().union({home}, *(loop.body for loop in loops if home in loop.body))
-        meeting = [label for label in behind[home] - around if label in func_ir.blocks]
+    for home in sorted(homes & behind.keys()):
+        around = set[int]().union(*(loop.body for loop in loops if home in loop.body))
+        meeting = behind[home] - around - {home}
+        if around:
+            meeting &= usual
+        if not meeting:
+            continue
         # The nearest is the one that all others come behind.
-        nearest = [max(meeting, key=lambda label: len(behind[label]))] if meeting else ends
-        found[home] = [label for label in nearest if label != home]
+        nearest = max(meeting, key=lambda label: len(behind[label]))
+        if nearest in func_ir.blocks:
+            found.beginnings[nearest].append(home)
+        for label, end in ends.items():
+            if end == nearest:
+                found.ends[label].append(home)
     return found
+
+
+def _leading_to(graph: CFGraph, ends: set[int]) -> set[int]:
+    """Find the nodes that lead to some ends, and these."""
+    found: set[int] = set()
+    pending = list(ends)
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending += [before for before, _ in graph.predecessors(node)]
+    return found
+
+
+def _graph_with_ends(blocks: Any, *, is_kernel: bool) -> tuple[CFGraph, dict[int, int]]:
+    """Make the control-flow graph with a node below zero for each end; give the ends of blocks."""
+    graph = CFGraph()
+    ends: dict[int, int] = {}
+    for label, block in blocks.items():
+        graph.add_node(label)
+        if isinstance(block.terminator, ir.Return):
+            ending = ending_of(block) if is_kernel else Ending.END
+            line = block.terminator.loc.line if ending is not Ending.END else 0
+            ends[label] = -1 - line + (_IN_LOOP if ending is Ending.RETURN_IN_LOOP else 0)
+    for end in set(ends.values()):
+        graph.add_node(end)
+    for label, block in blocks.items():
+        targets = [ends[label]] if label in ends else block.terminator.get_targets()
+        for target in targets:
+            if target < 0 or not isinstance(blocks[target].terminator, ir.Raise | ir.StaticRaise):
+                graph.add_edge(label, target)
+    graph.set_entry_point(min(blocks))
+    graph.process()
+    return graph, ends

@@ -9,8 +9,7 @@ is.
 from __future__ import annotations
 
 import operator
-from collections import defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba.core import ir, types
 from numba.core.compiler_machinery import FunctionPass, register_pass
@@ -18,15 +17,35 @@ from numba.core.compiler_machinery import FunctionPass, register_pass
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind
 from nbrt.backends.cpu.simt.builtins.cooperative import GridGroupType
 from nbrt.backends.cpu.simt.checked import probes
+from nbrt.backends.cpu.simt.checked.flat import check_tuple, guard_flat
 from nbrt.backends.cpu.simt.checked.flow import far_sides, sums_in_indices
 from nbrt.backends.cpu.simt.checked.kinds import Access, SiteKind
 from nbrt.backends.cpu.simt.checked.sites import Site, spell, table
 from nbrt.backends.cpu.simt.context import ARGUMENT
 from nbrt.backends.cpu.simt.pipeline import METADATA
+from nbrt.errors import UnsupportedConstructError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["InstrumentPass"]
 
 _BOUNDS_ONLY = -1
+_UNGUARDED = (
+    types.BaseTuple,
+    types.Record,
+    types.NumberClass,
+    types.EnumClass,
+    types.LiteralList,
+    types.LiteralStrKeyDict,
+    types.List,
+    types.ListType,
+    types.DictType,
+    types.UnicodeType,
+    types.CharSeq,
+    types.UnicodeCharSeq,
+)
+"""What is indexed without a guard: Numba checks the index itself, or compiles no kernel with it."""
 _FENCES = ("threadfence", "threadfence_block", "threadfence_system")
 
 
@@ -64,18 +83,26 @@ class _Instrumenter:
     def run(self) -> None:
         blocks = self._ir.blocks
         self._sums = sums_in_indices(self._ir, self._types, self._calls)
-        meetings = self._enter_barriers()
+        homes = self._enter_barriers()
+        behind = far_sides(self._ir, set(homes.values()), is_kernel=self._is_kernel)
         for label, block in sorted(blocks.items()):
             self._body, self._loc = [], block.loc
-            for number in meetings[label]:
-                self._probe(probes.passed, self._number(number))
+            self._pass(homes, behind.beginnings.get(label, ()))
             for statement in block.body:
                 self._loc = statement.loc
+                if statement is block.terminator:
+                    self._pass(homes, behind.ends.get(label, ()))
                 self._rewrite(statement)
             block.body = self._body
 
-    def _enter_barriers(self) -> dict[int, list[int]]:
-        """Give the barriers numbers; for each block, list those whose far side it is."""
+    def _pass(self, homes: dict[int, int], labels: Sequence[int]) -> None:
+        """Say that a thread is now behind the barriers of some blocks."""
+        for number, home in homes.items():
+            if home in labels:
+                self._probe(probes.passed, self._number(number))
+
+    def _enter_barriers(self) -> dict[int, int]:
+        """Give the barriers numbers; for each number, tell the block that the barrier is in."""
         homes: dict[int, int] = {}
         for label, block in self._ir.blocks.items():
             for statement in block.find_insts(ir.Assign):
@@ -83,12 +110,7 @@ class _Instrumenter:
                     number = self._site(SiteKind.BARRIER, statement)
                     self._barriers[id(statement)] = number
                     homes[number] = label
-        behind = far_sides(self._ir, set(homes.values()), is_kernel=self._is_kernel)
-        meetings: dict[int, list[int]] = defaultdict(list)
-        for number, home in homes.items():
-            for label in behind[home]:
-                meetings[label].append(number)
-        return meetings
+        return homes
 
     # -- statements --------------------------------------------------------------------------
 
@@ -121,17 +143,19 @@ class _Instrumenter:
 
     def _load(self, statement: Any) -> None:
         value = statement.value
-        array = self._types[value.value.name]
-        if isinstance(array, types.Record) and isinstance(getattr(value, "index", None), str):
-            self._field(statement, value.value, value.index, Access.READ)
+        owner = self._types[value.value.name]
         index = value.index if value.op == "getitem" else value.index_var
-        if self._is_checked(array, index):
+        if isinstance(owner, types.Record):
+            self._field(statement, value.value, _static(value), Access.READ)
+        elif self._is_guarded(owner, index, statement):
             result = self._types[statement.target.name]
             is_element = not isinstance(result, (types.Array, types.Record))
             access = int(Access.READ) if is_element else _BOUNDS_ONLY
-            kind = SiteKind.READ
-            owner, safe = self._guard(statement, value.value, index, kind, access)
-            statement.value = self._element(owner, safe)
+            array, safe = self._guard(statement, value.value, index, SiteKind.READ, access)
+            statement.value = self._element(array, safe)
+        elif isinstance(owner, types.BaseTuple) and value.op == "getitem":
+            number = self._site(SiteKind.READ, statement, value.value, index)
+            self._probe(check_tuple, value.value, index, self._number(number))
         self._body.append(statement)
 
     def _element(self, array: Any, index: Any) -> Any:
@@ -145,13 +169,14 @@ class _Instrumenter:
     def _store(self, statement: Any) -> None:
         target = self._types[statement.target.name]
         is_static = isinstance(statement, ir.StaticSetItem)
-        if isinstance(target, types.Record) and is_static and isinstance(statement.index, str):
-            self._field(statement, statement.target, statement.index, Access.WRITE)
         index = statement.index_var if is_static else statement.index
-        if not self._is_checked(target, index):
+        if isinstance(target, types.Record):
+            self._field(statement, statement.target, _static(statement), Access.WRITE)
+        if not self._is_guarded(target, index, statement):
             self._body.append(statement)
             return
-        is_element = self._is_element(target, self._types[index.name])
+        array = getattr(target, "array_type", target)
+        is_element = array is not target or self._is_element(array, self._types[index.name])
         access = int(Access.WRITE) if is_element else _BOUNDS_ONLY
         owner, safe = self._guard(statement, statement.target, index, SiteKind.WRITE, access)
         if not is_element:
@@ -159,7 +184,7 @@ class _Instrumenter:
         stored = ir.SetItem(owner, safe, statement.value, statement.loc)
         value = self._types[statement.value.name]
         context = self._state.typingctx
-        self._calls[stored] = context.resolve_setitem(target, self._types[safe.name], value)
+        self._calls[stored] = context.resolve_setitem(array, self._types[safe.name], value)
         self._body.append(stored)
 
     def _fill(self, statement: Any, array: Any, index: Any) -> None:
@@ -168,15 +193,21 @@ class _Instrumenter:
         if isinstance(source, types.Array):
             number = self._site(SiteKind.READ, statement, statement.value)
             self._touch(statement.value, number, Access.READ)
-        expression = self._element(array, index)
-        view = self._assigned(expression, self._calls[expression].return_type, "view")
+        view = array
+        if self._types[index.name] is not types.ellipsis:
+            expression = self._element(array, index)
+            view = self._assigned(expression, self._calls[expression].return_type, "view")
         number = self._site(SiteKind.WRITE, statement, statement.target, index)
         self._touch(view, number, Access.WRITE)
 
-    def _field(self, statement: Any, record: Any, name: str, access: Access) -> None:
-        """Check the read or the write of a record's field."""
+    def _field(self, statement: Any, record: Any, name: str | int | None, access: Access) -> None:
+        """Check the read or the write of a record's field, which is named or counted."""
         typ = self._types[record.name]
-        field = typ.fields.get(name) if isinstance(typ, types.Record) else None
+        if not isinstance(typ, types.Record):
+            return
+        if isinstance(name, int):
+            name = list(typ.fields)[name]
+        field = typ.fields.get(name)
         if field is None or isinstance(field.type, types.NestedArray):
             return
         context = self._state.targetctx
@@ -230,6 +261,8 @@ class _Instrumenter:
         kind = marker_kind(name) if name is not None else None
         if self._is_barrier(value):
             self._barrier(statement)
+        elif self._is_operator(value):
+            self._operator(statement)
         elif name is None:
             self._sum(statement)
             self._escape(value)
@@ -245,12 +278,33 @@ class _Instrumenter:
             elif name in ("local.array", "shared.array"):
                 self._array(statement, name)
 
+    def _is_operator(self, call: Any) -> bool:
+        """Tell whether ``operator.getitem`` or ``operator.setitem`` is called by name."""
+        function = self._types[call.func.name]
+        keys = (operator.getitem, operator.setitem)
+        return isinstance(function, types.Function) and function.typing_key in keys
+
+    def _operator(self, statement: Any) -> None:
+        """Turn a call of an operator's function into the operator."""
+        call, loc = statement.value, statement.loc
+        signature = self._calls[call]
+        if len(call.args) == 2:
+            statement.value = ir.Expr.getitem(*call.args, loc)
+            self._calls[statement.value] = signature
+            self._load(statement)
+            return
+        stored = ir.SetItem(*call.args, loc)
+        self._calls[stored] = signature
+        self._store(stored)
+        statement.value = ir.Const(None, loc)
+        self._body.append(statement)
+
     def _barrier(self, statement: Any) -> None:
         number = self._number(self._barriers[id(statement)])
-        left = self._probe(probes.before_barrier, number)
-        self._body.append(statement)
         is_grid = self._is_grid_barrier(statement.value)
-        self._probe(probes.after_grid if is_grid else probes.after_barrier, left)
+        self._probe(probes.before_grid if is_grid else probes.before_barrier, number)
+        self._body.append(statement)
+        self._probe(probes.after_grid if is_grid else probes.after_barrier)
 
     def _array(self, statement: Any, name: str) -> None:
         array = self._types[statement.target.name]
@@ -284,7 +338,8 @@ class _Instrumenter:
     def _atomic(self, statement: Any) -> None:
         value = statement.value
         array, index = value.args[:2] if len(value.args) > 1 else (None, None)
-        if array is None or not self._is_checked(self._types[array.name], index):
+        given = [self._types[each.name] for each in (array, index) if each is not None]
+        if len(given) < 2 or not self._is_plain(*given):
             self._body.append(statement)
             return
         owner, safe = self._guard(statement, array, index, SiteKind.ATOMIC, int(Access.ATOMIC))
@@ -300,9 +355,9 @@ class _Instrumenter:
         arguments = statement.value.args
         mask = arguments[0] if arguments else self._number(0xFFFFFFFF)
         number = self._number(self._site(SiteKind.WARP, statement))
-        left = self._probe(probes.before_warp, number, mask)
+        self._probe(probes.before_warp, number, mask)
         self._body.append(statement)
-        self._probe(probes.after_warp, left, number, mask)
+        self._probe(probes.after_warp, number, mask)
 
     def _escape(self, call: Any) -> None:
         """Take arrays as initialised that are handed to code which is not looked into."""
@@ -322,13 +377,28 @@ class _Instrumenter:
     def _is_array(self, variable: Any) -> bool:
         return isinstance(self._types[variable.name], types.Array)
 
-    def _is_checked(self, array: Any, index: Any) -> bool:
-        if index is None or not isinstance(array, types.Array):
+    def _is_guarded(self, owner: Any, index: Any, statement: Any) -> bool:
+        """Tell whether ``owner[index]`` gets a guard; refuse what could go astray without one."""
+        if isinstance(owner, _UNGUARDED):
             return False
-        typ = self._types[index.name]
-        members = tuple(typ) if isinstance(typ, types.BaseTuple) else (typ,)
+        typ = self._types[index.name] if index is not None else None
+        if isinstance(owner, types.Array) and isinstance(typ, types.StringLiteral):
+            return False  # a field of all records: a view
+        if self._is_plain(owner, typ):
+            return True
+        loc = statement.loc
+        raise UnsupportedConstructError(
+            f"{loc.filename}:{loc.line}: the checked mode does not follow an index of type {typ} "
+            f"into {owner}; index with integers and slices, in a loop if there are many"
+        )
+
+    def _is_plain(self, owner: Any, index: Any) -> bool:
+        """Tell whether there is a guard for an index: integers and, for arrays, slices."""
+        if isinstance(owner, types.NumpyFlatType):
+            return isinstance(index, types.Integer)
+        members = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
         plain = (types.Integer, types.SliceType, types.NoneType, types.EllipsisType)
-        return all(isinstance(member, plain) for member in members)
+        return isinstance(owner, types.Buffer) and all(isinstance(m, plain) for m in members)
 
     def _is_element(self, array: Any, index: Any) -> bool:
         members = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
@@ -339,7 +409,9 @@ class _Instrumenter:
     ) -> tuple[Any, Any]:
         """Put a guard in; give the array and the index to use."""
         number = self._site(kind, statement, array, index)
-        pair = self._probe(probes.guard, array, index, self._number(number), self._number(access))
+        is_flat = isinstance(self._types[array.name], types.NumpyFlatType)
+        guard = guard_flat if is_flat else probes.guard
+        pair = self._probe(guard, array, index, self._number(number), self._number(access))
         owner_type, index_type = self._types[pair.name].types
         owner = self._assigned(
             ir.Expr.static_getitem(pair, 0, None, self._loc), owner_type, "array"
@@ -386,3 +458,9 @@ class _Instrumenter:
         given = tuple(self._types[argument.name] for argument in arguments)
         self._calls[call] = resolved.get_call_type(context, given, {})
         return self._assigned(call, self._calls[call].return_type, "checked")
+
+
+def _static(access: Any) -> str | int | None:
+    """Give the index of an access if the source states it."""
+    index = getattr(access, "index", None)
+    return index if isinstance(index, str | int) else None

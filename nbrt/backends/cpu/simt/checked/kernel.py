@@ -14,9 +14,9 @@ from nbrt.backends.cpu.simt.checked.compiler import compiled_sites
 from nbrt.backends.cpu.simt.checked.entry import CheckedEntry, CheckedLaunch
 from nbrt.backends.cpu.simt.checked.kinds import Kind, SiteKind
 from nbrt.backends.cpu.simt.checked.layout import MAX_SEATS
-from nbrt.backends.cpu.simt.checked.limits import faults
+from nbrt.backends.cpu.simt.checked.limits import faults, static_faults
 from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
-from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader
+from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader, unravelled
 from nbrt.backends.cpu.simt.pipeline import marker_kinds
 from nbrt.backends.cpu.simt.source import kernel_function
 from nbrt.errors import KernelCheckError, LaunchError
@@ -24,6 +24,7 @@ from nbrt.errors import KernelCheckError, LaunchError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.cpu.simt.checked.limits import Fault
     from nbrt.backends.cpu.simt.checked.memory import Argument
     from nbrt.backends.interface import Check
     from nbrt.typing import Dim3
@@ -123,6 +124,10 @@ class CheckedPlan:
             except Exception as error:
                 # A wrong read may well be why the kernel has raised: the reports say more.
                 self._raise(self._read(state, arguments), error)
+                if state.block >= 0:
+                    block = unravelled(state.block, self._grid)
+                    thread = unravelled(state.thread, self._block)
+                    error.add_note(f"in block {block}, thread {thread}")
                 raise
             found = self._read(state, arguments)
             left_out = state.unchecked
@@ -136,7 +141,7 @@ class CheckedPlan:
         self._raise(found)
 
     def note(self, error: Exception) -> None:
-        """Leave an exception as it is: checked code does not tell which thread has raised it."""
+        """Leave an exception as it is: the launch itself has noted which thread has raised it."""
 
     def _counts(self) -> tuple[int, int]:
         blocks = self._grid[0] * self._grid[1] * self._grid[2]
@@ -183,15 +188,26 @@ class CheckedPlan:
         return _distilled([reader.read(row) for row in state.rows()])
 
     def _limits(self, thread: Any) -> list[CheckReport]:
-        target = self._check.target
-        if target is None:
-            return []
-        sites = compiled_sites(thread)
-        static = sum(site.detail[2] for site in sites if site.kind is SiteKind.SHARED)
-        return [
-            CheckReport(Kind.LIMITS.name.lower(), self.kernel.name, message, advice)
-            for message, advice in faults(target, self._grid, self._block, static, self._shared)
-        ]
+        static = self._entry.static_shared(thread)
+        declared = static_faults(static, self._shared)
+        where = self._largest_array(thread) if declared else {}
+        reports = [self._limit(fault, **where) for fault in declared]
+        if self._check.target is not None:
+            found = faults(self._check.target, self._grid, self._block, static, self._shared)
+            reports += map(self._limit, found)
+        return reports
+
+    def _limit(self, fault: Fault, **where: Any) -> CheckReport:
+        message, advice, block, thread = fault
+        kind, name = Kind.LIMITS.name.lower(), self.kernel.name
+        return CheckReport(kind, name, message, advice, block=block, thread=thread, **where)
+
+    def _largest_array(self, thread: Any) -> dict[str, Any]:
+        """Tell where the largest shared array is declared, in the terms of a report."""
+        arrays = [site for site in compiled_sites(thread) if site.kind is SiteKind.SHARED]
+        site = max(arrays, key=lambda each: each.detail[2])
+        names = ("function", "file", "line", "source", "variable")
+        return {name: getattr(site, name) for name in names}
 
     def _raise(self, reports: list[CheckReport], cause: Exception | None = None) -> None:
         if not reports:

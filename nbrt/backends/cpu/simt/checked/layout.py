@@ -28,12 +28,14 @@ __all__ = [
     "CELL",
     "CLOCK",
     "EMPTY",
+    "FAR_COUNT",
     "FAR_MADE",
-    "FAR_SITE",
-    "FAR_USED",
+    "FAR_SITES",
     "FENCED",
     "GLOBALS",
     "GLOBAL_COUNT",
+    "GRID_ARRIVAL",
+    "GRID_ARRIVALS",
     "GRID_SYNCED",
     "GRID_SYNCS",
     "LOCALS",
@@ -44,6 +46,7 @@ __all__ = [
     "MADE_BARRIERS",
     "MADE_GRID_SYNCS",
     "MADE_WARPS",
+    "MAX_FAR_SITES",
     "MAX_GLOBALS",
     "MAX_LOCALS",
     "MAX_REPORTS",
@@ -56,6 +59,7 @@ __all__ = [
     "REPORT",
     "REPORTS",
     "REPORT_COUNT",
+    "RETURNED",
     "SCRATCH",
     "SCRATCH_BYTES",
     "SEAT",
@@ -81,6 +85,7 @@ MAX_GLOBALS = 64
 MAX_SHARED = 512
 MAX_LOCALS = 16
 MAX_REPORTS = 128
+MAX_FAR_SITES = 8
 ARRIVAL_RING = 1024
 LOCAL_WORDS = 1 << 22
 SHARED_CELLS = 1 << 19
@@ -124,14 +129,15 @@ REPORT = 10
     LOCAL_COUNT,
     ACQUIRED,
     MADE_GRID_SYNCS,
-    FAR_SITE,
+    RETURNED,
     FAR_MADE,
-    FAR_USED,
-) = range(8)
-THREAD_WORDS = 8
+    FAR_COUNT,
+    FAR_SITES,
+) = range(9)
+THREAD_WORDS = FAR_SITES + MAX_FAR_SITES
 """Words of a thread: barriers and warp operations that it has made, its local arrays, the clock at
-its last atomic operation, grid barriers; then, for barriers that it has left out, the site whose
-far side it has reached, the barriers it had made there, whether it has accessed memory since."""
+its last atomic operation, grid barriers, whether a ``return`` statement has ended it; then the
+barriers that it had made when it last reached the far side of one, and the last such sites."""
 
 (PUBLISHED, FENCED, BLOCK_ACQUIRED) = range(3)
 BLOCK_WORDS = 3
@@ -149,7 +155,10 @@ LOCALS = SHARED + MAX_SHARED * REGION
 THREADS = LOCALS + MAX_SEATS * MAX_LOCALS * REGION
 ARRIVALS = THREADS + MAX_SEATS * THREAD_WORDS
 """Ring of barriers: block, number, site and thread of who came first."""
-PAIRS = ARRIVALS + ARRIVAL_RING * 4
+GRID_ARRIVAL = 3
+GRID_ARRIVALS = ARRIVALS + ARRIVAL_RING * 4
+"""Ring of barriers of the grid: number, counted from 1, site and thread of who came first."""
+PAIRS = GRID_ARRIVALS + ARRIVAL_RING * GRID_ARRIVAL
 """For each two lanes of a warp: operations of the first that name the second, two last sites."""
 REPORTS = PAIRS + MAX_SEATS * 32 * 3
 SCRATCH = REPORTS + MAX_REPORTS * REPORT

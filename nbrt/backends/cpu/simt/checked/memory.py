@@ -154,6 +154,16 @@ class LaunchState:
         return [tuple(int(word) for word in row) for row in table]
 
     @property
+    def thread(self) -> int:
+        """The rank in its block of the thread that has run last."""
+        return int(self._words[layout.THREAD])
+
+    @property
+    def block(self) -> int:
+        """The number in the grid of the block that has run last."""
+        return int(self._words[layout.BLOCK]) - 1
+
+    @property
     def unchecked(self) -> int:
         """How many arrays there was no shadow for."""
         return int(self._words[layout.UNCHECKED])

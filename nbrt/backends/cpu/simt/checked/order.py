@@ -22,12 +22,14 @@ __all__ = [
     "after_grid",
     "after_warp",
     "before_barrier",
+    "before_grid",
     "before_warp",
     "begin_block",
     "begin_thread",
     "end_block",
     "fence",
     "passed",
+    "returned",
 ]
 
 _BARRIER = int(Kind.BARRIER)
@@ -58,11 +60,35 @@ def begin_block(s: int, block: int) -> None:
         store(s, at.PAIRS_USED, 0)
 
 
+@njit  # type: ignore[untyped-decorator]
+def _has_reached(s: int, row: int, made: int, site: int) -> bool:
+    """Tell whether a thread was behind the barrier at a site without having made it."""
+    if load(s, row + at.FAR_MADE) != made:
+        return False
+    for place in range(min(load(s, row + at.FAR_COUNT), at.MAX_FAR_SITES)):
+        if load(s, row + at.FAR_SITES + place) == site:
+            return True
+    return False
+
+
+@njit  # type: ignore[untyped-decorator]
+def _check_grid(s: int) -> None:
+    """Look for a barrier of the grid to which this block has not come."""
+    syncs = load(s, at.GRID_SYNCS)
+    made = 0
+    for thread in range(load(s, at.BLOCK_THREADS)):
+        made = max(made, load(s, row_of(s, thread) + at.MADE_GRID_SYNCS))
+    entry = at.GRID_ARRIVALS + int(made % at.ARRIVAL_RING) * at.GRID_ARRIVAL
+    if made < syncs and load(s, entry) == made + 1:
+        report(s, _BARRIER, load(s, entry + 1), load(s, entry + 2), 0, made, 2, 0, 0)
+
+
 @native
 def end_block(s: int, number: int) -> None:
     """Look for threads that have left out a barrier which others made."""
     block = number + 1
     take_up(s, block, 0)
+    _check_grid(s)
     threads = load(s, at.BLOCK_THREADS)
     most = 0
     for thread in range(threads):
@@ -72,11 +98,11 @@ def end_block(s: int, number: int) -> None:
         made = load(s, row + at.MADE_BARRIERS)
         if made < most:
             entry = _arrival(s, made)
+            if load(s, entry) != block or load(s, entry + 1) != made:
+                entry = _arrival(s, most - 1)  # forgotten: the last is as good
             site = load(s, entry + 2)
-            known = load(s, entry) == block and load(s, entry + 1) == made
-            is_behind = load(s, row + at.FAR_SITE) == site and load(s, row + at.FAR_MADE) == made
-            went_on = is_behind and load(s, row + at.FAR_USED)
-            if known and (went_on or load(s, at.STRICT)):
+            went_on = load(s, row + at.RETURNED) == 0 or _has_reached(s, row, made, site)
+            if went_on or load(s, at.STRICT):
                 who = who_of(load(s, entry + 3), block, 0, 0xFFFF)
                 store(s, at.THREAD, thread)
                 report(s, _BARRIER, site, who, 0, made, 1, 0, 0)
@@ -84,26 +110,12 @@ def end_block(s: int, number: int) -> None:
 
 @native
 def begin_thread(s: int, block: int, thread: int) -> None:
-    """Say which thread runs."""
+    """Say which thread runs: at its beginning, and whenever it goes on after it has waited."""
     take_up(s, block + 1, thread)
 
 
 @njit  # type: ignore[untyped-decorator]
-def _leave(s: int) -> int:
-    """Give what `_come_back` needs to know of the thread that runs."""
-    return (int(load(s, at.BLOCK)) << 11) | int(load(s, at.THREAD))
-
-
-@njit  # type: ignore[untyped-decorator]
-def _come_back(s: int, left: int) -> int:
-    """Take a thread up again; gives its row."""
-    take_up(s, left >> 11, left & 0x7FF)
-    return int(row_of(s, left & 0x7FF))
-
-
-@native
-def before_barrier(s: int, site: int) -> int:
-    """Arrive at a barrier; gives what `after_barrier` needs."""
+def _arrive(s: int, site: int) -> None:
     thread = load(s, at.THREAD)
     made = load(s, row_of(s, thread) + at.MADE_BARRIERS)
     entry = _arrival(s, made)
@@ -115,20 +127,38 @@ def before_barrier(s: int, site: int) -> int:
     elif load(s, entry + 2) != site:
         who = who_of(load(s, entry + 3), load(s, at.BLOCK), 0, load(s, entry + 2))
         report(s, _BARRIER, site, who, 0, made, 0, 0, 0)
-    return int(_leave(s))
 
 
 @native
-def after_barrier(s: int, left: int) -> None:
+def before_barrier(s: int, site: int) -> None:
+    """Arrive at a barrier."""
+    _arrive(s, site)
+
+
+@native
+def after_barrier(s: int) -> None:
     """Go on behind a barrier."""
-    row = _come_back(s, left) + at.MADE_BARRIERS
+    row = row_of(s, load(s, at.THREAD)) + at.MADE_BARRIERS
     store(s, row, load(s, row) + 1)
 
 
 @native
-def after_grid(s: int, left: int) -> None:
+def before_grid(s: int, site: int) -> None:
+    """Arrive at a barrier of the grid."""
+    _arrive(s, site)
+    thread = load(s, at.THREAD)
+    made = load(s, row_of(s, thread) + at.MADE_GRID_SYNCS)
+    entry = at.GRID_ARRIVALS + int(made % at.ARRIVAL_RING) * at.GRID_ARRIVAL
+    if load(s, entry) != made + 1:
+        store(s, entry, made + 1)
+        store(s, entry + 1, site)
+        store(s, entry + 2, who_of(thread, load(s, at.BLOCK), 0, 0xFFFF))
+
+
+@native
+def after_grid(s: int) -> None:
     """Go on behind a barrier of the grid: what all threads did before is over."""
-    row = _come_back(s, left)
+    row = row_of(s, load(s, at.THREAD))
     made = load(s, row + at.MADE_GRID_SYNCS) + 1
     store(s, row + at.MADE_BARRIERS, load(s, row + at.MADE_BARRIERS) + 1)
     store(s, row + at.MADE_GRID_SYNCS, made)
@@ -143,14 +173,25 @@ def after_grid(s: int, left: int) -> None:
 def passed(s: int, site: int) -> None:
     """Be at a place that every thread reaches behind the barrier at `site`."""
     row = row_of(s, load(s, at.THREAD))
-    store(s, row + at.FAR_SITE, site)
-    store(s, row + at.FAR_MADE, load(s, row + at.MADE_BARRIERS))
-    store(s, row + at.FAR_USED, 0)
+    made = load(s, row + at.MADE_BARRIERS)
+    if load(s, row + at.FAR_MADE) != made:
+        store(s, row + at.FAR_MADE, made)
+        store(s, row + at.FAR_COUNT, 0)
+    if not _has_reached(s, row, made, site):
+        count = load(s, row + at.FAR_COUNT)
+        store(s, row + at.FAR_SITES + int(count % at.MAX_FAR_SITES), site)
+        store(s, row + at.FAR_COUNT, count + 1)
 
 
 @native
-def before_warp(s: int, site: int, mask: int) -> int:
-    """Arrive at a warp operation; gives what `after_warp` needs."""
+def returned(s: int) -> None:
+    """Come to a ``return`` statement of the kernel."""
+    store(s, row_of(s, load(s, at.THREAD)) + at.RETURNED, 1)
+
+
+@native
+def before_warp(s: int, site: int, mask: int) -> None:
+    """Arrive at a warp operation."""
     thread = load(s, at.THREAD)
     lane = thread & 31
     if not (mask >> lane) & 1:
@@ -163,14 +204,13 @@ def before_warp(s: int, site: int, mask: int) -> int:
             made = load(s, pair) + 1
             store(s, pair, made)
             store(s, pair + 1 + (made & 1), site)
-    return int(_leave(s))
 
 
 @native
-def after_warp(s: int, left: int, site: int, mask: int) -> None:
+def after_warp(s: int, site: int, mask: int) -> None:
     """Go on behind a warp operation: every lane of the mask must have come to it."""
-    row = _come_back(s, left) + at.MADE_WARPS
     thread = load(s, at.THREAD)
+    row = row_of(s, thread) + at.MADE_WARPS
     first, lane = thread & ~31, thread & 31
     threads, seat = load(s, at.BLOCK_THREADS), load(s, at.SEAT)
     for other in range(32):

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HUGE",
+    "Guard",
     "after_barrier",
     "after_grid",
     "after_warp",
     "before_barrier",
+    "before_grid",
     "before_warp",
     "begin_thread",
     "call_runtime",
@@ -36,6 +38,9 @@ __all__ = [
     "guard",
     "local_array",
     "passed",
+    "report_outside",
+    "returned",
+    "returned_in_loop",
     "shared_array",
     "touch",
 ]
@@ -114,14 +119,49 @@ def _axes(array: Any, members: tuple[Any, ...]) -> list[int | None]:
     return axes
 
 
-class _Guard:
-    """Emits the check of one access and gives the array and the index to go on with."""
+def report_outside(
+    builder: ir.IRBuilder,
+    given: tuple[ir.Value, Any],
+    extent: ir.Value,
+    axis: ir.Value,
+    site: ir.Value,
+    data: ir.Value,
+    fits: ir.Value | None = None,
+) -> None:
+    """Report an index, given with its type, unless it is in [0, extent) or `fits` holds."""
+    value, typ = given
+    shown = _wide(builder, value, typ)
+    if fits is None:
+        fits = builder.icmp_unsigned("<", shown, extent)
+    with builder.if_then(builder.not_(fits), likely=False):
+        if not typ.signed:
+            huge = builder.icmp_signed("<", shown, _I64(0))
+            shown = builder.select(huge, _I64(HUGE), shown)
+        call_runtime(builder, "bounds", [site, shown, extent, axis, data])
+
+
+class Guard:
+    """Emits the check of one access and gives the array and the index to go on with.
+
+    Parameters
+    ----------
+    context, builder
+        Numba's target context, and where the code goes.
+    given : sequence of numba types
+        The array, the index.
+    args : sequence of llvmlite.ir.Value
+        The array, the index, the site and the access.
+    """
 
     def __init__(
-        self, context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
+        self,
+        context: Any,
+        builder: ir.IRBuilder,
+        given: Sequence[Any],
+        args: Sequence[ir.Value],
     ) -> None:
         self._context, self._builder = context, builder
-        self._array, self._index = sig.args[:2]
+        self._array, self._index = given[:2]
         self._value, self._at, self._site, self._access = args
         self._members = _members(self._index)
         is_tuple = isinstance(self._index, types.BaseTuple)
@@ -131,6 +171,7 @@ class _Guard:
         self._positions: list[ir.Value] = []
 
     def emit(self, result: Any) -> ir.Value:
+        """Emit everything; `result` is the type of the pair of array and index."""
         builder = self._builder
         inside = self._emit_bounds()
         if len(self._positions) == self._array.ndim:
@@ -152,17 +193,20 @@ class _Guard:
                 # The source itself says ``a[-1]``, which Python and the dialect allow.
                 index = builder.add(index, extent)
             fits = builder.icmp_unsigned("<", index, extent)
-            with builder.if_then(builder.not_(fits), likely=False):
-                data = builder.ptrtoint(self._helper.data, _I64)
-                shown = _wide(builder, value, member)
-                if not member.signed:
-                    huge = builder.icmp_signed("<", shown, _I64(0))
-                    shown = builder.select(huge, _I64(HUGE), shown)
-                figures = [self._site, shown, extent, _I64(axis), data]
-                call_runtime(builder, "bounds", figures)
+            self._report(fits, value, member, extent, axis)
             inside = builder.and_(inside, fits)
             self._positions.append(index)
         return inside
+
+    def _wide(self, value: ir.Value, typ: Any) -> ir.Value:
+        return _wide(self._builder, value, typ)
+
+    def _report(
+        self, fits: ir.Value, value: ir.Value, typ: Any, extent: ir.Value, axis: int
+    ) -> None:
+        builder = self._builder
+        data = builder.ptrtoint(self._helper.data, _I64)
+        report_outside(builder, (value, typ), extent, _I64(axis), self._site, data, fits)
 
     def _emit_access(self) -> None:
         # What is done with a record is seen where its fields are read and written.
@@ -208,7 +252,7 @@ def guard(_typingctx: Any, array: Any, index: Any, site: Any, access: Any) -> An
     result = types.Tuple((array, types.unliteral(index)))
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        return _Guard(context, builder, sig, args).emit(result)
+        return Guard(context, builder, sig.args, args).emit(result)
 
     return result(array, index, types.int64, types.int64), codegen
 
@@ -366,62 +410,52 @@ def begin_thread(_typingctx: Any, simt: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def before_barrier(_typingctx: Any, site: Any) -> Any:
-    """Arrive at a barrier; gives the thread."""
-
-    def codegen(_context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
-        return call_runtime(builder, "before_barrier", args, _I64)
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
 def before_warp(_typingctx: Any, site: Any, mask: Any) -> Any:
-    """Arrive at a warp operation; gives the thread."""
-
-    def codegen(_context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
-        values = [args[0], _wide(builder, args[1], mask)]
-        return call_runtime(builder, "before_warp", values, _I64)
-
-    return types.int64(types.int64, mask), codegen
+    """Arrive at a warp operation."""
+    return _warp_probe("before_warp", mask)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def after_warp(_typingctx: Any, thread: Any, site: Any, mask: Any) -> Any:
+def after_warp(_typingctx: Any, site: Any, mask: Any) -> Any:
     """Go on behind a warp operation."""
+    return _warp_probe("after_warp", mask)
 
+
+def _warp_probe(name: str, mask: Any) -> Any:
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
-        call_runtime(builder, "after_warp", [*args[:2], _wide(builder, args[2], mask)])
+        call_runtime(builder, name, [args[0], _wide(builder, args[1], mask)])
         return context.get_dummy_value()
 
-    return types.none(types.int64, types.int64, mask), codegen
+    return types.none(types.int64, mask), codegen
 
 
-def _plain_probe(name: str) -> Any:
-    """Make the probe that only hands one integer on."""
+def _plain_probe(name: str, *parameters: Any) -> Any:
+    """Make a probe that only hands integers on."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        call_runtime(builder, name, args)
+        return context.get_dummy_value()
+
+    if parameters:
+
+        @intrinsic  # type: ignore[untyped-decorator]
+        def about_site(_typingctx: Any, site: Any) -> Any:
+            return types.none(*parameters), codegen
+
+        return about_site
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def probe(_typingctx: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
-            call_runtime(builder, name, args)
-            return context.get_dummy_value()
-
-        return types.none(types.int64), codegen
+    def probe(_typingctx: Any) -> Any:
+        return types.none(), codegen
 
     return probe
 
 
+before_barrier = _plain_probe("before_barrier", types.int64)
 after_barrier = _plain_probe("after_barrier")
+before_grid = _plain_probe("before_grid", types.int64)
 after_grid = _plain_probe("after_grid")
-passed = _plain_probe("passed")
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def fence(_typingctx: Any) -> Any:
-    """Pass a fence."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, _args: Any) -> ir.Value:
-        call_runtime(builder, "fence", [])
-        return context.get_dummy_value()
-
-    return types.none(), codegen
+passed = _plain_probe("passed", types.int64)
+returned = _plain_probe("returned")
+returned_in_loop = _plain_probe("returned")
+fence = _plain_probe("fence")

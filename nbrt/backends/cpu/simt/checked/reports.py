@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nbrt.backends.cpu.simt.checked.flat import FLAT, TUPLE
 from nbrt.backends.cpu.simt.checked.kinds import Kind, SiteKind
 from nbrt.backends.cpu.simt.checked.probes import HUGE
 from nbrt.backends.cpu.simt.checked.sites import Site, table
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cpu.simt.checked.memory import Argument
 
-__all__ = ["CheckReport", "Party", "Reader"]
+__all__ = ["CheckReport", "Party", "Reader", "unravelled"]
 
 Dim3 = tuple[int, int, int]
 
+_WHOLE = {FLAT: ("array", "{}.size"), TUPLE: ("tuple", "len({})")}
 _NO_SITE = 0xFFFF
+_GRID = 2
 _WIDEST = 64
 
 _VERBS = {
@@ -72,8 +75,9 @@ class CheckReport:
         The array and the index as the source spells them.
     position : tuple of int or None
         The element, where it is known.
-    block, thread : tuple of int or None
-        The thread that the fault was found in; None if it is about the launch.
+    block, thread : tuple of int
+        The thread that the fault was found in; of a launch that is too large, the first that there
+        is no room for.
     other : Party or None
         The other thread, if the fault takes two.
     message, advice : str
@@ -91,16 +95,15 @@ class CheckReport:
     variable: str = ""
     index: str = ""
     position: tuple[int, ...] | None = None
-    block: Dim3 | None = None
-    thread: Dim3 | None = None
+    block: Dim3 = (0, 0, 0)
+    thread: Dim3 = (0, 0, 0)
     other: Party | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.kind.replace('_', ' ')} in kernel {self.kernel}: {self.message}"]
-        if self.file:
-            place = f"  {self.file}:{self.line}, in {self.function}"
-            lines.append(f"{place}, thread {self.thread} of block {self.block}")
-            lines += [f"    {self.source}"] if self.source else []
+        place = f"{self.file}:{self.line}, in {self.function}, " if self.file else ""
+        lines.append(f"  {place}thread {self.thread} of block {self.block}")
+        lines += [f"    {self.source}"] if self.source else []
         other = self.other
         if other is not None and other.file:
             lines.append(
@@ -148,16 +151,16 @@ class Reader:
             variable=site.variable,
             index=site.index,
             position=position,
-            block=_unravelled(block, self._grid),
-            thread=_unravelled(thread, self._block),
+            block=unravelled(block, self._grid),
+            thread=unravelled(thread, self._block),
             other=other,
         )
 
     def _other(self, who: int) -> Party | None:
         if who == 0:
             return None
-        block = _unravelled((who >> 32) - 1, self._grid)
-        thread = _unravelled((who >> 17) & 0x7FF, self._block)
+        block = unravelled((who >> 32) - 1, self._grid)
+        thread = unravelled((who >> 17) & 0x7FF, self._block)
         number = who & 0xFFFF
         if number == _NO_SITE:
             return Party("", "", 0, "", "", "", block, thread)
@@ -184,7 +187,8 @@ class Reader:
         return tuple(int(at) for at in np.unravel_index(flat, extents))
 
 
-def _unravelled(number: int, extents: Dim3) -> Dim3:
+def unravelled(number: int, extents: Dim3) -> Dim3:
+    """Return the place of a thread in a block, or of a block in a grid, that has a number."""
     x, rest = number % extents[0], number // extents[0]
     return x, rest % extents[1], rest // extents[1]
 
@@ -203,9 +207,14 @@ def _text_bounds(
     shown = f"index {index}"
     if index == HUGE:
         shown = "an unsigned index of 2**63 or more, as below zero,"
+    written = f"{site.variable}[{site.index}]"
+    if axis in _WHOLE:
+        what, guard = _WHOLE[axis]
+        return f"{written} is outside its {what}: {shown} of {extent} elements", (
+            f"guard the access, as in `if i < {guard.format(site.variable)}`, or correct the index"
+        )
     message = (
-        f"{site.variable}[{site.index}] is outside its array: {shown} along axis {axis}, which has "
-        f"the extent {extent}"
+        f"{written} is outside its array: {shown} along axis {axis}, which has the extent {extent}"
     )
     return message, (
         f"guard the access, as in `if i < {site.variable}.shape[{axis}]`, or correct the index"
@@ -216,13 +225,15 @@ def _text_negative(
     site: Site, figures: list[int], _other: Party | None, _element: str
 ) -> tuple[str, str]:
     index, extent, axis, _ = figures
+    along = f"axis {axis} of extent {extent}" if axis >= 0 else f"a tuple of {extent} elements"
+    end = f"{site.variable}.shape[{axis}]" if axis >= 0 else f"len({site.variable})"
     message = (
-        f"{site.variable}[{site.index}] has the negative index {index} along axis {axis} of extent "
-        f"{extent}, which means an element at the other end"
+        f"{site.variable}[{site.index}] has the negative index {index} along {along}, which means "
+        "an element at the other end"
     )
     return message, (
-        "guard the access, as in `if i > 0`; where the other end is meant, write "
-        f"{site.variable}.shape[{axis}] - k or a constant such as -1"
+        f"guard the access, as in `if i > 0`; where the other end is meant, write {end} - k or a "
+        "constant such as -1"
     )
 
 
@@ -274,6 +285,11 @@ def _text_barrier(
     site: Site, figures: list[int], other: Party | None, _element: str
 ) -> tuple[str, str]:
     assert other is not None
+    if figures[1] == _GRID:
+        return (
+            f"this block goes around the barrier of the grid in line {site.line}, at which thread "
+            f"{other.thread} of block {other.block} waits; on a GPU the launch never ends"
+        ), "let every block call grid.sync(), those without work too: guard the work instead"
     if figures[1]:
         return (
             f"this thread goes around the barrier in line {site.line}, at which thread "

@@ -7,10 +7,11 @@ control flow, every thread does what its source says: the fallback, and the orac
 
 from nbrt.backends.cpu.simt.coroutines.block import (
     Order,
+    Resumed,
     coroutine_block,
     coroutine_grid,
     needs_grid,
 )
 from nbrt.backends.cpu.simt.coroutines.kinds import Site, sites
 
-__all__ = ["Order", "Site", "coroutine_block", "coroutine_grid", "needs_grid", "sites"]
+__all__ = ["Order", "Resumed", "Site", "coroutine_block", "coroutine_grid", "needs_grid", "sites"]

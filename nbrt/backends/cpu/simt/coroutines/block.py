@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Literal
@@ -35,7 +36,7 @@ from nbrt.backends.cpu.simt.markers import (
 )
 from nbrt.errors import ArgumentError, UnsupportedConstructError
 
-__all__ = ["Order", "coroutine_block", "coroutine_grid", "needs_grid"]
+__all__ = ["Order", "Resumed", "coroutine_block", "coroutine_grid", "needs_grid"]
 
 Order = Literal["linear", "seeded"]
 
@@ -49,6 +50,24 @@ _WARP_FIELDS = ("[32 x i32]", "[32 x i32]", "[32 x i32]", "[32 x i64]", "[32 x i
 _NO_WARP_OPERATIONS = """
 define internal i32 @simt.warp.resolve(ptr %block, i32 %warp) alwaysinline {
   ret i32 0
+}
+"""
+
+_NO_RESUMED = """
+define internal void @simt.resumed(ptr %block, i32 %rank) alwaysinline {
+  ret void
+}
+"""
+
+_RESUMED = """
+declare void @${symbol}(i64, i64, i64)
+
+define internal void @simt.resumed(ptr %block, i32 %rank) alwaysinline {
+  %number.at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 6
+  %number = load i64, ptr %number.at
+  %rank.wide = zext i32 %rank to i64
+  call void @${symbol}(i64 ${context}, i64 %number, i64 %rank.wide)
+  ret void
 }
 """
 
@@ -67,13 +86,40 @@ define internal void @simt.report.mask(i32 %w, i32 %state, i32 %mask, i32 %group
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A native function that is called whenever a thread starts or continues.
+
+    Attributes
+    ----------
+    symbol : str
+        Its name; it takes three ``i64``: `context`, the number of the block in the grid and the
+        rank of the thread in the block.
+    context : int
+        A constant.
+    """
+
+    symbol: str
+    context: int
+
+    def text(self) -> str:
+        """Return LLVM assembly of ``@simt.resumed``."""
+        return Template(_RESUMED).substitute(symbol=self.symbol, context=self.context)
+
+
 def needs_grid(code: ThreadCode) -> bool:
     """Tell whether threads wait for the whole grid: `coroutine_grid` is for such code."""
     function = parse_function(code.module, code.name)
     return any(item.detail == GRID_SYNC for item in waits(function))
 
 
-def coroutine_block(code: ThreadCode, *, order: Order = "linear", report: bool = False) -> str:
+def coroutine_block(
+    code: ThreadCode,
+    *,
+    order: Order = "linear",
+    report: bool = False,
+    resumed: Resumed | None = None,
+) -> str:
     """Write the function that runs one block, each thread a coroutine.
 
     Parameters
@@ -86,6 +132,8 @@ def coroutine_block(code: ThreadCode, *, order: Order = "linear", report: bool =
     report : bool
         Call ``nbrt_check_epoch``, ``nbrt_check_mismatch``, ``nbrt_check_exited`` and
         ``nbrt_check_mask``, which are defined elsewhere.
+    resumed : Resumed, optional
+        Called whenever a thread starts or continues.
 
     Returns
     -------
@@ -94,7 +142,7 @@ def coroutine_block(code: ThreadCode, *, order: Order = "linear", report: bool =
         thread that failed, 0 if none did, and -1, Numba's for an exception that Python has set,
         if there is no memory for the threads.
     """
-    writer = _Writer(code, order, report)
+    writer = _Writer(code, order, report, resumed)
     if writer.has_grid_barrier:
         raise ArgumentError(
             f"expected code whose threads wait for their block only, got {code.name!r}, which "
@@ -103,14 +151,20 @@ def coroutine_block(code: ThreadCode, *, order: Order = "linear", report: bool =
     return writer.module("block.ll")
 
 
-def coroutine_grid(code: ThreadCode, *, order: Order = "linear", report: bool = False) -> str:
+def coroutine_grid(
+    code: ThreadCode,
+    *,
+    order: Order = "linear",
+    report: bool = False,
+    resumed: Resumed | None = None,
+) -> str:
     """Write the function that runs a whole grid whose threads may wait for each other.
 
     Parameters
     ----------
     code : ThreadCode
         The thread function, with markers.
-    order, report
+    order, report, resumed
         As for `coroutine_block`. Passing the grid's barrier is reported as epoch -1.
 
     Returns
@@ -120,16 +174,19 @@ def coroutine_grid(code: ThreadCode, *, order: Order = "linear", report: bool = 
         function. The place of the block and the dynamic shared memory are ignored (each block
         gets its own), and ``where`` is six ``i32``, the thread's index and the block's.
     """
-    return _Writer(code, order, report).module("grid.ll")
+    return _Writer(code, order, report, resumed).module("grid.ll")
 
 
 class _Writer:
     """Puts the pieces of a module together."""
 
-    def __init__(self, code: ThreadCode, order: Order, report: bool) -> None:
+    def __init__(
+        self, code: ThreadCode, order: Order, report: bool, resumed: Resumed | None
+    ) -> None:
         self._code = code
         self._seeded = order == "seeded"
         self._report = report
+        self._resumed = resumed
         self._function = parse_function(code.module, code.name)
         self._threads = code.block[0] * code.block[1] * code.block[2]
         if not 1 <= self._threads <= _MOST_THREADS:
@@ -156,6 +213,7 @@ class _Writer:
         names = self._names(used)
         pieces = [
             _file("record.ll", names),
+            _NO_RESUMED if self._resumed is None else self._resumed.text(),
             _file("warp.ll", names) if used else _NO_WARP_OPERATIONS,
             _file("report.ll", names) if self._report else _NO_REPORTS,
             _file("scheduler.ll", names),

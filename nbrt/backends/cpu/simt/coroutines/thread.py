@@ -218,6 +218,7 @@ class _Coroutine:
         rank = self._load("i32", "%simt.promise.rank", bounds)
         self._emit(f"  store ptr {block}, ptr %simt.block.slot")
         self._emit(f"  store i32 {rank}, ptr %simt.rank.slot")
+        self._emit(f"  call void @simt.resumed(ptr {block}, i32 {rank})")
         for index, item in enumerate(self._fields):
             if item.text in self._used:
                 at, path = self._fresh(), f"i32 0, i32 3, i32 {index}"

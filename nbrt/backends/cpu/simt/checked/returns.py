@@ -1,0 +1,139 @@
+"""The returns that the source of a kernel states, as opposed to those at its end.
+
+``if i >= n: return`` says that a thread is done. A thread that runs to the end of the kernel says
+no such thing, though the two look alike in bytecode: Python ends every branch that reaches the end
+with a return of its own. The place in the source that an instruction has tells them apart: the
+place of a return at the end is that of the instruction before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import inspect
+import itertools
+import textwrap
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from numba.core import ir
+from numba.core.compiler_machinery import FunctionPass, register_pass
+
+from nbrt.backends.cpu.simt.checked import probes
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+__all__ = ["Ending", "MarkReturnsPass", "ending_of", "endings"]
+
+_RETURNS = ("RETURN_VALUE", "RETURN_CONST")
+_BEFORE_RETURNS = (*_RETURNS, "POP_TOP", "POP_ITER", "END_FOR", "SWAP")
+"""A return in a loop takes the iterator from the stack first."""
+
+
+class Ending(Enum):
+    """How a return instruction comes about."""
+
+    END = "the source ends"
+    RETURN = "a return statement"
+    RETURN_IN_LOOP = "a return statement in a loop"
+
+
+_PROBES = {
+    Ending.RETURN: probes.returned,
+    Ending.RETURN_IN_LOOP: probes.returned_in_loop,
+}
+
+
+def endings(code: CodeType) -> list[Ending]:
+    """Tell for each return instruction how it comes about.
+
+    Where there is no source, or the file has changed since, the bytecode alone decides, which does
+    not tell loops.
+
+    Parameters
+    ----------
+    code : code
+        The code of a Python function.
+
+    Returns
+    -------
+    list of Ending
+        In the order of the bytecode.
+    """
+    instructions = list(dis.get_instructions(code))
+    places = [each.positions for each in instructions if each.opname in _RETURNS]
+    starts = [(each.lineno, each.col_offset) if each is not None else None for each in places]
+    statements = _statements(code)
+    if statements and statements.keys() <= set(starts):
+        return [statements.get(start, Ending.END) for start in starts]
+    if statements is not None and not statements:
+        return [Ending.END for _ in starts]
+    elsewhere = {
+        instruction.positions
+        for instruction, following in itertools.pairwise(instructions)
+        if instruction.opname not in _BEFORE_RETURNS and following.opname not in _RETURNS
+    }
+    return [Ending.END if place in elsewhere else Ending.RETURN for place in places]
+
+
+def _statements(code: CodeType) -> dict[Any, Ending] | None:
+    """Find the return statements of a function: line and column -> ending; None without source."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+        (function,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return None
+    if not isinstance(function, ast.FunctionDef):
+        return None
+    column = len(lines[0]) - len(lines[0].lstrip())
+    found: dict[Any, Ending] = {}
+    pending: list[tuple[ast.AST, Ending]] = [(each, Ending.RETURN) for each in function.body]
+    while pending:
+        node, ending = pending.pop()
+        if isinstance(node, ast.Return):
+            found[first + node.lineno - 1, column + node.col_offset] = ending
+        if isinstance(node, ast.For | ast.While):
+            ending = Ending.RETURN_IN_LOOP
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            pending += [(child, ending) for child in ast.iter_child_nodes(node)]
+    return found
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class MarkReturnsPass(FunctionPass):  # type: ignore[misc]
+    """Put a probe in front of each return that a kernel's source states."""
+
+    _name = "nbrt_simt_mark_returns"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        """Rewrite the function's IR in place, while the labels of its blocks are offsets."""
+        offsets = [item.offset for item in state.bc if item.opname in _RETURNS]
+        found = dict(zip(offsets, endings(state.func_id.code), strict=True))
+        for label, block in state.func_ir.blocks.items():
+            if isinstance(block.terminator, ir.Return):
+                ending = found[min(offset for offset in offsets if offset >= label)]
+                if ending in _PROBES:
+                    _mark(block, _PROBES[ending])
+        return True
+
+
+def _mark(block: Any, probe: Any) -> None:
+    loc = block.terminator.loc
+    callee, result = (block.scope.redefine(f"$return_{name}", loc) for name in ("probe", "marked"))
+    block.insert_before_terminator(ir.Assign(ir.Global("returned", probe, loc), callee, loc))
+    call = ir.Expr.call(callee, [], (), loc)
+    block.insert_before_terminator(ir.Assign(call, result, loc))
+
+
+def ending_of(block: Any) -> Ending:
+    """Tell how a block of a kernel that ends with a return comes to it."""
+    called = [each.value.value for each in block.find_insts(ir.Assign) if _is_global(each.value)]
+    return next((ending for ending, probe in _PROBES.items() if probe in called), Ending.END)
+
+
+def _is_global(value: Any) -> bool:
+    return isinstance(value, ir.Global)
