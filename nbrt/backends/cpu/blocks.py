@@ -13,8 +13,16 @@ import ctypes
 import os
 import queue
 import threading
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from nbrt.backends.cpu.interrupts import (
+    forget_tick,
+    main_runner,
+    run_stoppable,
+    runners,
+    stop,
+)
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -133,9 +141,16 @@ def run_shared(
     """
     chunks = -(-(record.total - record.next) // record.chunk)
     job = _Job(entry, record, arguments)
-    _team.offer(job, min(get_num_threads(), chunks) - 1)
-    job.work()
-    job.close()
+    runner = runners.get(get_ident())
+    before = runner.begin(record) if runner is not None and runner is not main_runner else None
+    try:
+        # A signal's handler may raise between any two lines: helpers must have left even then.
+        _team.offer(job, min(get_num_threads(), chunks) - 1)
+        job.lead()
+    finally:
+        job.close()
+        if runner is not None and runner is not main_runner:
+            runner.record = before
 
 
 class _Job:
@@ -165,42 +180,56 @@ class _Job:
                 self._helpers -= 1
                 self._state.notify_all()
 
-    def work(self) -> None:
+    def lead(self) -> None:
+        """Run blocks until none is left, as the thread that launches."""
+        record = self._record
+        try:
+            self.work(run_stoppable)
+        finally:
+            forget_tick(record)
+
+    def work(self, run: Callable[..., None] | None = None) -> None:
         """Run blocks until none is left, here or in any other thread."""
         entry = self._entry
         assert entry is not None
+        address = ctypes.addressof(self._record)
         try:
-            entry(ctypes.addressof(self._record), *self._arguments)
+            if run is None:
+                entry(address, *self._arguments)
+            else:
+                run(entry, address, self._record, self._arguments)
         except BaseException as error:  # noqa: BLE001 - handed to the caller in close()
-            with self._state:
-                if self._error is None:
-                    self._record.note(error)
-                    self._error = error
-            self._record.next = self._record.total
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep the first exception, and end the launch in all threads."""
+        stop(self._record)
+        with self._state:
+            if self._error is None:
+                self._record.note(error)
+                self._error = error
 
     def close(self) -> None:
         """Wait for the helpers that have begun, then raise what went wrong in any thread."""
-        with self._state:
-            self._closed = True
-            interrupt = self._wait_for_helpers()
-        error, self._error = self._error or interrupt, None
+        is_left = False
+        while not is_left:
+            try:
+                with self._state:
+                    self._closed = True
+                    while self._helpers:
+                        self._state.wait()
+                is_left = True
+            except BaseException as error:  # noqa: BLE001 - raised below, by a signal's handler
+                # Helpers write into the caller's arrays: they must leave first, and do so soon.
+                self._fail(error)
+        raised, self._error = self._error, None
         # A stale offer may sit in the queue for a while: it must not keep the arrays alive.
         self._entry, self._arguments = None, ()
-        if error is not None:
+        if raised is not None:
             try:
-                raise error
+                raise raised
             finally:
-                del error, interrupt
-
-    def _wait_for_helpers(self) -> BaseException | None:
-        # Helpers write into the caller's arrays, so not even Ctrl-C may leave before they are done.
-        interrupt: BaseException | None = None
-        while self._helpers:
-            try:
-                self._state.wait()
-            except KeyboardInterrupt as error:
-                interrupt = error
-        return interrupt
+                del raised
 
 
 class _Team:

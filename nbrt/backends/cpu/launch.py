@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import operator
 from functools import cached_property
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.cpu.interrupts import main_runner, runners
 from nbrt.backends.cpu.memory import owner_of
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.inline import InlineQueue
@@ -72,7 +74,7 @@ class CpuPlan:
     grid, block and dynamic shared memory.
     """
 
-    __slots__ = ("_adopts", "_index", "_plan", "_run", "_source")
+    __slots__ = ("_adopts", "_direct", "_index", "_plan", "_record", "_source")
 
     def __init__(
         self,
@@ -82,7 +84,8 @@ class CpuPlan:
     ) -> None:
         self._source = source
         self._plan = plan
-        self._run: Callable[..., object] = plan.direct or plan
+        self._direct = plan.direct
+        self._record = plan.record
         self._index = index
         self._adopts = False
 
@@ -103,7 +106,18 @@ class CpuPlan:
         try:
             if type(queue) is InlineQueue:
                 with queue.lock:
-                    self._run(*args)
+                    direct = self._direct
+                    if direct is None or runners.get(get_ident()) is not main_runner:
+                        self._plan(*args)
+                        return
+                    # As `run_stoppable` does it, less a call.
+                    before, main_runner.record = main_runner.record, self._record
+                    if not main_runner.is_watched:
+                        main_runner.watch()
+                    try:
+                        direct(*args)
+                    finally:
+                        main_runner.record = before
             else:
                 # Wrong types show here, in the caller, not in the thread that runs the work.
                 self._plan.prepare(args)

@@ -12,7 +12,9 @@ from numba.core import cgutils
 from nbrt.backends.cpu.simt.block_loops import BlockLoops, note_failure, record_field
 from nbrt.backends.cpu.simt.lowering import Lowered, lower, lower_if_diverging
 from nbrt.backends.cpu.simt.pipeline import ThreadLibrary, marker_places
+from nbrt.backends.cpu.simt.polled import emit_leave
 from nbrt.backends.cpu.simt.static_shared import STATIC_SHARED_LIMIT, check_static_shared
+from nbrt.backends.cpu.simt.stops import INTERRUPTED
 from nbrt.backends.cpu.simt.thread_code import thread_code
 from nbrt.errors import LaunchError, OutOfMemoryError
 
@@ -70,7 +72,11 @@ def emit_block_calls(
         The kernel's own.
     """
     library = ThreadLibrary(context.codegen(), chosen.symbol)
-    library.add_llvm_module(llvm.parse_assembly(chosen.module))
+    module = llvm.parse_assembly(chosen.module)
+    if chosen.lowering.kind == "coroutines":
+        # Its own loops release memory when they leave: they must not become the entry's.
+        module.get_function(chosen.symbol).add_function_attribute("noinline")
+    library.add_llvm_module(module)
     context.add_linking_libs([library])
     calls = _BlockCalls(context, builder, body, chosen, record, arguments)
     BlockLoops(builder, calls, record).emit()
@@ -155,6 +161,8 @@ class _BlockCalls:
         call = [builder.bitcast(result, kind.args[0]), exception, *values]
         stop = record_field(builder, self._record, "stop")
         code = builder.call(callee, [*call, self._shared, self._shared_bytes, stop, at])
+        with cgutils.if_unlikely(builder, builder.icmp_signed("<=", code, _I32(INTERRUPTED))):
+            emit_leave(builder, code)
         with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
             message = "no host memory is left for the threads of a block; use smaller blocks"
             convention.return_user_exc(builder, OutOfMemoryError, (message,))

@@ -8,6 +8,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbrt.backends.cpu.blocks import LaunchRecord
+from nbrt.backends.cpu.simt.polled import emit_poll
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +83,7 @@ class BlockLoops:
         last = cgutils.alloca_once_value(builder, total)
         builder.branch(claim)
         builder.position_at_end(claim)
+        emit_poll(builder, self._field("stop"))
         with builder.if_then(builder.not_(whole)):
             start = builder.atomic_rmw("add", self._field("next"), chunk, "monotonic")
             builder.store(start, first)

@@ -51,6 +51,8 @@ def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
     body, limits = loop.body.results((SimtContextType(loop.block), *arguments))
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        # Loops inlined into the wrapper that Python calls would not know the launch.
+        builder.function.attributes.add("noinline")
         values = cgutils.unpack_tuple(builder, args[2])
         record = builder.inttoptr(args[1], _I64.as_pointer())
         if marker_kinds(body):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from numba._dispatcher import compute_fingerprint
 
 from nbrt.backends.cpu.blocks import LaunchRecord, get_num_threads, run_shared
+from nbrt.backends.cpu.interrupts import main_runner, run_stoppable, runners
 from nbrt.backends.cpu.simt.arguments import check_count
 from nbrt.backends.cpu.simt.cache import KernelCache
 from nbrt.backends.cpu.simt.launch import EntryDispatcher
@@ -129,6 +131,8 @@ class LaunchPlan:
         Bytes of dynamic shared memory for each block.
     label : str
         What messages call it.
+    record : LaunchRecord
+        What launches that run in one thread share with native code.
     direct : callable or None
         For a grid of one block, what a call comes down to, less the check of a wrong number of
         arguments; None for other grids.
@@ -142,8 +146,8 @@ class LaunchPlan:
         self.block = block
         self._total = grid[0] * grid[1] * grid[2]
         self._entry = kernel.entry(block)
-        self._record = LaunchRecord(*grid, self._total, 0, 0, shared)
-        self._address = ctypes.addressof(self._record)
+        self.record = LaunchRecord(*grid, self._total, 0, 0, shared)
+        self._address = ctypes.addressof(self.record)
         # One block needs no schedule: the native function itself, called without a Python frame.
         self.direct: Callable[..., object] | None = None
         if self._total == 1:
@@ -173,10 +177,7 @@ class LaunchPlan:
             What the kernel itself raises, with a note of the block and the thread.
         """
         try:
-            if self.direct is not None:
-                self.direct(*args)
-            else:
-                self._run(args)
+            self._run(args)
         except Exception as error:
             if isinstance(error, TypeError):
                 self.kernel.check_count(args)
@@ -185,7 +186,7 @@ class LaunchPlan:
 
     def note(self, error: Exception) -> None:
         """Note on an exception which thread has raised it; who calls `direct` does that himself."""
-        self._record.note(error)
+        self.record.note(error)
 
     def prepare(self, args: tuple[object, ...]) -> None:
         """Check the arguments and compile for their types, without running anything.
@@ -216,8 +217,8 @@ class LaunchPlan:
     def _run(self, args: tuple[object, ...]) -> None:
         """Run several blocks: alone if that is quickest, else together with helper threads."""
         threads = get_num_threads()
-        if threads == 1:
-            self._entry(self._address, *args)
+        if threads == 1 or self._total == 1:
+            self._run_alone(args)
             return
         done = 0
         if self._block_ns is None:
@@ -230,7 +231,7 @@ class LaunchPlan:
                 self._timed(args, self._new_record(self._total, self._total, done))
             else:
                 begin = time.perf_counter_ns()
-                self._entry(self._address, *args)
+                self._run_alone(args)
                 self._block_ns = (time.perf_counter_ns() - begin) / self._total
             return
         pieces = max(1, min(threads * _CHUNKS_PER_THREAD, int(expected / _CHUNK_NS)))
@@ -239,13 +240,21 @@ class LaunchPlan:
         run_shared(self._entry, self._new_record(self._total, chunk, done), args)
         self._block_ns = (time.perf_counter_ns() - begin) * threads / self._total
 
+    def _run_alone(self, args: tuple[object, ...]) -> None:
+        """Run all blocks in this thread."""
+        if runners.get(get_ident()) in (None, main_runner):
+            run_stoppable(self._entry, self._address, self.record, args)
+        else:
+            # Of its own: what is cancelled must not end a launch of another thread.
+            self._timed(args, self._new_record(self._total, 0, 0))
+
     def _new_record(self, total: int, chunk: int, first: int) -> LaunchRecord:
         return LaunchRecord(*self.grid, total, chunk, first, self.shared)
 
     def _timed(self, args: tuple[object, ...], record: LaunchRecord) -> int:
         begin = time.perf_counter_ns()
         try:
-            self._entry(ctypes.addressof(record), *args)
+            run_stoppable(self._entry, ctypes.addressof(record), record, args)
         except Exception as error:
             record.note(error)
             raise

@@ -16,6 +16,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 from nbrt._internal.garbage import collection_paused
+from nbrt.backends.cpu.blocks import LaunchRecord
 from nbrt.backends.cpu.simt.arguments import argument_types, numba_type
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
         from nbrt.backends.cpu.simt.context import SimtContextType
         from nbrt.backends.cpu.simt.entry import BlockLoop, run_blocks
         from nbrt.backends.cpu.simt.environments import with_environments
+        from nbrt.backends.cpu.simt.polled import polled_compiler
 
         body = self._body()
         # First what the user wrote: its errors then come as they are, not as the entry's.
@@ -136,6 +138,7 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
         names = self.py_func.__globals__
         names["__run__"] = run_blocks
         names.setdefault("__loop__", BlockLoop(body, self._block))
+        self._compiler.pipeline_class = polled_compiler(LaunchRecord)
         entry_point = super().compile(arguments)
         self.overloads[arguments] = with_environments(self.overloads[arguments])
         return entry_point

@@ -17,6 +17,8 @@ from nbrt.backends.cpu.simt.coroutines import (
     needs_grid,
 )
 from nbrt.backends.cpu.simt.pipeline import ThreadLibrary
+from nbrt.backends.cpu.simt.polled import emit_leave
+from nbrt.backends.cpu.simt.stops import INTERRUPTED
 from nbrt.backends.cpu.simt.thread_code import thread_code
 from nbrt.errors import OutOfMemoryError
 
@@ -62,7 +64,10 @@ class BlockCode:
         # What runs next is a thread's to say, wherever and for whatever reason it was suspended.
         resumed = Resumed(f"{PREFIX}begin_thread", state_address())
         text = lower(code, order="seeded" if seeded else "linear", resumed=resumed)
-        self._library.add_llvm_module(llvm.parse_assembly(text))
+        module = llvm.parse_assembly(text)
+        # Its own loops release memory when they leave: they must not become the entry's.
+        module.get_function(self._symbol).add_function_attribute("noinline")
+        self._library.add_llvm_module(module)
         self._library.finalize()
 
     def call(
@@ -87,6 +92,8 @@ class BlockCode:
         flat = context.get_arg_packer(signature.args).as_arguments(builder, arguments)
         values = [result, raised, *flat, *shared, stop, builder.bitcast(where, _POINTER)]
         code = builder.call(function, [*values, *[seed] * self._seeded])
+        with cgutils.if_unlikely(builder, builder.icmp_signed("<=", code, _I32(INTERRUPTED))):
+            emit_leave(builder, code)
         with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
             message = "no host memory is left for the threads of a block; use smaller blocks"
             convention.return_user_exc(builder, OutOfMemoryError, (message,))

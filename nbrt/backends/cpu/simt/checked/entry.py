@@ -21,6 +21,7 @@ from nbrt.backends.cpu.simt.context import SimtContextType
 from nbrt.backends.cpu.simt.diagnostics import translated
 from nbrt.backends.cpu.simt.environments import with_environments
 from nbrt.backends.cpu.simt.pipeline import marker_kinds
+from nbrt.backends.cpu.simt.polled import emit_poll, polled_compiler
 from nbrt.backends.cpu.simt.static_shared import static_shared_bytes
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class CheckedLaunch(ctypes.Structure):
         ("stop", ctypes.c_int64),
     )
 
+    stop: int
+    """As in a `LaunchRecord`."""
+
 
 _FIELDS = [name for name, _ in CheckedLaunch._fields_]
 
@@ -91,6 +95,8 @@ def _run_checked(_typingctx: Any, thread: Any, launch: Any, *arguments: Any) -> 
     body = thread.thread.result((SimtContextType(thread.block), *arguments))
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        # Loops inlined into the wrapper that Python calls would not know the launch.
+        builder.function.attributes.add("noinline")
         values = cgutils.unpack_tuple(builder, args[2])
         _Loops(context, builder, thread, body, values).emit(args[1])
         return context.get_dummy_value()
@@ -138,6 +144,7 @@ class _Loops:
         """Loop over the blocks, in the order of the launch."""
         builder, blocks = self._builder, self._pointer("blocks")
         with cgutils.for_range(builder, self._field("block_count")) as turn:
+            emit_poll(builder, self._address("stop"))
             yield builder.load(builder.gep(blocks, [turn.index]))
 
     def _field(self, name: str) -> ir.Value:
@@ -210,7 +217,11 @@ class CheckedEntry(CPUDispatcher):  # type: ignore[misc]
         self._block = block
         self.thread = checked_thread(function)
         loops = _Thread(self.thread, block, seeded)
-        super().__init__(_entry_function(function, loops), targetoptions=dict(_OPTIONS))
+        super().__init__(
+            _entry_function(function, loops),
+            targetoptions=dict(_OPTIONS),
+            pipeline_class=polled_compiler(CheckedLaunch),
+        )
 
     def add_overload(self, cres: Any) -> None:
         """Keep a compiled version."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.cpu.interrupts import run_stoppable
 from nbrt.backends.cpu.simt.arguments import check_count
 from nbrt.backends.cpu.simt.checked.compiler import compiled_sites
 from nbrt.backends.cpu.simt.checked.entry import CheckedEntry, CheckedLaunch
@@ -82,11 +83,12 @@ class CheckedPlan:
         The kernel.
     label : str
         What messages call it.
-    direct : None
+    direct, record : None
         There is no way around the checks.
     """
 
     direct: Callable[..., object] | None = None
+    record: None = None
 
     def __init__(
         self, kernel: CheckedKernel, grid: Dim3, block: Dim3, shared: int, check: Check
@@ -171,7 +173,7 @@ class CheckedPlan:
             *(len(threads), threads.ctypes.data),
             *(shared.ctypes.data, self._shared, self._check.seed or 0),
         )
-        self._entry(ctypes.addressof(launch), *args)
+        run_stoppable(self._entry, ctypes.addressof(launch), launch, args)
 
     def _arrays(self, args: tuple[object, ...]) -> list[Argument]:
         signature = inspect.signature(self.kernel.function, follow_wrapped=False)

@@ -24,6 +24,7 @@ from nbrt.backends.cpu.simt.coroutines.thread import (
 from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadCode
 from nbrt.backends.cpu.simt.llvm.model import Function, Operand
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
+from nbrt.backends.cpu.simt.llvm.polls import polled_thread
 from nbrt.backends.cpu.simt.markers import (
     ACTIVEMASK,
     GRID_SYNC,
@@ -187,7 +188,7 @@ class _Writer:
         self._seeded = order == "seeded"
         self._report = report
         self._resumed = resumed
-        self._function = parse_function(code.module, code.name)
+        self._function = parse_function(polled_thread(code.module, code.name), code.name)
         self._threads = code.block[0] * code.block[1] * code.block[2]
         if not 1 <= self._threads <= _MOST_THREADS:
             raise ArgumentError(

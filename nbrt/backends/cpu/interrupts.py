@@ -1,0 +1,196 @@
+"""Ending launches early: signals in the main thread, and cancellation of streams.
+
+Python runs the handlers of signals in the main thread, between two of its own instructions; native
+code has none. While the main thread runs a launch, a daemon thread, the ticker, writes the main
+thread's identifier into the launch's stop word every 50 ms. Native code that finds it there runs
+the pending handlers (``simt/stops.py``). If one raises, the launch is left with its exception.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from threading import get_ident
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = [
+    "STOP",
+    "Runner",
+    "Stoppable",
+    "forget_tick",
+    "main_runner",
+    "run_stoppable",
+    "runners",
+    "stop",
+]
+
+STOP = 1
+"""Value of a stop word that ends the launch; no OS thread has this identifier."""
+
+_TICK_SECONDS = 0.05
+_IDLE_TICKS = 20
+"""Ticks without a launch after which the ticker sleeps until the next one."""
+
+_words = threading.Lock()
+"""Held while Python code writes a stop word that other Python code may write as well."""
+
+
+class Stoppable(Protocol):
+    """A launch's record, which native code reads."""
+
+    stop: int
+
+
+def stop(record: Stoppable) -> None:
+    """End a launch early: native code leaves it at its next poll."""
+    with _words:
+        record.stop = STOP
+
+
+class Runner:
+    """A thread whose launches can be ended: the main thread, or that of a stream.
+
+    Attributes
+    ----------
+    record : Stoppable or None
+        The launch that the thread runs.
+    """
+
+    __slots__ = ("_is_stopping", "record")
+
+    def __init__(self) -> None:
+        self.record: Stoppable | None = None
+        self._is_stopping = False
+
+    def begin(self, record: Stoppable) -> Stoppable | None:
+        """Note the launch that the thread is about to run; gives the one it is in already."""
+        before, self.record = self.record, record
+        # In this order: a thread that asks for a stop sets it first and then reads the record.
+        if self._is_stopping:
+            stop(record)
+        return before
+
+    def stop_launches(self) -> None:
+        """End the launch that runs, and those that begin before `accept_launches`."""
+        self._is_stopping = True
+        record = self.record
+        if record is not None:
+            stop(record)
+
+    def accept_launches(self) -> None:
+        """Run launches to their end again."""
+        self._is_stopping = False
+
+
+class _MainRunner(Runner):
+    """The main thread, and the ticker, which has it run signal handlers while it runs a launch.
+
+    Attributes
+    ----------
+    ident : int
+        The main thread's identifier.
+    is_watched : bool
+        Whether the ticker is awake.
+    """
+
+    __slots__ = ("_begin", "_thread", "ident", "is_watched")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ident = threading.main_thread().ident or 0
+        self.is_watched = False
+        self._begin = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def watch(self) -> None:
+        """Wake the ticker."""
+        self.is_watched = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="nbrt-ticker", daemon=True)
+            self._thread.start()
+        self._begin.set()
+
+    def _serve(self) -> None:
+        while True:
+            self._begin.wait()
+            self._begin.clear()
+            self._tick_until_idle()
+
+    def _tick_until_idle(self) -> None:
+        idle, last = 0, None
+        while idle < _IDLE_TICKS:
+            time.sleep(_TICK_SECONDS)
+            record = self.record
+            idle = 0 if record is not None else idle + 1
+            if record is not None and record is last:
+                self._tick(record)
+            last = record
+        self.is_watched = False
+        if self.record is not None:  # begun while the line above was not reached yet
+            self.watch()
+
+    def _tick(self, record: Stoppable) -> None:
+        with _words:
+            # Not one that has ended since: nothing would take the word back.
+            if record.stop == 0 and self.record is record:
+                record.stop = self.ident
+
+
+main_runner = _MainRunner()
+runners: dict[int, Runner] = {}
+"""By the identifier of their thread."""
+
+
+def run_stoppable(
+    entry: Callable[..., object], address: int, record: Stoppable, arguments: tuple[Any, ...]
+) -> None:
+    """Run a launch so that signals and cancellation end it, where the thread has a `Runner`.
+
+    Parameters
+    ----------
+    entry : callable
+        Takes the address of the record and the arguments.
+    address : int
+        Of `record`, or of another that begins with the same fields.
+    record : Stoppable
+        The launch; no other thread that has a `Runner` runs it.
+    arguments : tuple
+        The kernel's own arguments.
+    """
+    runner = runners.get(get_ident())
+    if runner is None:
+        entry(address, *arguments)
+        return
+    before = runner.begin(record)
+    if runner is main_runner and not main_runner.is_watched:
+        main_runner.watch()
+    try:
+        entry(address, *arguments)
+    finally:
+        runner.record = before
+
+
+def forget_tick(record: Stoppable) -> None:
+    """Take back what the ticker has asked of the main thread, which has left the launch."""
+    with _words:
+        if record.stop not in (0, STOP):
+            record.stop = 0
+
+
+def _begin_process() -> None:
+    """Know the main thread, also in a forked child, where no other thread is left."""
+    global _words
+    _words = threading.Lock()
+    main_runner.__init__()  # type: ignore[misc]  # other modules hold the object
+    runners.clear()
+    runners[main_runner.ident] = main_runner
+
+
+_begin_process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_process)

@@ -1,0 +1,94 @@
+"""How native code leaves a launch early: the stop word that it polls, and the codes it returns.
+
+The stop word of a launch is 0, `STOP`, or the identifier of the OS thread that is asked to run
+Python's signal handlers. Code that finds another value than 0 calls ``nbrt_attend``, which returns
+0 to go on, `STOPPED` to leave the launch, or `INTERRUPTED` to leave it because a handler has raised
+an exception, which is set in the calling thread then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+
+from nbrt.backends.cpu.interrupts import STOP
+
+__all__ = [
+    "ATTEND",
+    "CALLING_CONVENTION",
+    "INTERRUPTED",
+    "PYTHON_EXCEPTION",
+    "RETURN_NONE",
+    "STOPPED",
+    "attend_module",
+]
+
+STOPPED = -2147483647
+"""Status of a block whose launch was told to stop."""
+
+INTERRUPTED = -2147483646
+"""Status of a block that was left because a signal handler has raised an exception."""
+
+PYTHON_EXCEPTION = -1
+"""Numba's status of a function that has set a Python exception."""
+
+RETURN_NONE = -2
+"""Numba's status of a function that returns None."""
+
+ATTEND = "nbrt_attend"
+"""Symbol of the function that is called when the stop word is not 0."""
+
+_KEEPS_REGISTERS = platform.machine() in ("x86_64", "AMD64") and sys.platform != "win32"
+
+CALLING_CONVENTION = "preserve_mostcc" if _KEEPS_REGISTERS else "ccc"
+"""Of `ATTEND`: it saves the general registers itself where LLVM can do that."""
+
+_LONG = f"i{8 * ctypes.sizeof(ctypes.c_ulong)}"
+
+_DECLARATIONS = (
+    f"declare {_LONG} @PyThread_get_thread_ident()",
+    "declare i32 @PyGILState_Ensure()",
+    "declare i32 @PyErr_CheckSignals()",
+    "declare void @PyGILState_Release(i32)",
+)
+
+_DEFINITION = f"""\
+define internal {CALLING_CONVENTION} i32 @{ATTEND}(ptr %stop) noinline cold {{
+entry:
+  %word = load atomic i64, ptr %stop monotonic, align 8
+  %stops = icmp eq i64 %word, {STOP}
+  br i1 %stops, label %stopped, label %asked
+stopped:
+  ret i32 {STOPPED}
+asked:
+  %ident = call {_LONG} @PyThread_get_thread_ident()
+  %self = {{}}
+  %mine = icmp eq i64 %word, %self
+  br i1 %mine, label %handle, label %on
+on:
+  ret i32 0
+handle:
+  ; Exchanged, so that a STOP that another thread stores meanwhile is kept.
+  %pair = cmpxchg ptr %stop, i64 %word, i64 0 monotonic monotonic
+  %state = call i32 @PyGILState_Ensure()
+  %failed = call i32 @PyErr_CheckSignals()
+  call void @PyGILState_Release(i32 %state)
+  %fine = icmp eq i32 %failed, 0
+  br i1 %fine, label %on, label %interrupted
+interrupted:
+  ret i32 {INTERRUPTED}
+}}
+""".replace("{}", f"{'bitcast' if _LONG == 'i64' else 'zext'} {_LONG} %ident to i64")
+
+
+def attend_module(declared: str) -> str:
+    """Return the definition of `ATTEND`, and of the declarations it needs those not yet made.
+
+    Parameters
+    ----------
+    declared : str
+        Text of the module that the definition is appended to.
+    """
+    missing = [line for line in _DECLARATIONS if f"@{line.partition('@')[2]}" not in declared]
+    return "\n".join([*missing, _DEFINITION])
