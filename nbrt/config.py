@@ -19,6 +19,7 @@ __all__ = ["Settings", "override", "settings"]
 
 _MAX_CPU_DEVICES = 64
 _CACHE_LIMIT = 512 * 2**20
+_EXIT_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ class Settings:
     cache_limit : int
         Bytes that compiled kernels may take there (``NBRT_CACHE_LIMIT``); those not used for
         longest are deleted. 0: no limit.
+    exit_timeout : float
+        Seconds that a launch on a CPU stream may still run when the interpreter ends
+        (``NBRT_EXIT_TIMEOUT``); after them it is stopped, with a warning.
     interpret : bool
         Whether kernels on CPU devices run in plain Python, for debuggers (``NBRT_INTERPRET``).
     interpret_block, interpret_thread : tuple of (int, int, int)
@@ -65,6 +69,7 @@ class Settings:
     cpu_memory_limit: int = 0
     cache_dir: str | None = None
     cache_limit: int = _CACHE_LIMIT
+    exit_timeout: float = _EXIT_TIMEOUT
     check: bool = False
     check_seed: int | None = None
     distributed_check: bool = False
@@ -93,6 +98,9 @@ class Settings:
         _check_range("NBRT_CPU_THREADS", self.cpu_threads, 0, 1024)
         _check_range("NBRT_CPU_MEMORY_LIMIT", self.cpu_memory_limit, 0, 2**62)
         _check_range("NBRT_CACHE_LIMIT", self.cache_limit, 0, 2**62)
+        timeout = self.exit_timeout
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+            raise ArgumentError(f"expected NBRT_EXIT_TIMEOUT to be seconds, got {timeout!r}")
         if not isinstance(self.interpret, bool):
             raise ArgumentError(f"expected NBRT_INTERPRET to be 0 or 1, got {self.interpret!r}")
         _check_index("NBRT_INTERPRET_BLOCK", self.interpret_block)
@@ -164,6 +172,7 @@ def _parse(environment: Mapping[str, str]) -> Settings:
         cpu_memory_limit=_integer(environment, "NBRT_CPU_MEMORY_LIMIT", 0),
         cache_dir=environment.get("NBRT_CACHE_DIR") or None,
         cache_limit=_integer(environment, "NBRT_CACHE_LIMIT", _CACHE_LIMIT),
+        exit_timeout=_seconds(environment, "NBRT_EXIT_TIMEOUT", _EXIT_TIMEOUT),
         check=_flag(environment, "NBRT_CHECK"),
         check_seed=_integer(environment, "NBRT_CHECK_SEED", None),
         distributed_check=_flag(environment, "NBRT_DISTRIBUTED_CHECK"),
@@ -183,6 +192,14 @@ def _flag(environment: Mapping[str, str], name: str) -> bool:
     if text not in ("", "0", "1"):
         raise ArgumentError(f"expected {name} to be 0 or 1, got {text!r}")
     return text == "1"
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name, "").strip()
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise ArgumentError(f"expected {name} to be seconds, got {text!r}") from None
 
 
 @overload

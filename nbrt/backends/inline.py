@@ -63,6 +63,10 @@ class InlineQueue:
         self.synchronize()
         callback(None)
 
+    def cancel(self) -> int:
+        """Return 0: nothing is ever queued."""
+        return 0
+
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 

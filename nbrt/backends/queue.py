@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["EventHandle", "EventOptions", "Queue"]
+__all__ = ["CancellableQueue", "EventHandle", "EventOptions", "Queue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,18 @@ class Queue(Protocol):
 
     def close(self) -> None:
         """Release the queue after its work is done; idempotent."""
+        ...
+
+
+@runtime_checkable
+class CancellableQueue(Protocol):
+    """A queue whose work can be dropped; one without `cancel` always runs it to the end."""
+
+    def cancel(self) -> int:
+        """Drop the queued work, end the launch that runs; return how many commands were dropped.
+
+        Returns at once. Events recorded before complete, in order, once the launch has ended.
+        """
         ...
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from nbrt._internal.tracebacks import at_caller
 from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import checked_out, dtype_name, is_array
@@ -332,7 +333,11 @@ class GeneratorCore:
         # A subclass, such as a matrix, may not be flattened as arrays are.
         is_plain = type(result) is np.ndarray or not isinstance(result, np.ndarray)
         plain = result if is_plain else result.view(np.ndarray)
-        self._fill_in_order(stream, plain, distribution, parameters, has_arrays)
+        try:
+            self._fill_in_order(stream, plain, distribution, parameters, has_arrays)
+        except KeyboardInterrupt as error:
+            __tracebackhide__ = True
+            raise at_caller(error) from None
         if size is None and out is None and not result.shape and self._part is None:
             return self._scalar(stream, result)
         return result

@@ -8,6 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any, overload
 
 from nbrt._internal.gpus import capability_of
+from nbrt._internal.tracebacks import at_caller
 from nbrt.backends.interface import Check, CheckableProgram
 from nbrt.config import settings
 from nbrt.errors import ArgumentTypeError, LaunchError, NotSupportedError
@@ -310,7 +311,11 @@ class ConfiguredKernel:
             plan = self._plan(stream)
             self._last = (stream, plan)
         if not self._is_empty:
-            stream.enqueue("launch", plan.launch, args, self._label)
+            try:
+                stream.enqueue("launch", plan.launch, args, self._label)
+            except KeyboardInterrupt as error:
+                __tracebackhide__ = True  # IPython then ends at the caller's line
+                raise at_caller(error) from None
 
     def inspect(self, *args: Any, gpu: str | None = None) -> Inspection:
         """Return what becomes of the kernel in this configuration; see `Kernel.inspect`."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import scopes
 from nbrt.backends import registry
+from nbrt.backends.queue import CancellableQueue
 from nbrt.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -230,6 +231,49 @@ class Stream:
         if commands.taps:
             commands.notify("stream_sync", self.device, self)
         self.queue.synchronize()
+
+    def cancel(self) -> int:
+        """Drop the work that waits in the stream, and stop the launch that runs.
+
+        Returns at once; `synchronize` waits until the launch has ended, and raises nothing because
+        of it. Arrays that the launch writes hold some of its results. Events recorded on the stream
+        complete, so streams that wait for them go on. Work given from now on runs as usual. A host
+        function that runs already goes on, but launches in it are stopped.
+
+        Returns
+        -------
+        int
+            How many queued commands were dropped, without the one that was stopped. 0 on the
+            default stream of a CPU device, which queues nothing.
+
+        Raises
+        ------
+        NotSupportedError
+            If the device cannot drop work, as a GPU.
+
+        Examples
+        --------
+        >>> import threading, nbrt
+        >>> stream, seen = nbrt.Stream("cpu:0"), []
+        >>> begun, gate = threading.Event(), threading.Event()
+        >>> stream.call(lambda: (begun.set(), gate.wait()))
+        >>> stream.call(seen.append, "never done")
+        >>> begun.wait()
+        True
+        >>> stream.cancel()
+        1
+        >>> gate.set()
+        >>> stream.synchronize()
+        >>> seen
+        []
+        """
+        self._lazy.ensure()
+        if not isinstance(self.queue, CancellableQueue):
+            raise NotSupportedError(
+                f"expected a stream of a device that can drop work, got {self!r}: work given to it "
+                f"runs to its end; wait with synchronize()"
+            )
+        return self.queue.cancel()
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record an event behind the work given so far; a new one unless `event` is given."""

@@ -36,8 +36,9 @@ _TICK_SECONDS = 0.05
 _IDLE_TICKS = 20
 """Ticks without a launch after which the ticker sleeps until the next one."""
 
-_words = threading.Lock()
-"""Held while Python code writes a stop word that other Python code may write as well."""
+_words = threading.RLock()
+"""Held while Python code writes a stop word that other Python code may write as well; a signal's
+handler may do so meanwhile."""
 
 
 class Stoppable(Protocol):
@@ -185,7 +186,7 @@ def forget_tick(record: Stoppable) -> None:
 def _begin_process() -> None:
     """Know the main thread, also in a forked child, where no other thread is left."""
     global _words
-    _words = threading.Lock()
+    _words = threading.RLock()
     main_runner.__init__()  # type: ignore[misc]  # other modules hold the object
     runners.clear()
     runners[main_runner.ident] = main_runner

@@ -47,3 +47,9 @@ class Mark:
         if not self.is_done:
             with self._lock:
                 pass
+
+    def wait_for(self, seconds: float) -> bool:
+        """Block until the latch is open, or for some seconds; tell whether it is open."""
+        if not self.is_done and self._lock.acquire(timeout=seconds):
+            self._lock.release()
+        return self.is_done

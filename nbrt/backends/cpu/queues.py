@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import math
 import os
 import queue
 import sys
 import threading
+import time
 import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.calls import CallSite
 from nbrt.backends.cpu.failures import Failure
+from nbrt.backends.cpu.interrupts import Runner, runners
 from nbrt.backends.cpu.marks import Mark
+from nbrt.config import settings
 from nbrt.errors import NbrtCleanupWarning, StreamError
 
 if TYPE_CHECKING:
@@ -22,6 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["WorkerQueue"]
 
 _IDLE_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+"""How often a thread that waits for another looks whether it still should."""
+
+_CANCEL_SECONDS = 1.0
+"""How long the end of the interpreter waits for cancelled streams after Ctrl-C."""
+
 _queues: weakref.WeakSet[WorkerQueue] = weakref.WeakSet()
 
 
@@ -84,12 +95,17 @@ class WorkerQueue:
         self._completed = 0
         self._failure: Failure | None = None
         self._is_closed = False
+        self._runner = Runner()
+        self._work: _Work | None = None
+        self._works = self._begun = 0
+        # Of the items and of the works submitted, how many had been when `cancel` was called last.
+        self._cancelled = self._cancelled_works = 0
         self._pid = os.getpid()
         _queues.add(self)
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
         """Run ``function(*args)`` after everything queued before."""
-        self._push(_Work(function, args, CallSite.here(depth=1)))
+        self._push(_Work(function, args, CallSite.here(depth=1)), works=1)
 
     def put_mark(self, mark: Mark) -> None:
         """Open `mark` when everything queued before is done."""
@@ -136,31 +152,64 @@ class WorkerQueue:
         self._push(_Notice(lambda taken: taken is failure))
         raise failure.as_error(self.name)
 
+    def cancel(self) -> int:
+        """Drop the queued work and end the launch that runs; give how many commands were dropped.
+
+        Marks stay in the queue, so that what waits for them goes on once the launch has ended.
+        """
+        with self._lock:
+            dropped = self._works - max(self._begun, self._cancelled_works)
+            self._cancelled, self._cancelled_works = self._submitted, self._works
+            self._runner.stop_launches()
+        return dropped
+
+    def running_launch(self) -> tuple[object, str] | None:
+        """Return the record and the name of the launch that runs, if one does."""
+        record, work = self._runner.record, self._work
+        return None if record is None or work is None else (record, _label(work.function))
+
+    def cancel_overdue(self, launch: str, seconds: float) -> None:
+        """Cancel a launch that keeps the interpreter from ending, and warn of it."""
+        dropped = self.cancel()
+        more = f", {dropped} command(s) behind it were dropped" if dropped else ""
+        warnings.warn(
+            f"{launch} was stopped on {self.name}: it ran for {seconds:g} s after the end of the "
+            f"program{more}; synchronize the stream before, or raise NBRT_EXIT_TIMEOUT",
+            NbrtCleanupWarning,
+            stacklevel=2,
+        )
+
+    def end(self) -> threading.Thread | None:
+        """Take no more work; gives the thread, which ends once the queued work is done."""
+        with self._lock:
+            thread = self._thread
+            if thread is not None and not self._is_closed:
+                self._items.put(_Stop())
+            self._is_closed = True
+        return thread
+
     def close(self) -> None:
         """Finish the queued work and end the thread; warn of a failure that nobody asked for."""
-        with self._lock:
-            self._is_closed = True
-            thread = self._thread
-            if thread is not None:
-                self._items.put(_Stop())
+        thread = self.end()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             warnings.warn(str(failure.as_error(self.name)), NbrtCleanupWarning, stacklevel=2)
 
-    def _push(self, item: Any) -> None:
+    def _push(self, item: Any, works: int = 0) -> None:
         with self._lock:
             if self._is_closed:
                 raise StreamError(f"expected an open stream, got {self.name}, which was closed")
             self._submitted += 1
+            self._works += works
             self._items.put(item)
         if self._thread is None:
             self._start()
 
     def _start(self) -> None:
         # Made before the lock is taken: making it may run finalizers, which start it themselves.
-        thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+        thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
         with self._lock:
             if self._thread is not None:
                 return
@@ -172,7 +221,14 @@ class WorkerQueue:
                 self._thread = None
             raise
 
-    def _work(self) -> None:
+    def _serve(self) -> None:
+        runners[threading.get_ident()] = self._runner
+        try:
+            self._run_items()
+        finally:
+            del runners[threading.get_ident()]
+
+    def _run_items(self) -> None:
         while True:
             try:
                 item = self._items.get(timeout=_IDLE_SECONDS)
@@ -202,7 +258,8 @@ class WorkerQueue:
         elif kind is Mark:
             item.complete(self._failure)
         elif kind is _Wait:
-            item.mark.wait()
+            while not item.mark.wait_for(_LOOK_SECONDS) and self._completed >= self._cancelled:
+                pass
         else:
             failure, self._failure = self._failure, None
             try:
@@ -212,13 +269,21 @@ class WorkerQueue:
                 warnings.warn(f"a callback failed: {error!r}", NbrtCleanupWarning, stacklevel=1)
 
     def _run_work(self, work: _Work) -> None:
+        with self._lock:
+            self._begun += 1
+            if self._completed < self._cancelled:
+                return
+            self._runner.accept_launches()
         if self._failure is not None:
             self._failure.dropped.append(_label(work.function))
             return
+        self._work = work
         try:
             work.function(*work.args)
         except BaseException as error:  # noqa: BLE001  # kept, and raised at synchronisation
             self._failure = Failure(error, _label(work.function), work.site)
+        finally:
+            self._work = None
 
 
 def _label(function: object) -> str:
@@ -227,13 +292,53 @@ def _label(function: object) -> str:
 
 
 def _close_all() -> None:
-    for each in list(_queues):
-        if each._pid == os.getpid():
-            try:
-                each.close()
-            except NbrtCleanupWarning as warning:
-                # Warnings that are errors must not keep the other queues from being closed.
-                sys.stderr.write(f"{type(warning).__name__}: {warning}\n")
+    """Finish all work when the interpreter ends; no launch keeps it from ending for ever."""
+    mine = [each for each in _queues if each._pid == os.getpid()]
+    try:
+        _wait_for(mine, settings().exit_timeout)
+    except KeyboardInterrupt:
+        # Whoever leaves a second time wants to leave: no launch goes on, and nothing is told.
+        with contextlib.suppress(KeyboardInterrupt):
+            for each in mine:
+                each.cancel()
+            _wait_for(mine, _LOOK_SECONDS, patience=_CANCEL_SECONDS)
+    for each in mine:
+        if each.end() is None or not _is_alive(each):
+            _tell(each.close)
+
+
+def _wait_for(queues: list[WorkerQueue], limit: float, patience: float = math.inf) -> None:
+    """Wait until the threads have ended; cancel a stream whose launch runs for `limit` seconds.
+
+    Host functions cannot be ended: these are waited for, at most for the seconds of `patience`.
+    """
+    threads = [(each, thread) for each in queues if (thread := each.end()) is not None]
+    since: dict[WorkerQueue, tuple[object, float]] = {}
+    start = time.monotonic()
+    while threads and time.monotonic() - start < patience:
+        threads[0][1].join(_LOOK_SECONDS)
+        threads = [(each, thread) for each, thread in threads if thread.is_alive()]
+        for each, _ in threads:
+            launch, now = each.running_launch(), time.monotonic()
+            record = None if launch is None else launch[0]
+            if each not in since or since[each][0] is not record:
+                since[each] = (record, now)
+            elif launch is not None and now - since[each][1] >= limit:
+                since[each] = (None, now)
+                _tell(each.cancel_overdue, launch[1], limit)
+
+
+def _is_alive(each: WorkerQueue) -> bool:
+    thread = each.end()
+    return thread is not None and thread.is_alive()
+
+
+def _tell(function: Callable[..., object], *args: object) -> None:
+    try:
+        function(*args)
+    except NbrtCleanupWarning as warning:
+        # Warnings that are errors must not keep the other queues from being closed.
+        sys.stderr.write(f"{type(warning).__name__}: {warning}\n")
 
 
 atexit.register(_close_all)
