@@ -21,7 +21,7 @@ __all__ = [
     "array_in",
     "holder_of",
     "host_values",
-    "is_host_data",
+    "place_of",
     "refusal",
 ]
 
@@ -112,17 +112,20 @@ def holder_of(array: object) -> Device | None:
     return None
 
 
-def is_host_data(array: object) -> bool:
-    """Return whether an array lies in memory of the host, and not in memory of a device.
+def place_of(array: object) -> Device | None:
+    """Return the device in whose memory an array lies; None for host data.
 
-    Page-locked memory is the host's, also that of a CPU device: on CUDA it is NumPy's to see.
+    Page-locked memory is host data, also that of a CPU device: on CUDA it is a NumPy array.
     """
     for interface in registry.ready_interfaces():
-        if interface.index_of(array) is not None:
-            if not interface.capabilities.host_addressable:
-                return False
-            owner = interface.owner_of(array)
-            if owner is not None:
-                pool = getattr(owner, "pool", None)
-                return getattr(pool, "kind", None) == "pinned"
-    return True
+        index = interface.index_of(array)
+        if index is None:
+            continue
+        if not interface.capabilities.host_addressable:
+            return Device(interface.name, index)
+        owner = interface.owner_of(array)
+        if owner is not None:
+            pool = getattr(owner, "pool", None)
+            is_page_locked = getattr(pool, "kind", None) == "pinned"
+            return None if is_page_locked else Device(interface.name, index)
+    return None

@@ -15,7 +15,7 @@ from nbrt.runtime.adoption import (
     array_in,
     holder_of,
     host_values,
-    is_host_data,
+    place_of,
     refusal,
 )
 from nbrt.runtime.commands import Command
@@ -162,8 +162,9 @@ def asarray(
     -----
     Host data are numbers, sequences and arrays in host memory that no pool of a device holds:
     NumPy's own, also results such as ``x + 1`` on a CPU device, page-locked memory, and host arrays
-    of other libraries. Its values are read during the call, but those of page-locked memory in
-    stream order. Where the program depends on shared memory, ``copy=False`` shares or raises.
+    of other libraries. Its values are read during the call, but those of page-locked memory that
+    needs no conversion in stream order. Where the program depends on shared memory, ``copy=False``
+    shares or raises.
 
     Examples
     --------
@@ -182,11 +183,12 @@ def asarray(
     mode = _checked_mode(copy)
     target = None if dtype is None else checked_dtype(dtype)
     found = array_in(obj)
-    if found is None or is_host_data(found):
+    place = None if found is None else place_of(found)
+    if place is None:
         return _from_host(obj, found, target, checked_stream(device, stream), mode)
     if device is None and stream is None:
-        device = holder_of(found)
-    return _from_device(found, target, checked_stream(device, stream), mode)
+        device = place
+    return _from_device(found, place, target, checked_stream(device, stream), mode)
 
 
 def to(
@@ -221,9 +223,10 @@ def to(
     mode = _checked_mode(copy)
     chosen = checked_stream(device, stream)
     found = array_in(array)
-    if found is None or is_host_data(found):
+    place = None if found is None else place_of(found)
+    if place is None:
         return _from_host(array, found, None, chosen, mode)
-    return _from_device(found, None, chosen, mode)
+    return _from_device(found, place, None, chosen, mode)
 
 
 def to_host(array: Array, *, stream: Stream | None = None, copy: bool | None = True) -> HostArray:
@@ -253,15 +256,16 @@ def to_host(array: Array, *, stream: Stream | None = None, copy: bool | None = T
     >>> before
     array([0., 0.], dtype=float32)
     """
-    if _checked_mode(copy) == "host_data":
+    mode = _checked_mode(copy)
+    if mode == "host_data":
         raise ArgumentError(f"expected copy as True, None or False, got {copy!r}")
     adopted = adopt(array)
     holder = holder_of(adopted) or HOST
     chosen = current_stream(holder) if stream is None else checked_stream(None, stream)
-    if copy is not True and chosen.interface.capabilities.host_addressable:
+    if not mode and chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
         return np.asarray(adopted)
-    if copy is False:
+    if mode is False:
         raise _copy_needed(f"an array of {holder}", "host memory")
     result = _host_buffer(chosen, adopted.shape, adopted.dtype)
     chosen.submit(Command("copy", chosen.interface.copy, (result, adopted)))
@@ -313,16 +317,18 @@ def _is_page_locked(values: HostArray) -> bool:
     return holder_of(values) is not None
 
 
-def _from_device(array: Any, dtype: np.dtype[Any] | None, stream: Stream, mode: CopyMode) -> Array:
-    """Return an array that a device holds on the device of a stream."""
+def _from_device(
+    array: Any, place: Device, dtype: np.dtype[Any] | None, stream: Stream, mode: CopyMode
+) -> Array:
+    """Return an array in the memory of one device on the device of a stream."""
     target = checked_dtype(array.dtype) if dtype is None else dtype
-    is_done = holder_of(array) == stream.device and array.dtype == target
+    is_done = place == stream.device and array.dtype == target
     if is_done and mode is not True:
         return array
     if mode is False:
-        what = f"an array of {array.dtype} of {holder_of(array)}"
+        what = f"an array of {array.dtype} of {place}"
         raise _copy_needed(what, f"one of {target} of {stream.device}")
-    return _transfer(array, target, stream)
+    return _transfer(array, place, target, stream)
 
 
 def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> None:
@@ -399,12 +405,12 @@ def _is_host(device: Device | None) -> bool:
     return device is None or lookup(device)[1].capabilities.host_addressable
 
 
-def _transfer(array: Any, dtype: np.dtype[Any], stream: Stream) -> Any:
+def _transfer(array: Any, place: Device, dtype: np.dtype[Any], stream: Stream) -> Any:
     is_open = not dtype.itemsize or dtype.subdtype is not None  # what NumPy completes or spreads
     if is_open or not np.can_cast(array.dtype, dtype, "same_kind"):
         # The conversion is the array's own library's: it reads the values now, on the current
         # stream of their device, and `stream` must not read its result too early.
-        making = current_stream(holder_of(array))
+        making = current_stream(place)
         making.synchronize()
         with StreamGuard(making):
             array = array.astype(dtype)

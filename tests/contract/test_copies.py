@@ -210,6 +210,7 @@ def test_to_host_is_a_copy(device: nbrt.Device) -> None:
 def test_to_host_shares_on_demand(device: nbrt.Device) -> None:
     x = nbrt.zeros(3, device=device)
     if nbrt.get_interface_for_device(device).capabilities.host_addressable:
+        assert not np.shares_memory(nbrt.to_host(x, copy=np.True_), x)  # type: ignore[arg-type]
         for mode in (None, False):
             host = nbrt.to_host(x, copy=mode)
             assert type(host) is np.ndarray
