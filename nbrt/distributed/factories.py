@@ -72,7 +72,7 @@ def zeros(
     >>> dist.run(parts, ranks=2)
     [(3, 2), (2, 2)]
     """
-    return _filled(spec_of(size, dtype, device_mesh, placements), 0)
+    return _zeros(spec_of(size, dtype, device_mesh, placements))
 
 
 def ones(
@@ -138,7 +138,7 @@ def zeros_like(
     placements : sequence of Placement, optional
         Those of `tensor` by default.
     """
-    return _filled(_spec_like(tensor, dtype, placements), 0)
+    return _zeros(_spec_like(tensor, dtype, placements))
 
 
 def ones_like(
@@ -196,6 +196,10 @@ def _spec_like(
     if placements is not None:
         changes["placements"] = placements
     return tensor.spec.replaced(**changes)
+
+
+def _zeros(spec: DTensorSpec) -> DTensor:
+    return DTensor(arrays.zeros(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
 
 
 def _filled(spec: DTensorSpec, value: Any) -> DTensor:

@@ -334,6 +334,8 @@ def _from_device(
 def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> None:
     """Copy values into an existing array, in stream order, without waiting.
 
+    Neither array may change before the stream has passed the copy.
+
     Parameters
     ----------
     destination : array
@@ -347,11 +349,12 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
     Raises
     ------
     ArgumentError
-        If the shapes cannot be broadcast, the dtype would change kind (float to int), or the
-        destination is read-only.
+        If the shapes cannot be broadcast, the dtype would change kind (float to int), a number is
+        beyond the range of the dtype, or the destination is read-only.
     """
     _check_is_array(destination, "an array to copy into")
-    into, values = adopt(destination), adopt(source)
+    into, found = adopt(destination), array_in(source)
+    values = host_values(source) if found is None else found
     if isinstance(into, np.ndarray) and not into.flags.writeable:
         raise ArgumentError("expected a writable array to copy into, got a read-only one")
     try:
@@ -362,13 +365,16 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
         raise ArgumentError(
             f"expected a source that broadcasts to shape {into.shape}, got shape {values.shape}"
         )
-    if not np.can_cast(values.dtype, into.dtype, "same_kind"):
+    # Python's ints have no dtype: NumPy refuses those that are beyond the range.
+    is_bare = found is None and not hasattr(source, "dtype")
+    are_ints = is_bare and values.dtype.kind in "iu" and into.dtype.kind in "iu"
+    if not (are_ints or np.can_cast(values.dtype, into.dtype, "same_kind")):
         raise ArgumentError(
             f"expected a source that casts to {into.dtype} within its kind, got {values.dtype}; "
             f"convert it first with astype"
         )
-    if array_in(source) is None:
-        values = host_values(source, into.dtype)  # which refuses numbers beyond its range
+    if found is None:
+        values = host_values(source, into.dtype)
     holders = (holder_of(into), holder_of(values))
     if stream is None:
         stream = current_stream(_copying_side(*holders) or HOST)

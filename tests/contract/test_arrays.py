@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.errors import ArgumentError, ArgumentOverflowError, ArgumentTypeError
 from nbrt.testing import Latch
 
 DTYPES = [
@@ -212,6 +212,18 @@ def test_copy_checks_before_it_does_anything(device: nbrt.Device) -> None:
     with pytest.raises(ArgumentError, match="within its kind, got float64"):
         nbrt.copy(x, np.ones((3, 4)))
     assert not nbrt.to_host(x).any()
+
+
+def test_copy_of_numbers_beyond_the_range(device: nbrt.Device) -> None:
+    x = nbrt.zeros(2, "uint8", device=device)
+    for source in (300, [300, 1], -1):
+        with pytest.raises(ArgumentOverflowError, match="makes an array of uint8"):
+            nbrt.copy(x, source)
+    with pytest.raises(ArgumentError, match="within its kind, got int64"):
+        nbrt.copy(x, np.int64(300))
+    assert not nbrt.to_host(x).any()
+    nbrt.copy(x, [255, 0])
+    assert nbrt.to_host(x).tolist() == [255, 0]
 
 
 def test_copy_wants_a_writable_destination(device: nbrt.Device) -> None:

@@ -242,6 +242,21 @@ def test_ranges_are_kept(drawer: nbrt.Device) -> None:
     assert values.min() < 0 < values.max()
 
 
+def test_bounds_that_no_integer_dtype_holds_together(drawer: nbrt.Device) -> None:
+    """NumPy makes such lists float64, which has not their values."""
+    generator, twin = nbrt.Generator(3, drawer), nbrt.Generator(3, drawer)
+    high = np.array([2**64 - 1, 10], np.uint64)
+    values = nbrt.to_host(generator.integers(0, [2**64 - 1, 10], dtype="uint64"))
+    assert values.tolist() == nbrt.to_host(twin.integers(0, high, dtype="uint64")).tolist()
+    whole = nbrt.to_host(generator.integers([0, 5], [2**64, 6], (100, 2), "uint64"))
+    assert whole[:, 0].max() > 2**63
+    assert np.all(whole[:, 1] == 5)
+    with pytest.raises(ArgumentError, match="within uint64"):
+        generator.integers(0, [2**64 + 1, 10], dtype="uint64")
+    with pytest.raises(ArgumentTypeError, match="array of integers"):
+        generator.integers(0, [2**64 - 1, 1.5], dtype="uint64")
+
+
 def test_threads_share_a_generator(drawer: nbrt.Device) -> None:
     """Each draw takes a range of its own: together they are the one big draw."""
     generator = nbrt.Generator(21, drawer)

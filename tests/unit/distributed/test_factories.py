@@ -34,6 +34,8 @@ def made() -> list[Any]:
         dist.ones_like(like, dtype="float64"),
         dist.full_like(like, 7, placements=[R]),
         dist.empty_like(like),
+        dist.zeros(3, dtype="S3", **half),
+        dist.zeros_like(dist.zeros(3, dtype=[("n", "i4"), ("s", "U2")], **half)),
     ]
     return [(each, each.full_tensor()) for each in tensors]
 
@@ -50,6 +52,8 @@ def test_values_shapes_and_dtypes() -> None:
         np.ones((5, 2)),
         np.full((5, 2), 7, "int8"),
         np.empty((5, 2), "int8"),
+        np.zeros(3, "S3"),
+        np.zeros(3, [("n", "i4"), ("s", "U2")]),
     ]
     for rank, results in enumerate(dist.run(made, ranks=2)):
         for number, ((tensor, whole), wanted) in enumerate(zip(results, expected, strict=True)):
