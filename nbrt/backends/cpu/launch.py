@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.cpu.crash import LAST_LAUNCH, watch_for_crashes
 from nbrt.backends.cpu.interrupts import main_runner, runners
 from nbrt.backends.cpu.memory import owner_of
 from nbrt.backends.cpu.simt import SimtKernel
@@ -74,7 +75,7 @@ class CpuPlan:
     grid, block and dynamic shared memory.
     """
 
-    __slots__ = ("_adopts", "_direct", "_index", "_plan", "_record", "_source")
+    __slots__ = ("_adopts", "_crash_text", "_direct", "_index", "_plan", "_record", "_source")
 
     def __init__(
         self,
@@ -86,6 +87,8 @@ class CpuPlan:
         self._plan = plan
         self._direct = plan.direct
         self._record = plan.record
+        self._crash_text = plan.crash_text
+        watch_for_crashes()
         self._index = index
         self._adopts = False
 
@@ -110,6 +113,7 @@ class CpuPlan:
                     if direct is None or runners.get(get_ident()) is not main_runner:
                         self._plan(*args)
                         return
+                    LAST_LAUNCH[0] = self._crash_text
                     # As `run_stoppable` does it, less a call.
                     before, main_runner.record = main_runner.record, self._record
                     if not main_runner.is_watched:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numba._dispatcher import compute_fingerprint
 
 from nbrt.backends.cpu.blocks import LaunchRecord, get_num_threads, run_shared
+from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text
 from nbrt.backends.cpu.interrupts import main_runner, run_stoppable, runners
 from nbrt.backends.cpu.simt.arguments import check_count
 from nbrt.backends.cpu.simt.cache import KernelCache
@@ -131,6 +132,8 @@ class LaunchPlan:
         Bytes of dynamic shared memory for each block.
     label : str
         What messages call it.
+    crash_text : bytes
+        What the process writes if it crashes; a caller of `direct` puts it into `LAST_LAUNCH`.
     record : LaunchRecord
         What launches that run in one thread share with native code.
     direct : callable or None
@@ -142,6 +145,7 @@ class LaunchPlan:
         self.kernel = kernel
         self.shared = shared
         self.label = f"kernel {kernel.name}"
+        self.crash_text = crash_text(kernel._function)
         self.grid = grid
         self.block = block
         self._total = grid[0] * grid[1] * grid[2]
@@ -176,6 +180,7 @@ class LaunchPlan:
         Exception
             What the kernel itself raises, with a note of the block and the thread.
         """
+        LAST_LAUNCH[0] = self.crash_text
         try:
             self._run(args)
         except Exception as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text
 from nbrt.backends.cpu.interrupts import run_stoppable
 from nbrt.backends.cpu.simt.arguments import check_count
 from nbrt.backends.cpu.simt.checked.compiler import compiled_sites
@@ -83,6 +84,8 @@ class CheckedPlan:
         The kernel.
     label : str
         What messages call it.
+    crash_text : bytes
+        What the process writes if it crashes.
     direct, record : None
         There is no way around the checks.
     """
@@ -95,6 +98,7 @@ class CheckedPlan:
     ) -> None:
         self.kernel = kernel
         self.label = f"kernel {kernel.name}"
+        self.crash_text = crash_text(kernel.function, checked=True)
         self._grid, self._block, self._shared = grid, block, shared
         self._check = check
         self._entry = kernel.entry(block, check.seed is not None)
@@ -112,6 +116,7 @@ class CheckedPlan:
         KernelCheckError
             With one report for each fault.
         """
+        LAST_LAUNCH[0] = self.crash_text
         self.kernel.check_count(args)
         thread = self._entry.prepare(args)
         self._raise(self._limits(thread))
