@@ -31,6 +31,8 @@ def test_a_fault_is_found(case: Case) -> None:
     found = [report for report in reports if report.kind == case.kind]
     assert found, [str(report) for report in reports]
     assert {report.kind for report in reports} <= {case.kind} | case.also
+    for report in reports:
+        assert f"thread {report.thread} of block {report.block}" in str(report)
     if case.kind == "limits":
         return
     lines = marked_lines(case.kernel)

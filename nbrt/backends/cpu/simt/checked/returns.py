@@ -72,7 +72,8 @@ def endings(code: CodeType) -> list[Ending]:
     elsewhere = {
         instruction.positions
         for instruction, following in itertools.pairwise(instructions)
-        if instruction.opname not in _BEFORE_RETURNS and following.opname not in _RETURNS
+        if instruction.opname not in _BEFORE_RETURNS
+        and not (instruction.opname == "LOAD_CONST" and following.opname in _RETURNS)
     }
     return [Ending.END if place in elsewhere else Ending.RETURN for place in places]
 
