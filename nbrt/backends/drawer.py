@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.errors import ArgumentError, ArgumentOverflowError, ArgumentTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -129,6 +129,8 @@ class Drawer:
     def _fills(self, draw: Draw) -> Iterable[Fill]:
         try:
             return self._request(draw)
+        except OverflowError as error:
+            raise ArgumentOverflowError(str(error)) from error
         except ValueError as error:
             raise ArgumentError(str(error)) from error
         except TypeError as error:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentOverflowError,
+    ArgumentTypeError,
+    DeviceMismatchError,
+)
 from nbrt.runtime.adoption import holder_of
 from nbrt.runtime.array import device_of, to_host
 from nbrt.runtime.new_array import checked_shape
@@ -24,20 +29,30 @@ __all__ = [
     "checked_flag",
     "checked_out",
     "dtype_name",
+    "exact_integers",
     "float_dtype",
     "integer",
     "integer_dtype",
     "is_array",
     "most_integer",
+    "non_negative",
+    "non_negative_or_nan",
     "number_dtype",
     "probability",
     "real",
     "rectangular",
     "vector",
+    "vectors",
+    "whole",
 ]
 
-_NOT_REAL = frozenset("cSUMm")
-"""Kinds of dtypes: complex numbers, texts and dates."""
+_NOT_REAL = frozenset("cSUMmO")
+"""Kinds of dtypes: complex numbers, texts, dates and Python objects."""
+
+_OBJECTS = frozenset("SUO")
+"""Kinds of the arrays that NumPy makes of a sequence whose elements it has to convert."""
+
+_SEQUENCES = (list, tuple, range)
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _KNOWN_FLOATS: dict[object, np.dtype[Any]] = {
@@ -86,10 +101,10 @@ def _checked_float(dtype: DTypeLike) -> np.dtype[Any]:
 def integer_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return an integer dtype, or bool, in this machine's byte order."""
     kind = as_dtype(dtype)
-    if kind.kind not in "iub" or not kind.isnative:
-        raise ArgumentTypeError(
-            f"expected an integer dtype or bool, in this machine's byte order, got {kind}"
-        )
+    if kind.kind not in "iub":
+        raise ArgumentTypeError(f"expected an integer dtype or bool, got {kind}")
+    if not kind.isnative:
+        raise ArgumentError(f"expected a dtype in this machine's byte order, got {kind}")
     return kind
 
 
@@ -110,40 +125,95 @@ def most_integer(dtype: np.dtype[Any]) -> int:
 
 def is_array(value: object) -> bool:
     """Return whether a parameter has a value for each element: an array or a sequence."""
-    return isinstance(value, (list, tuple)) or bool(getattr(value, "ndim", 0))
+    return isinstance(value, _SEQUENCES) or bool(getattr(value, "ndim", 0))
 
 
-def real(name: str, value: Any) -> Any:
-    """Return a parameter as a finite float; arrays and sequences as they are."""
-    if type(value) is not float and is_array(value):
+def real(name: str, value: Any, error: type[ArgumentError] = ArgumentError) -> Any:
+    """Return a parameter as a finite float; arrays and sequences as arrays of real numbers.
+
+    Numbers that are not finite raise `error`.
+    """
+    if type(value) is float:
+        number = value
+    elif is_array(value):
         return _real_array(name, value)
+    else:
+        number = _converted(name, value, float, "a real number or an array of them")
+    if not math.isfinite(number):
+        raise error(f"expected {name} to be finite, got {number}")
+    return number + 0.0  # -0.0, which equals 0.0, would give other bits
+
+
+def non_negative(name: str, value: Any) -> Any:
+    """Return a parameter as `real` does, but refuse a negative zero, as NumPy does.
+
+    The kernels refuse other negative numbers, and negative zeros in arrays.
+    """
+    number = real(name, value)
+    if type(number) is float and number == 0.0 and math.copysign(1.0, value) < 0.0:
+        raise ArgumentError(f"expected {name} >= 0, got -0.0")
+    return number
+
+
+def non_negative_or_nan(name: str, value: Any) -> Any:
+    """Return a parameter as `non_negative` does, or NaN."""
+    if isinstance(value, (float, np.floating)) and math.isnan(value):
+        return math.nan
+    return non_negative(name, value)
+
+
+def _converted(name: str, value: Any, kind: type, wanted: str) -> Any:
+    """Return a value that is no array as an int or a float."""
     if isinstance(value, np.complexfloating):
         value = complex(value)  # which is no float, while NumPy only warns
     if type(value) not in _NUMBERS and hasattr(value, "__nbrt_random__"):
-        # A number would have to be asked of other ranks, and where is nobody's business here.
+        # A number would have to be asked of other ranks, which is not for a draw of one device.
         raise ArgumentTypeError(
-            f"expected {name} to be a real number or an array of them, got a "
-            f"{type(value).__name__} without dimensions; pass its value, float(...)"
+            f"expected {name} to be {wanted}, got a {type(value).__name__} without dimensions; "
+            f"pass its value, {kind.__name__}(...)"
         )
+    if isinstance(value, (str, bytes)):
+        raise ArgumentTypeError(f"expected {name} to be {wanted}, got {value!r}")
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ArgumentTypeError(
-            f"expected {name} to be a real number or an array of them, got {value!r}"
-        ) from None
-    if not math.isfinite(number):
-        raise ArgumentError(f"expected {name} to be finite, got {number}")
-    return number + 0.0  # -0.0, which equals 0.0, would give other bits
+        return kind(value)
+    except OverflowError:
+        raise ArgumentOverflowError(f"expected {name} to be {wanted}, got {value!r}") from None
+    except TypeError:
+        raise ArgumentTypeError(f"expected {name} to be {wanted}, got {value!r}") from None
+    except ValueError:
+        raise ArgumentError(f"expected {name} to be {wanted}, got {value!r}") from None
 
 
 def _real_array(name: str, value: Any) -> Any:
     array = rectangular(name, value)
     dtype = getattr(array, "dtype", None)
-    if getattr(dtype, "kind", None) in _NOT_REAL:
+    if dtype is None:
+        return array
+    if dtype.kind in _OBJECTS and isinstance(value, _SEQUENCES):
+        return _array_of(name, value, np.float64)
+    if dtype.kind in _NOT_REAL:
         raise ArgumentTypeError(
             f"expected {name} to be a real number or an array of them, got an array of {dtype}"
         )
-    return array
+    return _native(array)
+
+
+def _native(array: Any) -> Any:
+    """Return an array in this machine's byte order."""
+    dtype = array.dtype
+    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+
+def _array_of(name: str, value: Any, dtype: Any) -> HostArray:
+    """Return a sequence as an array of a dtype, converted element by element as by NumPy."""
+    try:
+        return np.asarray(value, dtype)
+    except OverflowError as error:
+        raise ArgumentOverflowError(f"expected {name} to fit {dtype}: {error}") from None
+    except TypeError as error:
+        raise ArgumentTypeError(f"expected {name} as an array of numbers: {error}") from None
+    except ValueError as error:
+        raise ArgumentError(f"expected {name} as an array of numbers: {error}") from None
 
 
 def probability(name: str, value: Any) -> Any:
@@ -166,6 +236,52 @@ def integer(name: str, value: Any) -> Any:
         ) from None
 
 
+def whole(name: str, value: Any) -> Any:
+    """Return a count as an int without its fraction; sequences as arrays of int64.
+
+    NumPy takes such counts too. Arrays of integers are returned as they are, others are refused.
+    """
+    if type(value) is int:
+        return value
+    if not is_array(value):
+        return _converted(name, value, int, "an integer or an array of them")
+    array = rectangular(name, value)
+    dtype = getattr(array, "dtype", None)
+    if dtype is None or dtype.kind in "iub":
+        return array if dtype is None else _native(array)
+    if not isinstance(value, _SEQUENCES):
+        raise ArgumentTypeError(f"expected {name} to be integers, got an array of {dtype}")
+    return _array_of(name, exact_integers(name, value), np.int64)
+
+
+def exact_integers(name: str, value: Any) -> HostArray:
+    """Return numbers, or arrays and sequences of them, as Python integers without fractions.
+
+    Returns
+    -------
+    array of object
+        In host memory. Of a sequence, integers of any size keep all their digits.
+    """
+    found = np.asarray(
+        to_host(value, copy=None) if hasattr(value, "dtype") else rectangular(name, value)
+    )
+    if found.dtype.kind in "iub":
+        return found.astype(object)
+    if found.dtype.kind in "cMm" or (found.dtype.kind in "SU" and found is value):
+        raise ArgumentTypeError(f"expected {name} to be integers, got an array of {found.dtype}")
+    # NumPy makes floats of integers that no common dtype of integers holds.
+    whole_numbers = np.empty(found.shape, object)
+    each = np.asarray(value, object) if isinstance(value, _SEQUENCES) else found
+    for place, one in enumerate(each.flat):
+        try:
+            whole_numbers.flat[place] = int(one)
+        except (OverflowError, ValueError) as error:  # of infinity and NaN
+            raise ArgumentError(f"expected {name} to be integers: {error}") from None
+        except TypeError as error:
+            raise ArgumentTypeError(f"expected {name} to be integers: {error}") from None
+    return whole_numbers
+
+
 def checked_flag(name: str, value: Any) -> bool:
     """Return whether a flag is set; anything may be one that is true or false."""
     if is_array(value):
@@ -175,7 +291,7 @@ def checked_flag(name: str, value: Any) -> bool:
 
 def rectangular(name: str, value: Any) -> Any:
     """Return an array as it is, and a sequence as an array of the host."""
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, _SEQUENCES):
         return value
     try:
         return np.asarray(value)
@@ -183,19 +299,42 @@ def rectangular(name: str, value: Any) -> Any:
         raise ArgumentError(f"expected {name} as an array of numbers: {error}") from None
 
 
-def vector(name: str, value: Any) -> HostArray:
-    """Return a parameter of a whole vector, such as chances of outcomes, in host memory."""
-    numbers = (
+def vector(name: str, value: Any, *, may_be_empty: bool = False) -> HostArray:
+    """Return a parameter of a whole vector, such as concentrations, in host memory."""
+    found = _numbers(name, value, "a vector of numbers")
+    if found.ndim != 1 or not (found.size or may_be_empty):
+        raise ArgumentError(f"expected {name} to be a vector of numbers, got shape {found.shape}")
+    return found
+
+
+def vectors(name: str, value: Any) -> HostArray:
+    """Return a parameter of vectors, which lie along its last axis, in host memory."""
+    found = _numbers(name, value, "vectors of numbers")
+    if not found.ndim or not found.shape[-1]:
+        raise ArgumentError(
+            f"expected {name} to be vectors of numbers along the last axis, got shape {found.shape}"
+        )
+    return found
+
+
+def _numbers(name: str, value: Any, wanted: str) -> HostArray:
+    given = (
         to_host(value, copy=None) if hasattr(value, "__array__") or hasattr(value, "get") else value
     )
-    found = np.asarray(rectangular(name, numbers))
-    if found.ndim != 1 or found.size == 0 or found.dtype.kind not in "iuf":
+    found = np.asarray(rectangular(name, given))
+    if found.dtype.kind in _OBJECTS and isinstance(given, _SEQUENCES):
+        found = _array_of(name, given, np.float64)
+    if found.dtype.kind == "c":
+        raise ArgumentTypeError(
+            f"expected {name} to be {wanted}, which must not be complex, got {found.dtype}"
+        )
+    if found.dtype.kind not in "iuf":
         raise ArgumentError(
-            f"expected {name} to be a vector of numbers, got shape {found.shape} of {found.dtype}"
+            f"expected {name} to be {wanted}, got shape {found.shape} of {found.dtype}"
         )
     if not np.isfinite(found).all():
         raise ArgumentError(f"expected {name} to be finite, got {found}")
-    return found
+    return cast("HostArray", _native(found))
 
 
 def checked_array(name: str, value: Any) -> Any:

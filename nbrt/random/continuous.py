@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nbrt.errors import ArgumentError
-from nbrt.random.arguments import float_dtype, real
+from nbrt.errors import ArgumentError, ArgumentOverflowError
+from nbrt.random.arguments import float_dtype, non_negative, real
 from nbrt.random.core import GeneratorCore
 
 if TYPE_CHECKING:
@@ -91,8 +91,11 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("low", low), real("high", high))
-        return self._draw("uniform", parameters, size, float_dtype(dtype), out)
+        bounds = (
+            real("low", low, ArgumentOverflowError),
+            real("high", high, ArgumentOverflowError),
+        )
+        return self._draw("uniform", bounds, size, float_dtype(dtype), out)
 
     def normal(
         self,
@@ -113,7 +116,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("loc", loc), real("scale", scale))
+        parameters = (real("loc", loc), non_negative("scale", scale))
         return self._draw("normal", parameters, size, float_dtype(dtype), out)
 
     def lognormal(
@@ -135,7 +138,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("mean", mean), real("sigma", sigma))
+        parameters = (real("mean", mean), non_negative("sigma", sigma))
         return self._draw("log_normal", parameters, size, float_dtype(dtype), out)
 
     def exponential(
@@ -154,7 +157,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("scale", scale),)
+        parameters = (non_negative("scale", scale),)
         return self._draw("exponential", parameters, size, float_dtype(dtype), out)
 
     def cauchy(
@@ -176,7 +179,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("median", median), real("sigma", sigma))
+        parameters = (real("median", median), non_negative("sigma", sigma))
         return self._draw("cauchy", parameters, size, float_dtype(dtype), out)
 
     def laplace(
@@ -198,7 +201,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("loc", loc), real("scale", scale))
+        parameters = (real("loc", loc), non_negative("scale", scale))
         return self._draw("laplace", parameters, size, float_dtype(dtype), out)
 
     def logistic(
@@ -220,7 +223,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("loc", loc), real("scale", scale))
+        parameters = (real("loc", loc), non_negative("scale", scale))
         return self._draw("logistic", parameters, size, float_dtype(dtype), out)
 
     def gumbel(
@@ -242,7 +245,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("loc", loc), real("scale", scale))
+        parameters = (real("loc", loc), non_negative("scale", scale))
         return self._draw("gumbel", parameters, size, float_dtype(dtype), out)
 
     def weibull(
@@ -257,11 +260,11 @@ class Continuous(GeneratorCore):
         Parameters
         ----------
         a : float or array_like
-            Shape, above 0.
+            Shape, at least 0; 0 gives zeros.
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("a", a),)
+        parameters = (non_negative("a", a),)
         return self._draw("weibull", parameters, size, float_dtype(dtype), out)
 
     def pareto(
@@ -318,7 +321,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("scale", scale),)
+        parameters = (non_negative("scale", scale),)
         return self._draw("rayleigh", parameters, size, float_dtype(dtype), out)
 
     def triangular(

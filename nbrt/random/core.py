@@ -31,7 +31,7 @@ from nbrt.runtime.new_array import checked_shape, empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
     from typing import Self
 
     from nbrt._internal.device import Device
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, DeviceLike, HostArray, Shape
 
-__all__ = ["GeneratorCore"]
+__all__ = ["GeneratorCore", "common_shape"]
 
 
 _MODULUS = 2**64
@@ -372,7 +372,7 @@ class GeneratorCore:
             return checked_shape(size)
         if self._part is not None:
             return self._part.shape
-        return _common_shape(parameters) if parameters else ()
+        return common_shape([np.shape(one) for one in parameters]) if parameters else ()
 
     def _scalar(self, stream: Stream, result: Any) -> Any:
         if not stream.interface.capabilities.host_addressable:
@@ -414,7 +414,7 @@ class GeneratorCore:
         self, stream: Stream, distribution: str, parameters: tuple[Any, ...], dtype: np.dtype[Any]
     ) -> None:
         """Refuse arrays of parameters that a draw refuses, where none of their values is used."""
-        shape = _common_shape(parameters)
+        shape = common_shape([np.shape(one) for one in parameters])
         whole = tuple(
             spread(stream, p, shape, None) if hasattr(p, "shape") else p for p in parameters
         )
@@ -490,11 +490,11 @@ class GeneratorCore:
         return (distribution, name, n, parameters, *rule), words
 
 
-def _common_shape(parameters: tuple[Any, ...]) -> tuple[int, ...]:
-    shapes = [np.shape(parameter) for parameter in parameters]
+def common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape to which parameters of some shapes broadcast."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         raise ArgumentError(
-            f"expected parameters that broadcast together, got shapes {shapes}"
+            f"expected parameters that broadcast together, got shapes {list(shapes)}"
         ) from None

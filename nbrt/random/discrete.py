@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from nbrt.random.arguments import (
     checked_array,
     checked_flag,
     checked_out,
+    exact_integers,
     float_dtype,
     integer,
     integer_dtype,
@@ -22,17 +23,27 @@ from nbrt.random.arguments import (
     probability,
     real,
     vector,
+    vectors,
+    whole,
 )
-from nbrt.random.core import GeneratorCore
+from nbrt.random.core import GeneratorCore, common_shape
 from nbrt.random.order import raw_view
 from nbrt.runtime.array import asarray, copy, to_host
-from nbrt.runtime.new_array import empty
+from nbrt.runtime.new_array import checked_shape, empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from nbrt.typing import Array, ArrayLike, DTypeLike, HostArray, Shape
+    from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
 
 __all__ = ["Discrete"]
+
+_ORDER = {
+    (True, False): "high > 0, got high <= 0",
+    (True, True): "high >= 0, got high < 0",
+    (False, False): "low < high, got low >= high",
+    (False, True): "low <= high, got low > high",
+}
+"""What is wrong with bounds, in NumPy's words, by whether low is 0 and high may be returned."""
 
 
 class Discrete(GeneratorCore):
@@ -53,11 +64,12 @@ class Discrete(GeneratorCore):
         ----------
         low, high : int or array_like
             Bounds; with `high` None, [0, low). Arrays give each element a range, and then int64
-            and uint64 take 64 bits an element, whatever the range.
+            and uint64 take 64 bits an element, whatever the range. Fractions of floats are cut off.
         size : int or tuple of int, optional
-            Shape of the result; a scalar if None.
+            Shape of the result; a scalar if None. A result without elements may have no range.
         dtype : dtype
-            An integer type that holds every value, or bool.
+            An integer type that holds every value, or bool. Python's int and bool give scalars of
+            these types.
         endpoint : bool
             Whether `high` itself may be returned.
         out : array, optional
@@ -66,13 +78,17 @@ class Discrete(GeneratorCore):
         kind = integer_dtype(dtype)
         is_closed = checked_flag("endpoint", endpoint)
         first, last = (0, low) if high is None else (low, high)
-        first, last = _bound("low", first), _bound("high", last)
+        if size is not None and _is_empty(size):
+            return self._draw("bernoulli", (0.0,), size, kind, out)
         if is_array(first) or is_array(last):
             bounds = self._bounds(first, last, kind, is_closed)
             return self._draw("integers_each", bounds, size, kind, out)
-        last += is_closed
-        _check_integer_range(first, last, kind)
-        return self._draw("integers", (first, last), size, kind, out)
+        least, most = whole("low", first), whole("high", last)
+        _check_integer_range(least, most + is_closed, kind, is_closed)
+        drawn = self._draw("integers", (least, most + is_closed), size, kind, out)
+        if (dtype is int or dtype is bool) and isinstance(drawn, np.generic):
+            return drawn.item()
+        return drawn
 
     def random_bits(
         self, size: Shape | None = None, dtype: DTypeLike = np.uint32, out: Array | None = None
@@ -248,13 +264,13 @@ class Discrete(GeneratorCore):
         Parameters
         ----------
         n : int or array_like
-            Trials, at least 0.
+            Trials, at least 0. Fractions of floats are cut off.
         p : float or array_like
             Chance of success.
         size, dtype, out
             As in `integers`.
         """
-        parameters = (integer("n", n), probability("p", p))
+        parameters = (whole("n", n), probability("p", p))
         return self._draw("binomial", parameters, size, integer_dtype(dtype), out)
 
     def negative_binomial(
@@ -272,7 +288,7 @@ class Discrete(GeneratorCore):
         n : float or array_like
             Successes, above 0.
         p : float or array_like
-            Chance of success, above 0.
+            Chance of success, above 0. Counts of `n` and `p` have to fit int64.
         size, dtype, out
             As in `integers`.
         """
@@ -297,11 +313,11 @@ class Discrete(GeneratorCore):
         nbad : int or array_like
             Bad ones, at least 0.
         nsample : int or array_like
-            How many are taken, at most ``ngood + nbad``.
+            How many are taken, at most ``ngood + nbad``. Of all three, fractions are cut off.
         size, dtype, out
             As in `integers`.
         """
-        parameters = (integer("ngood", ngood), integer("nbad", nbad), integer("nsample", nsample))
+        parameters = (whole("ngood", ngood), whole("nbad", nbad), whole("nsample", nsample))
         return self._draw("hypergeometric", parameters, size, integer_dtype(dtype), out)
 
     def logseries(
@@ -355,23 +371,25 @@ class Discrete(GeneratorCore):
         Parameters
         ----------
         n : int or array_like
-            Trials.
-        pvals : array_like, shape (k,)
+            Trials. Fractions of floats are cut off.
+        pvals : array_like, shape (..., k)
             Chances of the outcomes; what is left to 1 belongs to the last one.
         size : int or tuple of int, optional
-            Shape of the result without its last axis, which has length k.
+            Shape of the result without its last axis, which has length k. By default that to which
+            `n` and the vectors of `pvals` broadcast.
         dtype, out
             As in `integers`.
         """
-        chances = vector("pvals", pvals)
-        trials = integer("n", n)
-        leading = self._leading(size, np.shape(trials))
+        chances = vectors("pvals", pvals)
+        trials = whole("n", n)
+        given = (np.shape(trials), chances.shape[:-1])
+        width = chances.shape[-1]
+        shape = (*self._leading(size, common_shape(given)), width)
         if is_array(trials):
-            trials = _each_trial(trials, (*leading, chances.size))
-        shape = (*leading, chances.size)
-        return self._draw(
-            "multinomial", (trials, chances, chances.size), shape, integer_dtype(dtype), out
-        )
+            trials = _of_vectors("n", trials, shape)
+        if chances.ndim > 1:
+            chances = _of_vectors("pvals", chances, shape)
+        return self._draw("multinomial", (trials, chances, width), shape, integer_dtype(dtype), out)
 
     def multivariate_hypergeometric(
         self,
@@ -387,7 +405,7 @@ class Discrete(GeneratorCore):
         Parameters
         ----------
         colors : array_like of int, shape (k,)
-            How many there are of each.
+            How many there are of each; k may be 0.
         nsample : int
             How many are taken, at most their sum.
         size : int or tuple of int, optional
@@ -399,30 +417,29 @@ class Discrete(GeneratorCore):
         """
         if method not in ("marginals", "count"):
             raise ArgumentError(f"expected method 'marginals' or 'count', got {method!r}")
-        counts = vector("colors", colors)
+        counts = vector("colors", colors, may_be_empty=True)
         taken = integer("nsample", nsample)
         if is_array(taken):
             raise ArgumentTypeError(f"expected nsample as one integer, got {nsample!r}")
         shape = (*self._leading(size), counts.size)
         parameters = (counts, taken, counts.size)
         kind = integer_dtype(dtype)
+        if not counts.size:
+            if taken:
+                raise ArgumentError(f"expected nsample <= sum(colors), got {taken} of no colors")
+            return self._draw("bernoulli", (0.0,), shape, kind, out)
         return self._draw("multivariate_hypergeometric", parameters, shape, kind, out)
 
     def _bounds(self, low: Any, high: Any, dtype: np.dtype[Any], endpoint: bool) -> tuple[Any, Any]:
         """Return lower bounds and spans, checked, as arrays of uint64 modulo 2**64."""
         # As Python integers: a span of int64 bounds need not fit int64.
-        first = np.asarray(to_host(low, copy=None) if hasattr(low, "dtype") else low)
-        last = np.asarray(to_host(high, copy=None) if hasattr(high, "dtype") else high)
-        for name, array in (("low", first), ("high", last)):
-            if not _is_integral(array):
-                raise ArgumentTypeError(
-                    f"expected {name} to be an array of integers, got one of {array.dtype}"
-                )
-        first, last = np.broadcast_arrays(first.astype(object), last.astype(object) + endpoint)
+        first, last = exact_integers("low", low), exact_integers("high", high)
+        common_shape((first.shape, last.shape))
+        first, last = np.broadcast_arrays(first, np.add(last, int(endpoint), dtype=object))
         if first.size:
             narrowest = int((last - first).argmin())
-            _check_integer_range(first.flat[narrowest], last.flat[narrowest], dtype)
-            _check_integer_range(first.min(), last.max(), dtype)
+            _check_integer_range(first.flat[narrowest], last.flat[narrowest], dtype, endpoint)
+            _check_integer_range(first.min(), last.max(), dtype, endpoint)
         spans = ((last - first) % 2**64).astype(np.uint64)
         return (
             asarray((first % 2**64).astype(np.uint64), device=self.device, copy=None),
@@ -430,33 +447,26 @@ class Discrete(GeneratorCore):
         )
 
 
-def _bound(name: str, value: Any) -> Any:
-    """Return a bound as an int, bounds as an array, of Python ints where no integer dtype fits."""
-    found = integer(name, value)
-    if isinstance(value, (list, tuple)) and not _is_integral(found):
-        exact = np.asarray(value, object)
-        return exact if _is_integral(exact) else found
-    return found
+def _is_empty(size: Shape) -> bool:
+    return not (size if type(size) is int else math.prod(checked_shape(size)))
 
 
-def _is_integral(array: HostArray) -> bool:
-    if array.dtype.kind == "O":
-        return all(isinstance(each, numbers.Integral) for each in array.flat)
-    return array.dtype.kind in "iub"
-
-
-def _each_trial(trials: Any, shape: tuple[int, ...]) -> Any:
+def _of_vectors(name: str, values: Any, shape: tuple[int, ...]) -> Any:
+    """Return numbers, or vectors, with a value for each element of vectors of a shape."""
+    array = np.asarray(values)
+    each = array if name == "pvals" else array[..., None]
     try:
-        return np.broadcast_to(np.asarray(trials)[..., None], shape)
+        return np.broadcast_to(each, shape)
     except ValueError:
         raise ArgumentError(
-            f"expected n to broadcast to shape {shape[:-1]}, got shape {np.shape(trials)}"
+            f"expected {name} to broadcast to shape {shape[:-1]}, got shape {array.shape}"
         ) from None
 
 
-def _check_integer_range(low: int, high: int, dtype: np.dtype[Any]) -> None:
+def _check_integer_range(low: int, high: int, dtype: np.dtype[Any], endpoint: bool = False) -> None:
     if low >= high:
-        raise ArgumentError(f"expected low < high, got [{low}, {high})")
+        bounds = f"[{low}, {high - 1}]" if endpoint else f"[{low}, {high})"
+        raise ArgumentError(f"expected {_ORDER[low == 0, endpoint]} in {bounds}")
     least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     if low < least or high - 1 > most:
         raise ArgumentError(

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.random.arguments import float_dtype, real, vector
+from nbrt.random.arguments import (
+    float_dtype,
+    non_negative,
+    non_negative_or_nan,
+    real,
+    vector,
+)
 from nbrt.random.core import GeneratorCore
 
 if TYPE_CHECKING:
@@ -26,7 +32,9 @@ class GammaFamily(GeneratorCore):
         out: Array | None = None,
     ) -> Any:
         """Return gamma floats of scale 1; see `gamma`."""
-        return self._draw("gamma", (real("shape", shape), 1.0), size, float_dtype(dtype), out)
+        return self._draw(
+            "gamma", (non_negative("shape", shape), 1.0), size, float_dtype(dtype), out
+        )
 
     def gamma(
         self,
@@ -41,13 +49,13 @@ class GammaFamily(GeneratorCore):
         Parameters
         ----------
         shape : float or array_like
-            Above 0.
+            At least 0; 0 gives zeros.
         scale : float or array_like
             Scale, at least 0; the mean is ``shape * scale``.
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("shape", shape), real("scale", scale))
+        parameters = (non_negative("shape", shape), non_negative("scale", scale))
         return self._draw("gamma", parameters, size, float_dtype(dtype), out)
 
     def beta(
@@ -106,11 +114,11 @@ class GammaFamily(GeneratorCore):
         df : float or array_like
             Degrees of freedom, above 0.
         nonc : float or array_like
-            Non-centrality, at least 0.
+            Non-centrality, at least 0; NaN gives NaN.
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("df", df), real("nonc", nonc))
+        parameters = (real("df", df), non_negative_or_nan("nonc", nonc))
         return self._draw("noncentral_chisquare", parameters, size, float_dtype(dtype), out)
 
     def f(
@@ -153,11 +161,11 @@ class GammaFamily(GeneratorCore):
         dfden : float or array_like
             Degrees of freedom of the denominator, above 0.
         nonc : float or array_like
-            Non-centrality, at least 0.
+            Non-centrality, at least 0; NaN gives NaN.
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("dfnum", dfnum), real("dfden", dfden), real("nonc", nonc))
+        parameters = (real("dfnum", dfnum), real("dfden", dfden), non_negative_or_nan("nonc", nonc))
         return self._draw("noncentral_f", parameters, size, float_dtype(dtype), out)
 
     def standard_t(
@@ -194,11 +202,11 @@ class GammaFamily(GeneratorCore):
         mu : float or array_like
             Mode, an angle in radians.
         kappa : float or array_like
-            Concentration, at least 0.
+            Concentration, at least 0; NaN gives NaN.
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("mu", mu), real("kappa", kappa))
+        parameters = (real("mu", mu), non_negative_or_nan("kappa", kappa))
         return self._draw("vonmises", parameters, size, float_dtype(dtype), out)
 
     def wald(
@@ -235,12 +243,14 @@ class GammaFamily(GeneratorCore):
         Parameters
         ----------
         alpha : array_like, shape (k,)
-            Concentrations, above 0.
+            Concentrations, at least 0; those of 0 have no share.
         size : int or tuple of int, optional
             Shape of the result without its last axis, which has length k.
         dtype, out
             As in `random`.
         """
-        weights = vector("alpha", alpha)
+        weights = vector("alpha", alpha, may_be_empty=True)
         shape = (*self._leading(size), weights.size)
+        if not weights.size:
+            return self._draw("uniform", (0.0, 1.0), shape, float_dtype(dtype), out)
         return self._draw("dirichlet", (weights, weights.size), shape, float_dtype(dtype), out)

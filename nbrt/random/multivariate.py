@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.errors import ArgumentError, ArgumentTypeError, CovarianceError
 from nbrt.random.arguments import vector
 from nbrt.random.sampling import Sampling
 from nbrt.runtime.array import asarray
@@ -62,6 +62,10 @@ class Multivariate(Sampling):
     ) -> tuple[Any, Any]:
         """Return the mean and the factor of the covariance, in host memory."""
         centre = vector("mean", mean).astype(np.float64)
+        if np.iscomplexobj(cov):
+            raise ArgumentTypeError(
+                "expected cov as a matrix of real numbers, got complex ones; it must not be complex"
+            )
         try:
             matrix, tolerance = np.asarray(cov, np.float64), float(tol)
         except (TypeError, ValueError, OverflowError) as error:
@@ -100,7 +104,7 @@ def _factor(matrix: Any, method: str, check_valid: str, tol: float) -> Any:
         try:
             return np.linalg.cholesky(matrix).T
         except np.linalg.LinAlgError:
-            raise ArgumentError(
+            raise CovarianceError(
                 "expected a positive definite covariance for method 'cholesky'; use 'svd'"
             ) from None
     if method == "eigh":

@@ -48,7 +48,8 @@ def spread(
         copy(whole, parameter, stream=stream)
     except ArgumentError:
         raise ArgumentError(
-            f"expected parameters that broadcast to shape {shape}, got {parameter.shape}"
+            f"expected parameters that broadcast to the size. Output size {shape} is not "
+            f"compatible with a parameter of shape {parameter.shape}"
         ) from None
     if axes is None:
         return whole.reshape(-1)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.errors import (
+    ArgumentAxisError,
+    ArgumentError,
+    ArgumentTypeError,
+    UnsupportedArgumentError,
+)
 from nbrt.random.arguments import (
+    checked_array,
     checked_flag,
     checked_out,
     integer,
@@ -70,10 +77,8 @@ class Sampling(Continuous, Discrete):
             Accepted as NumPy's generators do; what is picked without replacement always comes in
             random order.
         """
-        array = (
-            None if not is_array(a) else asarray(rectangular("a", a), device=self.device, copy=None)
-        )
-        count = integer("a", a) if array is None else array.shape[checked_axis(axis, array.ndim)]
+        array = self._population("a", a)
+        count = _size_of_range(a) if array is None else array.shape[checked_axis(axis, array.ndim)]
         shape = () if size is None else checked_shape(size)
         wanted = math.prod(shape)
         if count <= 0 and wanted:
@@ -83,7 +88,9 @@ class Sampling(Continuous, Discrete):
             index = self._with_replacement(count, shape, chances)
         else:
             index = self._without_replacement(count, wanted, chances).reshape(shape)
-        picked = index if array is None else self._on_arrays(array.take, index, axis)
+        if array is not None and array.dtype.hasobject and array.ndim == 1 and not shape:
+            return _object_at(array, int(to_host(index, copy=None)), size is None)
+        picked = index if array is None else self._picked(array, index, axis)
         if isinstance(picked, np.generic):
             return picked if size is None else np.asarray(picked)
         if size is None and not picked.shape:
@@ -100,14 +107,19 @@ class Sampling(Continuous, Discrete):
         axis : int
             Slices along it keep their contents.
         """
-        if not is_array(x):
-            count = integer("x", x)
+        array = self._population("x", x)
+        if array is None:
+            try:
+                count = operator.index(x)  # type: ignore[arg-type]  # no array, as it turned out
+            except TypeError:
+                raise ArgumentAxisError(
+                    f"expected x as an integer or an array with at least one axis, got {x!r}"
+                ) from None
             if count < 0:
                 raise ArgumentError(f"expected x >= 0, got {count}")
             return self._order(count)
-        array = asarray(rectangular("x", x), device=self.device, copy=None)
         order = self._order(array.shape[checked_axis(axis, array.ndim)])
-        return self._on_arrays(array.take, order, axis)
+        return self._picked(array, order, axis)
 
     def shuffle(self, x: Any, axis: int = 0) -> None:
         """Shuffle an array or a list in place, along an axis.
@@ -121,7 +133,9 @@ class Sampling(Continuous, Discrete):
         """
         if isinstance(x, list):
             if axis != 0:
-                raise ArgumentError(f"expected axis 0 for a list, got {axis}")
+                raise UnsupportedArgumentError(
+                    f"expected axis 0 for a list, got {axis}; shuffle an array along other axes"
+                )
             x[:] = [x[index] for index in to_host(self._order(len(x)), copy=None)]
             return
         wanted: Any = getattr(x, "dtype", None)
@@ -129,6 +143,12 @@ class Sampling(Continuous, Discrete):
             raise ArgumentTypeError(
                 f"expected a list or an array of at least one dimension to shuffle, got {x!r}"
             )
+        if isinstance(x, np.ndarray) and _is_shuffled_by_numpy(x):
+            if not x.flags.writeable:
+                raise ArgumentError("expected an array that can be written to, got a read-only one")
+            order = to_host(self._order(x.shape[checked_axis(axis, x.ndim)]), copy=None)
+            x[...] = x.take(order, axis)
+            return
         array = checked_out(current_stream(self.device), x, None, wanted)
         copy(array, self.permutation(array, axis))
 
@@ -142,24 +162,68 @@ class Sampling(Continuous, Discrete):
         axis : int, optional
             Each line along it is shuffled independently; None: all elements together.
         out : array, optional
-            Of the shape and dtype of `x`; may be `x` itself.
+            Of the shape of `x` and a dtype that `x` casts to within its kind; may be `x` itself.
         """
-        array = asarray(rectangular("x", x), device=self.device, copy=None)
+        array = self._population("x", x)
+        if array is None:
+            array = asarray(x, device=self.device, copy=None)
         if out is not None:
-            out = checked_out(current_stream(self.device), out, array.shape, array.dtype)
+            out = self._permuted_out(out, array)
         if axis is None:
-            result = self._on_arrays(array.reshape(-1).take, self._order(array.size))
+            result = self._picked(array.reshape(-1), self._order(array.size), 0)
             result = result.reshape(array.shape)
         else:
             chosen = checked_axis(axis, array.ndim)
             self._check_whole()
             keys = self.random_bits(array.shape, np.uint64)
             order = self._on_arrays(np.argsort, keys, chosen, "stable")
+            if array.dtype.hasobject:
+                order = to_host(order, copy=None)
             result = self._on_arrays(np.take_along_axis, array, order, chosen)
         if out is None:
             return result
-        copy(out, result)
+        if array.dtype.hasobject:
+            out[...] = result
+        else:
+            copy(out, result)
         return out
+
+    def _permuted_out(self, out: Any, array: Any) -> Array:
+        """Return `out` if it can hold a permuted array."""
+        checked_array("out", out)
+        if out.shape != array.shape:
+            raise ArgumentError(
+                f"expected out of the same shape as x, {array.shape}, got {out.shape}"
+            )
+        if not np.can_cast(array.dtype, out.dtype, "same_kind"):
+            raise ArgumentTypeError(
+                f"expected out of a dtype of the kind of x. Cannot cast {array.dtype} to "
+                f"{out.dtype}"
+            )
+        if array.dtype.hasobject and out.flags.writeable:
+            return cast("Array", out)
+        return checked_out(current_stream(self.device), out, None, out.dtype)
+
+    def _population(self, name: str, value: Any) -> Any:
+        """Return what is picked from or permuted as an array; None if it has no dimensions.
+
+        On the generator's device, or on the host if its elements are Python objects.
+        """
+        if is_array(value):
+            array = rectangular(name, value)
+        elif hasattr(value, "__array__") and not hasattr(value, "ndim"):
+            array = np.asarray(value)
+        else:
+            return None
+        if isinstance(array, np.ndarray) and array.dtype.hasobject:
+            return array
+        return asarray(array, device=self.device, copy=None)
+
+    def _picked(self, array: Any, index: Any, axis: int) -> Any:
+        """Return elements of an array of `_population` along an axis."""
+        if array.dtype.hasobject:
+            return array.take(to_host(index, copy=None), axis)
+        return self._on_arrays(array.take, index, axis)
 
     def _order(self, count: int) -> Any:
         """Return a random permutation of range(count), int64."""
@@ -287,8 +351,29 @@ def checked_axis(axis: int, ndim: int) -> int:
     """Return an axis of `ndim` dimensions, counted from the first one."""
     number = checked_int("an axis", axis)
     if not -ndim <= number < ndim:
-        raise ArgumentError(f"expected an axis in [{-ndim}, {ndim}), got {number}")
+        raise ArgumentAxisError(f"expected an axis in [{-ndim}, {ndim}), got {number}")
     return number % ndim
+
+
+def _size_of_range(a: Any) -> int:
+    try:
+        return operator.index(a)
+    except TypeError:
+        raise ArgumentError(
+            f"expected a as a sequence, an array or an integer to pick from, got {a!r}"
+        ) from None
+
+
+def _object_at(array: Any, index: int, is_scalar: bool) -> Any:
+    """Return an element of a vector of Python objects, or an array without dimensions of it."""
+    return array[index] if is_scalar else array[index : index + 1].reshape(()).copy()
+
+
+def _is_shuffled_by_numpy(array: Any) -> bool:
+    """Return whether an array has what no kernel moves: Python objects or a mask."""
+    return array.dtype.hasobject or (
+        type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray)
+    )
 
 
 def _chances(p: ArrayLike, count: int) -> Any:

@@ -216,7 +216,9 @@ def checked_shape(shape: Shape) -> tuple[int, ...]:
     """Return a shape as a tuple of ints that are not negative."""
     if type(shape) is int and shape >= 0:
         return (shape,)
-    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    given = shape if isinstance(shape, (tuple, list, range)) else (shape,)
+    if isinstance(shape, np.ndarray) and shape.ndim == 1:
+        given = tuple(shape)
     try:
         sizes = tuple(map(operator.index, given))
     except TypeError:

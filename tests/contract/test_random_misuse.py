@@ -130,7 +130,7 @@ WRONG: list[tuple[str, Callable[[nbrt.Generator], Any]]] = [
     ("integers in a region", lambda g: g.shard(9, Region(0.5, (3,), (1,)))),  # type: ignore[arg-type]
     ("whole draws", lambda g: g.shard(10, slice(5, 10)).permutation(5)),
     ("whole draws", lambda g: g.shard(10, slice(5, 10)).choice(5, 5, replace=False)),
-    ("out of shape", lambda g: g.permuted(np.arange(4), out=np.arange(5))),
+    ("same shape", lambda g: g.permuted(np.arange(4), out=np.arange(5))),
     ("nbrt.Generator", lambda g: nbrt.random.rand(2, generator=np.random.default_rng(1))),  # type: ignore[arg-type]
     ("real number", lambda g: g.normal(2**2000)),
     ("a seed of type int, got array", lambda _: nbrt.Generator(np.arange(3))),
@@ -168,7 +168,7 @@ def test_refused_with_a_reason(
         ("scale >= 0", lambda g, size: g.normal(0.0, -1.0, size)),
         ("low <= high", lambda g, size: g.uniform(2.0, 1.0, size, "float32")),
         (r"p in \(0, 1\]", lambda g, size: g.geometric(0.0, size)),
-        ("shape > 0", lambda g, size: g.gamma(-2.0, 1.0, size)),
+        ("shape >= 0", lambda g, size: g.gamma(-2.0, 1.0, size)),
         (r"p in \[0, 1\]", lambda g, size: g.binomial(3, 1.5, size)),
     ],
 )

@@ -30,7 +30,8 @@ _FAR = {"float32": 12.0, "float64": 37.0}
 
 _Rule = tuple[str, Callable[[Any], Any] | None]
 _FINITE: _Rule = ("finite {}", None)
-_SCALE: _Rule = ("finite {} >= 0", lambda value: value >= 0)
+# A negative zero is refused with the negative numbers, as NumPy refuses it.
+_SCALE: _Rule = ("finite {} >= 0, no -0.0", lambda value: (value >= 0) & ~np.signbit(value))
 _POSITIVE: _Rule = ("finite {} > 0", lambda value: value > 0)
 _CHANCE: _Rule = ("{} in (0, 1]", lambda value: (value > 0) & (value <= 1))
 _LOC_SCALE = (("loc", _FINITE), ("scale", _SCALE))
@@ -43,7 +44,7 @@ _RULES: dict[str, tuple[tuple[str, _Rule], ...]] = {
     "laplace": _LOC_SCALE,
     "logistic": _LOC_SCALE,
     "gumbel": _LOC_SCALE,
-    "weibull": (("a", _POSITIVE),),
+    "weibull": (("a", _SCALE),),
     "pareto": (("a", _POSITIVE),),
     "power": (("a", _POSITIVE),),
     "triangular": (("left", _FINITE), ("mode", _FINITE), ("right", _FINITE)),
@@ -139,17 +140,21 @@ def uniform_parameters(
     ------
     TypeError
         If `dtype` is none of these.
+    OverflowError
+        If a bound or the span is not finite.
     ValueError
-        If a bound or the span is not finite, or ``high < low``.
+        If ``high < low``.
     """
     name = _checked(dtype, _FLOATS, "uniform")
     kind = np.dtype(np.float64 if name == "float64" else np.float32)
     first, last = (_rounded(value, name) for value in _typed((low, high), kind))
     with np.errstate(over="ignore", invalid="ignore"):
         span = last - first
-    fine = np.isfinite(first) & np.isfinite(last) & np.isfinite(span) & (span >= 0)
+    given = {"low": low, "high": high}
+    fine = np.isfinite(first) & np.isfinite(last) & np.isfinite(span)
     expected = f"finite low <= high with a finite high - low in {name}"
-    _require(fine, "uniform", expected, {"low": low, "high": high})
+    _require(fine, "uniform", expected, given, OverflowError)
+    _require(span >= 0, "uniform", expected, given)
     return first, span, np.maximum(first, _below(last, name))
 
 
@@ -335,11 +340,17 @@ def _checked(dtype: npt.DTypeLike, allowed: tuple[str, ...], what: str) -> str:
     return name
 
 
-def _require(holds: Any, what: str, expected: str, given: dict[str, Any]) -> None:
+def _require(
+    holds: Any,
+    what: str,
+    expected: str,
+    given: dict[str, Any],
+    error: type[Exception] = ValueError,
+) -> None:
     if not bool(np.all(holds)):
         found = " and ".join(_shown(name, value) for name, value in given.items())
         message = f"{what}: expected {expected}, got {found}"
-        raise ValueError(message)
+        raise error(message)
 
 
 def _shown(name: str, value: Any) -> str:

@@ -53,12 +53,12 @@ def exponential_of(precision: Precision) -> DeviceFunction:
 
 
 def weibull(precision: Precision) -> DeviceFunction:
-    """Make ``x**(1 / a)`` of an exponential x."""
-    power, one = precision.power, precision.real(1)
+    """Make ``x**(1 / a)`` of an exponential x, and 0 for an `a` of 0."""
+    power, zero, one = precision.power, precision.real(0), precision.real(1)
 
     @device_function
     def finish(x: Scalar, a: Scalar, _b: Scalar, _c: Scalar) -> Scalar:
-        return power(x, one / a)
+        return select(a > zero, power(x, one / a), zero)
 
     return finish
 

@@ -75,7 +75,7 @@ def _binomial_regime(n: Any, chance: Any, _c: Any) -> tuple[bool, ...]:
 _SAMPLERS = {
     "gamma": _Sampler(
         gammas.gamma,
-        (p.Parameter("shape", p.POSITIVE), p.Parameter("scale", p.AT_LEAST_ZERO)),
+        (p.Parameter("shape", p.AT_LEAST_ZERO), p.Parameter("scale", p.AT_LEAST_ZERO)),
         regime=lambda shape, _b, _c: (bool(shape < 1),),
     ),
     "beta": _Sampler(
@@ -90,7 +90,7 @@ _SAMPLERS = {
     ),
     "noncentral_chisquare": _Sampler(
         gammas.noncentral_chisquare,
-        (p.Parameter("df", p.POSITIVE), p.Parameter("nonc", p.MEAN)),
+        (p.Parameter("df", p.POSITIVE), p.Parameter("nonc", p.MEAN_OR_NAN)),
     ),
     "f": _Sampler(gammas.f, (p.Parameter("dfnum", p.POSITIVE), p.Parameter("dfden", p.POSITIVE))),
     "noncentral_f": _Sampler(
@@ -98,12 +98,13 @@ _SAMPLERS = {
         (
             p.Parameter("dfnum", p.POSITIVE),
             p.Parameter("dfden", p.POSITIVE),
-            p.Parameter("nonc", p.MEAN),
+            p.Parameter("nonc", p.MEAN_OR_NAN),
         ),
     ),
     "standard_t": _Sampler(gammas.standard_t, (p.Parameter("df", p.POSITIVE),)),
     "vonmises": _Sampler(
-        continuous.vonmises, (p.Parameter("mu", p.FINITE), p.Parameter("kappa", p.AT_LEAST_ZERO))
+        continuous.vonmises,
+        (p.Parameter("mu", p.FINITE), p.Parameter("kappa", p.AT_LEAST_ZERO_OR_NAN)),
     ),
     "wald": _Sampler(
         continuous.wald, (p.Parameter("mean", p.POSITIVE), p.Parameter("scale", p.POSITIVE))
@@ -129,7 +130,7 @@ _SAMPLERS = {
     "zipf": _Sampler(tails.zipf, (p.Parameter("a", p.ABOVE_ONE),), True),
 }
 _VECTORS = {
-    "dirichlet": (p.Parameter("alpha", p.POSITIVE),),
+    "dirichlet": (p.Parameter("alpha", p.SHARE),),
     "multinomial": (p.Parameter("n", p.WHOLE), p.Parameter("pvals", p.CHANCE)),
     "multivariate_hypergeometric": (
         p.Parameter("colors", p.WHOLE),
@@ -214,6 +215,8 @@ def _scalar_fills(
     ]
     if distribution == "hypergeometric":
         p.check_sample(*typed)
+    elif distribution == "negative_binomial":
+        p.check_mean(*typed)
     unused = _MOST_PARAMETERS - len(typed)
     typed += [precision.real(0)] * unused
     kinds += [precision.real] * unused

@@ -12,15 +12,19 @@ if TYPE_CHECKING:
 __all__ = [
     "ABOVE_ONE",
     "AT_LEAST_ZERO",
+    "AT_LEAST_ZERO_OR_NAN",
     "CHANCE",
     "CHANCE_BELOW_ONE",
     "FINITE",
     "MEAN",
+    "MEAN_OR_NAN",
     "POSITIVE",
     "POSITIVE_CHANCE",
+    "SHARE",
     "WHOLE",
     "Parameter",
     "Range",
+    "check_mean",
     "check_sample",
     "check_vector",
 ]
@@ -41,15 +45,30 @@ class Range(NamedTuple):
     holds: Callable[[Any], Any]
 
 
+def _is_not_negative(x: Any) -> Any:
+    """Return whether a number is at least 0, and no negative zero, which NumPy refuses too."""
+    return (x >= 0) & ~np.signbit(x)
+
+
+_MOST_MEAN = 9.223e18
+"""Counts of a larger mean would not fit int64."""
+
 FINITE = Range("finite", np.isfinite)
 POSITIVE = Range("> 0 and finite", lambda x: (x > 0) & (x < np.inf))
-AT_LEAST_ZERO = Range(">= 0 and finite", lambda x: (x >= 0) & (x < np.inf))
+AT_LEAST_ZERO = Range(">= 0 (no -0.0) and finite", lambda x: _is_not_negative(x) & (x < np.inf))
+AT_LEAST_ZERO_OR_NAN = Range(
+    ">= 0 (no -0.0) and finite, or NaN", lambda x: AT_LEAST_ZERO.holds(x) | np.isnan(x)
+)
 ABOVE_ONE = Range("> 1 and finite", lambda x: (x > 1) & (x < np.inf))
 CHANCE = Range("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 CHANCE_BELOW_ONE = Range("in [0, 1)", lambda x: (x >= 0) & (x < 1))
 POSITIVE_CHANCE = Range("in (0, 1]", lambda x: (x > 0) & (x <= 1))
-# Counts beyond would not fit int64.
-MEAN = Range("in [0, 9.223e18]", lambda x: (x >= 0) & (x <= 9.223e18))
+MEAN = Range("in [0, 9.223e18]", lambda x: (x >= 0) & (x <= _MOST_MEAN))
+MEAN_OR_NAN = Range(
+    "in [0, 9.223e18] (no -0.0) or NaN",
+    lambda x: (_is_not_negative(x) & (x <= _MOST_MEAN)) | np.isnan(x),
+)
+SHARE = Range(">= 0 and finite", lambda x: (x >= 0) & (x < np.inf))
 WHOLE = Range("in [0, 2**61]", lambda x: (x >= 0) & (x <= 2**61))
 
 
@@ -96,6 +115,18 @@ class Parameter(NamedTuple):
         return f"{distribution}: expected {self.name} {self.range.text}, got {got}"
 
 
+def check_mean(n: Any, chance: Any) -> None:
+    """Raise ValueError if failures before `n` successes may be more than int64 holds.
+
+    The bound is NumPy's: ten standard deviations of the gamma that is the mean of the counts.
+    """
+    with np.errstate(over="ignore"):
+        most = (1 - chance) / chance * (n + 10 * np.sqrt(n))
+    if not bool(np.all(most <= _MOST_MEAN)):
+        message = "negative_binomial: expected counts that fit int64, got a larger n or smaller p"
+        raise ValueError(message)
+
+
 def check_sample(good: Any, bad: Any, sample: Any) -> None:
     """Raise ValueError if a sample is larger than what it is taken from."""
     if not bool(np.all(sample <= good + bad)):
@@ -119,9 +150,14 @@ def check_vector(distribution: str, values: Any, sample: Any, width: int) -> Non
     """
     rows = np.reshape(values, (-1, width))
     # As NumPy, which allows for rounding, and gives the rest to the last outcome.
-    if distribution == "multinomial" and bool((rows[:, :-1].sum(axis=1) > 1 + 1e-12).any()):
-        message = "multinomial: expected sum(pvals[:-1]) <= 1, got a larger sum; divide by the sum"
-        raise ValueError(message)
+    if distribution == "multinomial":
+        sums = rows[:, :-1].astype(np.float64).sum(axis=1)
+        if bool((sums > 1 + 1e-12).any()):
+            message = (
+                "multinomial: expected sum(pvals[:-1]) <= 1, got a larger sum; divide by the sum "
+                "in float64: the pvals array is cast to 64-bit floating point before it is summed"
+            )
+            raise ValueError(message)
     if distribution == "multivariate_hypergeometric":
         total = rows.sum(axis=1)
         if bool((total < sample).any()) or bool((total > 2**61).any()):

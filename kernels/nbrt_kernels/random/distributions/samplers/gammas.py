@@ -3,8 +3,9 @@
 Trials of G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", ACM
 Transactions on Mathematical Software 26(3), 2000: ``d (1 + x / (3 sqrt(d)))**3`` of a normal x and
 ``d = shape - 1/3``, accepted if an exponential is large enough.  A shape below 1 is raised by 1 and
-the gamma multiplied by ``exp(-E / shape)``, E exponential.  The two factors are kept apart, so that
-ratios of gammas of tiny shapes, whose own values underflow, are right.
+the gamma multiplied by ``exp(-E / shape)``, E exponential; for a shape of 0 that is 0.  The two
+factors are kept apart, so that ratios of gammas of tiny shapes, whose own values underflow, are
+right.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def gamma_factors(precision: Precision, lift: bool | None = None) -> DeviceFunct
             return g, zero, attempt + _ONE, rejected
         first, _ = block_values(block, attempt + _ONE, key0, key1)
         e = exponential(first) / shape
-        return g, select(e > most, most, e), attempt + _ONE + _ONE, rejected
+        return g, select(e < most, e, most), attempt + _ONE + _ONE, rejected
 
     @device_function
     def until_accepted(
@@ -113,7 +114,7 @@ def gamma_factors(precision: Precision, lift: bool | None = None) -> DeviceFunct
             first, second = block_values(block, attempt, key0, key1)
             attempt = attempt + _ONE
             e = exponential(first) / shape
-            e = select(e > most, most, e)
+            e = select(e < most, e, most)
         return g, e, attempt, False
 
     return until_accepted if lift is None else once
@@ -201,17 +202,21 @@ def standard_t(precision: Precision) -> DeviceFunction:
 def _noncentral(precision: Precision) -> DeviceFunction:
     """Make half a noncentral chi-square, ``g * exp(-e)``, and the next attempt.
 
-    A Poisson mixture: of ``df + 2 k`` degrees of freedom, k Poisson of mean nonc / 2.
+    A Poisson mixture: of ``df + 2 k`` degrees of freedom, k Poisson of mean nonc / 2. A `nonc` of
+    NaN gives NaN.
     """
     real, factors = precision.real, gamma_factors(precision)
+    none = np.float64(0)
     half, halved = real(0.5), half_of(DOUBLE)
 
     @device_function
     def draw(
         block: Scalar, attempt: Scalar, key0: Scalar, key1: Scalar, df: Scalar, nonc: Scalar
     ) -> tuple[Scalar, Scalar, Scalar]:
-        k, attempt = poisson_count(block, attempt, key0, key1, halved(np.float64(nonc)))
-        shape = cuda.fma(half, df, real(k))
+        is_number = nonc == nonc
+        mean = select(is_number, halved(np.float64(nonc)), none)
+        k, attempt = poisson_count(block, attempt, key0, key1, mean)
+        shape = select(is_number, cuda.fma(half, df, real(k)), nonc)
         g, e, attempt, _ = factors(block, attempt, key0, key1, shape)
         return g, e, attempt
 

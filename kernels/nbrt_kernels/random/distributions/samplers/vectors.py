@@ -31,7 +31,7 @@ def dirichlet(precision: Precision, store: DeviceFunction) -> DeviceFunction:
     """Make gammas over their sum, added in order, by a factor that no underflow reaches.
 
     Each gamma is drawn twice, for the sum and to be stored: an element cannot hold both of its
-    factors in between.
+    factors in between. A concentration of 0 has no share, not even of a sum of nothing.
     """
     real, exp, factors = precision.real, precision.exp, gamma_factors(precision)
     zero, most = real(0), real(np.finfo(real).max)
@@ -47,12 +47,13 @@ def dirichlet(precision: Precision, store: DeviceFunction) -> DeviceFunction:
             shape = real(alpha[first + j])
             g, e, _, _ = factors(block + np.uint64(j), _START, key0, key1, shape)
             lower = select(e < least, e, least)
-            total = cuda.fma(total, exp(lower - least), cuda.fma(g, exp(lower - e), zero))
+            part = select(shape > zero, g, zero)
+            total = cuda.fma(total, exp(lower - least), cuda.fma(part, exp(lower - e), zero))
             least = lower
         for j in range(width):
             shape = real(alpha[first + j])
             g, e, _, _ = factors(block + np.uint64(j), _START, key0, key1, shape)
-            out[start + j] = store(g * exp(least - e) / total)
+            out[start + j] = store(select(shape > zero, g * exp(least - e) / total, zero))
 
     return draw
 
