@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 __all__ = [
-    "ArgumentAxisError",
     "ArgumentError",
     "ArgumentOverflowError",
     "ArgumentTypeError",
     "BackendUnavailableError",
     "CollectiveTimeoutError",
     "CompileError",
-    "CovarianceError",
     "DeferredCallError",
     "DeviceError",
     "DeviceMismatchError",
@@ -63,20 +59,12 @@ class ArgumentTypeError(NbrtError, TypeError):
     """A value is of a type that the call does not accept."""
 
 
-class ArgumentAxisError(ArgumentError, np.exceptions.AxisError):
-    """An axis is not one of an array, or there is no array with axes."""
-
-
 class ArgumentOverflowError(ArgumentError, OverflowError):
     """A number, or the width of a range, is beyond what its type holds."""
 
 
 class UnsupportedArgumentError(ArgumentError, NotImplementedError):
     """A combination of arguments has a meaning, but nbrt does not implement it."""
-
-
-class CovarianceError(ArgumentError, np.linalg.LinAlgError):
-    """A matrix has no factor of the kind asked for, as it is not a positive definite one."""
 
 
 class DeviceError(NbrtError, RuntimeError):

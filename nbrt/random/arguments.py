@@ -151,7 +151,7 @@ def non_negative(name: str, value: Any) -> Any:
     """
     number = real(name, value)
     if type(number) is float and number == 0.0 and math.copysign(1.0, value) < 0.0:
-        raise ArgumentError(f"expected {name} >= 0, got -0.0")
+        raise ArgumentError(f"expected {name} >= 0, got -0.0; pass 0.0")
     return number
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nbrt.errors import ArgumentError, ArgumentTypeError, CovarianceError
+from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import vector
+from nbrt.random.exceptions import CovarianceError
 from nbrt.random.sampling import Sampling
 from nbrt.runtime.array import asarray
 

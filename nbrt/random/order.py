@@ -48,8 +48,8 @@ def spread(
         copy(whole, parameter, stream=stream)
     except ArgumentError:
         raise ArgumentError(
-            f"expected parameters that broadcast to the size. Output size {shape} is not "
-            f"compatible with a parameter of shape {parameter.shape}"
+            f"expected parameters that broadcast to shape {shape}, got {parameter.shape}. Output "
+            f"size {shape} is not compatible with it"
         ) from None
     if axes is None:
         return whole.reshape(-1)

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbrt.errors import (
-    ArgumentAxisError,
-    ArgumentError,
-    ArgumentTypeError,
-    UnsupportedArgumentError,
-)
+from nbrt.errors import ArgumentError, ArgumentTypeError, UnsupportedArgumentError
 from nbrt.random.arguments import (
     checked_array,
     checked_flag,
@@ -25,6 +20,7 @@ from nbrt.random.arguments import (
 )
 from nbrt.random.continuous import Continuous
 from nbrt.random.discrete import Discrete
+from nbrt.random.exceptions import ArgumentAxisError
 from nbrt.random.layouts.torch import permutation_keys
 from nbrt.random.state import checked_int
 from nbrt.runtime.array import asarray, copy, to_host

@@ -124,13 +124,13 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("pareto", {"a": 0.0}, "a"),
     ("wald", {"mean": 0.0, "scale": 1.0}, "mean"),
     ("vonmises", {"mu": 0.0, "kappa": -1.0}, "kappa"),
-    ("dirichlet", {"alpha": [1.0, 0.0]}, "alpha"),
+    ("dirichlet", {"alpha": [1.0, -0.1]}, "alpha"),
     ("dirichlet", {"alpha": 1.0}, "alpha to be a vector"),
     ("multinomial", {"n": 3, "pvals": [0.7, 0.7, 0.1]}, "pvals"),
     ("lognormal", {"sigma": float("nan")}, "sigma to be finite"),
     ("normal", {"loc": "x"}, "loc to be a real number"),
     ("integers", {"low": [0, 5], "high": [4, 5]}, "low < high"),
-    ("integers", {"low": [0.5], "high": [4]}, "array of integers"),
+    ("integers", {"low": [None], "high": [4]}, "low to be integers"),
 ]
 
 

@@ -130,6 +130,6 @@ def test_the_next_step_for_a_wrong_out_is_one_that_works() -> None:
 def test_integers_of_another_byte_order_are_refused_by_the_generator() -> None:
     generator = nbrt.Generator(1, device="cpu:0")
     for dtype in (">i4", ">u8"):
-        with pytest.raises(ArgumentTypeError, match="byte order"):
+        with pytest.raises(ArgumentError, match="byte order"):
             generator.integers(0, 5, 3, dtype=dtype)
     assert generator.state.offset == 0

@@ -108,7 +108,7 @@ def test_choices_without_replacement_have_numpys_chances(generator: nbrt.Generat
         ({"a": 3, "p": [0.5, 0.5]}, "3 chances, got 2"),
         ({"a": 2, "p": [0.5, 0.6]}, "add up to 1"),
         ({"a": 2, "p": [1.5, -0.5]}, "p >= 0"),
-        ({"a": 1.5}, "a to be an integer"),
+        ({"a": 1.5}, "an integer to pick from"),
         ({"a": [1, 2], "axis": 3}, "axis"),
     ],
 )

@@ -335,7 +335,7 @@ def test_arrays_of_parameters_equal_scalars(distribution, dtype):
         ("normal", (np.nan, 1.0), "expected finite loc"),
         ("gumbel", (0.0, np.array([1.0, -2.0])), r"got loc=0.0 and scale in \[-2.0, 1.0\]"),
         ("exponential", (1e39,), "expected finite scale"),
-        ("weibull", (0.0,), "expected finite a > 0, got a=0.0"),
+        ("weibull", (-1.0,), "expected finite a >= 0, got a=-1.0"),
         ("triangular", (0.0, 2.0, 1.0), "left <= mode <= right"),
         ("triangular", (1.0, 1.0, 1.0), "left < right"),
         ("truncated_normal", (0.0, 1.0, 1.0, 1.0), "low < high"),

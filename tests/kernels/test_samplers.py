@@ -186,7 +186,7 @@ def test_long_tails_stay_counts():
     assert (draw("zipf", "int64", (1.0001,), 2000) >= 1).all()
     assert (draw("logseries", "int64", (1 - 2.0**-53,), 2000) >= 1).all()
     assert (draw("poisson", "int64", (9.2e18,), 2000) > 9.19e18).all()
-    assert (draw("negative_binomial", "int64", (5.0, 1e-300), 2000) > 0).all()
+    assert (draw("negative_binomial", "int64", (5.0, 1e-17), 2000) > 0).all()
 
 
 # -- which element is which --------------------------------------------------------------------
@@ -267,9 +267,11 @@ def test_narrow_counts_are_the_wide_ones_converted():
 @pytest.mark.parametrize(
     ("name", "dtype", "parameters", "message"),
     [
-        ("gamma", "float32", (0.0, 1.0), "shape > 0"),
-        ("gamma", "float32", (1e-60, 1.0), "shape > 0 and finite, got 1e-60 as float32"),
-        ("gamma", "float64", (np.array([1.0, np.nan]), 1.0), "shape > 0"),
+        ("gamma", "float32", (-1.0, 1.0), "shape >= 0"),
+        ("chisquare", "float32", (1e-60,), "df > 0 and finite, got 1e-60 as float32"),
+        ("gamma", "float64", (np.array([1.0, np.nan]), 1.0), "shape >= 0"),
+        ("gamma", "float64", (np.array([1.0, -0.0]), 1.0), "shape >= 0"),
+        ("negative_binomial", "int64", (5.0, 1e-300), "fit int64"),
         ("poisson", "int64", (-1.0,), r"lam in \[0"),
         ("binomial", "int64", (-1, 0.5), r"n in \[0"),
         ("binomial", "int64", (1, 1.5), r"p in \[0, 1\]"),

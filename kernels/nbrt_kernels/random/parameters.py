@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "RangeOverflowError",
     "bernoulli_parameters",
     "each_integer_parameters",
     "integer_parameters",
@@ -31,7 +32,7 @@ _FAR = {"float32": 12.0, "float64": 37.0}
 _Rule = tuple[str, Callable[[Any], Any] | None]
 _FINITE: _Rule = ("finite {}", None)
 # A negative zero is refused with the negative numbers, as NumPy refuses it.
-_SCALE: _Rule = ("finite {} >= 0, no -0.0", lambda value: (value >= 0) & ~np.signbit(value))
+_SCALE: _Rule = ("finite {} >= 0", lambda value: (value >= 0) & ~np.signbit(value))
 _POSITIVE: _Rule = ("finite {} > 0", lambda value: value > 0)
 _CHANCE: _Rule = ("{} in (0, 1]", lambda value: (value > 0) & (value <= 1))
 _LOC_SCALE = (("loc", _FINITE), ("scale", _SCALE))
@@ -53,6 +54,10 @@ _RULES: dict[str, tuple[tuple[str, _Rule], ...]] = {
     ),
     "geometric": (("p", _CHANCE),),
 }  # fmt: skip
+
+
+class RangeOverflowError(OverflowError, ValueError):
+    """A range, or one of its bounds, is beyond what a dtype holds."""
 
 
 def no_parameters(parameters: tuple[()], _dtype: str) -> tuple[Any, Any, Any]:
@@ -140,7 +145,7 @@ def uniform_parameters(
     ------
     TypeError
         If `dtype` is none of these.
-    OverflowError
+    RangeOverflowError
         If a bound or the span is not finite.
     ValueError
         If ``high < low``.
@@ -153,7 +158,7 @@ def uniform_parameters(
     given = {"low": low, "high": high}
     fine = np.isfinite(first) & np.isfinite(last) & np.isfinite(span)
     expected = f"finite low <= high with a finite high - low in {name}"
-    _require(fine, "uniform", expected, given, OverflowError)
+    _require(fine, "uniform", expected, given, RangeOverflowError)
     _require(span >= 0, "uniform", expected, given)
     return first, span, np.maximum(first, _below(last, name))
 

@@ -55,9 +55,9 @@ _MOST_MEAN = 9.223e18
 
 FINITE = Range("finite", np.isfinite)
 POSITIVE = Range("> 0 and finite", lambda x: (x > 0) & (x < np.inf))
-AT_LEAST_ZERO = Range(">= 0 (no -0.0) and finite", lambda x: _is_not_negative(x) & (x < np.inf))
+AT_LEAST_ZERO = Range(">= 0 and finite", lambda x: _is_not_negative(x) & (x < np.inf))
 AT_LEAST_ZERO_OR_NAN = Range(
-    ">= 0 (no -0.0) and finite, or NaN", lambda x: AT_LEAST_ZERO.holds(x) | np.isnan(x)
+    ">= 0 and finite, or NaN", lambda x: AT_LEAST_ZERO.holds(x) | np.isnan(x)
 )
 ABOVE_ONE = Range("> 1 and finite", lambda x: (x > 1) & (x < np.inf))
 CHANCE = Range("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
@@ -65,7 +65,7 @@ CHANCE_BELOW_ONE = Range("in [0, 1)", lambda x: (x >= 0) & (x < 1))
 POSITIVE_CHANCE = Range("in (0, 1]", lambda x: (x > 0) & (x <= 1))
 MEAN = Range("in [0, 9.223e18]", lambda x: (x >= 0) & (x <= _MOST_MEAN))
 MEAN_OR_NAN = Range(
-    "in [0, 9.223e18] (no -0.0) or NaN",
+    "in [0, 9.223e18] or NaN",
     lambda x: (_is_not_negative(x) & (x <= _MOST_MEAN)) | np.isnan(x),
 )
 SHARE = Range(">= 0 and finite", lambda x: (x >= 0) & (x < np.inf))
