@@ -20,6 +20,7 @@ __all__ = ["Settings", "override", "settings"]
 _MAX_CPU_DEVICES = 64
 _CACHE_LIMIT = 512 * 2**20
 _EXIT_TIMEOUT = 5.0
+_STALE_CAPTURES = ("recompile", "warn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,10 @@ class Settings:
         (``NBRT_DISTRIBUTED_CHECK``, 0 or 1); alike on all ranks.
     mpi_cuda_aware : bool or None
         Whether MPI reads GPU memory (``NBRT_MPI_CUDA_AWARE``, 0 or 1); None: what MPI says.
+    stale_captures : str
+        What a launch does after a global, closure variable or device function of the kernel has
+        changed (``NBRT_STALE_CAPTURES``): ``"recompile"``, or ``"warn"``, once, and go on with the
+        values of the first launch, as Numba does silently.
     """
 
     device: str | None = None
@@ -74,6 +79,7 @@ class Settings:
     check_seed: int | None = None
     distributed_check: bool = False
     mpi_cuda_aware: bool | None = None
+    stale_captures: str = "recompile"
     interpret: bool = False
     interpret_block: tuple[int, int, int] = (0, 0, 0)
     interpret_thread: tuple[int, int, int] = (0, 0, 0)
@@ -91,6 +97,10 @@ class Settings:
         if not isinstance(self.mpi_cuda_aware, bool | None):
             raise ArgumentError(
                 f"expected NBRT_MPI_CUDA_AWARE to be 0 or 1, got {self.mpi_cuda_aware!r}"
+            )
+        if self.stale_captures not in _STALE_CAPTURES:
+            raise ArgumentError(
+                f"expected NBRT_STALE_CAPTURES to be recompile or warn, got {self.stale_captures!r}"
             )
         if self.check_seed is not None:
             _check_range("NBRT_CHECK_SEED", self.check_seed, 0, 2**63 - 1)
@@ -181,6 +191,7 @@ def _parse(environment: Mapping[str, str]) -> Settings:
             if environment.get("NBRT_MPI_CUDA_AWARE", "").strip()
             else None
         ),
+        stale_captures=environment.get("NBRT_STALE_CAPTURES", "").strip() or "recompile",
         interpret=_flag(environment, "NBRT_INTERPRET"),
         interpret_block=_index(environment, "NBRT_INTERPRET_BLOCK"),
         interpret_thread=_index(environment, "NBRT_INTERPRET_THREAD"),

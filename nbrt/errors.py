@@ -36,6 +36,7 @@ __all__ = [
     "RankFailedError",
     "RankMismatchError",
     "RngCollisionWarning",
+    "StaleCaptureWarning",
     "StreamError",
     "UnknownDeviceError",
     "UnsupportedArgumentError",
@@ -51,16 +52,12 @@ class ArgumentError(NbrtError, ValueError):
     """A value is outside what the call accepts."""
 
 
-class ArgumentOverflowError(ArgumentError, OverflowError):
-    """A number is beyond the range of the dtype that it is to have."""
-
-
 class ArgumentTypeError(NbrtError, TypeError):
     """A value is of a type that the call does not accept."""
 
 
 class ArgumentOverflowError(ArgumentError, OverflowError):
-    """A number, or the width of a range, is beyond what its type holds."""
+    """A number, or the width of a range, is beyond the range of its dtype."""
 
 
 class UnsupportedArgumentError(ArgumentError, NotImplementedError):
@@ -221,6 +218,10 @@ class RngCollisionWarning(RuntimeWarning):
 
 class MemoryRaceWarning(RuntimeWarning):
     """What `MemoryRaceError` is raised for, where the race checker is to warn only."""
+
+
+class StaleCaptureWarning(RuntimeWarning):
+    """A kernel captures a value that changes: it keeps the old one, or is often compiled anew."""
 
 
 class NbrtCleanupWarning(RuntimeWarning):

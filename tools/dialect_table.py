@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind
 from nbrt.backends.cpu.simt.dialect import dialect_name
-from nbrt.backends.cpu.simt.source import is_device_function
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,6 +22,7 @@ from nbrt.errors import LaunchError, NotSupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from nbrt.backends.captures import Captures
     from nbrt.backends.draw import Draw
     from nbrt.backends.pools import BackendPool
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Block",
     "Capabilities",
+    "CapturingProgram",
     "Check",
     "CheckableProgram",
     "DeviceInterface",
@@ -163,6 +165,19 @@ class Program(Protocol):
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> Plan:
         """Fix a configuration, within the device's properties, on device `index`."""
+        ...
+
+
+@runtime_checkable
+class CapturingProgram(Program, Protocol):
+    """A program that is compiled with the values that the kernel captured when it was made.
+
+    The runtime replaces it when one of them has changed.
+    """
+
+    @property
+    def captures(self) -> Captures:
+        """The captured values."""
         ...
 
 

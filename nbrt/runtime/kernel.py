@@ -12,6 +12,7 @@ from nbrt._internal.tracebacks import at_caller
 from nbrt.backends.interface import Check, CheckableProgram
 from nbrt.config import settings
 from nbrt.errors import ArgumentTypeError, LaunchError, NotSupportedError
+from nbrt.runtime.programs import HeldProgram, Programs
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Kernel:
         self.check = check
         self.py_func = source
         self.targetoptions = getattr(function, "targetoptions", {})
-        self._programs: dict[DeviceInterface, Program] = {}
+        self._programs = Programs(function)
         # Each with the configuration as it was given, whose elements have been checked.
         self._configured: dict[Any, tuple[Any, ConfiguredKernel]] = {}
         functools.update_wrapper(self, source)
@@ -215,11 +216,12 @@ class Kernel:
         return self[grid, block, None, shared].inspect(*args, gpu=gpu)
 
     def program(self, interface: DeviceInterface) -> Program:
-        """Return the kernel as a backend holds it."""
-        program = self._programs.get(interface)
-        if program is None:
-            program = self._programs.setdefault(interface, interface.program(self.function))
-        return program
+        """Return the kernel as a backend holds it, for the values that it captures now."""
+        return self._programs.get(interface).program
+
+    def held(self, interface: DeviceInterface) -> HeldProgram:
+        """Return the same, with how a launch tells whether it is still the kernel's."""
+        return self._programs.get(interface)
 
     def _configure(self, configuration: Any) -> ConfiguredKernel:
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
@@ -281,9 +283,9 @@ class ConfiguredKernel:
         self._kernel = source
         self._label = source.__qualname__
         self._is_empty = 0 in grid
-        self._plans: dict[tuple[DeviceInterface, int], Plan] = {}
-        # One pair, replaced at once: threads that launch on different streams may share this.
-        self._last: tuple[Stream | None, Any] = (None, None)
+        self._plans: dict[tuple[DeviceInterface, int], tuple[HeldProgram, Plan]] = {}
+        # Replaced at once: threads that launch on different streams may share this.
+        self._last: tuple[Stream | None, Any, Callable[[], bool] | None] = (None, None, None)
         self.grid = grid
         self.block = block
         self.stream = stream
@@ -306,10 +308,10 @@ class ConfiguredKernel:
         stream = self.stream
         if stream is None:
             stream = current_stream()
-        last, plan = self._last
-        if last is not stream:
-            plan = self._plan(stream)
-            self._last = (stream, plan)
+        last, plan, is_current = self._last
+        if last is not stream or (is_current is not None and not is_current()):
+            held, plan = self._plan(stream)
+            self._last = (stream, plan, held.is_current)
         if not self._is_empty:
             try:
                 stream.enqueue("launch", plan.launch, args, self._label)
@@ -342,16 +344,17 @@ class ConfiguredKernel:
     def __repr__(self) -> str:
         return f"<{self._label}[{self.grid}, {self.block}, {self.stream}, {self.shared}]>"
 
-    def _plan(self, stream: Stream) -> Plan:
+    def _plan(self, stream: Stream) -> tuple[HeldProgram, Plan]:
         interface, index = stream.interface, stream.queue.index
+        held = self._kernel.held(interface)
+        program, check = held.program, self._kernel.check
         known = self._plans.get((interface, index))
-        if known is not None:
+        if known is not None and known[0] is held:
             return known
         # An empty grid launches nothing, but a block that the device cannot run is still wrong.
         x, y, z = (max(1, size) for size in self.grid)
         properties = interface.get_device_properties(index)
         properties.check_launch(str(stream.device), (x, y, z), self.block, self.shared)
-        program, check = self._kernel.program(interface), self._kernel.check
         if check is None:
             plan = program.plan(index, (x, y, z), self.block, self.shared)
         elif isinstance(program, CheckableProgram):
@@ -362,8 +365,8 @@ class ConfiguredKernel:
                 f"{stream.device}; launch under nbrt.device('cpu'), or on a GPU run the program "
                 f"under compute-sanitizer (--tool memcheck, racecheck, initcheck or synccheck)"
             )
-        self._plans[interface, index] = plan
-        return plan
+        found = self._plans[interface, index] = held, plan
+        return found
 
 
 @overload

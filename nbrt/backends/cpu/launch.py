@@ -39,12 +39,18 @@ class CpuProgram:
         The kernel, or a ``cuda.jit`` dispatcher of it.
     has_many_devices : bool
         Whether arrays may belong to another CPU device, which is then looked for at every launch.
+
+    Attributes
+    ----------
+    captures : Captures
+        The values of globals and the like that the kernel is compiled with.
     """
 
     def __init__(self, function: Callable[..., object], has_many_devices: bool) -> None:
         self._function = function
         self._kernel = SimtKernel(function)
         self._has_many_devices = has_many_devices
+        self.captures = self._kernel.captures
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CpuPlan:
         """Fix a configuration."""
@@ -65,7 +71,7 @@ class CpuProgram:
         # Most programs never check: what it takes is imported by those that do.
         from nbrt.backends.cpu.simt.checked.kernel import CheckedKernel
 
-        return CheckedKernel(self._function)
+        return CheckedKernel(self.captures)
 
 
 class CpuPlan:

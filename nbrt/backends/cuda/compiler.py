@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from nbrt.backends.captures import Captures
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.typing import Dim3
 
@@ -55,6 +56,8 @@ class KernelSource(Protocol):
         Names of its parameters.
     defaults : tuple
         Values of the last parameters where a launch leaves them out.
+    captures : Captures
+        The values of globals and the like that it is compiled with.
     """
 
     @property
@@ -63,6 +66,8 @@ class KernelSource(Protocol):
     def parameter_names(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def defaults(self) -> tuple[Any, ...]: ...  # noqa: D102
+    @property
+    def captures(self) -> Captures: ...  # noqa: D102
 
     def compile(self, args: tuple[Any, ...]) -> LoadedKernel:
         """Compile for the types of `args`, and load on the current device.

@@ -12,6 +12,7 @@ from nbrt.errors import ArgumentTypeError, DeviceMismatchError, LaunchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from nbrt.backends.captures import Captures
     from nbrt.backends.cuda.compiler import KernelCompiler, KernelSource, LoadedKernel
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.interface import DeviceProperties
@@ -56,6 +57,11 @@ class CudaProgram:
         self.adopt = adopt
         self._properties = properties
         self._loaded: dict[tuple[int, Hashable], LoadedKernel] = {}
+
+    @property
+    def captures(self) -> Captures:
+        """The values of globals and the like that the kernel is compiled with."""
+        return self.source.captures
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CudaPlan:
         """Fix a configuration."""

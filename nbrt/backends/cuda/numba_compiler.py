@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import re
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.failures import translate_status
 from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, Packer
 from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
@@ -35,6 +37,9 @@ __all__ = ["NumbaCudaCompiler", "NumbaKernel", "NumbaSource"]
 
 _PACKED_VERSION = (0, 30)
 """The numba-cuda (major, minor) whose kernel parameters `packing` was written for."""
+
+_CUDA_VERSION = "_CUDATypingContext__dispatcher"
+"""Attribute under which numba-cuda keeps its dispatcher of a function of the CPU target."""
 
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**63, 2**64)
@@ -59,6 +64,8 @@ class NumbaCudaCompiler:
         self.is_packed = tuple(map(int, version[:2])) == _PACKED_VERSION
         self.cuda: Any = cuda
         self._dispatcher: Any = CUDADispatcher
+        self._adopted: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._compiled: weakref.WeakKeyDictionary[Any, Captures] = weakref.WeakKeyDictionary()
 
     def adopt(self, function: Callable[..., object]) -> NumbaSource:
         """Take a plain function, or a ``cuda.jit`` dispatcher."""
@@ -69,19 +76,37 @@ class NumbaCudaCompiler:
                     f"expected a kernel, got the device function "
                     f"{dispatcher.py_func.__qualname__}; leave out device=True"
                 )
-            if not getattr(dispatcher, "_can_compile", True):
-                # Made with explicit signatures, it would convert arguments or refuse them. Types
-                # come from the arguments here, as for every other kernel.
-                dispatcher = self._dispatcher(
-                    dispatcher.py_func, targetoptions=dispatcher.targetoptions
-                )
-            return NumbaSource(self, dispatcher)
+            # A new one: what the given one has compiled may be of other captured values, and one
+            # with explicit signatures converts arguments or refuses them.
+            captures = Captures(dispatcher.py_func)
+            own = self._dispatcher(captures.frozen, targetoptions=dispatcher.targetoptions)
+            if dispatcher not in self._adopted:
+                # numba-cuda's cache on disk does not ask for captured values: it is good for the
+                # first ones, as it is without nbrt.
+                self._adopted.add(dispatcher)
+                own._cache = dispatcher._cache
+            return NumbaSource(self, own, captures)
         if not inspect.isfunction(function):
             raise ArgumentTypeError(
                 f"expected a Python function or a cuda.jit dispatcher, got {function!r} of type "
                 f"{type(function).__name__}"
             )
-        return NumbaSource(self, self.cuda.jit(function))
+        captures = Captures(function)
+        return NumbaSource(self, self.cuda.jit(captures.frozen), captures)
+
+    def forget_stale(self, captures: Captures) -> None:
+        """Drop what numba-cuda has compiled of a kernel's device functions with other values.
+
+        Called under its compiler lock.
+        """
+        for callee in captures.device_functions:
+            found, known = captures.of(callee.py_func), self._compiled.get(callee)
+            if known is None or not known.agrees(found):
+                if isinstance(callee, self._dispatcher):
+                    callee.overloads.clear()
+                else:
+                    vars(callee).pop(_CUDA_VERSION, None)
+                self._compiled[callee] = found
 
     def key_of(self, argument: object) -> Hashable | None:
         """Return what tells the types of scalars apart."""
@@ -139,9 +164,12 @@ class NumbaSource:
         Names of its parameters.
     defaults : tuple
         Values of the last parameters where a launch leaves them out.
+    captures : Captures
+        The values of globals and the like that it is compiled with.
     """
 
-    def __init__(self, compiler: NumbaCudaCompiler, dispatcher: Any) -> None:
+    def __init__(self, compiler: NumbaCudaCompiler, dispatcher: Any, captures: Captures) -> None:
+        self.captures = captures
         self._compiler = compiler
         self._dispatcher = dispatcher
         self._function = dispatcher.py_func
@@ -158,7 +186,11 @@ class NumbaSource:
             # numba-cuda takes its lock while it compiles, but not while it loads: two threads that
             # bind one library at a time change its tables under each other.
             with global_compiler_lock:
+                self._compiler.forget_stale(self.captures)
                 kernel = self._dispatcher.compile(types)
+                if not self.captures.holds():
+                    # Device functions and modules are read while compiling: maybe at new values.
+                    self.captures.expire()
                 # numba-cuda binds a kernel to the device it was compiled on first, and no other.
                 kernel.bind()
                 loaded = kernel.library.get_cufunc()
@@ -172,6 +204,7 @@ class NumbaSource:
         options = self._dispatcher.targetoptions
         try:
             with _target(capability):
+                self._compiler.forget_stale(self.captures)
                 ptx, _ = self._compiler.cuda.compile(
                     self._function,
                     types,

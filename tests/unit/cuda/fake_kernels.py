@@ -10,6 +10,7 @@ import cupy
 import numpy as np
 
 from helpers.sample_backend import SampleProgram
+from nbrt.backends.captures import Captures
 from unit.cuda.fake_cuda import host_view
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class InterpretedSource:
         self.name = function.__name__
         self.parameter_names = tuple(inspect.signature(self._program.function).parameters)
         self.defaults = self._program.function.__defaults__ or ()
+        self.captures = Captures(getattr(function, "py_func", function))
 
     def compile(self, args: tuple[Any, ...]) -> InterpretedKernel:
         return InterpretedKernel(self._simulation, self._program)

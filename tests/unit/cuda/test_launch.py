@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.launch import CudaProgram
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, LaunchError
 
@@ -42,6 +43,7 @@ class FakeCompiler:
 
     def __init__(self) -> None:
         self.compiled: list[FakeLoaded] = []
+        self.captures = Captures(array)
 
     def adopt(self, function: Any) -> FakeCompiler:
         return self

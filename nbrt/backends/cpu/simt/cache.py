@@ -30,7 +30,7 @@ from nbrt.backends.cpu.simt.fingerprint import UnhashableError, fingerprint
 from nbrt.config import settings
 
 if TYPE_CHECKING:
-    from types import FunctionType
+    from nbrt.backends.captures import Captures
 
 __all__ = ["KernelCache", "cache_directory"]
 
@@ -66,12 +66,12 @@ class KernelCache:
 
     Parameters
     ----------
-    function : function
-        The kernel.
+    captures : Captures
+        The kernel, with the values that it is compiled with.
     """
 
-    def __init__(self, function: FunctionType) -> None:
-        self._function = function
+    def __init__(self, captures: Captures) -> None:
+        self._captures = captures
 
     def key(
         self, block: tuple[int, int, int], arguments: tuple[Any, ...], target: Any
@@ -81,7 +81,7 @@ class KernelCache:
             parts = (
                 _environment(),
                 repr(target.codegen().magic_tuple()).encode(),
-                fingerprint(self._function),
+                fingerprint(self._captures.frozen, self._captures.freeze),
                 repr((block, arguments)).encode(),
             )
         except UnhashableError:

@@ -13,13 +13,16 @@ import enum
 import hashlib
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba.core import types as numba_types
 
+from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.dialect import dialect_name, is_dialect_module
-from nbrt.backends.cpu.simt.source import is_device_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["UnhashableError", "fingerprint"]
 
@@ -35,13 +38,18 @@ class UnhashableError(Exception):
     """A kernel refers to something whose meaning no hash can hold."""
 
 
-def fingerprint(function: types.FunctionType) -> bytes:
+def fingerprint(
+    function: types.FunctionType,
+    freeze: Callable[[types.FunctionType], types.FunctionType] = lambda function: function,
+) -> bytes:
     """Hash a function and, through it, everything that compiling it depends on.
 
     Parameters
     ----------
     function : function
         A kernel.
+    freeze : callable
+        Returns the function that is compiled in the place of a device function.
 
     Returns
     -------
@@ -53,7 +61,7 @@ def fingerprint(function: types.FunctionType) -> bytes:
     UnhashableError
         If the function refers to a value of a kind that cannot be hashed for certain.
     """
-    walk = _Walk()
+    walk = _Walk(freeze)
     walk.function(function)
     return walk.hash.digest()
 
@@ -64,7 +72,8 @@ def _is_versioned(module: str | None) -> bool:
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, freeze: Callable[[types.FunctionType], types.FunctionType]) -> None:
+        self._freeze = freeze
         self.hash = hashlib.sha256()
         self._seen: dict[Any, int] = {}
         self._keep_alive: list[object] = []
@@ -164,7 +173,7 @@ class _Walk:
             self._numpy(value)
         elif is_device_function(value):
             self._put("jitted")
-            self.function(value.py_func)
+            self.function(self._freeze(value.py_func))
         elif isinstance(value, numba_types.Type):
             self._put("type", str(value))
         elif (name := dialect_name(value)) is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from numba._dispatcher import compute_fingerprint
 
+from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.blocks import LaunchRecord, get_num_threads, run_shared
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text
 from nbrt.backends.cpu.interrupts import main_runner, run_stoppable, runners
@@ -53,6 +54,8 @@ class SimtKernel:
     ----------
     name : str
         The kernel's name.
+    captures : Captures
+        The values of globals and the like that it is compiled with, as they were when it was made.
 
     Raises
     ------
@@ -63,9 +66,10 @@ class SimtKernel:
     """
 
     def __init__(self, function: Callable[..., object], *, cache: bool = True) -> None:
-        self._function = kernel_function(function)
+        self.captures = Captures(kernel_function(function))
+        self._function = self.captures.frozen
         self.name = self._function.__name__
-        self._cache = KernelCache(self._function) if cache else None
+        self._cache = KernelCache(self.captures) if cache else None
         self._entries: dict[Dim3, EntryDispatcher] = {}
         self._plans: dict[tuple[Dim3, Dim3, int], LaunchPlan] = {}
 
@@ -99,10 +103,10 @@ class SimtKernel:
     def entry(self, block: Dim3, *, cached: bool = True) -> EntryDispatcher:
         """Give the dispatcher of the native entry function for one block shape."""
         if not cached:
-            return EntryDispatcher(self._function, lambda: self._body, block, None)
+            return EntryDispatcher(self.captures, lambda: self._body, block, None)
         entry = self._entries.get(block)
         if entry is None:
-            made = EntryDispatcher(self._function, lambda: self._body, block, self._cache)
+            made = EntryDispatcher(self.captures, lambda: self._body, block, self._cache)
             entry = self._entries.setdefault(block, made)
         return entry
 
@@ -110,7 +114,7 @@ class SimtKernel:
     def _body(self) -> KernelBody:
         from nbrt.backends.cpu.simt.pipeline import KernelBody
 
-        return KernelBody(self._function)
+        return KernelBody(self.captures)
 
     def check_count(self, arguments: tuple[object, ...]) -> None:
         """Raise `ArgumentTypeError` if there are too few or too many arguments."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FunctionType
 
+    from nbrt.backends.captures import Captures
     from nbrt.backends.cpu.simt.cache import KernelCache
     from nbrt.backends.cpu.simt.lowering import Lowering
     from nbrt.backends.cpu.simt.pipeline import KernelBody
@@ -43,8 +44,8 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
 
     Parameters
     ----------
-    function : function
-        The kernel as the user wrote it.
+    captures : Captures
+        The kernel as the user wrote it, with the values that it is compiled with.
     body : callable
         Gives the `KernelBody`: what one thread does.
     block : tuple of int
@@ -55,16 +56,17 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
 
     def __init__(
         self,
-        function: FunctionType,
+        captures: Captures,
         body: Callable[[], KernelBody],
         block: tuple[int, int, int],
         cache: KernelCache | None,
     ) -> None:
-        self._function = function
+        self._captures = captures
+        self._function = captures.frozen
         self._block = block
         self._body = body
         self._disk = cache
-        super().__init__(_entry_function(function), targetoptions=dict(_OPTIONS))
+        super().__init__(_entry_function(self._function), targetoptions=dict(_OPTIONS))
 
     def prepare(self, arguments: tuple[object, ...]) -> Any:
         """Compile for the types of the kernel's arguments and give Numba's compile result."""
@@ -122,7 +124,8 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
                 self.add_overload(result)
                 return result.entry_point
             entry_point = self._compile(arguments)
-            disk.save(key, self.overloads[arguments])
+            if self._captures.holds():
+                disk.save(key, self.overloads[arguments])
             return entry_point
 
     @collection_paused()
@@ -141,6 +144,9 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
         self._compiler.pipeline_class = polled_compiler(LaunchRecord)
         entry_point = super().compile(arguments)
         self.overloads[arguments] = with_environments(self.overloads[arguments])
+        if not self._captures.holds():
+            # Attributes of modules are read while compiling: this may have read a new one.
+            self._captures.expire()
         return entry_point
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
+from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import MARKER_NAMES, marker_kind
 from nbrt.backends.cpu.simt.dialect import dialect_name
 from nbrt.backends.cpu.simt.overloads import is_extended
-from nbrt.backends.cpu.simt.source import is_device_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,6 +8,7 @@ and a vector loop.
 from __future__ import annotations
 
 import weakref
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from numba.core import errors, types
@@ -19,6 +20,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import AnnotateTypes, NativeLowering
 from numba.core.untyped_passes import InlineClosureLikes
 
+from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.simt.guards import Bound, absorb_guards, keep_limits
 from nbrt.backends.cpu.simt.mentions import mentions_markers
 from nbrt.backends.cpu.simt.positions import simplify_positions
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "METADATA",
     "DeviceCompiler",
+    "DeviceFunctions",
     "KernelBody",
     "ThreadDispatcher",
     "ThreadLibrary",
@@ -143,7 +146,7 @@ class DeviceCompiler(CompilerBase):  # type: ignore[misc]
     @staticmethod
     def device_dispatcher(callee: Any, hidden: bool) -> ThreadDispatcher:
         """Give the dispatcher of a device function that this one calls."""
-        return device_dispatcher(callee, hidden)
+        return _devices.dispatcher(callee, hidden)
 
     def define_pipelines(self) -> list[Any]:
         """Give Numba's passes with this compiler's in between."""
@@ -203,8 +206,14 @@ class _TurnLimitsCompiler(DeviceCompiler):
 class ThreadDispatcher(CPUDispatcher):  # type: ignore[misc]
     """Compiles what one thread does: a kernel's body or a device function, per argument types."""
 
-    def __init__(self, function: FunctionType, compiler: type[DeviceCompiler]) -> None:
+    def __init__(
+        self,
+        function: FunctionType,
+        compiler: type[DeviceCompiler],
+        captures: Captures | None = None,
+    ) -> None:
         super().__init__(function, targetoptions=dict(_OPTIONS), pipeline_class=compiler)
+        self._captures = captures
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Choose the version for a call; a function that calls itself has none for constants.
@@ -223,20 +232,48 @@ class ThreadDispatcher(CPUDispatcher):  # type: ignore[misc]
 
     def result(self, arguments: tuple[Any, ...]) -> Any:
         """Compile for argument types, if not done before, and give Numba's compile result."""
-        self.compile(arguments)
+        token = _captures.set(self._captures)
+        try:
+            self.compile(arguments)
+        finally:
+            _captures.reset(token)
         return self.overloads[arguments]
 
 
-_devices: weakref.WeakKeyDictionary[Any, dict[bool, ThreadDispatcher]] = weakref.WeakKeyDictionary()
+_captures: ContextVar[Captures | None] = ContextVar("captures", default=None)
+"""Those of the kernel that is being compiled."""
 
 
-def device_dispatcher(callee: Any, hidden: bool) -> ThreadDispatcher:
-    """Give the one dispatcher of a device function, with or without the hidden argument."""
-    versions = _devices.setdefault(callee, {})
-    if hidden not in versions:
-        copy = with_context if hidden else without_context
-        versions[hidden] = ThreadDispatcher(copy(callee.py_func), DeviceCompiler)
-    return versions[hidden]
+class DeviceFunctions:
+    """The dispatchers of device functions, shared by the kernels that capture the same values.
+
+    Parameters
+    ----------
+    compiler : type
+        Compiles them.
+    """
+
+    def __init__(self, compiler: type[DeviceCompiler]) -> None:
+        self._compiler = compiler
+        self._known: weakref.WeakKeyDictionary[
+            Any, tuple[Captures, dict[bool, ThreadDispatcher]]
+        ] = weakref.WeakKeyDictionary()
+
+    def dispatcher(self, callee: Any, hidden: bool) -> ThreadDispatcher:
+        """Give the dispatcher of a device function, with or without the hidden argument."""
+        kernel, function = _captures.get(), callee.py_func
+        captures = Captures(function) if kernel is None else kernel.of(function)
+        known = self._known.get(callee)
+        if known is None or not known[0].agrees(captures):
+            known = self._known[callee] = (captures, {})
+        versions = known[1]
+        if hidden not in versions:
+            copy = with_context if hidden else without_context
+            versions[hidden] = ThreadDispatcher(copy(known[0].frozen), self._compiler)
+        return versions[hidden]
+
+
+_devices = DeviceFunctions(DeviceCompiler)
 
 
 class KernelBody:
@@ -244,18 +281,18 @@ class KernelBody:
 
     Parameters
     ----------
-    function : function
-        The kernel.
+    captures : Captures
+        The kernel, with the values that it is compiled with.
     """
 
-    def __init__(self, function: FunctionType) -> None:
-        self._function = function
-        copy = with_context(function)
-        self._whole = ThreadDispatcher(copy, _WholeKernelCompiler)
-        self._guarded = ThreadDispatcher(copy, _GuardedKernelCompiler)
-        self._limits = ThreadDispatcher(copy, _LimitsCompiler)
-        self._turn = ThreadDispatcher(copy, _TurnCompiler)
-        self._turn_limits = ThreadDispatcher(copy, _TurnLimitsCompiler)
+    def __init__(self, captures: Captures) -> None:
+        self._function = captures.frozen
+        copy = with_context(self._function)
+        self._whole = ThreadDispatcher(copy, _WholeKernelCompiler, captures)
+        self._guarded = ThreadDispatcher(copy, _GuardedKernelCompiler, captures)
+        self._limits = ThreadDispatcher(copy, _LimitsCompiler, captures)
+        self._turn = ThreadDispatcher(copy, _TurnCompiler, captures)
+        self._turn_limits = ThreadDispatcher(copy, _TurnLimitsCompiler, captures)
 
     def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         """Compile for argument types; give the body and the limits function, or None for that."""

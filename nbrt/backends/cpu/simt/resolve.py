@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from numba.core import ir
 from numba.core.ir_utils import build_definitions
 
+from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind, vector_type
 from nbrt.backends.cpu.simt.context import ARGUMENT
 from nbrt.backends.cpu.simt.dialect import (
@@ -25,7 +26,6 @@ from nbrt.backends.cpu.simt.dialect import (
     next_step,
 )
 from nbrt.backends.cpu.simt.overloads import extension_of
-from nbrt.backends.cpu.simt.source import is_device_function
 from nbrt.errors import CompileError, UnsupportedConstructError
 
 if TYPE_CHECKING:

@@ -18,25 +18,7 @@ from nbrt.errors import ArgumentTypeError, CompileError, UnsupportedConstructErr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["describe", "is_device_function", "kernel_function", "with_context", "without_context"]
-
-
-def is_device_function(value: object) -> bool:
-    """Tell whether a value met in a kernel is a jitted function of the CUDA or the CPU target.
-
-    Parameters
-    ----------
-    value : object
-        A global, closure variable or attribute that a kernel refers to.
-
-    Returns
-    -------
-    bool
-        True for dispatchers: objects with ``py_func`` and compiler options.
-    """
-    return isinstance(getattr(value, "py_func", None), types.FunctionType) and hasattr(
-        value, "targetoptions"
-    )
+__all__ = ["describe", "kernel_function", "with_context", "without_context"]
 
 
 def describe(function: types.FunctionType) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from numba.core.typed_passes import PreLowerStripPhis
@@ -10,12 +9,16 @@ from numba.core.untyped_passes import TranslateByteCode
 
 from nbrt.backends.cpu.simt.checked.instrument import InstrumentPass
 from nbrt.backends.cpu.simt.checked.returns import MarkReturnsPass
-from nbrt.backends.cpu.simt.pipeline import DeviceCompiler, ThreadDispatcher, dialect_uses
-from nbrt.backends.cpu.simt.source import with_context, without_context
+from nbrt.backends.cpu.simt.pipeline import (
+    DeviceCompiler,
+    DeviceFunctions,
+    ThreadDispatcher,
+    dialect_uses,
+)
+from nbrt.backends.cpu.simt.source import with_context
 
 if TYPE_CHECKING:
-    from types import FunctionType
-
+    from nbrt.backends.captures import Captures
     from nbrt.backends.cpu.simt.checked.sites import Site
 
 __all__ = ["checked_thread", "compiled_sites"]
@@ -27,7 +30,7 @@ class _CheckedDeviceCompiler(DeviceCompiler):
     @staticmethod
     def device_dispatcher(callee: Any, hidden: bool) -> ThreadDispatcher:
         """Give the checked version of a device function that this one calls."""
-        return _device_dispatcher(callee, hidden)
+        return _devices.dispatcher(callee, hidden)
 
     def define_pipelines(self) -> list[Any]:
         """Put the pass in once types are known and SSA form is left."""
@@ -50,20 +53,12 @@ class _CheckedKernelCompiler(_CheckedDeviceCompiler):
         return [passes]
 
 
-_devices: weakref.WeakKeyDictionary[Any, dict[bool, ThreadDispatcher]] = weakref.WeakKeyDictionary()
+_devices = DeviceFunctions(_CheckedDeviceCompiler)
 
 
-def _device_dispatcher(callee: Any, hidden: bool) -> ThreadDispatcher:
-    versions = _devices.setdefault(callee, {})
-    if hidden not in versions:
-        copy = with_context if hidden else without_context
-        versions[hidden] = ThreadDispatcher(copy(callee.py_func), _CheckedDeviceCompiler)
-    return versions[hidden]
-
-
-def checked_thread(function: FunctionType) -> ThreadDispatcher:
+def checked_thread(captures: Captures) -> ThreadDispatcher:
     """Give what compiles one thread of a kernel with checks."""
-    return ThreadDispatcher(with_context(function), _CheckedKernelCompiler)
+    return ThreadDispatcher(with_context(captures.frozen), _CheckedKernelCompiler, captures)
 
 
 def compiled_sites(result: Any) -> list[Site]:

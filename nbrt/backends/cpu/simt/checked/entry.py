@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FunctionType
 
+    from nbrt.backends.captures import Captures
     from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher
     from nbrt.typing import Dim3
 
@@ -204,18 +205,19 @@ class CheckedEntry(CPUDispatcher):  # type: ignore[misc]
 
     Parameters
     ----------
-    function : function
-        The kernel as the user wrote it.
+    captures : Captures
+        The kernel as the user wrote it, with the values that it is compiled with.
     block : tuple of int
         Threads of a block along x, y and z.
     seeded : bool
         Whether the threads of a block run in an order made from a seed.
     """
 
-    def __init__(self, function: FunctionType, block: Dim3, seeded: bool) -> None:
-        self._function = function
+    def __init__(self, captures: Captures, block: Dim3, seeded: bool) -> None:
+        self._captures = captures
+        self._function = function = captures.frozen
         self._block = block
-        self.thread = checked_thread(function)
+        self.thread = checked_thread(captures)
         loops = _Thread(self.thread, block, seeded)
         super().__init__(
             _entry_function(function, loops),
@@ -238,6 +240,8 @@ class CheckedEntry(CPUDispatcher):  # type: ignore[misc]
                     # First what the user wrote: its errors then come as they are.
                     self.thread.result(hidden)
                     self.compile(bound)
+                    if not self._captures.holds():
+                        self._captures.expire()
             except Exception as error:  # noqa: BLE001  # raised again, in the user's terms
                 failed = translated(self._function, error)
                 raise failed from failed.__cause__

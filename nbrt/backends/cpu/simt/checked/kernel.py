@@ -20,12 +20,12 @@ from nbrt.backends.cpu.simt.checked.limits import faults, static_faults
 from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
 from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader, unravelled
 from nbrt.backends.cpu.simt.pipeline import marker_kinds
-from nbrt.backends.cpu.simt.source import kernel_function
 from nbrt.errors import KernelCheckError, LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.captures import Captures
     from nbrt.backends.cpu.simt.checked.limits import Fault
     from nbrt.backends.cpu.simt.checked.memory import Argument
     from nbrt.backends.interface import Check
@@ -42,19 +42,20 @@ class CheckedKernel:
 
     Parameters
     ----------
-    function : callable
-        A plain function in the dialect, or a ``@cuda.jit`` dispatcher.
+    captures : Captures
+        Those of a plain function in the dialect.
 
     Attributes
     ----------
     name : str
         The kernel's name.
     function : function
-        Its plain function.
+        Its plain function, over the captured values.
     """
 
-    def __init__(self, function: Callable[..., object]) -> None:
-        self.function = kernel_function(function)
+    def __init__(self, captures: Captures) -> None:
+        self._captures = captures
+        self.function = captures.frozen
         self.name = self.function.__name__
         self._entries: dict[tuple[Dim3, bool], CheckedEntry] = {}
 
@@ -66,7 +67,7 @@ class CheckedKernel:
         """Give the compiled entry for one block shape, with threads in or out of their order."""
         entry = self._entries.get((block, seeded))
         if entry is None:
-            made = CheckedEntry(self.function, block, seeded)
+            made = CheckedEntry(self._captures, block, seeded)
             entry = self._entries.setdefault((block, seeded), made)
         return entry
 

@@ -1,0 +1,379 @@
+"""The values that a kernel captures: what compiling it freezes, and a quick test for changes.
+
+A compiler takes globals, closure variables and attributes of modules at their values when it
+compiles, and compiles in the device functions that the kernel calls, whose own captures count as
+well. `Captures` notes all of them once. The kernel is compiled from copies of its functions over
+these values, so that its versions for different argument types never mix old values with new ones.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import sys
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Captures", "is_device_function", "is_stable_module"]
+
+Owner = dict[str, Any] | types.CellType
+
+_STABLE = frozenset({"builtins", "numba", "numba_cuda", "numba_cuda_mlir", "llvmlite", "numpy"})
+"""Packages whose modules programs do not change."""
+
+_MISSING: Any = object()
+"""The value of a name that is not defined."""
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+_CACHE, _EXTENDED = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
+_GLOBALS = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}
+_ATTRIBUTES = {dis.opmap["LOAD_ATTR"]: int(sys.version_info >= (3, 12))}
+if "LOAD_METHOD" in dis.opmap:
+    _ATTRIBUTES[dis.opmap["LOAD_METHOD"]] = 0
+"""Opcodes, and by how many bits the index of the name is shifted in their arguments."""
+
+
+def is_device_function(value: object) -> bool:
+    """Tell whether a value met in a kernel is a jitted function of the CUDA or the CPU target.
+
+    Parameters
+    ----------
+    value : object
+        A global, closure variable or attribute that a kernel refers to.
+
+    Returns
+    -------
+    bool
+        True for dispatchers: objects with ``py_func`` and compiler options.
+    """
+    return isinstance(getattr(value, "py_func", None), types.FunctionType) and hasattr(
+        value, "targetoptions"
+    )
+
+
+def is_stable_module(name: str | None) -> bool:
+    """Tell whether a module is of the standard library, NumPy or Numba, by its name."""
+    root = (name or "").partition(".")[0]
+    return root in _STABLE or root in sys.stdlib_module_names
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A name and its value.
+
+    `owner` is the dict or the cell in which the name is looked up, `value` the object that it
+    stood for, `frozen` the object to compile with: a copy of an array, whose elements may change.
+    """
+
+    owner: Owner
+    name: str
+    value: Any
+    frozen: Any
+
+
+_Entries = dict[tuple[int, str], _Entry]
+_Chains = set[tuple[str, ...]]
+"""Of a name that is loaded: the attributes that are taken of it at once."""
+
+
+class Captures:
+    """The values that a function and the device functions it calls take from outside.
+
+    Parameters
+    ----------
+    function : function
+        A kernel, or a device function.
+    within : Captures, optional
+        Those of the kernel being compiled: what it has captured counts at that value.
+
+    Attributes
+    ----------
+    frozen : function
+        A copy of the function that finds the captured values under its names.
+    device_functions : list
+        The dispatchers of the device functions that it calls, to any depth.
+    is_current : callable or None
+        Returns whether every name stands for the captured object still; for every launch, so it
+        is generated code. None if there is nothing that could change.
+    """
+
+    def __init__(self, function: types.FunctionType, within: Captures | None = None) -> None:
+        self._entries: _Entries = {}
+        self._names: dict[int, tuple[types.FunctionType, list[str]]] = {}
+        self._frozen: dict[int, types.FunctionType] = {}
+        self._inner: dict[int, Captures] = {}
+        self.device_functions: list[Any] = []
+        self._function = function
+        self._is_valid = True
+        self._defaults: dict[str, Any] = {}
+        self._tested: dict[tuple[int, str], str] = {}
+        self._visit(function, {} if within is None else within._entries)
+        self.frozen = self.freeze(function)
+        self.is_current = None if within is not None else self._make_check()
+
+    # -- compiling -----------------------------------------------------------------------------
+
+    def freeze(self, function: types.FunctionType) -> types.FunctionType:
+        """Return a copy of a captured function over the captured values."""
+        known = self._frozen.get(id(function))
+        if known is not None:
+            return known
+        if id(function) not in self._names:
+            return function
+        scope = function.__globals__
+        namespace: dict[str, Any] = {"__name__": scope.get("__name__")}
+        if "__builtins__" in scope:
+            namespace["__builtins__"] = scope["__builtins__"]
+        for name in self._names[id(function)][1]:
+            entry = self._entries[id(scope), name]
+            if entry.value is not _MISSING:
+                namespace[name] = entry.frozen
+        cells = []
+        for name, cell in _cells(function):
+            entry = self._entries[id(cell), name]
+            cells.append(types.CellType(*(() if entry.value is _MISSING else (entry.frozen,))))
+        copy = types.FunctionType(
+            function.__code__, namespace, function.__name__, function.__defaults__, tuple(cells)
+        )
+        copy.__kwdefaults__ = function.__kwdefaults__
+        copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
+        copy.__dict__.update(function.__dict__)
+        return self._frozen.setdefault(id(function), copy)
+
+    def of(self, function: types.FunctionType) -> Captures:
+        """Return the captures of a device function, at the values captured here."""
+        known = self._inner.get(id(function))
+        if known is None:
+            known = self._inner.setdefault(id(function), Captures(function, self))
+        return known
+
+    def agrees(self, other: Captures) -> bool:
+        """Return whether another capture of the same function has the same values."""
+        theirs = other._entries
+        return theirs.keys() == self._entries.keys() and all(
+            _is_same(entry.value, theirs[key].value) for key, entry in self._entries.items()
+        )
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """Have `is_current` return False from now on."""
+        self._is_valid = False
+        self._compare_with(dict.fromkeys(self._tested.values(), object()))
+
+    def _compare_with(self, values: dict[str, Any]) -> None:
+        self._defaults |= values
+        if self.is_current is not None:
+            self.is_current.__defaults__ = tuple(self._defaults.values())
+
+    def changes(self) -> list[str]:
+        """Return the names that stand for other values now, each with both values."""
+        found = []
+        for entry in self._entries.values():
+            now = _read(entry.owner, entry.name)
+            if not _is_same(entry.value, now):
+                found.append(_described(entry, now))
+        return found
+
+    def holds(self) -> bool:
+        """Return whether every name stands for an equal value; slower than `is_current`.
+
+        An object of the same plain value takes the place of the captured one.
+        """
+        if self.changes():
+            return False
+        if not self._is_valid:
+            return False
+        equal: dict[str, Any] = {}
+        for key, entry in self._entries.items():
+            now = _read(entry.owner, entry.name)
+            if now is not entry.value and _is_same(entry.value, now):
+                entry.value = now
+                equal[self._tested[key]] = now
+        if equal:
+            self._compare_with(equal)
+        return True
+
+    # -- collecting ----------------------------------------------------------------------------
+
+    def _visit(self, function: types.FunctionType, known: _Entries) -> None:
+        if id(function) in self._names:
+            return
+        loads, attributes = _loads(function.__code__)
+        scope = function.__globals__
+        names = [name for name in loads if name in scope or not hasattr(builtins, name)]
+        self._names[id(function)] = function, names
+        for name in names:
+            self._add(scope, name, loads[name], attributes, known)
+        for name, cell in _cells(function):
+            self._add(cell, name, {()}, attributes, known)
+
+    def _add(
+        self, owner: Owner, name: str, chains: _Chains, attributes: set[str], known: _Entries
+    ) -> None:
+        key = id(owner), name
+        entry = self._entries.get(key) or known.get(key)
+        if entry is None:
+            value = _read(owner, name)
+            entry = _Entry(owner, name, value, _frozen_value(value))
+        self._entries[key] = entry
+        self._visit_value(entry.value, chains, attributes, known)
+
+    def _visit_value(
+        self, value: Any, chains: _Chains, attributes: set[str], known: _Entries
+    ) -> None:
+        if isinstance(value, types.ModuleType):
+            if is_stable_module(value.__name__):
+                return
+            scope = vars(value)
+            if () in chains:  # used as a value: any attribute of the function may be its
+                chains = {*chains, *((name,) for name in attributes if name in scope)}
+            for name in sorted({chain[0] for chain in chains if chain}):
+                rest = {chain[1:] for chain in chains if chain and chain[0] == name}
+                self._add(scope, name, rest, attributes, known)
+        elif isinstance(value, tuple):
+            for member in value:
+                self._visit_value(member, {()}, attributes, known)
+        elif is_device_function(value):
+            if not any(each is value for each in self.device_functions):
+                self.device_functions.append(value)
+            self._visit(value.py_func, known)
+
+    # -- the check of every launch -------------------------------------------------------------
+
+    def _make_check(self) -> types.FunctionType | None:
+        """Return a function over the kernel's own globals, whose names Python finds fastest.
+
+        What it compares with are defaults of its parameters, found faster than closure variables.
+        """
+        tests: list[str] = []
+        cells: dict[str, types.CellType] = {}
+        for key, entry in self._entries.items():
+            value = entry.value
+            if isinstance(value, types.ModuleType) and is_stable_module(value.__name__):
+                continue  # a few nanoseconds of every launch, for what programs do not do
+            found = self._named(entry, f"_nbrt_{len(tests)}", cells)
+            self._defaults[f"_nbrt_value{len(tests)}"] = value
+            self._tested[key] = f"_nbrt_value{len(tests)}"
+            tests.append(f"{found} is _nbrt_value{len(tests)}")
+        if not tests:
+            return None
+        source = (
+            f"def make({', '.join(cells)}):\n"
+            f"    def is_current({', '.join(f'{name}=None' for name in self._defaults)}):\n"
+            f"        try:\n"
+            f"            return {' and '.join(tests)}\n"
+            f"        except (AttributeError, KeyError, NameError):\n"
+            f"            return False\n"
+            f"    return is_current\n"
+        )
+        namespace: dict[str, Any] = {}
+        exec(compile(source, "<captures>", "exec"), namespace)
+        code = namespace["make"](*cells).__code__
+        return types.FunctionType(
+            code,
+            self._function.__globals__,
+            "is_current",
+            tuple(self._defaults.values()),
+            tuple(cells[name] for name in code.co_freevars),
+        )
+
+    def _named(self, entry: _Entry, prefix: str, cells: dict[str, types.CellType]) -> str:
+        """Return the expression for what a name stands for."""
+        owner, name = entry.owner, entry.name
+        if isinstance(owner, types.CellType):
+            cells[f"{prefix}_cell"] = owner
+            return f"{prefix}_cell"
+        if entry.value is _MISSING:
+            self._defaults |= {f"{prefix}_scope": owner, f"{prefix}_missing": _MISSING}
+            return f"{prefix}_scope.get({name!r}, {prefix}_missing)"
+        if owner is self._function.__globals__:
+            return name
+        module = sys.modules.get(str(owner.get("__name__")))
+        if module is not None and vars(module) is owner:
+            self._defaults[f"{prefix}_scope"] = module
+            return f"{prefix}_scope.{name}"
+        self._defaults[f"{prefix}_scope"] = owner
+        return f"{prefix}_scope[{name!r}]"
+
+
+def _loads(code: types.CodeType) -> tuple[dict[str, _Chains], set[str]]:
+    """Return the globals that code loads, with the attributes taken at once, and all attributes."""
+    loads: dict[str, _Chains] = {}
+    attributes: set[str] = set()
+    name: str | None = None
+    chain: tuple[str, ...] = ()
+    extended = 0
+    for opcode, low in _instructions(code):
+        argument = low | extended
+        extended = argument << 8 if opcode == _EXTENDED else 0
+        if opcode == _EXTENDED:
+            continue
+        if opcode in _ATTRIBUTES:
+            attribute = code.co_names[argument >> _ATTRIBUTES[opcode]]
+            attributes.add(attribute)
+            chain = (*chain, attribute)
+            continue
+        if name is not None:
+            loads.setdefault(name, set()).add(chain)
+        name, chain = None, ()
+        if opcode in _GLOBALS:
+            name = code.co_names[argument >> _GLOBALS[opcode]]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            further, more = _loads(constant)
+            attributes |= more
+            for each, chains in further.items():
+                loads.setdefault(each, set()).update(chains)
+    return loads, attributes
+
+
+def _instructions(code: types.CodeType) -> Iterator[tuple[int, int]]:
+    raw = code.co_code
+    return (pair for pair in zip(raw[::2], raw[1::2], strict=True) if pair[0] != _CACHE)
+
+
+def _cells(function: types.FunctionType) -> Iterator[tuple[str, types.CellType]]:
+    return zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+
+
+def _read(owner: Owner, name: str) -> Any:
+    if isinstance(owner, types.CellType):
+        try:
+            return owner.cell_contents
+        except ValueError:
+            return _MISSING
+    return owner.get(name, _MISSING)
+
+
+def _frozen_value(value: Any) -> Any:
+    """Return a value whose elements do not change: of a dense array, a copy."""
+    if type(value) is not np.ndarray or not value.flags.writeable or value.dtype.hasobject:
+        return value
+    flags = value.flags
+    return value.copy(order="K") if flags.c_contiguous or flags.f_contiguous else value
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    # By repr, which tells -0.0 from 0.0 and finds NaN equal to NaN.
+    return type(old) is type(new) and isinstance(old, _PLAIN) and repr(old) == repr(new)
+
+
+def _described(entry: _Entry, now: Any) -> str:
+    old, new = ("undefined" if value is _MISSING else _short(value) for value in (entry.value, now))
+    if isinstance(entry.owner, types.CellType):
+        return f"the closure variable {entry.name} ({old} before, {new} now)"
+    return f"{entry.owner.get('__name__', 'the global')}.{entry.name} ({old} before, {new} now)"
+
+
+def _short(value: object) -> str:
+    return repr(value) if isinstance(value, _PLAIN) else f"a {type(value).__name__}"
