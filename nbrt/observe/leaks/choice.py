@@ -6,7 +6,7 @@ import re
 
 __all__ = ["chosen"]
 
-_TOOLS = r"(IPython|ipykernel|traitlets|_pytest|pluggy)"
+_TOOLS = r"(IPython|ipykernel|traitlets|_pytest|pluggy|xdist|execnet)"
 _OF_TOOLS = re.compile(
     rf"{_TOOLS}\.|.*, a local of .*[/\\]{_TOOLS}[/\\]"
     r"|.*, (which nothing with a name holds|one of very many)$"

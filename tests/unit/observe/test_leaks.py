@@ -460,6 +460,7 @@ def test_names_of_tools_stand_back() -> None:
     shell = (
         "x, a local of run() (/site-packages/IPython/core/shell.py:3)",
         "IPython.core.Shell._instance.result",
+        "item.funcargs['x'], a local of run_one_test() (/site-packages/xdist/remote.py:3)",
     )
     mine = "model['w'], a global of __main__"
     assert chosen([*shell, mine]) == [mine]

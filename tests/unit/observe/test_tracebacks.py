@@ -203,6 +203,7 @@ def test_results_of_cells_are_called_out(shell: Any) -> None:
     (result,) = shell.user_ns["Out"].values()  # `_` is set only where it is no builtin
     address = result.ctypes.data
     (holders,) = [each.holders for each in shell.user_ns["held"] if each.address == address]
-    (name,) = holders
+    assert len(holders) == 1, holders
+    name = holders[0]
     assert name.startswith("Out[")
     assert "release_tracebacks(outputs=True)" in name
