@@ -69,25 +69,40 @@ class Kernel:
         self._programs = Programs(function)
         # Each with the configuration as it was given, whose elements have been checked.
         self._configured: dict[Any, tuple[Any, ConfiguredKernel]] = {}
+        self._latest: tuple[Any, int, ConfiguredKernel | None] = (None, -1, None)
         functools.update_wrapper(self, source)
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> ConfiguredKernel:
+        # Written out, since a launch takes about a microsecond.
+        known, count, configured = self._latest
+        if configuration is known and configured is not None:
+            return configured
         try:
+            if (
+                len(configuration) == count
+                and configuration[0] is known[0]
+                and configuration[1] is known[1]
+                and (count == 2 or configuration[2] is known[2])
+                and (count < 4 or configuration[3] is known[3])
+                and type(configuration) is tuple
+                and configured is not None
+            ):
+                return configured
             known, configured = self._configured[configuration]
         except (KeyError, TypeError):
             return self._configure(configuration)
-        if known is configuration:
-            return configured
-        # As keys, 1.0 and True equal 1, but a launch refuses them. Written out: it must be fast.
+        # As keys, 1.0 and True equal 1, but a launch refuses them.
         grid, block = configuration[0], configuration[1]
-        if (type(grid) is int or grid is known[0] or _has_type_of(grid, known[0])) and (
-            type(block) is int or block is known[1] or _has_type_of(block, known[1])
+        count = len(configuration)
+        if (
+            (type(grid) is int or grid is known[0] or _has_type_of(grid, known[0]))
+            and (type(block) is int or block is known[1] or _has_type_of(block, known[1]))
+            and (count == 2 or configuration[2] is known[2])
+            and (count < 4 or type(configuration[3]) in (int, type(known[3])))
         ):
-            count = len(configuration)
-            if count == 2 or (
-                configuration[2] is known[2] and (count == 3 or type(configuration[3]) is int)
-            ):
-                return configured
+            if type(grid) is int:  # a tuple is often another object at the next launch
+                self._latest = configuration, count, configured
+            return configured
         return self._configure(configuration)
 
     def __call__(self, *args: object) -> None:  # noqa: ARG002  # refused whatever they are
@@ -247,6 +262,7 @@ class Kernel:
             if len(self._configured) >= _MAX_CONFIGURATIONS:
                 self._configured.clear()
             self._configured[configuration] = configuration, configured
+            self._latest = configuration, len(configuration), configured
         except TypeError:
             pass  # lists as grid: works, only not remembered
         return configured
@@ -466,10 +482,9 @@ def _has_type_of(given: object, known: Any) -> bool:
     """Return whether equal sizes, or tuples of them, have the same types; a tuple of ints fits."""
     if type(given) is not tuple:
         return type(given) is type(known)
-    for size in given:
-        if type(size) is not int:
-            return all(map(operator.is_, map(type, given), map(type, known)))
-    return True
+    if len(given) == 2 and type(given[0]) is int and type(given[1]) is int:
+        return True  # the usual case, without a loop
+    return all(map(operator.is_, map(type, given), map(type, known)))
 
 
 def _is_zero(value: object) -> bool:

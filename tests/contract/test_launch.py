@@ -121,6 +121,9 @@ def test_an_empty_grid_launches_nothing(device: nbrt.Device, stream: nbrt.Stream
     [
         (32, r"expected \[grid, block\]"),
         ((1,), r"expected \[grid, block\]"),
+        ((), r"expected \[grid, block\]"),
+        (None, r"expected \[grid, block\]"),
+        ([1, 32], r"expected \[grid, block\]"),
         ((1, 2, None, 0, 5), r"expected \[grid, block\]"),
         ((1.5, 32), "grid to be an int, got 1.5 of type float; for a ceiling division"),
         ((1, 32.5), "block to be an int, got 32.5"),
@@ -182,6 +185,14 @@ def test_integers_of_all_types_share_a_configuration() -> None:
         assert type(again.grid[0]) is type(again.block[0]) is int
         if type(grid) is not tuple and type(block) is tuple:
             assert again is configured
+
+
+def test_a_configuration_is_a_tuple_whatever_came_before() -> None:
+    kernel = nbrt.kernel(increment.function)
+    for configuration in ((1, 32), (1, 32, None), (1, 32, None, 0), (1, 32)):
+        assert kernel[configuration] is kernel[configuration]
+        with pytest.raises(LaunchError, match=r"expected \[grid, block\]"):
+            kernel[list(configuration)]  # type: ignore[index]
 
 
 def test_too_many_threads(device: nbrt.Device) -> None:
