@@ -157,7 +157,10 @@ def non_negative(name: str, value: Any) -> Any:
 
 def non_negative_or_nan(name: str, value: Any) -> Any:
     """Return a parameter as `non_negative` does, or NaN."""
-    if isinstance(value, (float, np.floating)) and math.isnan(value):
+    is_float = isinstance(value, (float, np.floating)) or (
+        isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind == "f"
+    )
+    if is_float and math.isnan(value):
         return math.nan
     return non_negative(name, value)
 
@@ -244,6 +247,11 @@ def whole(name: str, value: Any) -> Any:
     if type(value) is int:
         return value
     if not is_array(value):
+        # Of a tensor of one number, ranks that do not hold it know the dtype only.
+        if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":
+            raise ArgumentTypeError(
+                f"expected {name} to be an integer or an array of them, got a {value.dtype} array"
+            )
         return _converted(name, value, int, "an integer or an array of them")
     array = rectangular(name, value)
     dtype = getattr(array, "dtype", None)

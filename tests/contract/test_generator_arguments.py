@@ -65,6 +65,7 @@ CERTAIN: dict[str, Draw] = {
     "nan of one": lambda g: g.noncentral_f(5, 2, np.nan),
     "nans": lambda g: g.noncentral_chisquare([1.0, 2.0], [np.nan, np.nan]),
     "nan concentration": lambda g: g.vonmises(0.0, np.nan, 3),
+    "nan without dimensions": lambda g: g.vonmises(0.0, np.array(np.nan), 3),
     "a negative zero that is none": lambda g: g.poisson([-0.0]),
     "nothing of no range": lambda g: g.integers(5, 5, (3, 0)),
     "nothing of lists": lambda g: g.integers([5, 5], [1, 2], (0, 2), dtype="int8"),
