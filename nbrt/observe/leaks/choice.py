@@ -10,7 +10,8 @@ _TOOLS = r"(IPython|ipykernel|traitlets|_pytest|pluggy|xdist|execnet)"
 _OF_TOOLS = re.compile(
     rf"{_TOOLS}\.|.*, a local of .*[/\\]{_TOOLS}[/\\]"
     r"|.*, (which nothing with a name holds|one of very many)$"
-    r"|(.*\.)?displayhook\.|.*(\['last_execution_result'\]|\.user_ns_hidden\[)"
+    r"|(.*\.)?displayhook\."
+    r"|.*(\['last_execution_result'\]|\['output_hist'\]|\.user_ns_hidden\[)"
 )
 """What runs a program holds what it holds only because the program does, or until it goes on."""
 
