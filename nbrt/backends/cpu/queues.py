@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import os
 import queue
 import sys
@@ -299,23 +298,26 @@ def _close_all() -> None:
     except KeyboardInterrupt:
         # Whoever leaves a second time wants to leave: no launch goes on, and nothing is told.
         with contextlib.suppress(KeyboardInterrupt):
-            for each in mine:
-                each.cancel()
-            _wait_for(mine, _LOOK_SECONDS, patience=_CANCEL_SECONDS)
+            _cancel_all(mine)
+        return
     for each in mine:
-        if each.end() is None or not _is_alive(each):
-            _tell(each.close)
+        _tell(each.close)
 
 
-def _wait_for(queues: list[WorkerQueue], limit: float, patience: float = math.inf) -> None:
-    """Wait until the threads have ended; cancel a stream whose launch runs for `limit` seconds.
+def _cancel_all(queues: list[WorkerQueue]) -> None:
+    """Drop all work, and wait until launches have ended, but not for host functions."""
+    for each in queues:
+        each.cancel()
+    limit = time.monotonic() + _CANCEL_SECONDS
+    while any(each.running_launch() for each in queues) and time.monotonic() < limit:
+        time.sleep(_LOOK_SECONDS)
 
-    Host functions cannot be ended: these are waited for, at most for the seconds of `patience`.
-    """
+
+def _wait_for(queues: list[WorkerQueue], limit: float) -> None:
+    """Wait until the threads have ended; cancel a stream whose launch runs for `limit` seconds."""
     threads = [(each, thread) for each in queues if (thread := each.end()) is not None]
     since: dict[WorkerQueue, tuple[object, float]] = {}
-    start = time.monotonic()
-    while threads and time.monotonic() - start < patience:
+    while threads:
         threads[0][1].join(_LOOK_SECONDS)
         threads = [(each, thread) for each, thread in threads if thread.is_alive()]
         for each, _ in threads:
@@ -326,11 +328,6 @@ def _wait_for(queues: list[WorkerQueue], limit: float, patience: float = math.in
             elif launch is not None and now - since[each][1] >= limit:
                 since[each] = (None, now)
                 _tell(each.cancel_overdue, launch[1], limit)
-
-
-def _is_alive(each: WorkerQueue) -> bool:
-    thread = each.end()
-    return thread is not None and thread.is_alive()
 
 
 def _tell(function: Callable[..., object], *args: object) -> None:

@@ -35,6 +35,7 @@ from nbrt.backends.cpu.simt.markers import (
     WARP_SIZE,
     shared_extent,
 )
+from nbrt.backends.cpu.simt.stops import ATTEND, CALLING_CONVENTION
 from nbrt.errors import ArgumentError, UnsupportedConstructError
 
 __all__ = ["Order", "Resumed", "coroutine_block", "coroutine_grid", "needs_grid"]
@@ -231,6 +232,7 @@ class _Writer:
             "above": self._alignment - 1,
             "arguments": ", ".join(item.type for item in shared_parameters(self._function)),
             "activemask": KINDS[ACTIVEMASK],
+            "attend": f"{CALLING_CONVENTION} i32 @{ATTEND}",
             "alignment": self._alignment,
             "cases": "\n".join(f"    i32 {k}, label %op{k}" for k, _ in operations),
             "every_warp": (1 << warps) - 1,
@@ -277,6 +279,7 @@ class _Writer:
             )
         return {
             "store_arguments": "\n".join(stores),
+            "stop_field": len(stores) - 1,
             "shared_field": len(stores) - len(SHARED_PARAMETERS),
             "block_field": THREAD_PARAMETERS,
             **{key: item.text for key, item in zip(keys, place, strict=True)},

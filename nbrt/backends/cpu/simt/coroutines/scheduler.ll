@@ -147,12 +147,22 @@ start:
   %status.at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 0
   %arrived.at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 2
   %passed.at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 4
+  %stop.at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 3, i32 ${stop_field}
+  %stop = load ptr, ptr %stop.at
   br label %phase
 phase:
+  %word = load atomic i64, ptr %stop monotonic, align 8
+  %calm = icmp eq i64 %word, 0
+  br i1 %calm, label %sweep, label %attend
+attend:
+  %code = call ${attend}(ptr %stop)
+  %going = icmp eq i32 %code, 0
+  br i1 %going, label %sweep, label %stopped
+sweep:
   br label %next
 next:
-  %left = phi i32 [ ${every_warp}, %phase ], [ %fewer, %ran ]
-  %before = phi i32 [ 0, %phase ], [ %waiting, %ran ]
+  %left = phi i32 [ ${every_warp}, %sweep ], [ %fewer, %ran ]
+  %before = phi i32 [ 0, %sweep ], [ %waiting, %ran ]
   %warp = call i32 @simt.pick(ptr %block, i32 %left)
   %lanes = call i32 @simt.warp.run(ptr %block, i32 %warp)
   %status = load i32, ptr %status.at
@@ -173,8 +183,11 @@ barrier:
   store <2 x i32> %votes, ptr %passed.at, align 4
   store <2 x i32> zeroinitializer, ptr %arrived.at, align 4
   br label %phase
+stopped:
+  store i32 %code, ptr %status.at
+  br label %end
 end:
-  %result = phi i32 [ %status, %next ], [ 0, %together ]
+  %result = phi i32 [ %status, %next ], [ 0, %together ], [ %code, %stopped ]
   ret i32 %result
 }
 

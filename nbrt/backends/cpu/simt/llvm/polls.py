@@ -34,6 +34,7 @@ _LABEL = re.compile(r'^("[^"]*"|[-\w$.]+):')
 _TARGET = re.compile(r'label %("[^"]*"|[-\w$.]+)')
 _TERMINATOR = re.compile(r"  (?:br|switch|ret|unreachable|resume|invoke|indirectbr|callbr)\b")
 _LOOP_METADATA = re.compile(r"!llvm\.loop (!\d+)")
+_MEETS = re.compile(r'\bcall [^@]*@"?nbrt\.(?:barrier|grid\.sync)')
 _WAITS = re.compile(r'\bcall [^@]*@"?nbrt\.')
 
 
@@ -190,6 +191,9 @@ class _Writer:
         if turns is not None and turns * inside <= _MOST_UNPOLLED:
             loop.unpolled = turns * inside
             return
+        if self._always_meets(loop):
+            loop.unpolled = inside
+            return
         counter = None
         if not loop.inner and len(loop.latches) == 1 and not self._waits(loop):
             counter = counter_of(self._body, loop.header, loop.latches[0], loop.blocks)
@@ -215,6 +219,19 @@ class _Writer:
     def _waits(self, loop: _Loop) -> bool:
         """Whether the loop calls markers: the thread may be suspended there."""
         return any(_WAITS.search(line) for b in loop.blocks for line in self._body.blocks[b].lines)
+
+    def _always_meets(self, loop: _Loop) -> bool:
+        """Whether each turn waits for the block or the grid, where the scheduler polls."""
+        seen, pending = set[str](), [loop.header]
+        while pending:
+            label = pending.pop()
+            block = self._body.blocks[label]
+            if label not in seen and not any(_MEETS.search(line) for line in block.lines):
+                seen.add(label)
+                if loop.header in block.targets:
+                    return False
+                pending += [target for target in block.targets if target in loop.blocks]
+        return True
 
     def _next(self) -> int:
         self._number += 1
