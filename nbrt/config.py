@@ -19,6 +19,7 @@ __all__ = ["Settings", "override", "settings"]
 
 _MAX_CPU_DEVICES = 64
 _CACHE_LIMIT = 512 * 2**20
+_DEADLOCK_TIMEOUT = 10
 _EXIT_TIMEOUT = 5.0
 _STALE_CAPTURES = ("recompile", "warn")
 
@@ -56,6 +57,10 @@ class Settings:
         Kernels are made in checked mode (``NBRT_CHECK``, 0 or 1).
     check_seed : int or None
         Shuffles blocks and threads of checked launches (``NBRT_CHECK_SEED``); None: in order.
+    deadlock_timeout : int
+        Seconds for which the threads of a kernel on a CPU device may all wait without any memory
+        changing (``NBRT_DEADLOCK_TIMEOUT``) before the launch fails: another stream or the host may
+        still write what they wait for.
     distributed_check : bool
         Ranks of MPI and NCCL compare what they came to before each operation, and ranks of any
         kind the states of their generators before each draw and, after one, whether all could
@@ -77,6 +82,7 @@ class Settings:
     exit_timeout: float = _EXIT_TIMEOUT
     check: bool = False
     check_seed: int | None = None
+    deadlock_timeout: int = _DEADLOCK_TIMEOUT
     distributed_check: bool = False
     mpi_cuda_aware: bool | None = None
     stale_captures: str = "recompile"
@@ -104,6 +110,7 @@ class Settings:
             )
         if self.check_seed is not None:
             _check_range("NBRT_CHECK_SEED", self.check_seed, 0, 2**63 - 1)
+        _check_range("NBRT_DEADLOCK_TIMEOUT", self.deadlock_timeout, 0, 10**6)
         _check_range("NBRT_CPU_DEVICES", self.cpu_devices, 1, _MAX_CPU_DEVICES)
         _check_range("NBRT_CPU_THREADS", self.cpu_threads, 0, 1024)
         _check_range("NBRT_CPU_MEMORY_LIMIT", self.cpu_memory_limit, 0, 2**62)
@@ -185,6 +192,7 @@ def _parse(environment: Mapping[str, str]) -> Settings:
         exit_timeout=_seconds(environment, "NBRT_EXIT_TIMEOUT", _EXIT_TIMEOUT),
         check=_flag(environment, "NBRT_CHECK"),
         check_seed=_integer(environment, "NBRT_CHECK_SEED", None),
+        deadlock_timeout=_integer(environment, "NBRT_DEADLOCK_TIMEOUT", _DEADLOCK_TIMEOUT),
         distributed_check=_flag(environment, "NBRT_DISTRIBUTED_CHECK"),
         mpi_cuda_aware=(
             _flag(environment, "NBRT_MPI_CUDA_AWARE")

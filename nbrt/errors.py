@@ -23,6 +23,7 @@ __all__ = [
     "EventError",
     "ForkedProcessError",
     "KernelCheckError",
+    "KernelDeadlockError",
     "KernelError",
     "LaunchError",
     "MemoryLeakError",
@@ -137,6 +138,13 @@ class KernelCheckError(KernelError, RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.reports)
+
+
+class KernelDeadlockError(KernelError, RuntimeError):
+    """The threads of a launch wait for each other and none can go on; names the line they wait at.
+
+    What the launch has written so far stays written.
+    """
 
 
 class MemoryLeakError(NbrtError, RuntimeError):

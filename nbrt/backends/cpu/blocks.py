@@ -23,12 +23,13 @@ from nbrt.backends.cpu.interrupts import (
     runners,
     stop,
 )
-from nbrt.errors import ArgumentError
+from nbrt.backends.cpu.waiting import wait_address
+from nbrt.errors import ArgumentError, KernelDeadlockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LaunchRecord", "get_num_threads", "run_shared", "set_num_threads"]
+__all__ = ["LaunchRecord", "get_num_threads", "note_place", "run_shared", "set_num_threads"]
 
 
 _NONE = -1
@@ -48,6 +49,8 @@ class LaunchRecord(ctypes.Structure):
         ("shared", ctypes.c_int64),
         ("stop", ctypes.c_int64),
         ("failed", ctypes.c_int32 * 6),
+        ("activity", ctypes.c_int64),
+        ("wait", ctypes.c_void_p),
     )
 
     grid_x: int
@@ -65,17 +68,39 @@ class LaunchRecord(ctypes.Structure):
     """Not 0 once the launch shall end early; native code reads it and returns."""
     failed: ctypes.Array[ctypes.c_int32]
     """Of a thread that raised: its place in the block and the block's in the grid."""
+    activity: int
+    """What native code that keeps resident blocks tells of them; 0 if it never did."""
+    wait: int
+    """Address of `waiting.wait`, which that code calls while no thread gets on."""
 
     def __init__(self, *fields: int) -> None:
         super().__init__(*fields)
         self.failed[0] = _NONE
+        self.wait = wait_address()
 
     def note(self, error: BaseException) -> None:
         """Note on an exception which thread has raised it, if one of a kernel's threads has."""
         place = tuple(self.failed)
         if place[0] != _NONE:
-            error.add_note(f"in block {place[3:]}, thread {place[:3]}")
+            note_place(error, place)
             self.failed[0] = _NONE
+
+
+def note_place(error: BaseException, place: tuple[int, ...]) -> None:
+    """Say in an exception, or in a note on it, which thread has raised it or waits for ever.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+    place : tuple of int
+        The place of the thread in its block, and the block's in the grid.
+    """
+    thread = f"block {place[3:]}, thread {place[:3]}"
+    if isinstance(error, KernelDeadlockError):
+        error.args = (f"{error}; one of them is {thread}",)
+    else:
+        error.add_note(f"in {thread}")
 
 
 _num_threads: int | None = None

@@ -356,7 +356,8 @@ def test_threads_that_wait_for_ever(out: Any) -> None:
         else:
             cuda.syncwarp()
 
-    with pytest.raises(KernelError, match="3 wait at syncthreads, such as block") as failed:
+    line = kernel.__code__.co_firstlineno + 2
+    with pytest.raises(KernelError, match=rf"3 wait at syncthreads at .*:{line}, such") as failed:
         run(kernel, out, block=8)
     assert "5 wait at syncwarp of mask 0xffffffff" in str(failed.value)
 

@@ -15,7 +15,7 @@ from numba.core.errors import TypingError
 
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.markers import shared_extent
+from nbrt.backends.cpu.simt.markers import PLACE, shared_extent
 from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher, _WholeKernelCompiler, dialect_uses
 from nbrt.backends.cpu.simt.source import with_context
 
@@ -28,12 +28,13 @@ def compiled(kernel: Any, *arguments: Any) -> Any:
 
 
 def calls(kernel: Any, *arguments: Any) -> list[str]:
-    """Give the markers that a kernel itself calls, as ``result name(argument types)``."""
+    """Give the markers, but for places, that a kernel itself calls: ``result name(types)``."""
     text = compiled(kernel, *arguments).library.get_llvm_str()
     found = re.findall(r"call (\w+) @\"?(nbrt\.[\w.]+)\"?\(([^)]*)\)", text)
     return [
         f"{result} {name}({', '.join(part.split()[0] for part in given.split(',') if part)})"
         for result, name, given in found
+        if not name.startswith(PLACE)
     ]
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array"]
+from nbrt.backends.cpu.interpret.spinning import watch
+
+__all__ = ["Array", "SharedArray"]
 
 
 class Array(np.ndarray):
@@ -30,3 +32,31 @@ class Array(np.ndarray):
     def __repr__(self) -> str:
         """Print it as any array."""
         return repr(self.view(np.ndarray))
+
+
+class SharedArray(Array):
+    """An array that several threads see: what they read and write is watched, for spins."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read an element or a view."""
+        found = super().__getitem__(index)
+        self.note(index, found)
+        return found
+
+    def note(self, index: Any, found: Any) -> None:
+        """Note that the thread has read an element; it may yield here."""
+        if watch.reads is not None and not isinstance(found, np.ndarray):
+            owner = self if self.base is None else self.base
+            value = found.tobytes() if isinstance(found, np.void) else found
+            watch.reads.note((id(owner), index), value)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Store a value."""
+        reads = watch.reads
+        if reads is None or reads.has_changed:
+            super().__setitem__(index, value)
+            return
+        before = np.array(super().__getitem__(index))
+        super().__setitem__(index, value)
+        after = np.asarray(super().__getitem__(index))
+        reads.has_changed = before.tobytes() != after.tobytes()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.cpu.interpret.arrays import Array, SharedArray
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,13 +35,20 @@ def _minimum(old: Any, value: Any) -> Any:
     return old if _is_nan(old) or _is_nan(value) else min(old, value)
 
 
+def _noted(array: Any, index: Any, old: Any) -> Any:
+    """Return what an atomic operation has read; only now may other threads go on."""
+    if isinstance(array, SharedArray):
+        array.note(index, old)
+    return old
+
+
 def _update(combine: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
     """Make an atomic that stores ``combine(old, value)`` and returns the old element."""
 
     def update(array: Any, index: Any, value: Any) -> Any:
-        old = array[index]
+        old = Array.__getitem__(array, index)
         array[index] = combine(old, np.asarray(value).astype(array.dtype)[()])
-        return old
+        return _noted(array, index, old)
 
     return staticmethod(update)
 
@@ -63,10 +72,10 @@ class Atomic:
     @staticmethod
     def cas(array: Any, index: Any, expected: Any, value: Any) -> Any:
         """Store `value` if the element is `expected`."""
-        old = array[index]
+        old = Array.__getitem__(array, index)
         if old == np.asarray(expected).astype(array.dtype)[()]:
             array[index] = value
-        return old
+        return _noted(array, index, old)
 
     @classmethod
     def compare_and_swap(cls, array: Any, expected: Any, value: Any) -> Any:

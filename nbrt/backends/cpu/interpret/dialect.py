@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.cpu.interpret.arrays import Array
+from nbrt.backends.cpu.interpret.arrays import Array, SharedArray
 from nbrt.backends.cpu.interpret.atomics import Atomic
 from nbrt.backends.cpu.interpret.collectives import WARP, Request
 from nbrt.backends.cpu.interpret.scalars import HALF, LIBDEVICE, SCALARS
@@ -90,11 +90,11 @@ class _Shared:
         kind = _dtype(dtype)
         if np.prod(shape) == 0:
             count = block.dynamic.size // kind.itemsize
-            return block.dynamic[: count * kind.itemsize].view(kind).view(Array)
+            return block.dynamic[: count * kind.itemsize].view(kind).view(SharedArray)
         frame: FrameType = sys._getframe(1)
         place = (id(frame.f_code), frame.f_lasti)
         if place not in block.arrays:
-            block.arrays[place] = np.zeros(shape, kind).view(Array)
+            block.arrays[place] = np.zeros(shape, kind).view(SharedArray)
         return block.arrays[place]
 
 

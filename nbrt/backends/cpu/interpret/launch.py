@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nbrt.backends.cpu.interpret.arrays import Array, SharedArray
 from nbrt.backends.cpu.interpret.functions import Interpretation, as_compiled
 from nbrt.backends.cpu.interpret.scheduler import Block, Scheduler, Thread
 from nbrt.backends.cpu.simt.arguments import check_count
@@ -53,7 +54,7 @@ def interpret(
     check_count(plain, args)
     interpretation = Interpretation(grid, block)
     body = interpretation.function(plain)
-    values = tuple(map(as_compiled, args))
+    values = tuple(map(_shared, args))
 
     def is_watched(thread: Thread) -> bool:
         return (thread.block.index, thread.index) == watched
@@ -66,6 +67,19 @@ def interpret(
     )
     interpretation.cuda.scheduler = scheduler
     scheduler.run()
+
+
+def _shared(value: Any) -> Any:
+    """Return an argument as a kernel has it; other threads see its arrays."""
+    if isinstance(value, tuple):
+        value = (
+            type(value)(*map(_shared, value))
+            if hasattr(value, "_fields")
+            else (tuple(map(_shared, value)))
+        )
+        return value
+    found = as_compiled(value)
+    return found.view(SharedArray) if isinstance(found, Array) else found
 
 
 def _blocks(grid: Dim3, block: Dim3, shared: int) -> Iterator[Block]:

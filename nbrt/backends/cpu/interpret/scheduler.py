@@ -4,11 +4,13 @@ Whoever runs holds the *baton*. A thread of the grid that waits inside its own P
 the OS thread (the *carrier*) that runs it; a carrier whose thread has ended takes up the next one,
 so a kernel without barriers needs one carrier, and a block with barriers one for each thread. The
 watched thread alone runs in the OS thread that launched the kernel, where a debugger can talk to
-the terminal. Blocks are begun one after another; only a barrier of the grid begins them all.
+the terminal. Blocks are begun one after another; only a barrier of the grid begins them all, and
+threads that spin, one by one, as long as none of those begun gets on.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.cpu.interpret.collectives import WARP, Request, complete_warp, reduce_block
-from nbrt.errors import KernelError, LaunchError
+from nbrt.backends.cpu.interpret.spinning import Reads, line_of, watch
+from nbrt.backends.cpu.waiting import wait
+from nbrt.errors import KernelDeadlockError, KernelError, LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +31,25 @@ __all__ = ["Block", "Scheduler", "Thread"]
 
 _STACK = 512 * 1024
 """Bytes of stack for a carrier: a kernel's frames, and thousands of carriers may be alive."""
+
+
+_PATIENT_TURNS = 8
+"""Turns of threads that spin, though something changes, before further blocks begin."""
+
+_MAX_IMPATIENT = 256
+"""Threads that run at most where further blocks begin for that reason: each has an OS thread."""
+
+_BARRIERS = (
+    "expected every thread to come to the barrier or warp operation that others wait at, got "
+    "threads that wait for ever; make the condition around it the same for all of them, or give "
+    "warp operations the mask of the lanes that take part"
+)
+_SPINS = (
+    "expected the threads of the kernel to get on, got threads that wait while no other thread of "
+    "the launch changes memory; check that some thread writes what they wait for, and that every "
+    "thread of the block comes to its barriers; to wait longer for other streams or the host, "
+    "raise NBRT_DEADLOCK_TIMEOUT"
+)
 
 
 class _AbandonedError(BaseException):
@@ -79,9 +102,15 @@ class Thread:
         What it waited for gave.
     is_done : bool
         Whether it has ended.
+    place : str
+        Where in the source it waits, or has waited last.
+    reads : Reads
+        What it has read of memory that others may write.
     """
 
-    __slots__ = ("block", "carrier", "index", "is_done", "rank", "request", "result")
+    __slots__ = (
+        "block", "carrier", "index", "is_done", "place", "rank", "reads", "request", "result"
+    )  # fmt: skip
 
     def __init__(self, block: Block, index: Dim3, rank: int) -> None:
         self.block = block
@@ -90,6 +119,8 @@ class Thread:
         self.request: Request | None = None
         self.result: Any = None
         self.is_done = False
+        self.place = ""
+        self.reads: Reads
         self.carrier: _Carrier | None = None
 
     @property
@@ -151,6 +182,8 @@ class Scheduler:
         self._waiting: list[Thread] = []
         self._running: list[Block] = []
         self._failure: BaseException | None = None
+        self._has_yielded = self._gets_on = False
+        self._attempts = self._turns = 0
         self.current: Thread
 
     def run(self) -> None:
@@ -184,7 +217,10 @@ class Scheduler:
         assert carrier is not None
         if self._failure is not None:
             raise _AbandonedError
-        thread.request = request
+        self._has_yielded |= request.scope == "yield"
+        if self._has_yielded:
+            self._gets_on |= thread.reads.gets_on()
+        thread.request, thread.place = request, line_of()
         self._waiting.append(thread)
         following = self._pick(None)
         if following is not thread:
@@ -209,6 +245,7 @@ class Scheduler:
                 return
 
     def _execute(self, thread: Thread) -> None:
+        thread.reads = Reads(lambda: self.wait(Request("yield", "a loop that spins")))
         self._enter(thread)
         try:
             # NumPy's scalars warn where compiled code just wraps around or gives inf.
@@ -221,7 +258,8 @@ class Scheduler:
                 error.add_note(f"in {thread}")
                 self._fail(error)
         finally:
-            thread.is_done = True
+            thread.is_done = self._gets_on = True
+            watch.reads = None
 
     def _next(self, carrier: _Carrier) -> Thread | None:
         """Return the thread that this carrier begins now; else pass the baton on."""
@@ -269,6 +307,7 @@ class Scheduler:
 
     def _enter(self, thread: Thread) -> None:
         self.current = thread
+        watch.reads = thread.reads
         self._on_switch(thread)
 
     # -- who is next -----------------------------------------------------------------------------
@@ -289,30 +328,52 @@ class Scheduler:
 
     def _refill(self) -> bool:
         """Find threads that can run; False when all have ended."""
-        if self._failure is None:
-            if self._complete() or self._begin_block() or self._complete_grid():
-                return True
-            if self._waiting:
-                raise self._deadlock()
-        return False
-
-    def _begin_block(self) -> bool:
-        """Begin the next block, unless threads wait for what no other block can give them."""
-        if any(each.request is None or each.request.scope != "grid" for each in self._waiting):
+        if self._failure is not None:
             return False
-        block = next(self._blocks, None)
-        if block is None:
+        if self._complete() or self._continue_spins():
+            return True
+        if self._begin_blocks() or self._complete_grid():
+            self._attempts = 0
+            return True
+        if not self._waiting:
+            return False
+        self._attempts += 1
+        if not self._spinning() or not wait(self._attempts):
+            raise self._deadlock()
+        self._release(dict.fromkeys(self._spinning()))
+        return True
+
+    def _spinning(self) -> list[Thread]:
+        return [each for each in self._waiting if each.request and each.request.scope == "yield"]
+
+    def _continue_spins(self) -> bool:
+        """Let those go on that have yielded, if any thread has got on since they did last."""
+        spinning = self._spinning()
+        if not (spinning and self._gets_on):
+            return False
+        self._gets_on, self._attempts = False, 0
+        self._release(dict.fromkeys(spinning))
+        self._turns += 1
+        # What changes may be no more than a count of attempts, or may be much work.
+        if self._turns % _PATIENT_TURNS == 0 and len(self._ready) <= _MAX_IMPATIENT:
+            self._begin_blocks()
+        return True
+
+    def _begin_blocks(self) -> bool:
+        """Begin a block, or as many as there are, if threads wait for what others may give."""
+        spinning = self._spinning()
+        waits = {each.request.scope for each in self._waiting if each.request is not None}
+        if not spinning and waits - {"grid"}:
             return False
         self._running = [each for each in self._running if each.live()]
-        self._running.append(block)
-        self._ready.extend(block.threads)
-        return True
+        more = [*itertools.islice(self._blocks, max(1, len(self._running) if spinning else 1))]
+        for block in more:
+            self._running.append(block)
+            self._ready.extend(block.threads)
+        return bool(more)
 
     def _complete(self) -> bool:
         """Fulfil the requests that blocks and warps can; tell whether there were any."""
-        for thread in self._waiting:
-            if thread.request is not None and thread.request.scope == "yield":
-                self._release({thread: None})
         for block in self._running:
             live = block.live()
             warps: dict[int, list[Thread]] = {}
@@ -354,14 +415,11 @@ class Scheduler:
     def _deadlock(self) -> KernelError:
         waits: dict[str, list[Thread]] = {}
         for each in self._waiting:
-            waits.setdefault(str(each.request), []).append(each)
+            waits.setdefault(f"{each.request} at {each.place}", []).append(each)
         lines = [
             f"  {len(threads)} wait at {what}, such as {threads[0]}"
             for what, threads in waits.items()
         ]
-        return KernelError(
-            "expected every thread to come to the barrier or warp operation that others wait at, "
-            "got threads that wait for ever; make the condition around it the same for all of "
-            "them, or give warp operations the mask of the lanes that take part\n"
-            + "\n".join(lines)
+        return KernelDeadlockError(
+            (_SPINS if self._spinning() else _BARRIERS) + "\n" + "\n".join(lines)
         )

@@ -10,18 +10,27 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbrt.backends.cpu.simt.block_loops import BlockLoops, note_failure, record_field
-from nbrt.backends.cpu.simt.lowering import Lowered, lower, lower_if_diverging
-from nbrt.backends.cpu.simt.pipeline import ThreadLibrary, marker_places
+from nbrt.backends.cpu.simt.lowering import (
+    Lowered,
+    lower,
+    lower_if_diverging,
+    lower_if_spinning,
+)
+from nbrt.backends.cpu.simt.pipeline import ThreadLibrary, marker_kinds, marker_places, may_spin
 from nbrt.backends.cpu.simt.polled import emit_leave
-from nbrt.backends.cpu.simt.static_shared import STATIC_SHARED_LIMIT, check_static_shared
+from nbrt.backends.cpu.simt.static_shared import (
+    check_static_shared,
+    emit_shared_check,
+    static_shared_bytes,
+)
 from nbrt.backends.cpu.simt.stops import INTERRUPTED
 from nbrt.backends.cpu.simt.thread_code import thread_code
-from nbrt.errors import LaunchError, OutOfMemoryError
+from nbrt.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["emit_block_calls", "lowered", "lowered_if_diverging"]
+__all__ = ["emit_block_calls", "lowered", "lowered_if_diverging", "lowered_if_spinning"]
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)
@@ -34,7 +43,8 @@ _DYNAMIC_PADDING = 2048
 def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
     """Lower the code of one thread, whose markers are of the given kinds, to that of a block."""
     code = thread_code(body.library, body.fndesc.llvm_func_name, block)
-    static = check_static_shared(body, code)
+    static = static_shared_bytes(code.module)
+    check_static_shared(body, static)
     return replace(lower(code, kinds, marker_places(body)), static_shared=static)
 
 
@@ -46,6 +56,17 @@ def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | No
     if block == (1, 1, 1):
         return None
     return lower_if_diverging(thread_code(body.library, body.fndesc.llvm_func_name, block))
+
+
+def lowered_if_spinning(body: Any, block: tuple[int, int, int], **options: Any) -> Lowered | None:
+    """Lower the code of one thread to coroutines that yield if its loops wait for other threads."""
+    if not may_spin(body):
+        return None
+    code = thread_code(body.library, body.fndesc.llvm_func_name, block, places=True)
+    chosen = lower_if_spinning(code, marker_kinds(body), marker_places(body), **options)
+    if chosen is None:
+        return None
+    return replace(chosen, static_shared=static_shared_bytes(code.module))
 
 
 def emit_block_calls(
@@ -106,7 +127,8 @@ class _BlockCalls:
         del grid
         builder = self._builder
         self._shared_bytes = builder.load(record_field(builder, self._record, "shared"))
-        self._check_shared()
+        static = self._lowered.static_shared
+        emit_shared_check(self._context, builder, static, self._shared_bytes)
         if self._lowered.whole_grid:
             self._shared = ir.Constant(_I8.as_pointer(), None)
             return
@@ -114,20 +136,6 @@ class _BlockCalls:
         memory = builder.alloca(_I8, size=room)
         memory.align = 128
         self._shared = builder.gep(memory, [_I64(_DYNAMIC_PADDING)])
-
-    def _check_shared(self) -> None:
-        """Raise LaunchError if static and dynamic shared memory are too much together."""
-        static, builder = self._lowered.static_shared, self._builder
-        if static == 0:
-            return
-        room = STATIC_SHARED_LIMIT - static
-        too_many = builder.icmp_signed(">", self._shared_bytes, _I64(room))
-        with cgutils.if_unlikely(builder, too_many):
-            message = (
-                f"expected at most {room} bytes of dynamic shared memory beside the {static} bytes "
-                "that the kernel declares, got more; use smaller tiles"
-            )
-            self._context.call_conv.return_user_exc(builder, LaunchError, (message,))
 
     def strip_length(self, available: ir.Value) -> ir.Value:
         """Blocks run one by one."""

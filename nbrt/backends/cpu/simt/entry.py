@@ -17,7 +17,13 @@ from numba.extending import intrinsic, models, register_model
 from nbrt.backends.cpu.simt.block_loops import BlockLoops
 from nbrt.backends.cpu.simt.context import SimtContextType
 from nbrt.backends.cpu.simt.lowering import Lowering
-from nbrt.backends.cpu.simt.pipeline import KernelBody, dialect_uses, marker_kinds, strides_of
+from nbrt.backends.cpu.simt.pipeline import (
+    KernelBody,
+    dialect_uses,
+    marker_kinds,
+    may_spin,
+    strides_of,
+)
 from nbrt.backends.cpu.simt.thread_loops import ThreadLoops
 
 __all__ = ["BlockLoop", "run_blocks"]
@@ -55,6 +61,8 @@ def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
         builder.function.attributes.add("noinline")
         values = cgutils.unpack_tuple(builder, args[2])
         record = builder.inttoptr(args[1], _I64.as_pointer())
+        if _emit_spinning(context, builder, loop, body, record, values):
+            return context.get_dummy_value()
         if marker_kinds(body):
             # Imported by the first kernel that needs one of the other lowerings.
             from nbrt.backends.cpu.simt.block_calls import emit_block_calls, lowered
@@ -68,6 +76,24 @@ def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(loop, launch, types.StarArgTuple(arguments)), codegen
+
+
+def _emit_spinning(
+    context: Any, builder: ir.IRBuilder, loop: Any, body: Any, record: ir.Value, values: Any
+) -> bool:
+    """Emit a kernel as coroutines that yield if it has loops that spin; tell whether."""
+    if not may_spin(body):
+        return False
+    from nbrt.backends.cpu.simt.block_calls import lowered_if_spinning
+    from nbrt.backends.cpu.simt.resident_calls import emit_resident_blocks
+
+    whole = loop.body.whole(tuple(body.signature.args))
+    chosen = lowered_if_spinning(whole, loop.block)
+    if chosen is None:
+        return False
+    emit_resident_blocks(context, builder, loop.body.name, whole, chosen, record, values)
+    loop.lowering = chosen.lowering
+    return True
 
 
 def _emit_diverging(

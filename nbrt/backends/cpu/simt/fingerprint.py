@@ -31,6 +31,9 @@ _VERSIONED = frozenset({"builtins", "numba", "numba_cuda", "llvmlite", "numpy"})
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
+_BACKWARD = frozenset(code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name)
+_FOR = dis.opmap["FOR_ITER"]
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range)
 
 
@@ -63,6 +66,7 @@ def fingerprint(
     """
     walk = _Walk(freeze)
     walk.function(function)
+    walk.finish()
     return walk.hash.digest()
 
 
@@ -71,12 +75,20 @@ def _is_versioned(module: str | None) -> bool:
     return root in _VERSIONED or root in sys.stdlib_module_names
 
 
+def _has_while(code: types.CodeType) -> bool:
+    """Tell whether code may have a loop without an iterator: it has more jumps back than those."""
+    operations = code.co_code[::2]
+    return sum(each in _BACKWARD for each in operations) > operations.count(_FOR)
+
+
 class _Walk:
     def __init__(self, freeze: Callable[[types.FunctionType], types.FunctionType]) -> None:
         self._freeze = freeze
         self.hash = hashlib.sha256()
         self._seen: dict[Any, int] = {}
         self._keep_alive: list[object] = []
+        self._places: list[object] = []
+        self._may_spin = False
 
     def _put(self, *parts: object) -> None:
         for part in parts:
@@ -129,6 +141,8 @@ class _Walk:
         if _RAISE in code.co_code[::2]:
             # An exception says where it was raised. Else a function may move, as notebook cells do.
             self._put(code.co_filename, code.co_firstlineno, getattr(code, "co_linetable", b""))
+        self._places.append((code.co_filename, code.co_firstlineno, code.co_linetable))
+        self._may_spin |= _has_while(code)
         names = set(code.co_names)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
@@ -136,6 +150,11 @@ class _Walk:
             else:
                 self.value(constant)
         return names
+
+    def finish(self) -> None:
+        """Hash where the functions are if threads may spin: messages then name their lines."""
+        if self._may_spin:
+            self._put(self._places)
 
     def _named(self, value: object, names: set[str]) -> None:
         """Hash what a name stands for; of a module, what the code may read from it."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cpu.simt.lanes.block import lanes_block
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.llvm.parse import parse_function
+from nbrt.backends.cpu.simt.llvm.spins import find_spins
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cpu.simt.llvm.code import ThreadCode
 
-__all__ = ["Lowered", "Lowering", "force", "forced", "lower", "lower_if_diverging"]
+__all__ = [
+    "Lowered",
+    "Lowering",
+    "force",
+    "forced",
+    "lower",
+    "lower_if_diverging",
+    "lower_if_spinning",
+]
 
 _KINDS = ("lanes", "coroutines")
 _forced: ContextVar[str | None] = ContextVar("nbrt_forced_lowering", default=None)
@@ -54,6 +64,10 @@ class Lowered:
     """The function runs all blocks of the launch, not one."""
     static_shared: int = 0
     """Bytes of shared memory that the kernel declares."""
+    resident: bool = False
+    """The function claims blocks and keeps several of them at once."""
+    sites: tuple[str, ...] = ()
+    """Of a function of resident blocks: the places in the source where threads wait, from 1."""
 
 
 @contextlib.contextmanager
@@ -131,6 +145,39 @@ def lower_if_diverging(code: ThreadCode) -> Lowered | None:
         return None
     reason = "threads leave a loop at different times: lanes of vectors, under masks"
     return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason,)))
+
+
+def lower_if_spinning(
+    code: ThreadCode, kinds: set[str], places: Sequence[str] = (), **options: Any
+) -> Lowered | None:
+    """Lower one thread to coroutines that yield, if it has loops that spin: else None.
+
+    Parameters
+    ----------
+    code : ThreadCode
+        One thread, with the markers of places.
+    kinds : set of str
+        Kinds of markers in it.
+    places : sequence of str
+        Where they are called, for the reasons.
+    **options
+        Handed on to `coroutine_resident`.
+    """
+    function = parse_function(code.module, code.name)
+    spins = find_spins(function)
+    if not spins:
+        return None
+    reasons = ["a loop waits for other threads (a lock or a flag): they get on while it spins"]
+    reasons += [f"a loop that spins at {place}" for place in dict.fromkeys(s.place for s in spins)]
+    if forced() == "lanes":
+        raise CannotLowerError(reasons[0])
+    from nbrt.backends.cpu.simt.coroutines import coroutine_resident
+
+    text, sites = coroutine_resident(code, spins, **options)
+    why = Lowering("coroutines", (*reasons, *places))
+    whole = "grid" in kinds
+    symbol = f"{code.name}.resident"
+    return Lowered(text, symbol, why, whole_grid=whole, resident=True, sites=tuple(sites))
 
 
 def _as_coroutines(code: ThreadCode, reasons: tuple[str, ...]) -> Lowered:

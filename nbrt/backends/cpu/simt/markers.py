@@ -18,6 +18,12 @@ i32 lane)``                               ``xor``; N is 32 or 64, other types ar
                                           for every SITE (a call of ``shared.array`` in a function)
 ``ptr @nbrt.shared.dynamic()``            where dynamic shared memory begins
 ``i64 @nbrt.shared.bytes()``              how much of it the launch asked for
+``void @nbrt.place.HEX()``                nothing: ``FILE:LINE`` of the loop or the barrier that
+                                          follows; a call of an empty function, which a lowering
+                                          that needs the places declares without a body
+``void @nbrt.yield()``                    other threads go on before this one does; and
+``void @nbrt.changed(i1)``                the thread gets on, if the value is true: written by the
+                                          coroutines for themselves (``coroutines/yields.py``)
 ========================================  ======================================================
 """
 
@@ -26,8 +32,10 @@ from __future__ import annotations
 __all__ = [
     "ACTIVEMASK",
     "BARRIER",
+    "CHANGED",
     "GRID_SYNC",
     "MATCH",
+    "PLACE",
     "PREFIX",
     "SHARED",
     "SHARED_BYTES",
@@ -37,7 +45,10 @@ __all__ = [
     "WARP_OPERATIONS",
     "WARP_SIZE",
     "WARP_SYNC",
+    "YIELD",
     "is_marker",
+    "place_marker",
+    "place_of",
     "shared_array",
     "shared_extent",
 ]
@@ -56,6 +67,9 @@ WARP_OPERATIONS = (SHUFFLE, VOTE, MATCH, ACTIVEMASK)
 SHARED = "nbrt.shared."
 SHARED_DYNAMIC = "nbrt.shared.dynamic"
 SHARED_BYTES = "nbrt.shared.bytes"
+PLACE = "nbrt.place."
+YIELD = "nbrt.yield"
+CHANGED = "nbrt.changed"
 
 
 def is_marker(symbol: str) -> bool:
@@ -72,3 +86,13 @@ def shared_extent(symbol: str) -> tuple[int, int]:
     """Give size and alignment, in bytes, from the name of a static shared array's marker."""
     size, alignment = symbol.removeprefix(SHARED).split(".")[:2]
     return int(size), int(alignment)
+
+
+def place_marker(file: str, line: int) -> str:
+    """Name the marker of a place in the source."""
+    return PLACE + f"{file}:{line}".encode().hex()
+
+
+def place_of(symbol: str) -> str:
+    """Give the place, ``FILE:LINE``, from the name of its marker."""
+    return bytes.fromhex(symbol.removeprefix(PLACE)).decode()

@@ -23,6 +23,7 @@ from numba.core.untyped_passes import InlineClosureLikes
 from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.simt.guards import Bound, absorb_guards, keep_limits
 from nbrt.backends.cpu.simt.mentions import mentions_markers
+from nbrt.backends.cpu.simt.places import mark_places
 from nbrt.backends.cpu.simt.positions import simplify_positions
 from nbrt.backends.cpu.simt.python_calls import adapt_python_calls
 from nbrt.backends.cpu.simt.ranges import adapt_ranges
@@ -46,6 +47,7 @@ __all__ = [
     "dialect_uses",
     "marker_kinds",
     "marker_places",
+    "may_spin",
     "strides_of",
 ]
 
@@ -84,6 +86,7 @@ class _ResolveDialect(FunctionPass):  # type: ignore[misc]
             adapt_ranges(func_ir)
         adapt_python_calls(func_ir)
         use.loops = bool(compute_cfg_from_blocks(func_ir.blocks).loops())
+        use.may_spin = mark_places(func_ir)
         state.metadata[METADATA] = use
         return True
 
@@ -287,6 +290,7 @@ class KernelBody:
 
     def __init__(self, captures: Captures) -> None:
         self._function = captures.frozen
+        self.name = self._function.__name__
         copy = with_context(self._function)
         self._whole = ThreadDispatcher(copy, _WholeKernelCompiler, captures)
         self._guarded = ThreadDispatcher(copy, _GuardedKernelCompiler, captures)
@@ -348,6 +352,11 @@ def marker_kinds(body: Any) -> set[str]:
 def marker_places(body: Any) -> list[str]:
     """Give where a kernel, or what it calls, calls markers: name, file and line."""
     return list(dict.fromkeys(place for use in dialect_uses(body) for place in use.places))
+
+
+def may_spin(body: Any) -> bool:
+    """Tell whether a kernel, or what it calls, has a loop that may wait for other threads."""
+    return any(use.may_spin for use in dialect_uses(body))
 
 
 def dialect_uses(result: Any) -> Iterator[DialectUse]:

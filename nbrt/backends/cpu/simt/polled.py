@@ -38,6 +38,7 @@ _I64 = ir.IntType(64)
 
 _DEFINE = re.compile(r"^define [^\n]*\{[^\n]*$")
 _NODE = re.compile(r"^(!\d+) = (?:distinct )?!\{([^\n]*)\}$", re.M)
+_DEFINED = re.compile(rf"^define [^\n]*@{ATTEND}\(", re.M)
 _DECLARED = re.compile(rf"^declare [^\n]*@{ATTEND}\([^\n]*\n", re.M)
 
 _STOP_FIELD = "stop"
@@ -95,6 +96,9 @@ def with_polls(text: str, launch: str, offset: int) -> str:
     str
         The module, which defines what polls call.
     """
+    if _DEFINED.search(text):
+        # It came with a block function, and LLVM may have changed its calling convention.
+        text = text.replace(f"@{ATTEND}(", f"@{ATTEND}.block(")
     nodes = dict(_NODE.findall(text))
     number = 1 + max((int(name[1:]) for name in nodes), default=-1)
     lines = []

@@ -57,6 +57,9 @@ class DialectUse:
     loops: bool = False
     """The function itself has a loop, guards and grid-stride loops that were taken out aside."""
 
+    may_spin: bool = False
+    """The function itself has a loop that may wait for what another thread writes."""
+
     callees: list[Any] = field(default_factory=list)
     """Dispatchers of the device functions it calls."""
 

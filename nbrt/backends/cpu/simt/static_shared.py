@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
 
 from nbrt.backends.cpu.simt.markers import SHARED, shared_extent
 from nbrt.backends.cpu.simt.pipeline import marker_places
 from nbrt.errors import LaunchError
 
-if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.llvm.code import ThreadCode
-
-__all__ = ["STATIC_SHARED_LIMIT", "check_static_shared", "static_shared_bytes"]
+__all__ = [
+    "STATIC_SHARED_LIMIT",
+    "check_static_shared",
+    "emit_shared_check",
+    "static_shared_bytes",
+]
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Bytes of shared memory that a kernel can declare; on a GPU, dynamic memory goes beyond."""
@@ -25,22 +30,21 @@ def static_shared_bytes(module: str) -> int:
     return sum(shared_extent(marker)[0] for marker in set(_CALLED.findall(module)))
 
 
-def check_static_shared(body: Any, code: ThreadCode) -> int:
-    """Return the bytes of static shared memory of a kernel.
+def check_static_shared(body: Any, used: int) -> None:
+    """Check that a kernel declares no more shared memory than any GPU has for it.
 
     Parameters
     ----------
     body : numba CompileResult
         The compiled kernel.
-    code : ThreadCode
-        What one thread does.
+    used : int
+        Bytes of static shared memory.
 
     Raises
     ------
     LaunchError
         If they are more than a kernel can declare.
     """
-    used = static_shared_bytes(code.module)
     if used > STATIC_SHARED_LIMIT:
         places = [place for place in marker_places(body) if place.startswith("cuda.shared.array ")]
         raise LaunchError(
@@ -49,4 +53,27 @@ def check_static_shared(body: Any, code: ThreadCode) -> int:
             "tiles, or dynamic shared memory, of which a GPU may have more: declare "
             "cuda.shared.array(0, ...) and launch with kernel[grid, block, stream, nbytes]"
         )
-    return used
+
+
+def emit_shared_check(context: Any, builder: ir.IRBuilder, static: int, dynamic: ir.Value) -> None:
+    """Emit into an entry: raise LaunchError if static and dynamic shared memory are too much.
+
+    Parameters
+    ----------
+    context, builder
+        Numba's target context, and where the code goes.
+    static : int
+        Bytes that the kernel declares.
+    dynamic : llvmlite value
+        Bytes that the launch asks for.
+    """
+    if static == 0:
+        return
+    room = STATIC_SHARED_LIMIT - static
+    too_many = builder.icmp_signed(">", dynamic, ir.IntType(64)(room))
+    with cgutils.if_unlikely(builder, too_many):
+        message = (
+            f"expected at most {room} bytes of dynamic shared memory beside the {static} bytes "
+            "that the kernel declares, got more; use smaller tiles"
+        )
+        context.call_conv.return_user_exc(builder, LaunchError, (message,))

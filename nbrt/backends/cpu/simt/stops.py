@@ -17,6 +17,7 @@ from nbrt.backends.cpu.interrupts import STOP
 __all__ = [
     "ATTEND",
     "CALLING_CONVENTION",
+    "DEADLOCKED",
     "INTERRUPTED",
     "PYTHON_EXCEPTION",
     "RETURN_NONE",
@@ -29,6 +30,9 @@ STOPPED = -2147483647
 
 INTERRUPTED = -2147483646
 """Status of a block that was left because a signal handler has raised an exception."""
+
+DEADLOCKED = -2147483645
+"""Status of a block whose threads wait for each other for ever."""
 
 PYTHON_EXCEPTION = -1
 """Numba's status of a function that has set a Python exception."""

@@ -23,13 +23,19 @@ __all__ = ["thread_code"]
 
 _MARKER = re.compile(r'^declare ([^@\n]*@"?(nbrt\.[^("\n]+)"?\([^)\n]*\)).*$', re.MULTILINE)
 _OWN = re.compile(r"^(define linkonce_odr [^\n]*)\{$", re.MULTILINE)
+_PLACE = re.compile(
+    rf'^define [^@\n]*(@"?{re.escape(markers.PLACE)}[0-9a-f]+"?)\(\)[^\n]*\{{.*?^\}}$',
+    re.MULTILINE | re.DOTALL,
+)
 _EVERYWHERE_THE_SAME = "nounwind willreturn speculatable memory(none)"
 _WARP = "convergent nounwind willreturn memory(inaccessiblemem: readwrite)"
 _WAITING = "convergent nounwind"
 _GRID_LIMIT = 2**31 - 1
 
 
-def thread_code(library: Any, name: str, block: tuple[int, int, int]) -> ThreadCode:
+def thread_code(
+    library: Any, name: str, block: tuple[int, int, int], *, places: bool = False
+) -> ThreadCode:
     """Take the code of a thread out of Numba's library.
 
     Parameters
@@ -40,8 +46,13 @@ def thread_code(library: Any, name: str, block: tuple[int, int, int]) -> ThreadC
         Symbol of its function.
     block : tuple of int
         Threads of a block along x, y and z.
+    places : bool
+        Keep the markers of places. In loops that have one, memory is then read in every turn.
     """
-    text = _OWN.sub(_inlined, str(library._get_module_for_linking()))
+    text = str(library._get_module_for_linking())
+    if places:
+        text = _PLACE.sub(r"declare void \1() convergent nounwind", text)
+    text = _OWN.sub(_inlined, text)
     text = _MARKER.sub(lambda found: f"declare {found[1]} {_attributes(found[2])}", text)
     text = re.sub(
         rf'^define [^@\n]*@"?{re.escape(name)}"?\(.*$',

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from nbrt.typing import Dim3
 
-__all__ = ["BlockCode"]
+__all__ = ["BlockCode", "resumed_thread"]
 
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
@@ -61,9 +61,7 @@ class BlockCode:
         self._symbol = f"{code.name}.{'grid' if self.whole_grid else 'block'}"
         self._library = ThreadLibrary(context.codegen(), self._symbol)
         lower = coroutine_grid if self.whole_grid else coroutine_block
-        # What runs next is a thread's to say, wherever and for whatever reason it was suspended.
-        resumed = Resumed(f"{PREFIX}begin_thread", state_address())
-        text = lower(code, order="seeded" if seeded else "linear", resumed=resumed)
+        text = lower(code, order="seeded" if seeded else "linear", resumed=resumed_thread())
         module = llvm.parse_assembly(text)
         # Its own loops release memory when they leave: they must not become the entry's.
         module.get_function(self._symbol).add_function_attribute("noinline")
@@ -98,3 +96,8 @@ class BlockCode:
             message = "no host memory is left for the threads of a block; use smaller blocks"
             convention.return_user_exc(builder, OutOfMemoryError, (message,))
         return convention._get_return_status(builder, code, builder.load(raised))
+
+
+def resumed_thread() -> Resumed:
+    """Return the call by which a thread that continues says so, whatever it was suspended for."""
+    return Resumed(f"{PREFIX}begin_thread", state_address())

@@ -14,14 +14,17 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic, models, register_model
 
 from nbrt.backends.cpu.simt.arguments import argument_types
-from nbrt.backends.cpu.simt.checked.blocks import BlockCode
+from nbrt.backends.cpu.simt.block_calls import lowered_if_spinning
+from nbrt.backends.cpu.simt.checked.blocks import BlockCode, resumed_thread
 from nbrt.backends.cpu.simt.checked.compiler import checked_thread
+from nbrt.backends.cpu.simt.checked.layout import MAX_SEATS
 from nbrt.backends.cpu.simt.checked.probes import call_runtime
 from nbrt.backends.cpu.simt.context import SimtContextType
 from nbrt.backends.cpu.simt.diagnostics import translated
 from nbrt.backends.cpu.simt.environments import with_environments
 from nbrt.backends.cpu.simt.pipeline import marker_kinds
 from nbrt.backends.cpu.simt.polled import emit_poll, polled_compiler
+from nbrt.backends.cpu.simt.resident_calls import ResidentCall
 from nbrt.backends.cpu.simt.static_shared import static_shared_bytes
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from nbrt.backends.captures import Captures
+    from nbrt.backends.cpu.simt.lowering import Lowered
     from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher
     from nbrt.typing import Dim3
 
@@ -36,6 +40,12 @@ __all__ = ["CheckedEntry", "CheckedLaunch"]
 
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
+
+_ADVICE = (
+    "check that some thread writes what they wait for, and that every thread of the block comes to "
+    f"its barriers; checked mode keeps several blocks resident in launches of at most {MAX_SEATS} "
+    "threads, so check blocks that wait for each other with a smaller grid"
+)
 
 _OPTIONS = {
     "nopython": True,
@@ -61,10 +71,15 @@ class CheckedLaunch(ctypes.Structure):
         ("shared_bytes", ctypes.c_int64),
         ("seed", ctypes.c_int64),
         ("stop", ctypes.c_int64),
+        ("together", ctypes.c_int64),
+        ("wait", ctypes.c_int64),
+        ("failed", ctypes.c_int32 * 6),
     )
 
     stop: int
     """As in a `LaunchRecord`."""
+    failed: ctypes.Array[ctypes.c_int32]
+    """Of a thread that waits for ever: its place in the block and the block's in the grid."""
 
 
 _FIELDS = [name for name, _ in CheckedLaunch._fields_]
@@ -77,6 +92,7 @@ class _ThreadType(types.Opaque):  # type: ignore[misc]
         self.thread = thread
         self.block = block
         self.seeded = seeded
+        self.spinning: set[tuple[Any, ...]] = set()
         super().__init__(name=f"CheckedThread({id(thread)}, {block}, {seeded})")
 
 
@@ -118,7 +134,14 @@ class _Loops:
     ) -> None:
         self._context, self._builder = context, builder
         self._block, self._body, self._arguments = thread.block, body, arguments
-        waits = bool(marker_kinds(body))
+        self._seeded = thread.seeded
+        order = "seeded" if thread.seeded else "linear"
+        self._spinning = lowered_if_spinning(
+            body, thread.block, order=order, resumed=resumed_thread()
+        )
+        if self._spinning is not None:
+            thread.spinning.add(tuple(body.signature.args))
+        waits = self._spinning is None and bool(marker_kinds(body))
         self._code = BlockCode(context, body, thread.block, thread.seeded) if waits else None
 
     def emit(self, launch: ir.Value) -> None:
@@ -127,6 +150,9 @@ class _Loops:
         self._launch = builder.inttoptr(launch, _I64.as_pointer())
         grid = [self._field(name) for name in ("grid_x", "grid_y", "grid_z")]
         code = self._code
+        if self._spinning is not None:
+            self._emit_spinning(self._spinning, grid)
+            return
         if code is not None and code.whole_grid:
             call_runtime(builder, "begin_block", [_I64(0)])
             self._emit_block(code, [_I64(0)] * 3, grid)
@@ -138,6 +164,41 @@ class _Loops:
                     self._emit_threads(place, grid)
                 else:
                     self._emit_block(code, place, grid)
+            call_runtime(builder, "end_block", [number])
+
+    def _emit_spinning(self, lowered: Lowered, grid: list[ir.Value]) -> None:
+        """Run blocks whose threads spin: all at once, or, if they are too many, one by one."""
+        builder, count = self._builder, self._field("block_count")
+        call = ResidentCall(
+            self._context,
+            builder,
+            self._body.fndesc.qualname.rpartition(".")[2],
+            self._body,
+            lowered,
+        )
+        together = builder.icmp_signed("!=", self._field("together"), _I64(0))
+        size = builder.select(together, count, _I64(1))
+        following, activity = (cgutils.alloca_once(builder, _I64) for _ in range(2))
+        wait = builder.inttoptr(self._field("wait"), ir.IntType(8).as_pointer())
+        seed = [self._field("seed")] if self._seeded else []
+        with cgutils.for_range(builder, builder.udiv(count, size)) as turn:
+            order = builder.gep(self._pointer("blocks"), [turn.index])
+            number = builder.load(order)
+            call_runtime(builder, "begin_block", [builder.select(together, _I64(0), number)])
+            builder.store(_I64(0), following)
+            builder.store(_I64(0), activity)
+            claims = [following, size, order, activity, size, wait, *seed]
+            shared, stop = self._field("shared_bytes"), self._address("stop")
+            status = call.emit(grid, self._arguments, shared, stop, claims)
+            with cgutils.if_unlikely(builder, call.is_deadlocked()):
+                place = builder.bitcast(self._address("failed"), _I32.as_pointer())
+                for position, value in enumerate(call.place()):
+                    builder.store(value, builder.gep(place, [_I64(position)]))
+                call.emit_deadlock(_ADVICE)
+            self._propagate(status)
+            with builder.if_then(builder.not_(together)):
+                call_runtime(builder, "end_block", [number])
+        with builder.if_then(together), self._blocks() as number:
             call_runtime(builder, "end_block", [number])
 
     @contextlib.contextmanager
@@ -228,6 +289,11 @@ class CheckedEntry(CPUDispatcher):  # type: ignore[misc]
     def add_overload(self, cres: Any) -> None:
         """Keep a compiled version."""
         super().add_overload(with_environments(cres))
+
+    def spins(self, thread: Any) -> bool:
+        """Tell whether the threads of a compiled version spin."""
+        kind = self.py_func.__globals__["__thread__"]._numba_type_
+        return tuple(thread.signature.args) in kind.spinning
 
     def prepare(self, arguments: tuple[object, ...]) -> Any:
         """Compile for the types of the kernel's arguments; give what one thread became."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.cpu.blocks import note_place
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text
 from nbrt.backends.cpu.interrupts import run_stoppable
 from nbrt.backends.cpu.simt.arguments import check_count
@@ -20,7 +21,8 @@ from nbrt.backends.cpu.simt.checked.limits import faults, static_faults
 from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
 from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader, unravelled
 from nbrt.backends.cpu.simt.pipeline import marker_kinds
-from nbrt.errors import KernelCheckError, LaunchError
+from nbrt.backends.cpu.waiting import wait_address
+from nbrt.errors import KernelCheckError, KernelDeadlockError, LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,12 +125,11 @@ class CheckedPlan:
         self._raise(self._limits(thread))
         arguments = self._arrays(args)
         with lock:
-            together = "grid" in marker_kinds(thread)
-            self._check_seats(together)
+            together = self._runs_together(thread)
             strict = self._check.strict
             state = LaunchState(arguments, *self._counts(), together=together, strict=strict)
             try:
-                self._run(args)
+                self._run(args, together)
             except Exception as error:
                 # A wrong read may well be why the kernel has raised: the reports say more.
                 self._raise(self._read(state, arguments), error)
@@ -155,16 +156,19 @@ class CheckedPlan:
         blocks = self._grid[0] * self._grid[1] * self._grid[2]
         return blocks, self._block[0] * self._block[1] * self._block[2]
 
-    def _check_seats(self, together: bool) -> None:
+    def _runs_together(self, thread: Any) -> bool:
+        """Tell whether all blocks are under way at once: they wait for each other, or may."""
         blocks, threads = self._counts()
-        if together and blocks * threads > MAX_SEATS:
+        fits = blocks * threads <= MAX_SEATS
+        if "grid" in marker_kinds(thread) and not fits:
             raise LaunchError(
                 f"expected at most {MAX_SEATS} threads in all for the checked mode of "
                 f"{self.label}, whose blocks wait for each other, got {blocks * threads}; check it "
                 "with a smaller grid"
             )
+        return fits and ("grid" in marker_kinds(thread) or self._entry.spins(thread))
 
-    def _run(self, args: tuple[object, ...]) -> None:
+    def _run(self, args: tuple[object, ...], together: bool) -> None:
         generator = np.random.default_rng(self._check.seed)
         orders = [
             np.arange(count) if self._check.seed is None else generator.permutation(count)
@@ -178,8 +182,13 @@ class CheckedPlan:
             *(len(blocks), blocks.ctypes.data),
             *(len(threads), threads.ctypes.data),
             *(shared.ctypes.data, self._shared, self._check.seed or 0),
+            *(0, together, wait_address()),
         )
-        run_stoppable(self._entry, ctypes.addressof(launch), launch, args)
+        try:
+            run_stoppable(self._entry, ctypes.addressof(launch), launch, args)
+        except KernelDeadlockError as error:
+            note_place(error, tuple(launch.failed))
+            raise
 
     def _arrays(self, args: tuple[object, ...]) -> list[Argument]:
         signature = inspect.signature(self.kernel.function, follow_wrapped=False)

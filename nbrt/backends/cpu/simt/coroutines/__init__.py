@@ -10,8 +10,18 @@ from nbrt.backends.cpu.simt.coroutines.block import (
     Resumed,
     coroutine_block,
     coroutine_grid,
+    coroutine_resident,
     needs_grid,
 )
 from nbrt.backends.cpu.simt.coroutines.kinds import Site, sites
 
-__all__ = ["Order", "Resumed", "Site", "coroutine_block", "coroutine_grid", "needs_grid", "sites"]
+__all__ = [
+    "Order",
+    "Resumed",
+    "Site",
+    "coroutine_block",
+    "coroutine_grid",
+    "coroutine_resident",
+    "needs_grid",
+    "sites",
+]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from nbrt.backends.cpu.simt.coroutines.kinds import (
     KINDS,
@@ -21,6 +21,7 @@ from nbrt.backends.cpu.simt.coroutines.thread import (
     thread_coroutine,
     uniform_parameters,
 )
+from nbrt.backends.cpu.simt.coroutines.yields import insert_yields
 from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadCode
 from nbrt.backends.cpu.simt.llvm.model import Function, Operand
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
@@ -33,14 +34,32 @@ from nbrt.backends.cpu.simt.markers import (
     SHARED_BYTES,
     SHARED_DYNAMIC,
     WARP_SIZE,
+    YIELD,
     shared_extent,
 )
-from nbrt.backends.cpu.simt.stops import ATTEND, CALLING_CONVENTION
+from nbrt.backends.cpu.simt.stops import ATTEND, CALLING_CONVENTION, DEADLOCKED, STOPPED
 from nbrt.errors import ArgumentError, UnsupportedConstructError
 
-__all__ = ["Order", "Resumed", "coroutine_block", "coroutine_grid", "needs_grid"]
+if TYPE_CHECKING:
+    from nbrt.backends.cpu.simt.llvm.spins import Spin
+
+__all__ = [
+    "Order",
+    "Resumed",
+    "coroutine_block",
+    "coroutine_grid",
+    "coroutine_resident",
+    "needs_grid",
+]
 
 Order = Literal["linear", "seeded"]
+
+_PATIENT_SWEEPS = 32
+"""Turns of the resident blocks, though threads change memory, before further blocks begin: what
+they change may be no more than a count of attempts."""
+
+_PATIENT_ROUNDS = 1000
+"""Turns without any change before the OS thread sleeps between them."""
 
 _HERE = Path(__file__).parent
 _CACHE_LINE = 64
@@ -86,6 +105,16 @@ define internal void @simt.report.mask(i32 %w, i32 %state, i32 %mask, i32 %group
   ret void
 }
 """
+
+_CLAIMS = (
+    Operand("ptr", "%simt.next"),
+    Operand("i64", "%simt.count"),
+    Operand("ptr", "%simt.order"),
+    Operand("ptr", "%simt.activity"),
+    Operand("i64", "%simt.limit"),
+    Operand("ptr", "%simt.wait"),
+)
+"""Parameters of the function of resident blocks, behind those of a block function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +208,61 @@ def coroutine_grid(
     return _Writer(code, order, report, resumed).module("grid.ll")
 
 
+def coroutine_resident(
+    code: ThreadCode,
+    spins: list[Spin],
+    *,
+    order: Order = "linear",
+    resumed: Resumed | None = None,
+) -> tuple[str, list[str]]:
+    """Write the function that runs blocks of a launch whose threads spin, several at once.
+
+    Parameters
+    ----------
+    code : ThreadCode
+        The thread function, with markers, those of places among them.
+    spins : list of Spin
+        Its loops that spin.
+    order, resumed
+        As for `coroutine_block`.
+
+    Returns
+    -------
+    module : str
+        LLVM assembly of a module that defines ``<name>.resident``. It has the parameters of a
+        block function (the place of the block and the dynamic shared memory are ignored), where
+        ``where`` is seven ``i32``: the thread's index, the block's and, for `DEADLOCKED`, the
+        number of the site that the thread waits at. Behind them, the address of the next block to
+        claim, the number of blocks, the address of their numbers in the order in which to begin
+        them (or null), the address of the launch's activity, the most blocks to be resident, and
+        a function ``i64 (i64)``. That is called where no thread gets on, with the number of times
+        this is so in all OS threads of the launch, one after another; it gives 0 to go on, 1 to
+        end the launch as deadlocked and 2 to end it as stopped.
+    places : list of str
+        Of each site, from 1, its place in the source.
+    """
+    writer = _Writer(code, order, report=False, resumed=resumed, spins=spins)
+    return writer.module("resident.ll"), writer.places
+
+
 class _Writer:
     """Puts the pieces of a module together."""
 
     def __init__(
-        self, code: ThreadCode, order: Order, report: bool, resumed: Resumed | None
+        self,
+        code: ThreadCode,
+        order: Order,
+        report: bool,
+        resumed: Resumed | None,
+        spins: list[Spin] | None = None,
     ) -> None:
         self._code = code
         self._seeded = order == "seeded"
         self._report = report
         self._resumed = resumed
-        self._function = parse_function(polled_thread(code.module, code.name), code.name)
+        yielding = [spin.header.removeprefix("%") for spin in spins or ()]
+        text = polled_thread(code.module, code.name, yielding)
+        self._function = parse_function(text, code.name)
         self._threads = code.block[0] * code.block[1] * code.block[2]
         if not 1 <= self._threads <= _MOST_THREADS:
             raise ArgumentError(
@@ -202,6 +275,9 @@ class _Writer:
                 f"{code.name!r}, which calls a function that does: is it recursive? Write a loop"
             )
         self._waits = [operation(item) for item in waits(self._function)]
+        self._is_resident = spins is not None
+        self.places = insert_yields(self._function, spins or []) if spins is not None else []
+        """Of each site at which a thread of resident blocks waits, where it is in the source."""
         self._shared, self._shared_bytes, self._alignment = _lay_out_shared(self._function)
 
     @property
@@ -234,6 +310,12 @@ class _Writer:
             "activemask": KINDS[ACTIVEMASK],
             "attend": f"{CALLING_CONVENTION} i32 @{ATTEND}",
             "alignment": self._alignment,
+            "begin": KINDS[YIELD] if self._is_resident else 1,
+            "deadlocked": DEADLOCKED,
+            "has_grid": "true" if self.has_grid_barrier else "false",
+            "patient_rounds": _PATIENT_ROUNDS,
+            "patient_sweeps": _PATIENT_SWEEPS,
+            "stopped": STOPPED,
             "cases": "\n".join(f"    i32 {k}, label %op{k}" for k, _ in operations),
             "every_warp": (1 << warps) - 1,
             "height": self._code.block[1],
@@ -262,7 +344,8 @@ class _Writer:
         """List the parameters of a block function."""
         where = [Operand("ptr", "%simt.where")]
         seed = [Operand("i64", "%simt.seed")] if self._seeded else []
-        items = [*self._function.parameters, *SHARED_PARAMETERS, *where, *seed]
+        claims = _CLAIMS if self._is_resident else ()
+        items = [*self._function.parameters, *SHARED_PARAMETERS, *where, *claims, *seed]
         return ", ".join(f"{item.type} {item.text}" for item in items)
 
     def _argument_names(self) -> dict[str, object]:
@@ -279,8 +362,8 @@ class _Writer:
             )
         return {
             "store_arguments": "\n".join(stores),
-            "stop_field": len(stores) - 1,
             "shared_field": len(stores) - len(SHARED_PARAMETERS),
+            "stop_field": len(stores) - 1,
             "block_field": THREAD_PARAMETERS,
             **{key: item.text for key, item in zip(keys, place, strict=True)},
         }

@@ -12,10 +12,10 @@ from nbrt.backends.cpu.simt.markers import (
     BARRIER,
     GRID_SYNC,
     MATCH,
-    SHARED,
     SHUFFLE,
     VOTE,
     WARP_SYNC,
+    YIELD,
     is_marker,
 )
 
@@ -39,7 +39,8 @@ KINDS: dict[str, int] = {
     BARRIER + ".and": 1,
     BARRIER + ".or": 1,
     GRID_SYNC: 2,
-    **{name: 3 + index for index, name in enumerate(WARP_OPERATIONS)},
+    YIELD: 3,
+    **{name: 4 + index for index, name in enumerate(WARP_OPERATIONS)},
 }
 """By operation, the number in a thread's state: ``record.ll`` says which are whose."""
 
@@ -59,7 +60,7 @@ def waits(function: Function) -> list[Instruction]:
     return [
         instruction
         for _, instruction in function.instructions()
-        if calls_marker(instruction) and not instruction.detail.startswith(SHARED)
+        if calls_marker(instruction) and operation(instruction) in KINDS
     ]
 
 

@@ -5,6 +5,19 @@ declare void @llvm.coro.resume(ptr)
 declare i32 @llvm.cttz.i32(i32, i1 immarg)
 declare i32 @llvm.fshr.i32(i32, i32, i32)
 
+; Read the stop word: 0 to go on, else the status with which the launch is left.
+define internal i32 @simt.poll(ptr %stop) alwaysinline {
+start:
+  %word = load atomic i64, ptr %stop monotonic, align 8
+  %calm = icmp eq i64 %word, 0
+  br i1 %calm, label %on, label %attend
+attend:
+  %code = call ${attend}(ptr %stop)
+  ret i32 %code
+on:
+  ret i32 0
+}
+
 define internal ptr @simt.state(ptr %block, i32 %rank) alwaysinline {
   %warp = lshr i32 %rank, 5
   %lane = and i32 %rank, 31
@@ -151,11 +164,7 @@ start:
   %stop = load ptr, ptr %stop.at
   br label %phase
 phase:
-  %word = load atomic i64, ptr %stop monotonic, align 8
-  %calm = icmp eq i64 %word, 0
-  br i1 %calm, label %sweep, label %attend
-attend:
-  %code = call ${attend}(ptr %stop)
+  %code = call i32 @simt.poll(ptr %stop)
   %going = icmp eq i32 %code, 0
   br i1 %going, label %sweep, label %stopped
 sweep:
@@ -251,7 +260,7 @@ next:
   %rank.wide = zext i32 %rank to i64
   %offset = mul i64 %rank.wide, %distance
   %frame = getelementptr inbounds i8, ptr %frames, i64 %offset
-  call void @simt.wait(ptr %block, i32 %rank, i32 1)
+  call void @simt.wait(ptr %block, i32 %rank, i32 ${begin})
   %size = call i64 @simt.thread(ptr %block, i32 %rank, ptr %frame)
   %following = add nuw nsw i32 %rank, 1
   %last = icmp eq i32 %following, ${threads}

@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 from nbrt.backends.cpu.simt.coroutines.kinds import KINDS, WARP_OPERATIONS, calls_marker, operation
 from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS
 from nbrt.backends.cpu.simt.llvm.model import LOCAL, Function, Instruction, Operand
-from nbrt.backends.cpu.simt.markers import BARRIER, SHARED_BYTES, SHARED_DYNAMIC
+from nbrt.backends.cpu.simt.markers import BARRIER, CHANGED, SHARED_BYTES, SHARED_DYNAMIC
 from nbrt.errors import UnsupportedConstructError
 
 __all__ = ["SHARED_PARAMETERS", "shared_parameters", "thread_coroutine", "uniform_parameters"]
@@ -269,6 +269,9 @@ class _Coroutine:
         elif item.detail in (SHARED_DYNAMIC, SHARED_BYTES):
             field = SHARED_PARAMETERS[item.detail == SHARED_BYTES]
             self._emit(f"  {item.name} = load {field.type}, ptr {_slot(field.text)}")
+        elif item.detail == CHANGED:
+            block = self._load("ptr", "%simt.block.slot")
+            self._emit(f"  call void @simt.changed(ptr {block}, i1 {operands[0]})")
         elif operation(item) in KINDS:
             self._wait(item, operands)
         else:

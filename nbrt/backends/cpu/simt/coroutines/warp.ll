@@ -232,7 +232,7 @@ start:
   %alive = icmp ne <32 x i32> %states, zeroinitializer
   %live = bitcast <32 x i1> %alive to i32
   %kinds = and <32 x i32> %states, splat (i32 255)
-  %asks = icmp ugt <32 x i32> %kinds, splat (i32 2)
+  %asks = icmp ugt <32 x i32> %kinds, splat (i32 3)
   %asking = bitcast <32 x i1> %asks to i32
   %idle = icmp eq i32 %asking, 0
   br i1 %idle, label %end, label %next
@@ -275,7 +275,8 @@ end:
 }
 
 ; No group is complete. Lanes at an activemask are as many as will ever come; then, at the first
-; site in the order of the code, lanes go on without those missing: a warp never hangs.
+; site in the order of the code, lanes go on without those missing: a warp never hangs. A lane that
+; has yielded may still come.
 define internal i32 @simt.warp.unstick(ptr %record, i32 %warp, i32 %asking) {
 start:
   %states = load <32 x i32>, ptr %record, align 64
@@ -294,6 +295,13 @@ start:
   %masked = icmp ne i32 %kind, ${activemask}
   br i1 %masked, label %incomplete, label %answer
 incomplete:
+  %yields = icmp eq <32 x i32> %kinds, splat (i32 3)
+  %yielding = bitcast <32 x i1> %yields to i32
+  %coming = icmp ne i32 %yielding, 0
+  br i1 %coming, label %later.on, label %alone
+later.on:
+  ret i32 0
+alone:
   %lane = call i32 @llvm.cttz.i32(i32 %site, i1 true)
   %mask.at = getelementptr inbounds %simt.warp, ptr %record, i32 0, i32 1, i32 %lane
   %mask = load i32, ptr %mask.at
@@ -301,7 +309,7 @@ incomplete:
   call void @simt.report.mask(i32 %warp, i32 %state, i32 %mask, i32 %same)
   br label %answer
 answer:
-  %group = phi i32 [ %site, %start ], [ %same, %incomplete ]
+  %group = phi i32 [ %site, %start ], [ %same, %alone ]
   call void @simt.warp.answer(ptr %record, i32 %kind, i32 %group)
   ret i32 %group
 }

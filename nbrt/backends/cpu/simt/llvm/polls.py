@@ -15,7 +15,7 @@ from nbrt.backends.cpu.simt.llvm.counters import counter_of
 from nbrt.backends.cpu.simt.stops import ATTEND, CALLING_CONVENTION, attend_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from nbrt.backends.cpu.simt.llvm.counters import Counter as LoopCounter
 
@@ -107,7 +107,12 @@ class Body:
 
 
 def add_polls(
-    lines: list[str], stop: str, leave: list[str], metadata: Mapping[str, str], weights: str
+    lines: list[str],
+    stop: str,
+    leave: list[str],
+    metadata: Mapping[str, str],
+    weights: str,
+    polled: Collection[str] = (),
 ) -> list[str]:
     """Put polls into the body of a function.
 
@@ -123,6 +128,8 @@ def add_polls(
         The module's metadata nodes by number (``!4``).
     weights : str
         What marks a branch whose first target is the likely one, or empty.
+    polled : collection of str
+        Labels of the headers of loops that are left alone, as a poll is made in each turn.
 
     Returns
     -------
@@ -133,14 +140,15 @@ def add_polls(
     loops = _loops(body)
     writer = _Writer(body, loops, stop, metadata, weights)
     for loop in loops:  # those inside others first
-        writer.handle(loop)
+        if loop.header not in polled:
+            writer.handle(loop)
     if not writer.leaving:
         return lines
     ways = ", ".join(f"[ {code}, %{label} ]" for code, label in writer.leaving)
     return [*body.lines(), "nbrt.leave:", f"  %nbrt.status = phi i32 {ways}", *leave]
 
 
-def polled_thread(module: str, name: str) -> str:
+def polled_thread(module: str, name: str, yielding: Collection[str] = ()) -> str:
     """Put polls into the code of a thread that becomes a coroutine, where it is still one function.
 
     Parameters
@@ -149,6 +157,8 @@ def polled_thread(module: str, name: str) -> str:
         Text of the module, with names for all values.
     name : str
         Symbol of the thread's function. ``%simt.stop`` is the address of the stop word in it.
+    yielding : collection of str
+        Labels of the headers of loops that yield in each turn: the scheduler polls there.
 
     Returns
     -------
@@ -160,7 +170,8 @@ def polled_thread(module: str, name: str) -> str:
     define = re.compile(rf'^define [^@\n]*@"?{re.escape(name)}"?\(')
     begin = next(i for i, line in enumerate(lines) if define.match(line)) + 1
     end = lines.index("}", begin)
-    body = add_polls(lines[begin:end], "%simt.stop", ["  ret i32 %nbrt.status"], {}, "")
+    leave = ["  ret i32 %nbrt.status"]
+    body = add_polls(lines[begin:end], "%simt.stop", leave, {}, "", yielding)
     return "\n".join([*lines[:begin], *body, *lines[end:], attend_module(module)])
 
 

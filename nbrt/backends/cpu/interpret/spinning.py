@@ -1,0 +1,121 @@
+"""Threads that spin in plain Python: that read the same memory again and again until it changes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+__all__ = ["Reads", "line_of", "state_of", "watch"]
+
+_MAX_REPEATS = 64
+"""Reads in a row that give nothing new, before the thread yields at each: it spins."""
+
+_MAX_READS = 1024
+"""Reads before the thread yields in any case: it may spin and count its attempts in memory."""
+
+_MAX_KNOWN = 64
+"""Elements whose last value is remembered: a loop that waits reads few."""
+
+_HERE = str(Path(__file__).parent)
+_MISSING = object()
+
+
+class _Watch(threading.local):
+    """What the OS thread's own thread of the grid has read; None outside of kernels."""
+
+    reads: Reads | None = None
+
+
+watch = _Watch()
+
+
+class Reads:
+    """What the thread that runs in an OS thread has read of memory that others may write.
+
+    Parameters
+    ----------
+    on_spin : callable
+        Lets other threads of the grid go on.
+
+    Attributes
+    ----------
+    has_changed : bool
+        Whether the thread has changed memory since it last waited.
+    has_news : bool
+        Whether it has read something new since then.
+    """
+
+    def __init__(self, on_spin: Callable[[], object]) -> None:
+        self._on_spin = on_spin
+        self._known: dict[Any, Any] = {}
+        self._states: dict[Any, Any] = {}
+        self._repeats = self._count = 0
+        self.has_changed = self.has_news = False
+
+    def note(self, place: Any, value: Any) -> None:
+        """Note a read; yield if it is one of a loop that waits."""
+        self._count += 1
+        try:
+            before = self._known.get(place, _MISSING)
+        except TypeError:  # a slice is no key
+            return
+        if before is not _MISSING and before == value:
+            self._repeats += 1
+        else:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[place] = value
+            self._repeats, self.has_news = 0, True
+        if self._repeats >= _MAX_REPEATS or self._count >= _MAX_READS:
+            self._count = 0
+            self._on_spin()
+
+    def gets_on(self) -> bool:
+        """Tell, where the thread waits, whether it has got on since it last did."""
+        place, variables = state_of()
+        gets_on = self.has_changed or self.has_news or self._states.get(place) != variables
+        self._states[place] = variables
+        self.has_changed = self.has_news = False
+        return gets_on
+
+
+def _own_frames(frame: FrameType | None) -> list[FrameType]:
+    """Return the frames of the kernel and of the functions that it has called, innermost first."""
+    found: list[FrameType] = []
+    while frame is not None:
+        is_ours = frame.f_code.co_filename.startswith(_HERE)
+        if is_ours and found and frame.f_code.co_name == "_execute":
+            break
+        if not is_ours:
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def line_of() -> str:
+    """Return where the thread that runs is, as ``FILE:LINE``."""
+    frames = _own_frames(sys._getframe(1))
+    return f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else "an unknown place"
+
+
+def state_of() -> tuple[Any, Any]:
+    """Return what the thread's next step depends on, besides memory: its place and variables."""
+    frames = _own_frames(sys._getframe(1))
+    place = tuple((frame.f_code, frame.f_lasti) for frame in frames)
+    variables = [{name: _fixed(v) for name, v in frame.f_locals.items()} for frame in frames]
+    return place, variables
+
+
+def _fixed(value: Any) -> Any:
+    """Return a value to compare: numbers as they are, everything else by its identity."""
+    if isinstance(value, (np.generic, int, float, complex, str)):
+        return value
+    return id(value)

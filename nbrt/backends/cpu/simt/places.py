@@ -1,0 +1,113 @@
+"""Marks, in Numba IR, the places where a thread may wait: loops that may spin, and barriers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import ir
+from numba.core.analysis import compute_cfg_from_blocks
+
+from nbrt.backends.cpu.simt.builtins import barriers, marker_kind, warp
+from nbrt.backends.cpu.simt.builtins.places import mark_place, number_of
+
+__all__ = ["mark_places"]
+
+_READS = ("getitem", "static_getitem", "call")
+_WAITS = frozenset(
+    id(function)
+    for name, function in {**barriers.REPLACEMENTS, **warp.REPLACEMENTS}.items()
+    if marker_kind(name) is not None
+)
+
+
+def mark_places(func_ir: Any) -> bool:
+    """Put a marker in front of each barrier and warp operation, and into each loop that may spin.
+
+    A loop over a range or an array ends by itself. Any other loop may spin if it reads an array or
+    calls a function, or if nothing leads out of it.
+
+    Parameters
+    ----------
+    func_ir : numba.core.ir.FunctionIR
+        A function whose names of the dialect are resolved; changed in place.
+
+    Returns
+    -------
+    bool
+        Whether there is a loop that may spin.
+    """
+    marker = _Marker(func_ir)
+    marker.mark_waits()
+    return marker.mark_loops()
+
+
+class _Marker:
+    def __init__(self, func_ir: Any) -> None:
+        self._ir = func_ir
+        self._file = func_ir.loc.filename
+        self._fresh = 0
+
+    def mark_waits(self) -> None:
+        """Mark barriers and warp operations."""
+        for block in self._ir.blocks.values():
+            body: list[Any] = []
+            for statement in block.body:
+                if isinstance(statement, ir.Assign) and self._waits_at(statement.value):
+                    body += self._mark(block, statement.loc.line, statement.loc)
+                body.append(statement)
+            block.body = body
+
+    def mark_loops(self) -> bool:
+        """Mark the loops that may spin, at their heads."""
+        marked = False
+        for loop in compute_cfg_from_blocks(self._ir.blocks).loops().values():
+            head = self._ir.blocks[loop.header]
+            if self._may_spin(loop):
+                head.body[:0] = self._mark(head, self._line(loop), head.loc)
+                marked = True
+        return marked
+
+    def _waits_at(self, value: Any) -> bool:
+        if not (isinstance(value, ir.Expr) and value.op == "call"):
+            return False
+        callees = self._ir._definitions.get(value.func.name, [])
+        if any(isinstance(each, ir.Global) and id(each.value) in _WAITS for each in callees):
+            return True
+        # The barrier of the grid is a method.
+        return any(
+            isinstance(each, ir.Expr) and each.op == "getattr" and each.attr == "sync"
+            for each in callees
+        )
+
+    def _expressions(self, label: int) -> list[Any]:
+        assigns = self._ir.blocks[label].find_insts(ir.Assign)
+        return [each.value for each in assigns if isinstance(each.value, ir.Expr)]
+
+    def _may_spin(self, loop: Any) -> bool:
+        if any(each.op == "iternext" for each in self._expressions(loop.header)):
+            return False
+        reads = any(each.op in _READS for label in loop.body for each in self._expressions(label))
+        return reads or not loop.exits
+
+    def _line(self, loop: Any) -> int:
+        """Return the line of the ``while``: the first of its body, as the test is part of it."""
+        lines = [
+            statement.loc.line
+            for label in loop.body
+            for statement in self._ir.blocks[label].body
+            if statement.loc.filename == self._file and not isinstance(statement, ir.Del)
+        ]
+        first: int = min(lines, default=self._ir.blocks[loop.header].loc.line)
+        return first
+
+    def _mark(self, block: Any, line: int, loc: Any) -> list[Any]:
+        callee = self._assigned(block, ir.Global("mark_place", mark_place, loc), loc)
+        place = self._assigned(block, ir.Global("place", number_of(self._file, line), loc), loc)
+        call = ir.Expr.call(callee.target, [place.target], (), loc)
+        return [callee, place, self._assigned(block, call, loc)]
+
+    def _assigned(self, block: Any, value: Any, loc: Any) -> Any:
+        self._fresh += 1
+        variable = block.scope.redefine(f"$place_{self._fresh}", loc=loc)
+        self._ir._definitions[variable.name] = [value]
+        return ir.Assign(value, variable, loc)

@@ -1,0 +1,63 @@
+"""Waiting while no thread of a launch gets on: another stream or the host may help it, or none."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import threading
+import time
+
+from nbrt.config import settings
+
+__all__ = ["wait", "wait_address"]
+
+_GO_ON, _DEADLOCKED, _STOPPED = range(3)
+_YIELDS = 100
+"""Attempts, soon after each other, before an OS thread sleeps between them."""
+
+_SLEEP = 200e-6
+_local = threading.local()
+
+
+def wait(attempt: int) -> bool:
+    """Wait a little for memory to change.
+
+    Parameters
+    ----------
+    attempt : int
+        How many times in a row no thread of the launch has got on, counted from 1; 0 if others
+        have, in other OS threads.
+
+    Returns
+    -------
+    bool
+        False once this has lasted for the setting ``deadlock_timeout``.
+    """
+    if attempt == 1:
+        _local.begin = time.monotonic()
+    if attempt and time.monotonic() - _local.begin >= settings().deadlock_timeout:
+        return False
+    time.sleep(0 if attempt < _YIELDS else _SLEEP)
+    return True
+
+
+def _wait_natively(attempt: int) -> int:
+    try:
+        return _GO_ON if wait(attempt) else _DEADLOCKED
+    except BaseException:  # noqa: BLE001  # nothing may be raised through native code
+        # Such as Ctrl-C: raised again as soon as the launch has ended.
+        _thread.interrupt_main()
+        return _STOPPED
+
+
+_callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_wait_natively)
+
+
+def wait_address() -> int:
+    """Return the address of `wait` as a function ``i64 (i64)`` that native code calls.
+
+    It gives 0 to go on, 1 to end the launch as deadlocked, 2 to end it because of an interrupt.
+    """
+    address = ctypes.cast(_callback, ctypes.c_void_p).value
+    assert address is not None
+    return address
