@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from nbrt.backends.cpu.simt.block_loops import least, note_failure
+from nbrt.backends.cpu.simt.llvm.polls import BOUNDED
 from nbrt.backends.cpu.simt.pipeline import bounds_of, dialect_uses, strides_of
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ __all__ = ["ThreadLoops"]
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
 
-_STRIP_THREADS = 2**30
-"""Longest strip: its positions stay far inside 32 bits."""
+_STRIP_THREADS = 2**18
+"""Longest strip: its threads run without a poll, and beginning one costs nothing beside them."""
 
 _SHORT_STRIP_THREADS = 4096
 """Longest strip whose threads are come back to, by the next row of a block or the next turn of a
@@ -201,7 +202,7 @@ class ThreadLoops:
                     back.append(branch)
             self._call_body([*threads, *blocks, *extents, *turns])
         for branch in back:
-            self._mark_independent(*branch)
+            self._mark(*branch)
 
     def _range(
         self, axis: int, block: ir.Value, length: ir.Value, turn: ir.Value
@@ -270,10 +271,11 @@ class ThreadLoops:
         block = [builder.add(place[3], builder.udiv(place[0], width)), *place[4:6]]
         note_failure(builder, self._record, within, block)
 
-    def _mark_independent(self, back: Any) -> None:
-        if self._access_group is None:
-            return
+    def _mark(self, back: Any) -> None:
+        """Note on a loop that its turns are limited, and that its accesses are independent."""
         module = self._builder.module
-        name = ir.MetaDataString(module, "llvm.loop.parallel_accesses")
-        accesses = module.add_metadata([name, self._access_group])
-        back.set_metadata("llvm.loop", _Metadata(module, [accesses], names_itself=True))
+        marks = [module.add_metadata([ir.MetaDataString(module, BOUNDED)])]
+        if self._access_group is not None:
+            name = ir.MetaDataString(module, "llvm.loop.parallel_accesses")
+            marks.append(module.add_metadata([name, self._access_group]))
+        back.set_metadata("llvm.loop", _Metadata(module, marks, names_itself=True))

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["BOUNDED", "Block", "Body", "add_polls", "polled_thread"]
 
 BOUNDED = "nbrt.bounded"
-"""Loop metadata: at most `_MOST_UNPOLLED` turns."""
+"""Loop metadata of the loops over the threads of a strip, whose number is limited."""
 
 _STRIP = 4096
 """Turns of a strip-mined loop between two polls."""
 
 _MOST_UNPOLLED = 2**16
 """Turns of innermost loops that may pass between two polls."""
+
+_FEW = 16
+"""Turns of a loop that a thread of a strip may make without a poll."""
 
 _LABEL = re.compile(r'^("[^"]*"|[-\w$.]+):')
 _TARGET = re.compile(r'label %("[^"]*"|[-\w$.]+)')
@@ -75,6 +78,8 @@ class _Loop:
     inner: list[_Loop] = field(default_factory=list)
     unpolled: int = 1
     """Turns of innermost loops that may pass inside it, in all, without a poll."""
+    is_bounded: bool = False
+    """Whether it goes over the threads of a strip, each of which does little."""
 
 
 class Body:
@@ -197,6 +202,11 @@ class _Writer:
 
     def handle(self, loop: _Loop) -> None:
         """Put a poll into a loop that needs one; note how long it may run without."""
+        if self._is_bounded(loop) and all(
+            inner.is_bounded or inner.unpolled <= _FEW for inner in loop.inner
+        ):
+            loop.is_bounded, loop.unpolled = True, _MOST_UNPOLLED
+            return
         inside = max(1, sum(inner.unpolled for inner in loop.inner))
         turns = self._most_turns(loop)
         if turns is not None and turns * inside <= _MOST_UNPOLLED:
@@ -216,12 +226,15 @@ class _Writer:
                 self._poll(latch, loop.header, loop.header)
             loop.unpolled = inside
 
-    def _most_turns(self, loop: _Loop) -> int | None:
+    def _is_bounded(self, loop: _Loop) -> bool:
         for latch in loop.latches:
-            for name in _LOOP_METADATA.findall("\n".join(self._body.blocks[latch].lines)):
+            for name in _LOOP_METADATA.findall(self._body.blocks[latch].lines[-1]):
                 operands = re.findall(r"!\d+", self._metadata.get(name, ""))
                 if any(BOUNDED in self._metadata.get(each, "") for each in operands):
-                    return _MOST_UNPOLLED
+                    return True
+        return False
+
+    def _most_turns(self, loop: _Loop) -> int | None:
         if len(loop.latches) > 1:
             return None
         counter = counter_of(self._body, loop.header, loop.latches[0], loop.blocks)
