@@ -229,6 +229,7 @@ class _Job:
     def _fail(self, error: BaseException) -> None:
         """Keep the first exception, and end the launch in all threads."""
         stop(self._record)
+        self._record.next = self._record.total
         with self._state:
             if self._error is None:
                 self._record.note(error)

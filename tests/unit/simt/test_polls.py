@@ -9,11 +9,11 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from helpers import endless
-from helpers.endless import counted, diverging, integers, meeting
 from numba import cuda
 
 import nbrt
+from helpers import endless
+from helpers.endless import counted, diverging, integers, meeting
 from nbrt.backends.cpu.interrupts import STOP
 from nbrt.backends.cpu.simt.polled import with_polls
 from nbrt.backends.cpu.simt.stops import STOPPED
@@ -100,9 +100,7 @@ def test_counting_loops_make_as_many_turns(
 
 
 def test_a_counting_loop_polls_between_strips() -> None:
-    text = _LOOP.format(
-        kind="i64", step=1, predicate="ne", compared="%next", branch=_BRANCHES[0]
-    )
+    text = _LOOP.format(kind="i64", step=1, predicate="ne", compared="%next", branch=_BRANCHES[0])
     polled = _polled(text)
     loop = polled[polled.index("\nloop:") : polled.index("\ndone:")]
     assert "nbrt.stop" not in loop

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -266,46 +265,24 @@ def test_a_forked_child_launches_with_helpers_of_its_own() -> None:
     assert done.stdout.strip() == "parent True child 0", done.stderr
 
 
-INTERRUPTED = """
-import os, signal, threading, time
-import numpy as np
-from numba import cuda
-from nbrt.backends.cpu.simt import SimtKernel
+def test_an_interrupt_is_raised_once_the_helpers_have_left() -> None:
+    record, caller = LaunchRecord(8, 1, 1, 8, 1, 0), threading.get_ident()
+    helps, has_left = threading.Event(), threading.Event()
 
-def interrupt():
-    while not x.any():  # until the first block is done
-        time.sleep(0.001)
-    os.kill(os.getpid(), signal.SIGINT)
+    def entry(_: int) -> None:
+        if threading.get_ident() == caller:
+            assert helps.wait(PATIENCE)
+            raise KeyboardInterrupt
+        helps.set()
+        while record.stop == 0:
+            time.sleep(0.001)
+        has_left.set()
 
-def kernel(x, rounds):
-    i = cuda.grid(1)
-    for _ in range(rounds):
-        x[i] += 1
-
-plan = SimtKernel(kernel, cache=False).plan((64, 1, 1), (8, 1, 1))
-for _ in range(2):
-    plan(np.zeros(512), 1000)
-x = np.zeros(512)
-interrupting = threading.Thread(target=interrupt)
-try:
-    interrupting.start()
-    plan(x, 2_000_000)
-    interrupting.join()
-    plan(x, 0)
-except KeyboardInterrupt:
-    print("interrupted")
-plan(x, 0)
-print((x == 2_000_000).all())
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGINT"), reason="needs signals")
-def test_an_interrupt_waits_for_the_kernel() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.stdout.split() == ["interrupted", "True"], done.stderr
+    threads = get_num_threads()
+    set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_shared(entry, record, ())
+    finally:
+        set_num_threads(threads)
+    assert has_left.is_set()
