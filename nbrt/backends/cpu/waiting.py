@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import threading
 import time
@@ -11,7 +10,7 @@ from nbrt.config import settings
 
 __all__ = ["wait", "wait_address"]
 
-_GO_ON, _DEADLOCKED, _STOPPED = range(3)
+_GO_ON, _DEADLOCKED, _INTERRUPTED = range(3)
 _YIELDS = 100
 """Attempts, soon after each other, before an OS thread sleeps between them."""
 
@@ -45,9 +44,7 @@ def _wait_natively(attempt: int) -> int:
     try:
         return _GO_ON if wait(attempt) else _DEADLOCKED
     except BaseException:  # noqa: BLE001  # nothing may be raised through native code
-        # Such as Ctrl-C: raised again as soon as the launch has ended.
-        _thread.interrupt_main()
-        return _STOPPED
+        return _INTERRUPTED  # Ctrl-C: native code raises it again
 
 
 _callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_wait_natively)

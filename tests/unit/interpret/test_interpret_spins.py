@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numba import cuda
 
+from helpers.spinning import CASES, DEADLOCKS, line_of
 from nbrt.backends.cpu.interpret import interpret
 from nbrt.config import override
 from nbrt.errors import KernelDeadlockError
-from tests.helpers.spinning import CASES, DEADLOCKS, line_of
 
 
 def _run(kernel, grid, block, *arguments) -> None:

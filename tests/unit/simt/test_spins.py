@@ -7,19 +7,25 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numba import cuda
 
 import nbrt
+from helpers.coroutines import compiled, thread
+from helpers.spinning import CASES, DEADLOCKS, line_of, ticket_lock
+from nbrt.backends.cpu import waiting
 from nbrt.backends.cpu.blocks import get_num_threads, set_num_threads
 from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.simt.coroutines import STOPPED
+from nbrt.backends.cpu.simt.fingerprint import fingerprint
 from nbrt.backends.cpu.simt.resident_calls import MAX_RESIDENT_BLOCKS
 from nbrt.config import override
 from nbrt.errors import KernelDeadlockError
-from tests.helpers.spinning import CASES, DEADLOCKS, line_of, ticket_lock
 
+TESTS = Path(__file__).parents[2]
 _kernels: dict[object, SimtKernel] = {}
 _checked: dict[object, nbrt.Kernel] = {}
 
@@ -112,6 +118,58 @@ def test_an_exception_ends_those_that_spin(threads) -> None:
             assert caught.value.__notes__ == ["in block (5, 0, 0), thread (0, 0, 0)"]
 
 
+def test_an_interrupt_ends_the_launch(monkeypatch: pytest.MonkeyPatch, threads) -> None:
+    def interrupted(_attempt: int) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "wait", interrupted)
+    kernel, _ = DEADLOCKS[0]
+    for grid in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            _native(kernel, grid, 8, np.zeros(1, np.int32), np.zeros(8 * grid, np.int32))
+
+
+@pytest.mark.parametrize("entry", ["block", "grid"])
+def test_a_stop_word_ends_threads_that_wait(entry) -> None:
+    body = """
+entry:
+  call void @nbrt.barrier()
+  store i32 1, ptr %out
+  ret i32 0
+"""
+    function = compiled(thread(body), entry)
+    out = np.zeros(64, np.int32)
+    function.stop[0] = 1
+    assert function(out) == STOPPED
+    assert out[0] == 0
+    function.stop[0] = 0
+    assert function(out) == 0
+    assert out[0] == 1
+
+
+def test_a_stop_word_ends_threads_that_spin() -> None:
+    kernel, _ = DEADLOCKS[0]
+    plan = SimtKernel(kernel, cache=False).plan((1, 1, 1), (8, 1, 1))
+    plan._record.stop = 1
+    out = np.zeros(8, np.int32)
+    plan(np.zeros(1, np.int32), out)
+    assert not out.any()
+
+
+def _at_line(source: str, line: int):
+    names = {"__name__": __name__}
+    exec(compile("\n" * line + source, "somewhere.py", "exec"), names)
+    return names["kernel"]
+
+
+def test_code_on_disk_names_the_lines_of_its_source() -> None:
+    spins = "def kernel(x):\n    while x[0] == 0:\n        pass\n"
+    works = "def kernel(x):\n    for i in range(3):\n        x[i] = 1\n"
+    assert fingerprint(_at_line(spins, 0)) == fingerprint(_at_line(spins, 0))
+    assert fingerprint(_at_line(spins, 0)) != fingerprint(_at_line(spins, 5))
+    assert fingerprint(_at_line(works, 0)) == fingerprint(_at_line(works, 5))
+
+
 def waits_for_five(flag, out):
     while flag[0] != 5:
         pass
@@ -151,7 +209,8 @@ def test_inspect_says_why() -> None:
 _SIMULATED = """
 import json
 from numba import cuda
-from tests.helpers.spinning import CASES
+from helpers.coroutines import compiled, thread
+from helpers.spinning import CASES
 names = ("specialised", "float_flag", "plain_lanes", "look_back")
 found = {}
 for case in CASES:
@@ -166,7 +225,7 @@ print(json.dumps(found))
 def test_what_is_expected_is_what_the_simulator_of_numba_cuda_gives() -> None:
     child = subprocess.run(
         [sys.executable, "-c", _SIMULATED],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(TESTS)},
         check=True,
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from nbrt.backends.cpu.simt.block_loops import note_failure, record_field
 from nbrt.backends.cpu.simt.pipeline import ThreadLibrary
 from nbrt.backends.cpu.simt.polled import emit_leave
 from nbrt.backends.cpu.simt.static_shared import check_static_shared, emit_shared_check
-from nbrt.backends.cpu.simt.stops import DEADLOCKED, INTERRUPTED
+from nbrt.backends.cpu.simt.stops import DEADLOCKED, INTERRUPTED, WAIT_INTERRUPTED
 from nbrt.errors import KernelDeadlockError, OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ class ResidentCall:
             convention.return_user_exc(builder, OutOfMemoryError, (message,))
         with cgutils.if_unlikely(builder, builder.icmp_signed("<=", code, _I32(INTERRUPTED))):
             emit_leave(builder, code)
-        self._code, self._raised = code, raised
+        with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(WAIT_INTERRUPTED))):
+            convention.return_user_exc(builder, KeyboardInterrupt, ())
+        self._code = code
         return convention._get_return_status(builder, code, builder.load(raised))
 
     def is_deadlocked(self) -> ir.Value:

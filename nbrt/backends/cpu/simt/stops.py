@@ -22,6 +22,7 @@ __all__ = [
     "PYTHON_EXCEPTION",
     "RETURN_NONE",
     "STOPPED",
+    "WAIT_INTERRUPTED",
     "attend_module",
 ]
 
@@ -33,6 +34,9 @@ INTERRUPTED = -2147483646
 
 DEADLOCKED = -2147483645
 """Status of a block whose threads wait for each other for ever."""
+
+WAIT_INTERRUPTED = -2147483644
+"""Status of a block whose threads waited for each other until a signal handler raised."""
 
 PYTHON_EXCEPTION = -1
 """Numba's status of a function that has set a Python exception."""

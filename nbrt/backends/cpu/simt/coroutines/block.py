@@ -37,7 +37,13 @@ from nbrt.backends.cpu.simt.markers import (
     YIELD,
     shared_extent,
 )
-from nbrt.backends.cpu.simt.stops import ATTEND, CALLING_CONVENTION, DEADLOCKED, STOPPED
+from nbrt.backends.cpu.simt.stops import (
+    ATTEND,
+    CALLING_CONVENTION,
+    DEADLOCKED,
+    STOPPED,
+    WAIT_INTERRUPTED,
+)
 from nbrt.errors import ArgumentError, UnsupportedConstructError
 
 if TYPE_CHECKING:
@@ -237,7 +243,7 @@ def coroutine_resident(
         them (or null), the address of the launch's activity, the most blocks to be resident, and
         a function ``i64 (i64)``. That is called where no thread gets on, with the number of times
         this is so in all OS threads of the launch, one after another; it gives 0 to go on, 1 to
-        end the launch as deadlocked and 2 to end it as stopped.
+        end the launch as deadlocked and 2 to end it as interrupted.
     places : list of str
         Of each site, from 1, its place in the source.
     """
@@ -313,6 +319,7 @@ class _Writer:
             "begin": KINDS[YIELD] if self._is_resident else 1,
             "deadlocked": DEADLOCKED,
             "has_grid": "true" if self.has_grid_barrier else "false",
+            "interrupted": WAIT_INTERRUPTED,
             "patient_rounds": _PATIENT_ROUNDS,
             "patient_sweeps": _PATIENT_SWEEPS,
             "stopped": STOPPED,

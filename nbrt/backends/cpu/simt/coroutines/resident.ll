@@ -490,7 +490,10 @@ simt.call:
   %simt.stuck.more = select i1 %simt.is.stuck, i64 %simt.stuck.next, i64 0
   store i64 %simt.stuck.more, ptr %simt.stuck.slot
   %simt.verdict = call i64 %simt.wait(i64 %simt.stuck.more)
-  switch i64 %simt.verdict, label %simt.stopped [ i64 0, label %simt.sweep i64 1, label %simt.dead ]
+  switch i64 %simt.verdict, label %simt.interrupted [ i64 0, label %simt.sweep i64 1, label %simt.dead ]
+simt.interrupted:
+  store atomic i64 -1, ptr %simt.activity seq_cst, align 8
+  br label %simt.end
 simt.dead:
   store atomic i64 -1, ptr %simt.activity seq_cst, align 8
   call void @simt.find(ptr %simt.table, i64 %simt.live, ptr %simt.where)
@@ -505,13 +508,13 @@ simt.exhausted:
   store atomic i64 -1, ptr %simt.activity seq_cst, align 8
   br label %simt.end
 simt.stopped:
-  %simt.ending = phi i32 [ %simt.code, %simt.sweep ], [ ${stopped}, %simt.observe ], [ ${stopped}, %simt.call ]
+  %simt.ending = phi i32 [ %simt.code, %simt.sweep ], [ ${stopped}, %simt.observe ]
   br label %simt.end
 simt.leave:
   call void @simt.activity.add(ptr %simt.activity, i64 -1)
   br label %simt.end
 simt.end:
-  %simt.status = phi i32 [ ${deadlocked}, %simt.dead ], [ %simt.failure, %simt.failed ], [ -1, %simt.exhausted ], [ %simt.ending, %simt.stopped ], [ 0, %simt.leave ]
+  %simt.status = phi i32 [ ${deadlocked}, %simt.dead ], [ ${interrupted}, %simt.interrupted ], [ %simt.failure, %simt.failed ], [ -1, %simt.exhausted ], [ %simt.ending, %simt.stopped ], [ 0, %simt.leave ]
   %simt.blocks.made = load i64, ptr %simt.made.slot
   br label %simt.free
 simt.free:

@@ -25,6 +25,10 @@ _PURE = {*BINARY, *CASTS, "icmp", "fcmp", "fneg", "freeze", "getelementptr", "ex
 _PURE |= {"insertvalue", "select"}
 
 
+_NEGATED = {"ne": "eq", "uge": "ult", "ule": "ugt", "sge": "slt", "sle": "sgt"}
+"""Comparisons of integers, and those that come out the other way."""
+
+
 def root(pointer: str, definitions: dict[str, Instruction]) -> str:
     """Give the pointer that an address was made from."""
     while pointer in definitions:
@@ -83,8 +87,6 @@ class Path:
     ----------
     state : list of str
         Phis of the header that the branches depend on.
-    reads_memory : bool
-        Whether they depend on memory, or on a call whose result may change.
     """
 
     def __init__(
@@ -103,8 +105,6 @@ class Path:
         items = [definitions[name] for name in self._slice]
         self.state = [item.name for item in items if self._is_state(item)]
         self._reads = [item for item in items if self._is_read(item)]
-        unknown = [i for i in items if i.opcode not in _PURE and i.opcode != "phi"]
-        self.reads_memory = any(not self._is_constant(item) for item in unknown)
 
     def waits(self) -> Iterator[list[Instruction]]:
         """For each way in which the path may repeat itself, give the reads that end it."""
@@ -176,6 +176,8 @@ class Path:
             position, taken, origins = choices.pop()
             if position == len(self.state):
                 budget -= 1
+                if not self._agrees(taken):
+                    continue
                 self._settled.clear()
                 kept = {name for name, operand in origins.items() if operand.text == name}
                 yield kept, origins
@@ -183,6 +185,20 @@ class Path:
             name = self.state[position]
             for operand, chosen in self._values(self._incoming(self._definitions[name])[0], taken):
                 choices.append((position + 1, chosen, {**origins, name: operand}))
+
+    def _agrees(self, taken: dict[str, bool]) -> bool:
+        """Tell whether comparisons of equal values come out alike: else no turn goes this way."""
+        outcomes: dict[tuple[str, ...], bool] = {}
+        for name, outcome in taken.items():
+            item = self._definitions.get(name)
+            if item is None or item.opcode not in ("icmp", "fcmp"):
+                continue
+            operands = [next(self._values(each, taken))[0].text for each in item.operands]
+            negated = _NEGATED.get(item.detail)
+            key = (item.opcode, negated or item.detail, *operands)
+            if outcomes.setdefault(key, outcome != bool(negated)) != (outcome != bool(negated)):
+                return False
+        return True
 
     def _values(
         self, operand: Operand, taken: dict[str, bool]

@@ -176,7 +176,7 @@ class _Spinning:
                 continue
             if written and atomic and all(map(changes_itself, atomic)):
                 continue  # takes its share of the work, and does it
-            if reads or not path.reads_memory:
+            if reads:
                 return True
         return any(
             item.opcode != "load" and not changes_itself(item) for item in path.timed_reads()
