@@ -384,7 +384,7 @@ DEADLOCKS = [
 
 
 def line_of(function: Callable[..., object]) -> str:
-    """Give ``FILE:LINE`` of the line of a function that is marked "waits"."""
+    """Return ``FILE:LINE`` of the line of a function that is marked "waits"."""
     code = function.__code__
     with open(code.co_filename, encoding="utf-8") as file:
         lines = file.read().splitlines()

@@ -71,7 +71,7 @@ class LaunchRecord(ctypes.Structure):
     activity: int
     """What native code that keeps resident blocks tells of them; 0 if it never did."""
     wait: int
-    """Address of `waiting.wait`, which that code calls while no thread gets on."""
+    """Address of `waiting.wait`, which that code calls while no thread makes progress."""
 
     def __init__(self, *fields: int) -> None:
         super().__init__(*fields)

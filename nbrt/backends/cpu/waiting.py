@@ -1,4 +1,4 @@
-"""Waiting while no thread of a launch gets on: another stream or the host may help it, or none."""
+"""Waiting while no thread of a launch makes progress: another stream or the host may help it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def wait(attempt: int) -> bool:
     Parameters
     ----------
     attempt : int
-        How many times in a row no thread of the launch has got on, counted from 1; 0 if others
-        have, in other OS threads.
+        How many times in a row no thread of the launch has made progress, counted from 1; 0 if
+        threads in other OS threads have.
 
     Returns
     -------

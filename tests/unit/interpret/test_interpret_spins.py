@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Threads that spin in plain Python: the others get on, and a deadlock ends with its line."""
+"""Threads that spin in plain Python: the others make progress; a deadlock names its line."""
 
 from __future__ import annotations
 

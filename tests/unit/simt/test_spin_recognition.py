@@ -159,7 +159,7 @@ def test_loops_that_spin(kernel) -> None:
     assert _spins(kernel, INTS, FLOATS)
 
 
-# -- loops that get on by themselves -------------------------------------------------------------
+# -- loops that make progress by themselves -------------------------------------------------------
 
 
 def binary_search(a, x):

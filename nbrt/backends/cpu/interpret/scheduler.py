@@ -5,7 +5,7 @@ the OS thread (the *carrier*) that runs it; a carrier whose thread has ended tak
 so a kernel without barriers needs one carrier, and a block with barriers one for each thread. The
 watched thread alone runs in the OS thread that launched the kernel, where a debugger can talk to
 the terminal. Blocks are begun one after another; only a barrier of the grid begins them all, and
-threads that spin, one by one, as long as none of those begun gets on.
+threads that spin, one by one, as long as none of those begun makes progress.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _BARRIERS = (
     "warp operations the mask of the lanes that take part"
 )
 _SPINS = (
-    "expected the threads of the kernel to get on, got threads that wait while no other thread of "
-    "the launch changes memory; check that some thread writes what they wait for, and that every "
-    "thread of the block comes to its barriers; to wait longer for other streams or the host, "
-    "raise NBRT_DEADLOCK_TIMEOUT"
+    "expected the threads of the kernel to make progress, got threads that wait while no other "
+    "thread of the launch changes memory; check that some thread writes what they wait for, and "
+    "that every thread of the block comes to its barriers; to wait longer for other streams or the "
+    "host, raise NBRT_DEADLOCK_TIMEOUT"
 )
 
 
@@ -182,7 +182,7 @@ class Scheduler:
         self._waiting: list[Thread] = []
         self._running: list[Block] = []
         self._failure: BaseException | None = None
-        self._has_yielded = self._gets_on = False
+        self._has_yielded = self._has_progress = False
         self._attempts = self._turns = 0
         self.current: Thread
 
@@ -219,7 +219,7 @@ class Scheduler:
             raise _AbandonedError
         self._has_yielded |= request.scope == "yield"
         if self._has_yielded:
-            self._gets_on |= thread.reads.gets_on()
+            self._has_progress |= thread.reads.made_progress()
         thread.request, thread.place = request, line_of()
         self._waiting.append(thread)
         following = self._pick(None)
@@ -258,7 +258,7 @@ class Scheduler:
                 error.add_note(f"in {thread}")
                 self._fail(error)
         finally:
-            thread.is_done = self._gets_on = True
+            thread.is_done = self._has_progress = True
             watch.reads = None
 
     def _next(self, carrier: _Carrier) -> Thread | None:
@@ -347,11 +347,11 @@ class Scheduler:
         return [each for each in self._waiting if each.request and each.request.scope == "yield"]
 
     def _continue_spins(self) -> bool:
-        """Let those go on that have yielded, if any thread has got on since they did last."""
+        """Let those continue that have yielded, if any thread has made progress since then."""
         spinning = self._spinning()
-        if not (spinning and self._gets_on):
+        if not (spinning and self._has_progress):
             return False
-        self._gets_on, self._attempts = False, 0
+        self._has_progress, self._attempts = False, 0
         self._release(dict.fromkeys(spinning))
         self._turns += 1
         # What changes may be no more than a count of attempts, or may be much work.

@@ -78,13 +78,13 @@ class Reads:
             self._count = 0
             self._on_spin()
 
-    def gets_on(self) -> bool:
-        """Tell, where the thread waits, whether it has got on since it last did."""
+    def made_progress(self) -> bool:
+        """Tell whether the thread, which waits now, has made progress since it last waited."""
         place, variables = state_of()
-        gets_on = self.has_changed or self.has_news or self._states.get(place) != variables
+        made = self.has_changed or self.has_news or self._states.get(place) != variables
         self._states[place] = variables
         self.has_changed = self.has_news = False
-        return gets_on
+        return made
 
 
 def _own_frames(frame: FrameType | None) -> list[FrameType]:

@@ -167,7 +167,7 @@ def lower_if_spinning(
     spins = find_spins(function)
     if not spins:
         return None
-    reasons = ["a loop waits for other threads (a lock or a flag): they get on while it spins"]
+    reasons = ["a loop waits for other threads (a lock or a flag): it yields to them"]
     reasons += [f"a loop that spins at {place}" for place in dict.fromkeys(s.place for s in spins)]
     if forced() == "lanes":
         raise CannotLowerError(reasons[0])

@@ -22,8 +22,8 @@ i32 lane)``                               ``xor``; N is 32 or 64, other types ar
                                           follows; a call of an empty function, which a lowering
                                           that needs the places declares without a body
 ``void @nbrt.yield()``                    other threads go on before this one does; and
-``void @nbrt.changed(i1)``                the thread gets on, if the value is true: written by the
-                                          coroutines for themselves (``coroutines/yields.py``)
+``void @nbrt.changed(i1)``                the thread makes progress, if the value is true; only
+                                          ``coroutines/yields.py`` writes these two
 ========================================  ======================================================
 """
 

@@ -147,11 +147,11 @@ class ResidentCall:
 
 
 def deadlock_message(kernel: str, place: str, advice: str) -> str:
-    """Return the text of the error of a launch that does not get on."""
+    """Return the text of the error of a launch that does not make progress."""
     where = f" at {place}" if place else ""
     return (
-        f"expected the threads of kernel {kernel} to get on, got threads that wait{where} while no "
-        f"other thread of the launch changes memory; {advice}"
+        f"expected the threads of kernel {kernel} to make progress, got threads that wait{where} "
+        f"while no other thread of the launch changes memory; {advice}"
     )
 
 
@@ -224,7 +224,7 @@ class _Launch:
         )
 
     def _claims(self, count: ir.Value) -> list[ir.Value]:
-        """Give what blocks are claimed from: the record, or, where all are this call's, a copy."""
+        """Return what blocks are claimed from: the record, or a copy where all are this call's."""
         builder = self._builder
         next_slot = cgutils.alloca_once_value(builder, _I64(0))
         activity_slot = cgutils.alloca_once_value(builder, _I64(0))

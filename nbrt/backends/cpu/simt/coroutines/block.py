@@ -241,9 +241,9 @@ def coroutine_resident(
         number of the site that the thread waits at. Behind them, the address of the next block to
         claim, the number of blocks, the address of their numbers in the order in which to begin
         them (or null), the address of the launch's activity, the most blocks to be resident, and
-        a function ``i64 (i64)``. That is called where no thread gets on, with the number of times
-        this is so in all OS threads of the launch, one after another; it gives 0 to go on, 1 to
-        end the launch as deadlocked and 2 to end it as interrupted.
+        a function ``i64 (i64)``. That is called where no thread makes progress,
+        with the number of times in a row that this is so in all OS threads of the launch; it gives
+        0 to continue, 1 to end the launch as deadlocked and 2 to end it as interrupted.
     places : list of str
         Of each site, from 1, its place in the source.
     """

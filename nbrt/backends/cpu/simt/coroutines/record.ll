@@ -9,7 +9,8 @@
 %simt.warp = type { ${warp} }
 
 ; status, rank of the thread that failed; threads that said yes, or no, at the barrier: those that
-; have arrived, then those it let pass; block number, random state; whether a thread has got on
+; have arrived, then those it let pass; block number, random state; whether a thread has made
+; progress
 %simt.control = type { i32, i32, i32, i32, i32, i32, i64, i64, i32 }
 
 ; The last are the threads' frames. They are only reached from here: LLVM takes a frame for memory

@@ -1,8 +1,8 @@
 ; The blocks of a launch whose threads spin: each OS thread keeps several blocks, the resident ones,
 ; and gives every thread of them its turn until it yields, waits or returns. It begins further
-; blocks where the resident ones do not get on by themselves.
+; blocks where the resident ones do not make progress by themselves.
 
-; Note that a thread has got on: it has changed memory, or has come to another place.
+; Note that a thread has made progress: it has changed memory, or has come to another place.
 define internal void @simt.changed(ptr %block, i1 %is) alwaysinline {
   %at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 8
   %old = load i32, ptr %at
@@ -136,7 +136,7 @@ failed:
 
 ; The launch's activity, one word that all its OS threads share: an epoch (31 bits), which counts
 ; what has changed, how many OS threads work on the launch (16), and how many of them have found in
-; this epoch that their blocks do not get on (16). Negative once the launch has failed.
+; this epoch that their blocks make no progress (16). Negative once the launch has failed.
 
 define internal void @simt.activity.add(ptr %activity, i64 %threads) {
 start:
@@ -160,8 +160,8 @@ end:
   ret void
 }
 
-; Say that this OS thread's blocks did not get on since the activity was %seen; tell whether that
-; is true of all OS threads. %declared holds the epoch in which it has said so.
+; Say that this OS thread's blocks have made no progress since the activity was %seen; tell whether
+; that is true of all OS threads. %declared holds the epoch in which it has said so.
 define internal i1 @simt.activity.idle(ptr %activity, i64 %seen, ptr %declared) {
 start:
   %epoch = lshr i64 %seen, 32
@@ -299,7 +299,7 @@ found:
 }
 
 ; Run blocks until none is left. %simt.next, %simt.count and %simt.order: claiming; %simt.limit:
-; most resident blocks; %simt.wait: called when no block gets on.
+; most resident blocks; %simt.wait: called when no block makes progress.
 define i32 ${name}.resident"(${parameters}) {
 simt.entry:
   %simt.live.slot = alloca i64

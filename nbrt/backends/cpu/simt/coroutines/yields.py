@@ -1,8 +1,8 @@
 """Yields in a thread's code: in each turn of a loop that spins, other threads get theirs.
 
-The scheduler ends a launch that does not get on, so the code also says where it does. A thread gets
-on when it changes memory that others read, comes to another loop or barrier, or goes round a loop
-with other values in what decides on its turns.
+The scheduler ends a launch that makes no progress, so the code also says where a thread makes some:
+it changes memory that others read, comes to another loop or barrier, or goes round a loop with
+other values in what decides on its turns.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Yields:
         self._count = 0
 
     def _innermost_loops(self) -> dict[str, str]:
-        """Give the header of the innermost loop around each block that is in one."""
+        """Return the header of the innermost loop around each block that is in one."""
         function = self._function
         try:
             loops = find_loops(
@@ -77,10 +77,10 @@ class _Yields:
             homes.update(dict.fromkeys(loop.blocks, loop.header))
         return homes
 
-    # -- what counts as getting on -----------------------------------------------------------
+    # -- what counts as progress -----------------------------------------------------------
 
     def note_changes(self) -> None:
-        """Say after each instruction whether the thread has got on by it."""
+        """Say after each instruction whether the thread has made progress by it."""
         for block in self._function.blocks.values():
             spins = self._homes.get(block.label) in self._spins
             written: list[Instruction] = []

@@ -30,7 +30,7 @@ _NEGATED = {"ne": "eq", "uge": "ult", "ule": "ugt", "sge": "slt", "sle": "sgt"}
 
 
 def root(pointer: str, definitions: dict[str, Instruction]) -> str:
-    """Give the pointer that an address was made from."""
+    """Return the pointer that an address was made from."""
     while pointer in definitions:
         item = definitions[pointer]
         if item.opcode == "getelementptr":
@@ -114,7 +114,7 @@ class Path:
                 yield [item for item in self._reads if self._is_settled_read(item, kept)]
 
     def timed_reads(self) -> list[Instruction]:
-        """Give the reads of a path that repeats itself but for counters that will end it."""
+        """Return the reads of a path that repeats itself but for counters that will end it."""
         for kept, origins in self._repetitions():
             rest = {name: origins[name] for name in self.state if name not in kept}
             if all(
@@ -143,7 +143,7 @@ class Path:
         return list(found)
 
     def _incoming(self, phi: Instruction) -> list[Operand]:
-        """Give what a phi holds on this path; of a block beside it, all that it may hold."""
+        """Return what a phi holds on this path; of a block beside it, all that it may hold."""
         came = self._came.get(self._homes[phi.name])
         chosen = [o for o, label in zip(phi.operands, phi.labels, strict=True) if label == came]
         return chosen or phi.operands

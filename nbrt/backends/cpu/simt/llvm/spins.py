@@ -4,7 +4,7 @@ A turn of a loop follows a path from its header back to it. The thread *waits* o
 next turn takes the same path as long as memory stays as it is: all that the path's branches depend
 on is the same in the next turn, or read from memory at an address that is the same. A loop that
 counts, walks along an array, follows pointers or retries a compare-and-swap with what it has just
-read gets on by itself, and is no spin.
+read makes progress by itself, and is no spin.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def find_spins(function: Function) -> list[Spin]:
 
 
 def _place(function: Function, loop: Loop, loops: dict[str, Loop]) -> str | None:
-    """Give the place of a loop itself, not that of a loop or a barrier inside it."""
+    """Return the place of a loop itself, not that of a loop or a barrier inside it."""
     inner = set[str]().union(
         *(each.blocks for each in loops.values() if each is not loop and each.header in loop.blocks)
     )
@@ -143,7 +143,7 @@ class _Spinning:
                     stack.append([*labels, following])
 
     def _conditions(self, labels: list[str]) -> dict[str, bool]:
-        """Give the conditions of the branches on a path, and how they come out."""
+        """Return the conditions of the branches on a path, and how they come out."""
         taken = {}
         for label, following in zip(labels, [*labels[1:], self._loop.header], strict=True):
             end = self._function.blocks[label].terminator
@@ -158,8 +158,8 @@ class _Spinning:
         """Tell whether a thread that goes along a path waits."""
         items = [item for label in labels for item in self._function.blocks[label].instructions]
         calls = {item.detail for item in items if item.opcode == "call"}
-        # The threads of a block that meet at a barrier in each turn get on together, unless what
-        # decides is meant for other blocks.
+        # The threads of a block that meet at a barrier in each turn make progress together, unless
+        # other blocks write what decides.
         meets = any(name.startswith((BARRIER, GRID_SYNC)) for name in calls)
         fenced = any(item.opcode == "fence" for item in self._items)
         written = {
