@@ -92,7 +92,7 @@ def fill_signature(fill: Fill, dtype: str) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _device_of(capability: tuple[int, int]) -> Iterator[None]:
+def device_of(capability: tuple[int, int]) -> Iterator[None]:
     """Let numba-cuda compile device functions without a driver.
 
     It asks the current device for its compute capability there, also when the kernel itself is
@@ -119,7 +119,7 @@ def compile_ptx(
 def _compile(
     kernel: Callable[..., None], signature: tuple[Any, ...], capability: tuple[int, int]
 ) -> str:
-    with _device_of(capability):
+    with device_of(capability):
         text, _ = _numba_compile_ptx(kernel, signature, cc=capability)
     return str(text)
 

@@ -23,6 +23,8 @@ import numpy as np
 
 from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.failures import translate_status
+from nbrt.backends.cuda.numpy_loops import complete_numpy_loops
+from nbrt.backends.cuda.numpy_overloads import add_numpy_overloads
 from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, Packer
 from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
 
@@ -66,6 +68,8 @@ class NumbaCudaCompiler:
         self._dispatcher: Any = CUDADispatcher
         self._adopted: weakref.WeakSet[Any] = weakref.WeakSet()
         self._compiled: weakref.WeakKeyDictionary[Any, Captures] = weakref.WeakKeyDictionary()
+        complete_numpy_loops()
+        add_numpy_overloads()
 
     def adopt(self, function: Callable[..., object]) -> NumbaSource:
         """Take a plain function, or a ``cuda.jit`` dispatcher."""

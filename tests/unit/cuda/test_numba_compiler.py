@@ -261,3 +261,13 @@ def test_compile_error_names_the_line(compiler: NumbaCudaCompiler, matrix: Any) 
     line = broken.__code__.co_firstlineno + 2
     with pytest.raises(CompileError, match=rf"broken\(a: float32.*test_numba_compiler\.py:{line}"):
         compiler.adopt(broken).compile_ptx(args, (9, 0))
+
+
+def test_loops_of_numba_cuda_stay_as_they_are(compiler: NumbaCudaCompiler) -> None:
+    from numba.cuda.ufuncs import ufunc_db
+
+    table, original = ufunc_db(), ufunc_db.__wrapped__()
+    assert len(table) > len(original)
+    for ufunc, loops in original.items():
+        for signature, lower in loops.items():
+            assert table[ufunc][signature].__code__ is lower.__code__, (ufunc, signature)

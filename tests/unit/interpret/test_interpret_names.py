@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import random
 import sys
 import threading
 import types
@@ -224,6 +225,45 @@ def test_what_has_no_meaning_here() -> None:
 
     with pytest.raises(UnsupportedConstructError, match=r"libdevice.nonsense.*NBRT_INTERPRET"):
         interpret(kernel, ONE, ONE, 0, (np.zeros(1),))
+
+
+def test_extremes_of_a_number_and_a_nan_are_the_number() -> None:
+    alias = max
+
+    def kernel(a: Any, out: Any) -> None:
+        i = cuda.grid(1)
+        b = a[(i + 1) % a.size]
+        out[i, 0] = max(a[i], b)
+        out[i, 1] = min(a[i], b)
+        out[i, 2] = alias(a[i], b)
+        out[i, 3] = max(a[i], b, 0.5)
+        out[i, 4] = min((a[i], b))
+
+    for dtype in ("float32", "float64"):
+        a = np.array([1.0, np.nan, 2.0, 3.0, np.inf, -np.inf], dtype)
+        out, compiled = np.zeros((6, 5)), np.zeros((6, 5))
+        interpret(kernel, ONE, (6, 1, 1), 0, (a, out))
+        SimtKernel(kernel, cache=False).plan(ONE, (6, 1, 1))(a, compiled)
+        np.testing.assert_array_equal(out, compiled)
+        np.testing.assert_array_equal(out[:, 0], np.fmax(a, np.roll(a, -1)))
+        np.testing.assert_array_equal(out[:, 1], np.fmin(a, np.roll(a, -1)))
+
+
+def test_generators_with_hidden_state_are_refused() -> None:
+    generator = np.random.default_rng(0)
+
+    def by_module(out: Any) -> None:
+        out[0] = random.random()
+
+    def by_numpy(out: Any) -> None:
+        out[0] = np.random.normal()  # noqa: NPY002
+
+    def by_generator(out: Any) -> None:
+        out[0] = generator.random()
+
+    for kernel in (by_module, by_numpy, by_generator):
+        with pytest.raises(UnsupportedConstructError, match=r"nbrt_kernels\.random"):
+            interpret(kernel, ONE, ONE, 0, (np.zeros(1),))
 
 
 # -- through the front door ----------------------------------------------------------------------

@@ -20,9 +20,9 @@ def depth(n: Any) -> Any:
     return 1 + depth(n - 1)
 
 
-def test_recursion_from_a_constant_and_from_an_argument() -> None:
+def test_recursion_from_a_typed_constant_and_from_an_argument() -> None:
     def kernel(out: Any, n: Any) -> None:
-        out[cuda.threadIdx.x] = depth(100) * 1000 + depth(n)
+        out[cuda.threadIdx.x] = depth(np.int64(100)) * 1000 + depth(n)
 
     out = np.zeros(3, np.int64)
     SimtKernel(kernel, cache=False).plan((1, 1, 1), (3, 1, 1))(out, 7)

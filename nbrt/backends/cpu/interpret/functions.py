@@ -17,6 +17,8 @@ import numpy as np
 from nbrt.backends.cpu.interpret.arrays import Array
 from nbrt.backends.cpu.interpret.dialect import Cuda
 from nbrt.backends.cpu.simt.dialect import dialect_name, is_dialect_module
+from nbrt.backends.cpu.simt.stateful_random import refusal_of_random
+from nbrt.errors import UnsupportedConstructError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from nbrt.typing import Dim3
 
 __all__ = ["Interpretation", "as_compiled"]
+
+_REALS = (float, np.float32)  # np.float64 is a float
 
 
 def as_compiled(value: Any) -> Any:
@@ -63,6 +67,27 @@ class _Module:
         return repr(self._module)
 
 
+class _Checked:
+    """A module in which some functions are refused when a kernel reads them."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        if isinstance(value, types.ModuleType):
+            value = _Checked(value)
+        else:
+            reason = refusal_of_random(value)
+            if reason is not None:
+                raise UnsupportedConstructError(reason)
+        setattr(self, name, value)
+        return value
+
+    def __repr__(self) -> str:
+        return repr(self._module)
+
+
 class Interpretation:
     """Everything that stands for something else while one launch is interpreted.
 
@@ -87,6 +112,8 @@ class Interpretation:
         self.builtins: dict[str, Any] = {
             **vars(builtins),
             "range": lambda *bounds: map(np.int64, range(*bounds)),
+            "max": functools.partial(_extremum, max, np.fmax),
+            "min": functools.partial(_extremum, min, np.fmin),
         }
         self._lanes: list[Callable[[Any], object]] = []
         self._functions: dict[int, tuple[Any, types.FunctionType]] = {}
@@ -138,6 +165,11 @@ class Interpretation:
         name = dialect_name(value)
         if name is not None:
             return self._builtin(name, value)
+        if value is max or value is min:
+            return self.builtins[value.__name__]
+        reason = refusal_of_random(value)
+        if reason is not None:
+            raise UnsupportedConstructError(reason)
         python = getattr(value, "py_func", None)
         if python is None and not isinstance(value, types.FunctionType):
             python = getattr(value, "__wrapped__", None)  # a kernel called as a device function
@@ -150,12 +182,21 @@ class Interpretation:
         if name.startswith("numba.cuda."):
             space = getattr(self.cuda, name.rpartition(".")[2], None)
             return _Module(module, self) if isinstance(space, types.ModuleType) else space
-        is_plain = name.partition(".")[0] in sys.stdlib_module_names or module is np
+        if module is np or name in ("random", "numpy.random"):
+            return _Checked(module)
+        is_plain = name.partition(".")[0] in sys.stdlib_module_names
         return module if is_plain else _Module(module, self)
 
     def _builtin(self, name: str, value: Any) -> Any:
         found = self.cuda.vector(value) or self.cuda.builtin(name)
         return as_compiled(value) if found is None else found
+
+
+def _extremum(python: Any, of_numbers: Any, *values: Any, **options: Any) -> Any:
+    """Return the extremum of values; of two floats, one of them a NaN, the number."""
+    if len(values) == 2 and not options and all(isinstance(v, _REALS) for v in values):
+        return of_numbers(*values)
+    return python(*values, **options)
 
 
 def _nothing(*_: object, **__: object) -> None:

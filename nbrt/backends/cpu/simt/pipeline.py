@@ -27,6 +27,7 @@ from nbrt.backends.cpu.simt.places import mark_places
 from nbrt.backends.cpu.simt.positions import simplify_positions
 from nbrt.backends.cpu.simt.python_calls import adapt_python_calls
 from nbrt.backends.cpu.simt.ranges import adapt_ranges
+from nbrt.backends.cpu.simt.refusals import refuse_names, refuse_types
 from nbrt.backends.cpu.simt.resolve import DialectUse, resolve_dialect
 from nbrt.backends.cpu.simt.source import with_context, without_context
 from nbrt.backends.cpu.simt.strides import straighten_strides
@@ -78,6 +79,7 @@ class _ResolveDialect(FunctionPass):  # type: ignore[misc]
     def run_pass(self, state: Any) -> bool:
         compiler = state.pipeline
         func_ir = state.func_ir
+        refuse_names(func_ir)
         use = resolve_dialect(func_ir, compiler.device_dispatcher, is_kernel=compiler.is_kernel)
         simplify_positions(func_ir)
         compiler.handle_guards(func_ir, use)
@@ -108,7 +110,7 @@ class ThreadLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _BeforeLowering(LoweringPass):  # type: ignore[misc]
-    """Keep Numba from making machine code of a function that is only ever inlined."""
+    """Refuse what CUDA does not have, and keep Numba from making machine code of the function."""
 
     _name = "nbrt_simt_before_lowering"
 
@@ -116,6 +118,7 @@ class _BeforeLowering(LoweringPass):  # type: ignore[misc]
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:
+        refuse_types(state)
         state.library = ThreadLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
         return False
@@ -217,17 +220,6 @@ class ThreadDispatcher(CPUDispatcher):  # type: ignore[misc]
     ) -> None:
         super().__init__(function, targetoptions=dict(_OPTIONS), pipeline_class=compiler)
         self._captures = captures
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Choose the version for a call; a function that calls itself has none for constants.
-
-        It would be compiled for the constant and call itself for the type, which Numba links by
-        address, and there is none.
-        """
-        if self.py_func.__name__ in self.py_func.__code__.co_names:
-            args = tuple(types.unliteral(kind) for kind in args)
-            kws = {name: types.unliteral(kind) for name, kind in kws.items()}
-        return super().get_call_template(args, kws)
 
     def add_overload(self, cres: Any) -> None:
         """Keep a compiled version for other compiled code only: Python never calls it."""

@@ -6,22 +6,26 @@ they are in Python.
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, ModuleType
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 from numba.core import ir
-from numba.core.ir_utils import build_definitions, get_definition, guard
+from numba.core.ir_utils import build_definitions
 
 from nbrt.backends.cpu.simt.builtins.python import PYTHON
 from nbrt.backends.cpu.simt.builtins.reductions import REDUCTIONS
+from nbrt.backends.cpu.simt.builtins.ufuncs import UFUNCS
+from nbrt.backends.cpu.simt.named_objects import named_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["adapt_python_calls"]
+__all__ = ["REPLACEMENTS", "adapt_python_calls"]
 
-_REPLACEMENTS = PYTHON | REDUCTIONS
-_KINDS: tuple[type[Any], ...] = tuple({BuiltinFunctionType, *map(type, REDUCTIONS)})
+REPLACEMENTS = PYTHON | REDUCTIONS | UFUNCS
+_KINDS: tuple[type[Any], ...] = tuple(
+    {BuiltinFunctionType, *map(type, REDUCTIONS), *map(type, UFUNCS)}
+)
 
 
 def adapt_python_calls(func_ir: Any) -> None:
@@ -41,15 +45,5 @@ def adapt_python_calls(func_ir: Any) -> None:
 
 
 def _replacement(func_ir: Any, value: Any) -> Callable[..., Any] | None:
-    found = guard(_known_object, func_ir, value)
-    return _REPLACEMENTS.get(found) if isinstance(found, _KINDS) else None
-
-
-def _known_object(func_ir: Any, value: Any) -> Any:
-    """Give the object that a name stands for; raises Numba's GuardException if it is not known."""
-    if isinstance(value, ir.Global | ir.FreeVar):
-        return value.value
-    if isinstance(value, ir.Expr) and value.op == "getattr":
-        owner = _known_object(func_ir, get_definition(func_ir, value.value))
-        return getattr(owner, value.attr, None) if isinstance(owner, ModuleType) else None
-    return None
+    found = named_object(func_ir, value)
+    return REPLACEMENTS.get(found) if isinstance(found, _KINDS) else None

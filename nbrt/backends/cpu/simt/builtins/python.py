@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba.core import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin
+from numba.extending import lower_builtin, overload
 
 from nbrt.backends.cpu.simt.builtins.registry import (
     call_external,
@@ -21,6 +21,7 @@ from nbrt.backends.cpu.simt.builtins.registry import (
     register,
     stand_in,
 )
+from nbrt.backends.numpy_functions import gcd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,6 +118,8 @@ def _extremum(name: str) -> Callable[..., Any]:
         key = function
 
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
+            if len(args) == 1 and isinstance(args[0], types.Number):
+                return None
             if not _are_two_reals(args):
                 return self.context.resolve_function_type(python, args, kws)
             result = _f64 if _f64 in args else _f32
@@ -139,6 +142,19 @@ def _are_two_reals(args: Sequence[Any]) -> bool:
     return len(args) == 2 and all(arg in _REALS for arg in args)
 
 
+def _gcd() -> Callable[..., Any]:
+    """Make ``gcd`` of integers, under NumPy's typing on both targets; Numba's takes floats too."""
+    function = stand_in("gcd")
+
+    def implementing(x: Any, y: Any) -> Callable[..., Any] | None:
+        whole = (types.Integer, types.Boolean)
+        known = isinstance(x, whole) and isinstance(y, whole)
+        return gcd if known else None
+
+    overload(function)(implementing)
+    return function
+
+
 _BINARY = [signature(t, t, t) for t in _REALS]
 _WITH_EXPONENT = [signature(t, t, _i32) for t in _REALS]
 
@@ -155,8 +171,9 @@ PYTHON: dict[Callable[..., Any], Callable[..., Any]] = {
     math.trunc: _rounded("trunc"),
     **{
         getattr(math, name): _half_or_numba(name)
-        for name in ("cos", "exp", "exp2", "fabs", "log", "log10", "log2", "sin", "sqrt")
+        for name in ("cos", "exp", "exp2", "fabs", "log", "log10", "log2", "sin", "sqrt", "tanh")
     },
+    math.gcd: _gcd(),
     math.fmod: register("fmod", _BINARY, _fmod),
     math.remainder: register("remainder", _BINARY, _remainder),
     math.nextafter: _from_numba("nextafter", _BINARY, _same),

@@ -1,0 +1,62 @@
+"""NumPy's universal functions of scalars whose code in Numba traps or is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from numba.core import types
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import lower_builtin
+
+from nbrt.backends import numpy_functions
+from nbrt.backends.cpu.simt.builtins.registry import stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from llvmlite import ir
+
+__all__ = ["UFUNCS"]
+
+
+def _kind(sig: Any) -> str | None:
+    """Return which code is for a call; None for Numba's."""
+    if not all(isinstance(kind, types.Number) for kind in sig.args):
+        return None
+    result = sig.return_type[0] if isinstance(sig.return_type, types.BaseTuple) else sig.return_type
+    if isinstance(result, types.Float):
+        return "real"
+    if not all(isinstance(kind, types.Integer) for kind in sig.args):
+        return None
+    signed = {kind.signed for kind in sig.args}
+    return {(True,): "signed", (False,): "unsigned"}.get(tuple(signed))
+
+
+def _replaced(ufunc: Any, codes: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """Make a stand-in for a universal function that has other code for some scalars."""
+    function = stand_in(ufunc.__name__)
+
+    class Template(AbstractTemplate):  # type: ignore[misc]
+        key = function
+
+        def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
+            return self.context.resolve_function_type(ufunc, args, kws)
+
+    infer_global(function, types.Function(Template))
+
+    @lower_builtin(function, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
+    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+        code = codes.get(_kind(sig) or "")
+        if code is not None:
+            return context.compile_internal(builder, code, sig, args)
+        known = context.get_function(context.typing_context.resolve_value_type(ufunc), sig)
+        context.add_linking_libs(getattr(known, "libs", ()))
+        return known(builder, args)
+
+    return function
+
+
+UFUNCS: dict[Any, Callable[..., Any]] = {
+    ufunc: _replaced(ufunc, codes) for ufunc, codes in numpy_functions.UFUNCS.items()
+}
+"""A universal function -> what stands for it in kernels."""

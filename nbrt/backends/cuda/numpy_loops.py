@@ -1,0 +1,192 @@
+"""NumPy's universal functions that numba-cuda types and does not compile.
+
+numba-cuda 0.30.4 shares its typing of universal functions with Numba, and has code for half of
+them: ``np.sin(x)`` compiles, ``np.sqrt(x)`` fails with a `KeyError` in its table of loops. This
+file completes the table. An entry that numba-cuda has is never changed, so a kernel that compiles
+without nbrt means the same with it.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.numpy_functions import UFUNCS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["complete_numpy_loops", "formulas"]
+
+_KINDS: dict[str, Any] = {"f": np.float32, "d": np.float64}
+_CODES = {"signed": "bhilq", "unsigned": "BHILQ", "real": "fd"}
+"""NumPy's codes of types."""
+
+_MAX_EXPONENT = 1 << 16
+"""``ldexp`` by more is an infinity or zero in each format."""
+
+_MATH = {
+    np.exp: math.exp,
+    np.exp2: math.exp2,
+    np.expm1: math.expm1,
+    np.fabs: math.fabs,
+    np.log1p: math.log1p,
+    np.sqrt: math.sqrt,
+}
+
+
+@cache
+def complete_numpy_loops() -> None:
+    """Add the missing loops to numba-cuda's table of universal functions."""
+    from numba.cuda.np import ufunc_db as generic
+    from numba.cuda.ufuncs import ufunc_db
+
+    table = ufunc_db()
+    own = _own_loops()
+    for ufunc in generic.get_ufuncs():
+        loops = table.setdefault(ufunc, {})
+        for signature, lower in {**generic.get_ufunc_info(ufunc), **own.get(ufunc, {})}.items():
+            loops.setdefault(signature, lower)
+
+
+def formulas() -> dict[Any, dict[str, Callable[..., Any]]]:
+    """Return the loops that are written here as code of a kernel.
+
+    Returns
+    -------
+    dict
+        Universal function -> NumPy's code of a loop, such as ``"ff->f"`` -> scalar function.
+    """
+    real: dict[Any, dict[str, Callable[..., Any]]] = {
+        np.spacing: {f"{code}->{code}": _spacing(kind) for code, kind in _KINDS.items()},
+        np.logaddexp: {f"{code * 2}->{code}": _logaddexp(kind) for code, kind in _KINDS.items()},
+        np.logaddexp2: {f"{code * 2}->{code}": _logaddexp2(kind) for code, kind in _KINDS.items()},
+        np.ldexp: {f"{code}{exponent}->{code}": _ldexp for code in _KINDS for exponent in "il"},
+    }
+    unary = {np.rint: _complex_rint, np.expm1: _complex_expm1, np.log1p: _complex_log1p}
+    binary = {np.power: _complex_power, np.float_power: _complex_power}
+    return {
+        **real,
+        **{
+            ufunc: {f"{code}->{code}": function for code in "FD"}
+            for ufunc, function in unary.items()
+        },
+        **{
+            ufunc: {f"{code * 2}->{code}": function for code in "FD"}
+            for ufunc, function in binary.items()
+        },
+    }
+
+
+def _own_loops() -> dict[Any, dict[str, Any]]:
+    """Return the loops whose generic code calls a library that a GPU does not have."""
+    from numba.cuda import libdevice
+
+    loops: dict[Any, dict[str, Any]] = {
+        **{ufunc: _reals(_call(function)) for ufunc, function in _MATH.items()},
+        np.nextafter: {f"{code * 2}->{code}": _call(math.nextafter) for code in _KINDS},
+        np.cbrt: {"f->f": _call(libdevice.cbrtf), "d->d": _call(libdevice.cbrt)},
+        np.rint: {"f->f": _call(libdevice.rintf), "d->d": _call(libdevice.rint)},
+    }
+    for ufunc, codes in UFUNCS.items():
+        for kind, code in codes.items():
+            signatures = (f"{c * ufunc.nin}->{c * ufunc.nout}" for c in _CODES[kind])
+            loops.setdefault(ufunc, {}).update(dict.fromkeys(signatures, _compile(code)))
+    for ufunc, functions in formulas().items():
+        loops.setdefault(ufunc, {}).update(
+            {signature: _compile(function) for signature, function in functions.items()}
+        )
+    return loops
+
+
+def _reals(lower: Any) -> dict[str, Any]:
+    return {f"{code}->{code}": lower for code in _KINDS}
+
+
+def _call(function: Callable[..., Any]) -> Any:
+    """Return the lowering of a loop that is one function known to numba-cuda."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.get_function(function, sig)(builder, args)
+
+    return lower
+
+
+def _compile(function: Callable[..., Any]) -> Any:
+    """Return the lowering of a loop that is a scalar function in terms of `math`."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.compile_internal(builder, function, sig, args)
+
+    return lower
+
+
+def _spacing(kind: Any) -> Callable[..., Any]:
+    infinity = kind(np.inf)
+
+    def spacing(x: Any) -> Any:
+        return math.nextafter(x, math.copysign(infinity, x)) - x
+
+    return spacing
+
+
+def _logaddexp(kind: Any) -> Callable[..., Any]:
+    of_two = kind(np.log(2.0))
+
+    def logaddexp(x: Any, y: Any) -> Any:
+        if x == y:  # also two infinities, whose difference is a NaN
+            return x + of_two
+        difference = x - y
+        if difference > 0:
+            return x + math.log1p(math.exp(-difference))
+        return y + math.log1p(math.exp(difference))
+
+    return logaddexp
+
+
+def _logaddexp2(kind: Any) -> Callable[..., Any]:
+    one, per_natural = kind(1.0), kind(1.0 / np.log(2.0))
+
+    def logaddexp2(x: Any, y: Any) -> Any:
+        if x == y:
+            return x + one
+        difference = x - y
+        if difference > 0:
+            return x + per_natural * math.log1p(math.exp2(-difference))
+        return y + per_natural * math.log1p(math.exp2(difference))
+
+    return logaddexp2
+
+
+def _ldexp(x: Any, exponent: Any) -> Any:
+    # As an int32, the only exponent that numba-cuda has code for.
+    limited: Any = np.int32(max(min(exponent, _MAX_EXPONENT), -_MAX_EXPONENT))
+    return math.ldexp(x, limited)
+
+
+def _complex_rint(z: Any) -> Any:
+    return complex(np.rint(z.real), np.rint(z.imag))
+
+
+def _complex_expm1(z: Any) -> Any:
+    half = math.sin(z.imag / 2)
+    real = math.expm1(z.real) * math.cos(z.imag) - 2 * half * half
+    return complex(real, math.exp(z.real) * math.sin(z.imag))
+
+
+def _complex_log1p(z: Any) -> Any:
+    return complex(math.log(math.hypot(z.real + 1, z.imag)), math.atan2(z.imag, z.real + 1))
+
+
+def _complex_power(base: Any, exponent: Any) -> Any:
+    if exponent == 0:
+        return complex(1.0, 0.0)
+    if base == 0:
+        if exponent.imag == 0 and exponent.real > 0:
+            return complex(0.0, 0.0)
+        return complex(math.nan, math.nan)
+    return cmath.exp(exponent * cmath.log(base))
