@@ -235,43 +235,25 @@ class Stream:
     def cancel(self) -> int:
         """Drop the work that waits in the stream, and stop the launch that runs.
 
-        Returns at once; `synchronize` waits until the launch has ended, and raises nothing because
-        of it. Arrays that the launch writes hold some of its results. Events recorded on the stream
-        complete, so streams that wait for them go on. Work given from now on runs as usual. A host
-        function that runs already goes on, but launches in it are stopped.
+        Returns at once: `synchronize` waits until the launch has ended. Events recorded before
+        complete. Work given from now on runs as usual.
 
         Returns
         -------
         int
-            How many queued commands were dropped, without the one that was stopped. 0 on the
-            default stream of a CPU device, which queues nothing.
+            How many commands were dropped, without the one that runs; 0 on a CPU device's default
+            stream, which queues nothing.
 
         Raises
         ------
         NotSupportedError
             If the device cannot drop work, as a GPU.
-
-        Examples
-        --------
-        >>> import threading, nbrt
-        >>> stream, seen = nbrt.Stream("cpu:0"), []
-        >>> begun, gate = threading.Event(), threading.Event()
-        >>> stream.call(lambda: (begun.set(), gate.wait()))
-        >>> stream.call(seen.append, "never done")
-        >>> begun.wait()
-        True
-        >>> stream.cancel()
-        1
-        >>> gate.set()
-        >>> stream.synchronize()
-        >>> seen
-        []
         """
         self._lazy.ensure()
         if not isinstance(self.queue, CancellableQueue):
             raise NotSupportedError(
-                f"expected a stream of a device that can drop work, got {self!r}: work given to it "
-                f"runs to its end; wait with synchronize()"
+                f"expected a stream of a device that can drop work, got {self!r}, whose work runs "
+                f"to its end; wait with synchronize()"
             )
         return self.queue.cancel()
 

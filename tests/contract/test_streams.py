@@ -7,6 +7,7 @@ import gc
 import pickle
 import threading
 import weakref
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -268,3 +269,25 @@ def test_foreign_arguments(device: nbrt.Device) -> None:
         nbrt.Event().record("main")
     with pytest.raises(ArgumentTypeError):
         nbrt.Event().wait(0)
+
+
+def test_cancel_drops_nothing_of_an_idle_stream(stream: nbrt.Stream) -> None:
+    if stream.device.kind == "cuda":
+        with pytest.raises(NotSupportedError, match="can drop work"):
+            stream.cancel()
+        return
+    assert stream.cancel() == 0
+    seen: list[int] = []
+    stream.call(seen.append, 1)
+    stream.synchronize()
+    assert seen == [1]
+
+
+def test_queues_without_cancel_are_told_apart(stream: nbrt.Stream) -> None:
+    queue = stream.queue
+    stream.queue = cast("Any", object())
+    try:
+        with pytest.raises(NotSupportedError, match="can drop work"):
+            stream.cancel()
+    finally:
+        stream.queue = queue

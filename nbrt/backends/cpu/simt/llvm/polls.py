@@ -38,7 +38,6 @@ _TARGET = re.compile(r'label %("[^"]*"|[-\w$.]+)')
 _TERMINATOR = re.compile(r"  (?:br|switch|ret|unreachable|resume|invoke|indirectbr|callbr)\b")
 _LOOP_METADATA = re.compile(r"!llvm\.loop (!\d+)")
 _MEETS = re.compile(r'\bcall [^@]*@"?nbrt\.(?:barrier|grid\.sync)')
-_WAITS = re.compile(r'\bcall [^@]*@"?nbrt\.')
 
 
 @dataclass
@@ -117,7 +116,9 @@ def add_polls(
     leave: list[str],
     metadata: Mapping[str, str],
     weights: str,
+    *,
     polled: Collection[str] = (),
+    strips: bool = True,
 ) -> list[str]:
     """Put polls into the body of a function.
 
@@ -135,6 +136,8 @@ def add_polls(
         What marks a branch whose first target is the likely one, or empty.
     polled : collection of str
         Labels of the headers of loops that are left alone, as a poll is made in each turn.
+    strips : bool
+        Whether loops that count are strip-mined. A short loop takes longer to enter then.
 
     Returns
     -------
@@ -143,7 +146,7 @@ def add_polls(
     """
     body = Body(lines)
     loops = _loops(body)
-    writer = _Writer(body, loops, stop, metadata, weights)
+    writer = _Writer(body, loops, stop, metadata, weights, strips=strips)
     for loop in loops:  # those inside others first
         if loop.header not in polled:
             writer.handle(loop)
@@ -176,7 +179,9 @@ def polled_thread(module: str, name: str, yielding: Collection[str] = ()) -> str
     begin = next(i for i, line in enumerate(lines) if define.match(line)) + 1
     end = lines.index("}", begin)
     leave = ["  ret i32 %nbrt.status"]
-    body = add_polls(lines[begin:end], "%simt.stop", leave, {}, "", yielding)
+    # Such loops are short, and become no vectors: threads of other lowerings do what can be long.
+    text = lines[begin:end]
+    body = add_polls(text, "%simt.stop", leave, {}, "", polled=yielding, strips=False)
     return "\n".join([*lines[:begin], *body, *lines[end:], attend_module(module)])
 
 
@@ -190,7 +195,10 @@ class _Writer:
         stop: str,
         metadata: Mapping[str, str],
         weights: str,
+        *,
+        strips: bool,
     ) -> None:
+        self._strips = strips
         self._body = body
         self._loops = loops
         self._stop = stop
@@ -216,7 +224,7 @@ class _Writer:
             loop.unpolled = inside
             return
         counter = None
-        if not loop.inner and len(loop.latches) == 1 and not self._waits(loop):
+        if self._strips and not loop.inner and len(loop.latches) == 1:
             counter = counter_of(self._body, loop.header, loop.latches[0], loop.blocks)
         if counter is not None and counter.can_strip(_STRIP):
             self._strip(loop, counter)
@@ -239,10 +247,6 @@ class _Writer:
             return None
         counter = counter_of(self._body, loop.header, loop.latches[0], loop.blocks)
         return counter.turns if counter is not None else None
-
-    def _waits(self, loop: _Loop) -> bool:
-        """Whether the loop calls markers: the thread may be suspended there."""
-        return any(_WAITS.search(line) for b in loop.blocks for line in self._body.blocks[b].lines)
 
     def _always_meets(self, loop: _Loop) -> bool:
         """Whether each turn waits for the block or the grid, where the scheduler polls."""
