@@ -205,6 +205,7 @@ class _Writer:
         self._metadata = metadata
         self._weights = weights
         self._number = 0
+        self._added: set[str] = set()
         self.leaving: list[tuple[str, str]] = []
         """Names of the status, and labels of the blocks, from which the function is left."""
 
@@ -258,8 +259,12 @@ class _Writer:
                 seen.add(label)
                 if loop.header in block.targets:
                     return False
-                pending += [target for target in block.targets if target in loop.blocks]
+                pending += [target for target in block.targets if self._is_inside(target, loop)]
         return True
+
+    def _is_inside(self, label: str, loop: _Loop) -> bool:
+        """Whether a block is in a loop, or belongs to a poll of a loop inside it."""
+        return label in loop.blocks or label in self._added
 
     def _next(self) -> int:
         self._number += 1
@@ -288,6 +293,7 @@ class _Writer:
 
     def _add(self, label: str, *lines: str) -> None:
         self._body.blocks[label] = Block(label, list(lines))
+        self._added.add(label)
 
     def _redirect(self, source: str, target: str, other: str) -> None:
         """Lead the edges from a block to a target elsewhere."""
