@@ -241,8 +241,7 @@ class Stream:
         Returns
         -------
         int
-            How many commands were dropped, without the one that runs; 0 on a CPU device's default
-            stream, which queues nothing.
+            Commands dropped, without the one that runs; 0 on a CPU device's default stream.
 
         Raises
         ------
