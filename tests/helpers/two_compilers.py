@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["cpu_refusal", "cuda_refusal", "function_of", "refused_in_batch"]
 
 CAPABILITY = (9, 0)
+_BATCH = 12
+"""Larger kernels take longer to optimise than the compiler takes to start."""
+
 _LINKED = {"vprintf", "numba_attempt_nocopy_reshape"}
 """Symbols that the CUDA linker finds: in the driver, and in a file that numba-cuda links."""
 
@@ -73,14 +76,17 @@ def refused_in_batch(
 ) -> dict[str, str]:
     """Return which bodies a compiler refuses, with its reason.
 
-    All are compiled as device functions of one kernel, and one by one only if that fails.
+    Some at a time are compiled as device functions of one kernel, and one by one if that fails.
     """
-    parts = {
-        f"part_{number}": cuda.jit(device=True)(function_of(body, names))
-        for number, body in enumerate(bodies)
-    }
-    calls = "\n".join(f"{name}(x, y, o)" for name in parts)
-    if refusal(function_of(calls, parts), arguments) is None:
-        return {}
-    single = {body: refusal(function_of(body, names), arguments) for body in bodies}
-    return {body: reason for body, reason in single.items() if reason is not None}
+    found: dict[str, str] = {}
+    for start in range(0, len(bodies), _BATCH):
+        batch = bodies[start : start + _BATCH]
+        parts = {
+            f"part_{number}": cuda.jit(device=True)(function_of(body, names))
+            for number, body in enumerate(batch)
+        }
+        calls = "\n".join(f"{name}(x, y, o)" for name in parts)
+        if refusal(function_of(calls, parts), arguments) is not None:
+            single = {body: refusal(function_of(body, names), arguments) for body in batch}
+            found |= {body: reason for body, reason in single.items() if reason is not None}
+    return found
