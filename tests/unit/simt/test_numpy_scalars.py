@@ -83,24 +83,35 @@ def assert_close(found: Any, wanted: Any, name: str, given: Any) -> None:
     assert not shown, (name, shown)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint32"])
-@pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda ufunc: ufunc.__name__)
+def is_defined(ufunc: Any, dtype: str) -> bool:
+    """Tell whether NumPy has the function for a dtype."""
+    try:
+        ufunc(*(np.ones(1, dtype),) * ufunc.nin)
+    except TypeError:
+        return False
+    return True
+
+
+CASES = [
+    pytest.param(ufunc, dtype, id=f"{ufunc.__name__}-{dtype}")
+    for ufunc in UFUNCS
+    if ufunc.__name__ not in NOT_THERE
+    for dtype in ("float32", "float64", "int64", "uint32")
+    if is_defined(ufunc, dtype)
+]
+
+
+@pytest.mark.parametrize(("ufunc", "dtype"), CASES)
 def test_values_are_those_of_numpy(ufunc: Any, dtype: str) -> None:
-    name = ufunc.__name__
-    if name in NOT_THERE:
-        pytest.skip("neither compiler has it")
     given = arguments(ufunc, dtype)
     with np.errstate(all="ignore"):
-        try:
-            wanted = ufunc(*given)
-        except TypeError:
-            pytest.skip(f"NumPy has no {name} of {dtype}")
+        wanted = ufunc(*given)
     results = wanted if isinstance(wanted, tuple) else (wanted,)
     found = [np.zeros(result.shape, result.dtype) for result in results]
     with nbrt.device("cpu"):
         kernel_of(ufunc).forall(given[0].size)(given[0], given[-1], found[0], found[-1])
     for one, other in zip(found, results, strict=True):
-        assert_close(one, other, name, given)
+        assert_close(one, other, ufunc.__name__, given)
 
 
 FORMULAS = [
