@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -158,7 +159,19 @@ def test_loops_stay_vectors() -> None:
     assert "\nnbrt.strip." in found.llvm
 
 
-@pytest.mark.parametrize("kernel", [counted, diverging, meeting, endless.endless])
+@pytest.mark.parametrize("kernel", [counted, diverging, meeting])
 def test_kernels_poll(kernel: Any) -> None:
-    arguments = ["float64[::1]", "int64[::1]", "int64"][: 2 if kernel is endless.endless else 3]
-    assert "\nnbrt.poll." in kernel.inspect(*arguments, block=64).llvm
+    found = kernel.inspect("float64[::1]", "int64[::1]", "int64", block=64)
+    assert "\nnbrt.poll." in found.llvm
+
+
+def test_the_scheduler_of_threads_that_spin_polls() -> None:
+    found = endless.endless.inspect("float64[::1]", "int64[::1]", block=64)
+    assert found.lowering.kind == "coroutines"
+    assert re.search(r"call \w+ i32 @nbrt_attend[.\w]*\(", found.llvm)
+
+
+def test_a_loop_around_a_loop_in_strips_polls() -> None:
+    found = endless.integers.inspect("float64[::1]", "int64[::1]", "int64", block=64)
+    outer = found.llvm.count("\nnbrt.poll.") - found.llvm.count("\nnbrt.strip.")
+    assert outer > 0
