@@ -74,7 +74,7 @@ class CudaCode:
         shared: int,
         gpu: str | None,
     ) -> None:
-        self._capability = capability_of(gpu or _DEFAULT_GPU)
+        self._capability = capability_of(_DEFAULT_GPU if gpu is None else gpu)
         self._function = function
         self._args = args
         self._threads = block[0] * block[1] * block[2]

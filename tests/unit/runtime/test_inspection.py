@@ -190,8 +190,9 @@ def test_what_is_wrong_is_said_at_once() -> None:
         saxpy.inspect()
     with pytest.raises(ArgumentError, match=r"name of its type.*got 'float33'"):
         saxpy.inspect("float33", FLOATS, FLOATS)
-    with pytest.raises(ArgumentError, match="got 'H1000'"):
-        saxpy.inspect(1.0, FLOATS, FLOATS, gpu="H1000")
+    for name in ("H1000", ""):
+        with pytest.raises(ArgumentError, match=f"got '{name}'"):
+            saxpy.inspect(1.0, FLOATS, FLOATS, gpu=name)
     with pytest.raises(ArgumentTypeError, match="got 2 arguments"):
         _ = saxpy.inspect(1.0, FLOATS).signature
 
