@@ -336,6 +336,8 @@ def _numbers(name: str, value: Any, wanted: str) -> HostArray:
         raise ArgumentTypeError(
             f"expected {name} to be {wanted}, which must not be complex, got {found.dtype}"
         )
+    if found.dtype.kind == "b":
+        found = found.astype(np.float64)
     if found.dtype.kind not in "iuf":
         raise ArgumentError(
             f"expected {name} to be {wanted}, got shape {found.shape} of {found.dtype}"

@@ -163,6 +163,11 @@ class Sampling(Continuous, Discrete):
         array = self._population("x", x)
         if array is None:
             array = asarray(x, device=self.device, copy=None)
+        if axis is None and not array.ndim:
+            raise ArgumentTypeError(
+                f"expected x as an array with at least one axis, got {x!r}; for range(x) use "
+                f"permutation"
+            )
         if out is not None:
             out = self._permuted_out(out, array)
         if axis is None:

@@ -95,6 +95,8 @@ class Parameter(NamedTuple):
             If integers are expected and the array has another dtype.
         ValueError
             If a value is out of range.
+        OverflowError
+            If an integer does not fit int64.
         """
         is_array = np.ndim(value) > 0
         if is_array and kind is np.int64 and value.dtype.kind not in "iub":
@@ -102,7 +104,8 @@ class Parameter(NamedTuple):
             raise TypeError(message)
         if kind is np.int64 and not is_array and not bool(self.range.holds(value)):
             # Before a conversion, which it may not fit.
-            raise ValueError(self._message(distribution, value))
+            fits = -(2**63) <= value < 2**63
+            raise (ValueError if fits else OverflowError)(self._message(distribution, value))
         with np.errstate(over="ignore"):
             converted = value if is_array else kind(value)
         if not bool(self.range.holds(converted).all()):
