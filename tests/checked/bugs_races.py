@@ -34,6 +34,25 @@ def all_write_one_value(y):
     y[0] = 1  # bug
 
 
+@bug("race", "y", zeros(1))
+def all_store_past_the_caches(y):
+    cuda.stcg(y, 0, 1)  # bug
+
+
+@bug("race", "y", zeros(1), zeros(32))
+def load_past_the_caches(y, x):
+    if cuda.threadIdx.x == 0:
+        y[0] = 1
+    x[cuda.threadIdx.x] = cuda.ldcv(y, 0)  # bug
+
+
+@bug("race", "y", zeros(1))
+def plain_write_before_an_atomic_operation_of_all(y):
+    if cuda.threadIdx.x == 0:
+        y[0] = 1
+    cuda.atomic.add(y, 0, 1)  # bug
+
+
 @bug("race", "y", zeros(1), ramp(64), grid=2)
 def sum_without_atomic(y, x):
     y[0] += x[cuda.grid(1)]  # bug

@@ -98,6 +98,10 @@ FORMS: dict[str, dict[str, Callable[[], Any]]] = {
     "cuda.atomic.max(x, (0, i + 1), 1)": WIDE,
     "cuda.atomic.cas(n, i + 1, 1, 2)": {"n": lambda: ones(8, dtype=np.int32)},
     "cuda.atomic.add(r['f'], i + 1, 1)": RECORDS,
+    # loads and stores with a hint for the cache
+    **{f"y[i] = cuda.{name}(x, i + 1)": XY for name in ("ldca", "ldcg", "ldcs", "ldlu", "ldcv")},
+    **{f"cuda.{name}(x, i + 1, 1)": X for name in ("stcg", "stcs", "stwb", "stwt")},
+    "y[i] = cuda.ldcg(w, (0, i + 1))": {"y": lambda: ones(8), "w": WIDE["x"]},
     # arrays that the kernel makes, and constants
     "a = cuda.local.array(8, numba.float32); a[i + 1] = 1": {},
     "a = cuda.shared.array(8, numba.float32); a[i + 1] = 1": {},

@@ -259,3 +259,16 @@ def shared_memory_and_a_barrier_of_the_grid(y, part):
     cuda.cg.this_grid().sync()
     if t == 31:
         y[b] = part[1 - b] + local[0]
+
+
+@legal(zeros(32), zeros(1, dtype=np.int32), expected=lambda y, flag: np.full(32, 5))
+def flag_that_is_read_past_the_caches(y, flag):
+    t = cuda.threadIdx.x
+    if t == 0:
+        y[0] = 5
+        cuda.threadfence()
+        cuda.atomic.exch(flag, 0, 1)
+    else:
+        while cuda.ldcv(flag, 0) == 0:
+            pass
+        y[t] = y[0]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from llvmlite import ir
 
-__all__ = ["REPLACEMENTS"]
+__all__ = ["CACHED_LOADS", "CACHED_STORES", "REPLACEMENTS"]
 
-_LOADS = ("ldca", "ldcg", "ldcs", "ldlu", "ldcv")
-_STORES = ("stcg", "stcs", "stwb", "stwt")
+CACHED_LOADS = ("ldca", "ldcg", "ldcs", "ldlu", "ldcv")
+CACHED_STORES = ("stcg", "stcs", "stwb", "stwt")
 
 
 def _checked_index(name: str, array: Any, index: Any) -> Any:
@@ -66,8 +66,8 @@ def _store(name: str) -> Callable[..., Any]:
 
 
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
-    **{name: _load(name) for name in _LOADS},
-    **{name: _store(name) for name in _STORES},
+    **{name: _load(name) for name in CACHED_LOADS},
+    **{name: _store(name) for name in CACHED_STORES},
     "nanosleep": register(
         "nanosleep", [signature(types.none, types.uint32)], lambda _builder, _args: nothing()
     ),

@@ -64,7 +64,8 @@ def _conflicts(s: int, who: int, when: int, mine: int, now: int, shared: int) ->
 def _remember(cell: int, first: int, mine: int, now: int) -> None:
     """Put an access into the three slots of its kind."""
     who = load(cell, first)
-    if who >> 17 != mine >> 17 and who != 0:
+    # A thread's atomic access does not replace its plain one: only the latter races with atomics.
+    if who >> 16 != mine >> 16 and who != 0:
         slot = first + (2 if who >> 32 == mine >> 32 else 4)
         store(cell, slot, who)
         store(cell, slot + 1, load(cell, first + 1))

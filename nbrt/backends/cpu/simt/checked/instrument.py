@@ -16,6 +16,7 @@ from numba.core.compiler_machinery import FunctionPass, register_pass
 
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind
 from nbrt.backends.cpu.simt.builtins.cooperative import GridGroupType
+from nbrt.backends.cpu.simt.builtins.hints import CACHED_LOADS, CACHED_STORES
 from nbrt.backends.cpu.simt.checked import probes
 from nbrt.backends.cpu.simt.checked.flat import check_tuple, guard_flat
 from nbrt.backends.cpu.simt.checked.flow import far_sides, sums_in_indices
@@ -268,7 +269,13 @@ class _Instrumenter:
             self._escape(value)
             self._body.append(statement)
         elif name.startswith("atomic."):
-            self._atomic(statement)
+            self._element_call(statement, SiteKind.ATOMIC, Access.ATOMIC)
+        elif name in CACHED_LOADS:
+            # The guide names ldcv for loops that wait for a flag, which others write atomically.
+            made = Access.ATOMIC if name == "ldcv" else Access.READ
+            self._element_call(statement, SiteKind.READ, made)
+        elif name in CACHED_STORES:
+            self._element_call(statement, SiteKind.WRITE, Access.WRITE)
         elif kind == "warp" and name != "activemask":
             self._warp(statement)
         else:
@@ -335,14 +342,15 @@ class _Instrumenter:
         name = str(statement.target.unversioned_name)
         return "" if name.startswith("$") else name
 
-    def _atomic(self, statement: Any) -> None:
+    def _element_call(self, statement: Any, kind: SiteKind, access: Access) -> None:
+        """Guard a function of the dialect that takes an array and an index."""
         value = statement.value
         array, index = value.args[:2] if len(value.args) > 1 else (None, None)
         given = [self._types[each.name] for each in (array, index) if each is not None]
         if len(given) < 2 or not self._is_plain(*given):
             self._body.append(statement)
             return
-        owner, safe = self._guard(statement, array, index, SiteKind.ATOMIC, int(Access.ATOMIC))
+        owner, safe = self._guard(statement, array, index, kind, int(access))
         call = ir.Expr.call(value.func, [owner, safe, *value.args[2:]], value.kws, statement.loc)
         given = [self._types[argument.name] for argument in call.args]
         named = {key: self._types[argument.name] for key, argument in call.kws}
