@@ -18,6 +18,7 @@ from numba.core.registry import CPUDispatcher
 from nbrt._internal.garbage import collection_paused
 from nbrt.backends.cpu.blocks import LaunchRecord
 from nbrt.backends.cpu.simt.arguments import argument_types, numba_type
+from nbrt.backends.cpu.simt.lost_exceptions import lost_exceptions_raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +113,7 @@ class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
         """Compile for argument types, taking the code from disk if it is there."""
         arguments = tuple(sig)
         # Numba's and LLVM's state is shared by all threads, also when code is only loaded.
-        with global_compiler_lock:
+        with global_compiler_lock, lost_exceptions_raised():
             if arguments in self.overloads:
                 return self.overloads[arguments].entry_point
             disk = self._disk

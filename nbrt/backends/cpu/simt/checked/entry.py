@@ -22,6 +22,7 @@ from nbrt.backends.cpu.simt.checked.probes import call_runtime
 from nbrt.backends.cpu.simt.context import SimtContextType
 from nbrt.backends.cpu.simt.diagnostics import translated
 from nbrt.backends.cpu.simt.environments import with_environments
+from nbrt.backends.cpu.simt.lost_exceptions import lost_exceptions_raised
 from nbrt.backends.cpu.simt.pipeline import marker_kinds
 from nbrt.backends.cpu.simt.polled import emit_poll, polled_compiler
 from nbrt.backends.cpu.simt.resident_calls import ResidentCall
@@ -302,7 +303,7 @@ class CheckedEntry(CPUDispatcher):  # type: ignore[misc]
         hidden = (SimtContextType(self._block), *bound[1:])
         if bound not in self.overloads:
             try:
-                with global_compiler_lock:
+                with global_compiler_lock, lost_exceptions_raised():
                     # First what the user wrote: its errors then come as they are.
                     self.thread.result(hidden)
                     self.compile(bound)
