@@ -143,6 +143,7 @@ class Captures:
             function.__code__, namespace, function.__name__, function.__defaults__, tuple(cells)
         )
         copy.__kwdefaults__ = function.__kwdefaults__
+        copy.__annotations__ = function.__annotations__  # shown in errors about arguments
         copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
         copy.__dict__.update(function.__dict__)
         return self._frozen.setdefault(id(function), copy)

@@ -65,7 +65,7 @@ FORMS: dict[str, dict[str, Callable[[], Any]]] = {
     # views
     "x[1:][i] = 1": X,
     "x[::-1][i + 1] = 1": X,
-    "x[None][0, i + 1] = 1": X,
+    "x[None, :][0, i + 1] = 1": X,
     "x[None, i + 1] = 1": X,
     "x[np.newaxis, i + 1] = 1": X,
     "x.T[i + 1, 0] = 1": WIDE,

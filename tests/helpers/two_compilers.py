@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import cuda
 
+from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.simt.arguments import argument_types
 from nbrt.backends.cpu.simt.context import SimtContextType
 from nbrt.backends.cpu.simt.diagnostics import translated
@@ -52,7 +53,7 @@ def cpu_refusal(function: Any, arguments: Sequence[Any]) -> str | None:
     """Return why the CPU compiler refuses a kernel, or None; it makes LLVM IR of it only."""
     types = argument_types(function, arguments)
     try:
-        KernelBody(function).whole((SimtContextType((1, 1, 1)), *types))
+        KernelBody(Captures(function)).whole((SimtContextType((1, 1, 1)), *types))
     except Exception as error:  # noqa: BLE001 - as the launch does
         return str(translated(function, error))
     return None

@@ -10,6 +10,7 @@ from numba import cuda
 
 import nbrt
 from nbrt._internal.gpus import GPUS, LIMITS, capability_of, gpu_named
+from nbrt.backends.cpu.simt.checked.limits import faults
 from nbrt.errors import ArgumentError, ArgumentTypeError, KernelCheckError
 
 if TYPE_CHECKING:
@@ -99,17 +100,16 @@ def test_every_user_refuses_an_unknown_name_at_once(case: int) -> None:
 
 
 def uses_much(x):  # type: ignore[no-untyped-def]
-    first = cuda.shared.array(6000, "float64")
-    first[0] = x[0]
+    x[0] += 1
 
 
 @pytest.mark.parametrize(("name", "fits"), [("A100", True), ("T4", False), ("h100", True)])
 def test_checked_launches_keep_the_limits_of_a_named_gpu(name: str, fits: bool) -> None:
-    kernel = nbrt.kernel(check=True, target=name)(uses_much)
-    x = np.zeros(4)
-    with nbrt.device("cpu:0"):
-        if fits:
-            kernel[1, 1, None, 40_000](x)
-        else:
-            with pytest.raises(KernelCheckError, match="88000 bytes"):
-                kernel[1, 1, None, 40_000](x)
+    found = faults(name, (1, 1, 1), (1, 1, 1), 48_000, 40_000)
+    assert ["88000 bytes" in fault.message for fault in found] == [True] * (not fits)
+
+
+def test_checked_launches_refuse_what_a_named_gpu_cannot_launch() -> None:
+    kernel = nbrt.kernel(check=True, target="T4")(uses_much)
+    with nbrt.device("cpu:0"), pytest.raises(KernelCheckError, match="where T4 allows"):
+        kernel[(1, 65536), 1](np.zeros(4))

@@ -7,6 +7,7 @@ import pytest
 from numba import cuda, types
 from numba.core.compiler_lock import global_compiler_lock
 
+from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.simt.context import SimtContextType
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 from nbrt.backends.cpu.simt.llvm.spins import find_spins
@@ -19,7 +20,7 @@ BLOCK = (64, 1, 1)
 
 def _spins(kernel, *arguments) -> bool:
     with global_compiler_lock:
-        body = KernelBody(kernel).whole((SimtContextType(BLOCK), *arguments))
+        body = KernelBody(Captures(kernel)).whole((SimtContextType(BLOCK), *arguments))
         if not may_spin(body):
             return False
         code = thread_code(body.library, body.fndesc.llvm_func_name, BLOCK, places=True)

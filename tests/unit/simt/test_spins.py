@@ -19,9 +19,9 @@ from helpers.spinning import CASES, DEADLOCKS, line_of, ticket_lock
 from nbrt.backends.cpu import waiting
 from nbrt.backends.cpu.blocks import get_num_threads, set_num_threads
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.coroutines import STOPPED
 from nbrt.backends.cpu.simt.fingerprint import fingerprint
 from nbrt.backends.cpu.simt.resident_calls import MAX_RESIDENT_BLOCKS
+from nbrt.backends.cpu.simt.stops import STOPPED
 from nbrt.config import override
 from nbrt.errors import KernelDeadlockError
 
