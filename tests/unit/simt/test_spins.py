@@ -150,7 +150,7 @@ entry:
 def test_a_stop_word_ends_threads_that_spin() -> None:
     kernel, _ = DEADLOCKS[0]
     plan = SimtKernel(kernel, cache=False).plan((1, 1, 1), (8, 1, 1))
-    plan._record.stop = 1
+    plan.record.stop = 1
     out = np.zeros(8, np.int32)
     plan(np.zeros(1, np.int32), out)
     assert not out.any()
