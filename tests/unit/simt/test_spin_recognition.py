@@ -109,6 +109,24 @@ def with_a_barrier(flag, x):
         pass
 
 
+def handed_on_through_shared_memory(flag, x):
+    seen = cuda.shared.array(1, "int32")
+    while True:
+        if cuda.threadIdx.x == 0:
+            seen[0] = cuda.atomic.add(flag, 0, 0)
+        cuda.syncthreads()
+        if seen[0] != 0:
+            break
+        cuda.syncthreads()
+    x[0] = 1
+
+
+def loaded_by_all_at_a_barrier(flag, x):
+    while flag[0] == 0:
+        cuda.syncthreads()
+    x[0] = 1
+
+
 def with_a_vote(flag, x):
     while not cuda.any_sync(0xFFFFFFFF, cuda.atomic.add(flag, 0, 0)):
         pass
@@ -148,6 +166,8 @@ SPINNING = [
     gives_up,
     semaphore,
     with_a_barrier,
+    handed_on_through_shared_memory,
+    loaded_by_all_at_a_barrier,
     with_a_vote,
     in_a_device_function,
     at_an_address_in_memory,
@@ -236,10 +256,47 @@ def until_nothing_changes(a, x):
     while True:
         changed = 0
         if a[t] == 0:
-            x[t] = 1
+            a[t] = x[t]
             changed = 1
         if cuda.syncthreads_or(changed) == 0:
             break
+
+
+def blocks_take_work(a, x):
+    item = cuda.shared.array(1, "int32")
+    while True:
+        if cuda.threadIdx.x == 0:
+            item[0] = cuda.atomic.add(a, 0, 1)
+        cuda.syncthreads()
+        if item[0] >= x.size:
+            break
+        x[item[0]] = 1
+        cuda.syncthreads()
+
+
+def sweeps_until_none_changes(a, x):
+    changed = cuda.shared.array(1, "int32")
+    t = cuda.threadIdx.x
+    while True:
+        if t == 0:
+            changed[0] = 0
+        cuda.syncthreads()
+        if x[t] < a[t]:
+            x[t] += 1
+            changed[0] = 1
+        cuda.syncthreads()
+        if changed[0] == 0:
+            break
+
+
+def sweeps_until_a_global_flag(a, x):
+    t = cuda.threadIdx.x
+    while a[0] == 0:
+        x[t] += 1
+        cuda.syncthreads()
+        if x[0] > 100:
+            a[0] = 1
+        cuda.syncthreads()
 
 
 def greatest_common_divisor(a, x):
@@ -327,6 +384,9 @@ WORKING = [
     insertion_sort,
     levels_of_a_graph,
     until_nothing_changes,
+    blocks_take_work,
+    sweeps_until_none_changes,
+    sweeps_until_a_global_flag,
     greatest_common_divisor,
     newtons_method,
     generator_in_memory,

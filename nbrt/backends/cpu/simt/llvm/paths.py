@@ -106,12 +106,54 @@ class Path:
         self.state = [item.name for item in items if self._is_state(item)]
         self._reads = [item for item in items if self._is_read(item)]
 
-    def waits(self) -> Iterator[list[Instruction]]:
-        """For each way in which the path may repeat itself, give the reads that end it."""
+    def waits(
+        self, stores: list[Instruction]
+    ) -> Iterator[tuple[list[Instruction], list[Instruction]]]:
+        """For each way in which the path may repeat itself, find the reads that end it.
+
+        Parameters
+        ----------
+        stores : list of Instruction
+            The stores on the path.
+
+        Yields
+        ------
+        reads : list of Instruction
+            The reads, also those whose result the path stores where it reads.
+        changes : list of Instruction
+            The stores whose value may be another in the next turn.
+        """
         for kept, origins in self._repetitions():
             rest = {name: origins[name] for name in self.state if name not in kept}
             if all(self._comes_back(name, operand, kept) for name, operand in rest.items()):
-                yield [item for item in self._reads if self._is_settled_read(item, kept)]
+                written = {root(s.operands[1].text, self._definitions) for s in stores}
+                changes = [s for s in stores if self._is_change(s, written, kept)]
+                reads = self._with_those_behind(stores)
+                yield [item for item in reads if self._is_settled_read(item, kept)], changes
+
+    def _is_change(self, store: Instruction, written: set[str], kept: set[str]) -> bool:
+        """Tell whether the next turn may store another value: it changes, or is made of itself."""
+        value = store.operands[0]
+        if not self._is_settled(value, kept):
+            return True
+        behind = [self._definitions[name] for name in self._depends_on({value.text: True})]
+        reads = [item for item in behind if self._is_read(item)]
+        return any(
+            changes_itself(item)
+            or (item.opcode == "load" and root(item.operands[0].text, self._definitions) in written)
+            for item in reads
+        )
+
+    def _with_those_behind(self, stores: list[Instruction]) -> list[Instruction]:
+        """Add to the reads those that stores hand on to them through memory."""
+        places = {root(item.operands[0].text, self._definitions) for item in self._reads}
+        handed = {
+            store.operands[0].text: True
+            for store in stores
+            if root(store.operands[1].text, self._definitions) in places
+        }
+        behind = [self._definitions[name] for name in self._depends_on(handed)]
+        return [*self._reads, *(each for each in behind if self._is_read(each))]
 
     def timed_reads(self) -> list[Instruction]:
         """Return the reads of a path that repeats itself but for counters that will end it."""

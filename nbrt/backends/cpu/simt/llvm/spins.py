@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.llvm.errors import NotReducibleError
 from nbrt.backends.cpu.simt.llvm.graph import find_loops
-from nbrt.backends.cpu.simt.llvm.paths import Path, changes_itself, root, stores
-from nbrt.backends.cpu.simt.markers import BARRIER, GRID_SYNC, PLACE, place_of
+from nbrt.backends.cpu.simt.llvm.paths import (
+    ATOMIC_FUNCTION,
+    Path,
+    changes_itself,
+    root,
+    stores,
+)
+from nbrt.backends.cpu.simt.markers import BARRIER, GRID_SYNC, PLACE, SHARED, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,17 +168,14 @@ class _Spinning:
         # other blocks write what decides.
         meets = any(name.startswith((BARRIER, GRID_SYNC)) for name in calls)
         fenced = any(item.opcode == "fence" for item in self._items)
-        written = {
-            root(item.operands[1].text, self._definitions)
-            for item in items
-            if stores(item, self._definitions)
-        }
-        for reads in path.waits():
+        written = [item for item in items if stores(item, self._definitions)]
+        for reads, changes in path.waits(written):
+            changed = self._roots(changes)
             plain = [item for item in reads if item.opcode == "load"]
             atomic = [item for item in reads if item.opcode != "load"]
-            if meets and not fenced and not atomic:
+            if meets and not fenced and not atomic and not self._only_others_write(plain):
                 continue
-            if any(root(item.operands[0].text, self._definitions) in written for item in plain):
+            if any(root(item.operands[0].text, self._definitions) in changed for item in plain):
                 continue
             if written and atomic and all(map(changes_itself, atomic)):
                 continue  # takes its share of the work, and does it
@@ -181,3 +184,23 @@ class _Spinning:
         return any(
             item.opcode != "load" and not changes_itself(item) for item in path.timed_reads()
         )
+
+    def _roots(self, written: list[Instruction]) -> set[str]:
+        return {root(item.operands[1].text, self._definitions) for item in written}
+
+    def _only_others_write(self, reads: list[Instruction]) -> bool:
+        """Tell whether reads are of memory outside of the block that the loop does not write."""
+        places = {root(item.operands[0].text, self._definitions) for item in reads}
+        if not places or any(self._is_shared(place) for place in places):
+            return False
+        written = self._roots([i for i in self._items if stores(i, self._definitions)])
+        for item in self._items:
+            if item.opcode in ("atomicrmw", "cmpxchg"):
+                written.add(root(item.operands[0].text, self._definitions))
+            elif item.opcode == "call" and item.detail.startswith(ATOMIC_FUNCTION):
+                return False
+        return not places & written
+
+    def _is_shared(self, place: str) -> bool:
+        found = self._definitions.get(place)
+        return found is not None and found.opcode == "call" and found.detail.startswith(SHARED)
