@@ -122,4 +122,4 @@ def _reasons(results: Results) -> str:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([<>|*_`\[\]])", r"\\\1", text)
+    return re.sub(r"([<>|*_`\[\]]|(?<=\])\()", r"\\\1", text)
