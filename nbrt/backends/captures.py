@@ -41,7 +41,7 @@ if "LOAD_METHOD" in dis.opmap:
 
 
 def is_device_function(value: object) -> bool:
-    """Tell whether a value met in a kernel is a jitted function of the CUDA or the CPU target.
+    """Return whether a value met in a kernel is a jitted function of the CUDA or the CPU target.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def is_device_function(value: object) -> bool:
 
 
 def is_stable_module(name: str | None) -> bool:
-    """Tell whether a module is of the standard library, NumPy or Numba, by its name."""
+    """Return whether a module is of the standard library, NumPy or Numba, by its name."""
     root = (name or "").partition(".")[0]
     return root in _STABLE or root in sys.stdlib_module_names
 

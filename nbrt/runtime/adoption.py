@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 REFUSALS = (OverflowError, TypeError, ValueError, RuntimeError)
-"""What NumPy raises for values that it does not convert."""
+"""Exceptions of NumPy for values that it does not convert."""
 
 HOST = Device("cpu", 0)
 """The device of host memory that no pool of ours holds."""

@@ -69,7 +69,7 @@ class LaunchRecord(ctypes.Structure):
     failed: ctypes.Array[ctypes.c_int32]
     """Of a thread that raised: its place in the block and the block's in the grid."""
     activity: int
-    """What native code that keeps resident blocks tells of them; 0 if it never did."""
+    """State that OS threads with resident blocks share (`resident.ll`); 0 before the first."""
     wait: int
     """Address of `waiting.wait`, which that code calls while no thread makes progress."""
 
@@ -87,7 +87,7 @@ class LaunchRecord(ctypes.Structure):
 
 
 def note_place(error: BaseException, place: tuple[int, ...]) -> None:
-    """Say in an exception, or in a note on it, which thread has raised it or waits for ever.
+    """Add to an exception which thread raised it or waits for ever.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a process says when it crashes: the kernel that was launched last.
+"""The message of a process that crashes: it names the last kernel launched.
 
 A kernel that writes outside of its arrays crashes the process, at once or at any later time. The
 signals of a crash get a native handler that writes one prepared line to stderr, puts the handler
@@ -108,7 +108,7 @@ class _Symbol(ctypes.Structure):
 
 _lock = threading.Lock()
 _kept: list[Any] = []
-"""What the handler uses, for the life of the process."""
+"""Objects that the handler uses, kept for the life of the process."""
 
 
 def watch_for_crashes() -> None:
@@ -122,7 +122,7 @@ def watch_for_crashes() -> None:
 
 
 def _is_supported() -> bool:
-    """Tell whether the layouts that the handler relies on are those of this interpreter."""
+    """Return whether the layouts that the handler relies on are those of this interpreter."""
     return (
         sys.platform == "linux"
         and os.uname().machine in ("x86_64", "aarch64")
@@ -170,7 +170,7 @@ def _install() -> None:
 
 
 def _may_take(libc: ctypes.CDLL, number: int, address: int) -> bool:
-    """Store what a signal does at an address; tell whether it is the default or faulthandler."""
+    """Store what a signal does at an address; return whether it is the default or faulthandler."""
     action = _Action.from_address(address)
     if libc.sigaction(number, None, ctypes.byref(action)) != 0:
         return False

@@ -69,7 +69,7 @@ class Runner:
         self._is_stopping = False
 
     def begin(self, record: Stoppable) -> Stoppable | None:
-        """Note the launch that the thread is about to run; gives the one it is in already."""
+        """Note the launch that the thread is about to run; return the one it is in already."""
         before, self.record = self.record, record
         # In this order: a thread that asks for a stop sets it first and then reads the record.
         if self._is_stopping:

@@ -49,7 +49,7 @@ class Mark:
                 pass
 
     def wait_for(self, seconds: float) -> bool:
-        """Block until the latch is open, or for some seconds; tell whether it is open."""
+        """Block until the latch is open, or for some seconds; return whether it is open."""
         if not self.is_done and self._lock.acquire(timeout=seconds):
             self._lock.release()
         return self.is_done

@@ -179,7 +179,7 @@ class WorkerQueue:
         )
 
     def end(self) -> threading.Thread | None:
-        """Take no more work; gives the thread, which ends once the queued work is done."""
+        """Take no more work; return the thread, which ends once the queued work is done."""
         with self._lock:
             thread = self._thread
             if thread is not None and not self._is_closed:
@@ -188,7 +188,7 @@ class WorkerQueue:
         return thread
 
     def close(self) -> None:
-        """Finish the queued work and end the thread; warn of a failure that nobody asked for."""
+        """Finish the queued work and end the thread; warn of a failure that was not raised yet."""
         thread = self.end()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -296,7 +296,7 @@ def _close_all() -> None:
     try:
         _wait_for(mine, settings().exit_timeout)
     except KeyboardInterrupt:
-        # Whoever leaves a second time wants to leave: no launch goes on, and nothing is told.
+        # A second Ctrl-C ends all launches at once, without a message.
         with contextlib.suppress(KeyboardInterrupt):
             _cancel_all(mine)
         return

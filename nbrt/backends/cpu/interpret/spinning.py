@@ -79,7 +79,7 @@ class Reads:
             self._on_spin()
 
     def made_progress(self) -> bool:
-        """Tell whether the thread, which waits now, has made progress since it last waited."""
+        """Return whether the thread, which waits now, has made progress since it last waited."""
         place, variables = state_of()
         made = self.has_changed or self.has_news or self._states.get(place) != variables
         self._states[place] = variables

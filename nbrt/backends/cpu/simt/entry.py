@@ -81,7 +81,7 @@ def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
 def _emit_spinning(
     context: Any, builder: ir.IRBuilder, loop: Any, body: Any, record: ir.Value, values: Any
 ) -> bool:
-    """Emit a kernel as coroutines that yield if it has loops that spin; tell whether."""
+    """Emit a kernel as coroutines that yield if it has loops that spin; return whether."""
     if not may_spin(body):
         return False
     from nbrt.backends.cpu.simt.block_calls import lowered_if_spinning

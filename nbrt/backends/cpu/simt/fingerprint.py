@@ -76,7 +76,7 @@ def _is_versioned(module: str | None) -> bool:
 
 
 def _has_while(code: types.CodeType) -> bool:
-    """Tell whether code may have a loop without an iterator: it has more jumps back than those."""
+    """Return whether code has more backward jumps than loops with an iterator."""
     operations = code.co_code[::2]
     return sum(each in _BACKWARD for each in operations) > operations.count(_FOR)
 

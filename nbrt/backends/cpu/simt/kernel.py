@@ -258,7 +258,7 @@ class LaunchPlan:
         if runners.get(get_ident()) in (None, main_runner):
             run_stoppable(self._entry, self._address, self.record, args)
         else:
-            # Of its own: what is cancelled must not end a launch of another thread.
+            # A record of its own thread: cancelling this launch ends no other.
             self._timed(args, self._new_record(self._total, 0, 0))
 
     def _new_record(self, total: int, chunk: int, first: int) -> LaunchRecord:

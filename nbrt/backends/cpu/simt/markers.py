@@ -94,5 +94,5 @@ def place_marker(file: str, line: int) -> str:
 
 
 def place_of(symbol: str) -> str:
-    """Give the place, ``FILE:LINE``, from the name of its marker."""
+    """Return the place, ``FILE:LINE``, from the name of its marker."""
     return bytes.fromhex(symbol.removeprefix(PLACE)).decode()

@@ -255,7 +255,7 @@ class DeviceFunctions:
         ] = weakref.WeakKeyDictionary()
 
     def dispatcher(self, callee: Any, hidden: bool) -> ThreadDispatcher:
-        """Give the dispatcher of a device function, with or without the hidden argument."""
+        """Return the dispatcher of a device function, with or without the hidden argument."""
         kernel, function = _captures.get(), callee.py_func
         captures = Captures(function) if kernel is None else kernel.of(function)
         known = self._known.get(callee)
@@ -347,7 +347,7 @@ def marker_places(body: Any) -> list[str]:
 
 
 def may_spin(body: Any) -> bool:
-    """Tell whether a kernel, or what it calls, has a loop that may wait for other threads."""
+    """Return whether a kernel, or what it calls, has a loop that may wait for other threads."""
     return any(use.may_spin for use in dialect_uses(body))
 
 

@@ -177,7 +177,7 @@ class _PolledCompiler(CompilerBase):  # type: ignore[misc]
     stop_offset: int
 
     def define_pipelines(self) -> list[Any]:
-        """Give Numba's passes, with a library that polls."""
+        """Return Numba's passes, with a library that polls."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "nbrt_simt_entry")
         passes.add_pass_after(_BeforeLowering, AnnotateTypes)
         passes.finalize()

@@ -50,7 +50,7 @@ def _is_not_negative(x: Any) -> Any:
     return (x >= 0) & ~np.signbit(x)
 
 
-_MOST_MEAN = 9.223e18
+_MAX_MEAN = 9.223e18
 """Counts of a larger mean would not fit int64."""
 
 FINITE = Range("finite", np.isfinite)
@@ -63,10 +63,10 @@ ABOVE_ONE = Range("> 1 and finite", lambda x: (x > 1) & (x < np.inf))
 CHANCE = Range("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 CHANCE_BELOW_ONE = Range("in [0, 1)", lambda x: (x >= 0) & (x < 1))
 POSITIVE_CHANCE = Range("in (0, 1]", lambda x: (x > 0) & (x <= 1))
-MEAN = Range("in [0, 9.223e18]", lambda x: (x >= 0) & (x <= _MOST_MEAN))
+MEAN = Range("in [0, 9.223e18]", lambda x: (x >= 0) & (x <= _MAX_MEAN))
 MEAN_OR_NAN = Range(
     "in [0, 9.223e18] or NaN",
-    lambda x: (_is_not_negative(x) & (x <= _MOST_MEAN)) | np.isnan(x),
+    lambda x: (_is_not_negative(x) & (x <= _MAX_MEAN)) | np.isnan(x),
 )
 SHARE = Range(">= 0 and finite", lambda x: (x >= 0) & (x < np.inf))
 WHOLE = Range("in [0, 2**61]", lambda x: (x >= 0) & (x <= 2**61))
@@ -125,7 +125,7 @@ def check_mean(n: Any, chance: Any) -> None:
     """
     with np.errstate(over="ignore"):
         most = (1 - chance) / chance * (n + 10 * np.sqrt(n))
-    if not bool(np.all(most <= _MOST_MEAN)):
+    if not bool(np.all(most <= _MAX_MEAN)):
         message = "negative_binomial: expected counts that fit int64, got a larger n or smaller p"
         raise ValueError(message)
 

@@ -24,7 +24,7 @@ _START, _NEXT = np.uint64(0), np.uint64(1)
 _FIRST_COUNT, _SECOND_COUNT = np.int64(1), np.int64(2)
 _ZERO, _ONE = np.float64(0), np.float64(1)
 # Where means are cut off, far out on a tail, so that counts fit.
-_MOST_MEAN = np.float64(2.0**63 - 2.0**40)
+_MAX_MEAN = np.float64(2.0**63 - 2.0**40)
 _MOST = np.float64(2.0**63 - 2.0**10)
 _LOG_2 = np.float64(math.log(2))
 _LOG_MOST = np.float64(63 * math.log(2))
@@ -44,7 +44,7 @@ def negative_binomial() -> DeviceFunction:
     ) -> tuple[Scalar, Scalar]:
         g, e, attempt, _ = _gamma_factors(block, _START, key0, key1, n)
         mean = cuda.fma(g * exp_f64(-e), (_ONE - p) / p, _ZERO)
-        mean = select(mean > _MOST_MEAN, _MOST_MEAN, mean)
+        mean = select(mean > _MAX_MEAN, _MAX_MEAN, mean)
         k, _ = poisson_count(block, attempt, key0, key1, mean)
         return k, False
 

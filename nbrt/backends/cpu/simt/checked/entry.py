@@ -292,7 +292,7 @@ class CheckedEntry(CPUDispatcher):  # type: ignore[misc]
         super().add_overload(with_environments(cres))
 
     def spins(self, thread: Any) -> bool:
-        """Tell whether the threads of a compiled version spin."""
+        """Return whether the threads of a compiled version spin."""
         kind = self.py_func.__globals__["__thread__"]._numba_type_
         return tuple(thread.signature.args) in kind.spinning
 

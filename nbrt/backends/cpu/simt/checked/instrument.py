@@ -46,7 +46,7 @@ _UNGUARDED = (
     types.CharSeq,
     types.UnicodeCharSeq,
 )
-"""What is indexed without a guard: Numba checks the index itself, or compiles no kernel with it."""
+"""Types whose index Numba checks itself, or with which no kernel compiles."""
 _FENCES = ("threadfence", "threadfence_block", "threadfence_system")
 
 
@@ -103,7 +103,7 @@ class _Instrumenter:
                 self._probe(probes.passed, self._number(number))
 
     def _enter_barriers(self) -> dict[int, int]:
-        """Give the barriers numbers; for each number, tell the block that the barrier is in."""
+        """Assign numbers to the barriers; return the block of each number."""
         homes: dict[int, int] = {}
         for label, block in self._ir.blocks.items():
             for statement in block.find_insts(ir.Assign):
@@ -286,7 +286,7 @@ class _Instrumenter:
                 self._array(statement, name)
 
     def _is_operator(self, call: Any) -> bool:
-        """Tell whether ``operator.getitem`` or ``operator.setitem`` is called by name."""
+        """Return whether ``operator.getitem`` or ``operator.setitem`` is called by name."""
         function = self._types[call.func.name]
         keys = (operator.getitem, operator.setitem)
         return isinstance(function, types.Function) and function.typing_key in keys
@@ -386,7 +386,7 @@ class _Instrumenter:
         return isinstance(self._types[variable.name], types.Array)
 
     def _is_guarded(self, owner: Any, index: Any, statement: Any) -> bool:
-        """Tell whether ``owner[index]`` gets a guard; refuse what could go astray without one."""
+        """Return whether ``owner[index]`` gets a guard; refuse what could go astray without one."""
         if isinstance(owner, _UNGUARDED):
             return False
         typ = self._types[index.name] if index is not None else None
@@ -401,7 +401,7 @@ class _Instrumenter:
         )
 
     def _is_plain(self, owner: Any, index: Any) -> bool:
-        """Tell whether there is a guard for an index: integers and, for arrays, slices."""
+        """Return whether there is a guard for an index: integers and, for arrays, slices."""
         if isinstance(owner, types.NumpyFlatType):
             return isinstance(index, types.Integer)
         members = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
@@ -469,6 +469,6 @@ class _Instrumenter:
 
 
 def _static(access: Any) -> str | int | None:
-    """Give the index of an access if the source states it."""
+    """Return the index of an access if the source states it."""
     index = getattr(access, "index", None)
     return index if isinstance(index, str | int) else None

@@ -157,7 +157,7 @@ class CheckedPlan:
         return blocks, self._block[0] * self._block[1] * self._block[2]
 
     def _runs_together(self, thread: Any) -> bool:
-        """Tell whether all blocks are under way at once: they wait for each other, or may."""
+        """Return whether all blocks are under way at once: they wait for each other, or may."""
         blocks, threads = self._counts()
         fits = blocks * threads <= MAX_SEATS
         if "grid" in marker_kinds(thread) and not fits:

@@ -62,7 +62,7 @@ def begin_block(s: int, block: int) -> None:
 
 @njit  # type: ignore[untyped-decorator]
 def _has_reached(s: int, row: int, made: int, site: int) -> bool:
-    """Tell whether a thread was behind the barrier at a site without having made it."""
+    """Return whether a thread was behind the barrier at a site without having made it."""
     if load(s, row + at.FAR_MADE) != made:
         return False
     for place in range(min(load(s, row + at.FAR_COUNT), at.MAX_FAR_SITES)):

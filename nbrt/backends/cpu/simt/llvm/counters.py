@@ -204,12 +204,12 @@ def _definitions(body: Body, blocks: set[str]) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Take metadata off an instruction."""
+    """Remove metadata from an instruction."""
     return re.sub(r", !.*$", "", text)
 
 
 def _counting(name: str, definitions: dict[str, str]) -> tuple[str, int] | None:
-    """Give the phi that a value counts with, and the step."""
+    """Return the phi that a value counts with, and the step."""
     if definitions[name].startswith("phi "):
         values = re.findall(rf"\[ ({_NAME}),", definitions[name])
         phi, following = name, [v for v in values if _adds(v, name, definitions)]
@@ -230,7 +230,7 @@ def _adds(value: str, phi: str, definitions: dict[str, str]) -> bool:
 
 
 def _start(text: str, latch: str) -> str:
-    """Give the one value that a phi has at first, or nothing."""
+    """Return the one value that a phi has at first, or nothing."""
     ways = re.findall(r'\[ ([^\s,]+), %("[^"]*"|[-\w$.]+) \]', text)
     values = {value for value, label in ways if label != latch}
     return values.pop() if len(values) == 1 else ""

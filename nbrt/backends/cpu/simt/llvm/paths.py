@@ -45,12 +45,12 @@ def root(pointer: str, definitions: dict[str, Instruction]) -> str:
 
 
 def stores(item: Instruction, definitions: dict[str, Instruction]) -> bool:
-    """Tell whether an instruction is a plain store that other threads can see."""
+    """Return whether an instruction is a plain store that other threads can see."""
     return item.opcode == "store" and not _is_private(item.operands[1].text, definitions)
 
 
 def changes_itself(item: Instruction) -> bool:
-    """Tell whether a read is an atomic operation that surely writes another value, as a count."""
+    """Return whether a read is an atomic operation that surely writes another value, as a count."""
     if item.opcode != "atomicrmw":
         return False
     if item.detail in ("uinc_wrap", "udec_wrap"):
@@ -132,7 +132,7 @@ class Path:
                 yield [item for item in reads if self._is_settled_read(item, kept)], changes
 
     def _is_change(self, store: Instruction, written: set[str], kept: set[str]) -> bool:
-        """Tell whether the next turn may store another value: it changes, or is made of itself."""
+        """Return whether the next turn may store another value."""
         value = store.operands[0]
         if not self._is_settled(value, kept):
             return True
@@ -201,7 +201,7 @@ class Path:
         return item.opcode in ("atomicrmw", "cmpxchg")
 
     def _is_constant(self, item: Instruction) -> bool:
-        """Tell whether an instruction gives the same in every turn, whatever its operands are."""
+        """Return whether an instruction has one result in all turns, for any operands."""
         if item.opcode == "call":
             return item.detail.startswith(SHARED)
         return item.opcode == "load" and root(item.operands[0].text, self._definitions).startswith(
@@ -229,7 +229,7 @@ class Path:
                 choices.append((position + 1, chosen, {**origins, name: operand}))
 
     def _agrees(self, taken: dict[str, bool]) -> bool:
-        """Tell whether comparisons of equal values come out alike: else no turn goes this way."""
+        """Return whether equal comparisons agree on the path; else it is infeasible."""
         outcomes: dict[tuple[str, ...], bool] = {}
         for name, outcome in taken.items():
             item = self._definitions.get(name)
@@ -261,7 +261,7 @@ class Path:
             yield operand, taken
 
     def _comes_back(self, name: str, operand: Operand, kept: set[str]) -> bool:
-        """Tell whether a phi's new value may be its old one, though it is computed."""
+        """Return whether a phi's new value may be its old one, though it is computed."""
         if operand.is_local and self._homes.get(operand.text) in self._blocks:
             return self._is_settled(operand, kept)
         phi = self._definitions[name]
@@ -270,7 +270,7 @@ class Path:
         return operand in first
 
     def _is_settled(self, operand: Operand, kept: set[str]) -> bool:
-        """Tell whether a value is made of what stays the same and of memory at fixed addresses."""
+        """Return whether a value is made of loop invariants and memory at fixed addresses."""
         name = operand.text
         if not operand.is_local or self._homes.get(name) not in self._blocks:
             return True

@@ -27,7 +27,7 @@ BOUNDED = "nbrt.bounded"
 _STRIP = 4096
 """Turns of a strip-mined loop between two polls."""
 
-_MOST_UNPOLLED = 2**16
+_MAX_UNPOLLED = 2**16
 """Turns of innermost loops that may pass between two polls."""
 
 _FEW = 16
@@ -214,11 +214,11 @@ class _Writer:
         if self._is_bounded(loop) and all(
             inner.is_bounded or inner.unpolled <= _FEW for inner in loop.inner
         ):
-            loop.is_bounded, loop.unpolled = True, _MOST_UNPOLLED
+            loop.is_bounded, loop.unpolled = True, _MAX_UNPOLLED
             return
         inside = max(1, sum(inner.unpolled for inner in loop.inner))
         turns = self._most_turns(loop)
-        if turns is not None and turns * inside <= _MOST_UNPOLLED:
+        if turns is not None and turns * inside <= _MAX_UNPOLLED:
             loop.unpolled = turns * inside
             return
         if self._always_meets(loop):
@@ -327,7 +327,7 @@ class _Writer:
     def _outer_phis(
         self, header: Block, latch: str, counting: str, strip: str, end: str, number: int
     ) -> tuple[list[str], str]:
-        """Write the outer loop's phis; gives them and the name of the counter's."""
+        """Write the outer loop's phis; return them and the name of the counter's."""
         lines, begin = [], ""
         for index in header.phis:
             name, _, rest = header.lines[index].strip().partition(" = phi ")

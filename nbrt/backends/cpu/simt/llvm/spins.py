@@ -161,7 +161,7 @@ class _Spinning:
         return any(item.opcode in ("atomicrmw", "cmpxchg") for item in self._items)
 
     def _waits(self, path: Path, labels: list[str]) -> bool:
-        """Tell whether a thread that goes along a path waits."""
+        """Return whether a thread that goes along a path waits."""
         items = [item for label in labels for item in self._function.blocks[label].instructions]
         calls = {item.detail for item in items if item.opcode == "call"}
         # The threads of a block that meet at a barrier in each turn make progress together, unless
@@ -189,7 +189,7 @@ class _Spinning:
         return {root(item.operands[1].text, self._definitions) for item in written}
 
     def _only_others_write(self, reads: list[Instruction]) -> bool:
-        """Tell whether reads are of memory outside of the block that the loop does not write."""
+        """Return whether reads are of memory outside of the block that the loop does not write."""
         places = {root(item.operands[0].text, self._definitions) for item in reads}
         if not places or any(self._is_shared(place) for place in places):
             return False
