@@ -45,7 +45,7 @@ def _tapped(batch: Callable[[int], object]) -> Callable[[int], None]:
     tap = _Idle()
 
     def tapped(n: int) -> None:
-        with commands.tap_commands(tap, ("allocate", "free")):
+        with commands.install_hook(tap, ("allocate", "free")):
             batch(n)
 
     return tapped

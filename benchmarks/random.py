@@ -99,7 +99,7 @@ def _shard(whole: tuple[int, int], part: Any, out: Any) -> Callable[[], object]:
 
 def _threads(method: str, n: int) -> list[Contender]:
     """Return a draw on one thread and on two, and what NumPy makes of the two cores."""
-    from nbrt.backends.cpu.blocks import set_num_threads
+    from nbrt.backends.cpu.block_scheduler import set_num_threads
 
     out = nbrt.empty(n, np.float32, device="cpu:0")
     draw = getattr(nbrt.Generator(1, device="cpu:0"), method)

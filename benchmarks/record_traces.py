@@ -55,9 +55,9 @@ class Recorder:
         self._streams: dict[Any, int] = {}
 
     def __enter__(self) -> Recorder:
-        from nbrt.runtime.commands import tap_commands
+        from nbrt.runtime.commands import install_hook
 
-        self._tapped = tap_commands(self, ("allocate", "free"))
+        self._tapped = install_hook(self, ("allocate", "free"))
         self._tapped.__enter__()
         return self
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nbrt.random.generator import Generator
     from nbrt.random.state import PhiloxState
     from nbrt.runtime.array import asarray, copy, device_of, full, to, to_host, zeros
+    from nbrt.runtime.creation import empty, empty_pinned
     from nbrt.runtime.device import (
         can_access_peer,
         current_device,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     )
     from nbrt.runtime.guard import DeviceGuard as device  # noqa: N813  # torch's name for it
     from nbrt.runtime.guard import OptionalStreamGuard as stream  # noqa: N813
-    from nbrt.runtime.interpretation import interpret
+    from nbrt.runtime.interpreter import interpret
     from nbrt.runtime.kernel import Kernel, kernel
     from nbrt.runtime.memory.functions import (
         empty_cache,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
         reset_peak_memory_stats,
     )
     from nbrt.runtime.memory.pool import MemoryPool, use_pool
-    from nbrt.runtime.new_array import empty, empty_pinned
     from nbrt.runtime.stream import Stream, current_stream, default_stream, synchronize
 
 __all__ = [
@@ -148,14 +148,14 @@ _HOMES = {
         "DeviceGuard MultiStreamGuard OptionalDeviceGuard OptionalStreamGuard StreamGuard "
         "device=DeviceGuard set_stream stream=OptionalStreamGuard"
     ),
-    "nbrt.runtime.interpretation": "interpret",
+    "nbrt.runtime.interpreter": "interpret",
     "nbrt.runtime.kernel": "Kernel kernel",
     "nbrt.runtime.memory.functions": (
         "empty_cache max_memory_allocated max_memory_reserved mem_get_info memory_allocated "
         "memory_reserved memory_stats reset_peak_memory_stats"
     ),
     "nbrt.runtime.memory.pool": "MemoryPool use_pool",
-    "nbrt.runtime.new_array": "empty empty_pinned",
+    "nbrt.runtime.creation": "empty empty_pinned",
     "nbrt.runtime.stream": "Stream current_stream default_stream synchronize",
 }
 _HOME_OF = {

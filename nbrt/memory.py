@@ -50,8 +50,8 @@ if TYPE_CHECKING:
         set_memory_limit,
         set_per_process_memory_fraction,
     )
+    from nbrt.runtime.memory.oom import attach_out_of_memory_observer
     from nbrt.runtime.memory.pool import MemoryPool, current_pool, default_pool, host_pool, use_pool
-    from nbrt.runtime.memory.pressure import attach_out_of_memory_observer
     from nbrt.runtime.memory.recording import record_stream
 
 __all__ = [
@@ -142,7 +142,7 @@ _HOMES = {
         "set_per_process_memory_fraction"
     ),
     "nbrt.runtime.memory.pool": "MemoryPool current_pool default_pool host_pool use_pool",
-    "nbrt.runtime.memory.pressure": "attach_out_of_memory_observer",
+    "nbrt.runtime.memory.oom": "attach_out_of_memory_observer",
     "nbrt.runtime.memory.recording": "record_stream",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 import nbrt
 from helpers.sample_backend import SampleInterface
 from nbrt._internal import scopes
-from nbrt.backends.inline import InlineQueue
+from nbrt.backends.inline import SynchronousQueue
 from nbrt.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def side_streams(device: nbrt.Device) -> Iterator[tuple[nbrt.Stream, nbrt.Stream
     if not nbrt.get_interface_for_device(device).capabilities.concurrent_streams:
         pytest.skip(f"{device.kind} has no concurrent streams")
     pair = nbrt.Stream(device), nbrt.Stream(device)
-    assert not any(isinstance(each.queue, InlineQueue) for each in pair)
+    assert not any(isinstance(each.queue, SynchronousQueue) for each in pair)
     for each in pair:
         each.synchronize()
     yield pair

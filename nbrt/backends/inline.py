@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from nbrt.backends.queue import EventOptions, Queue
 
-__all__ = ["InlineEvent", "InlineQueue"]
+__all__ = ["InlineEvent", "SynchronousQueue"]
 
 
-class InlineQueue:
+class SynchronousQueue:
     """A queue whose work is done when `put` returns; errors are raised there.
 
     One lock keeps it a queue when several threads share it; it is re-entrant, because a host call

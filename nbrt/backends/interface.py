@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
-from nbrt.backends.inline import InlineEvent, InlineQueue
+from nbrt.backends.inline import InlineEvent, SynchronousQueue
 from nbrt.backends.lazy import LazyInitializer
 from nbrt.backends.pools import Block, InterfacePool
 from nbrt.errors import LaunchError, NotSupportedError
@@ -38,8 +38,8 @@ __all__ = [
     "DeviceInterface",
     "DeviceProperties",
     "Plan",
+    "PlanWithSource",
     "Program",
-    "SourcedPlan",
     "Worker",
 ]
 
@@ -151,7 +151,7 @@ class Plan(Protocol):
         ...
 
 
-class SourcedPlan(Plan, Protocol):
+class PlanWithSource(Plan, Protocol):
     """A plan that says what it was made from, for those who want to know what a launch does."""
 
     @property
@@ -290,11 +290,11 @@ class DeviceInterface(ABC):
 
     def default_queue(self, index: int) -> Queue:
         """Return a new queue object over the device's default stream (called once per device)."""
-        return InlineQueue(index)
+        return SynchronousQueue(index)
 
     def create_queue(self, index: int, priority: int) -> Queue:
         """Create a queue; priorities outside the capability's range are clamped above."""
-        return InlineQueue(index, priority)
+        return SynchronousQueue(index, priority)
 
     def borrow_queue(self, index: int, handle: int, owner: object) -> Queue:
         """Wrap a raw stream that somebody else owns; `owner` is kept alive."""
@@ -364,7 +364,7 @@ class DeviceInterface(ABC):
         """
         return None
 
-    def foreign_hold(self, array: object) -> object:
+    def external_owner(self, array: object) -> object:
         """Return what keeps the memory of another library's array from being reused."""
         return array
 

@@ -8,7 +8,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
 from nbrt.errors import DeferredCallError, ForkedProcessError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from nbrt.distributed.sharding import local_runs
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
 from nbrt.runtime.array import asarray, copy
-from nbrt.runtime.new_array import empty
+from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

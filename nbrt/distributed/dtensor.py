@@ -16,7 +16,7 @@ from nbrt.distributed.process_group import world
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.array import asarray, copy, to_host
-from nbrt.runtime.new_array import checked_shape, empty
+from nbrt.runtime.creation import checked_shape, empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from nbrt.distributed.mesh import current_mesh
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentTypeError, PlacementError
 from nbrt.runtime import array as arrays
-from nbrt.runtime import new_array
+from nbrt.runtime import creation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def empty(
     """Return a tensor of arbitrary values; see `zeros` for the parameters."""
     spec = spec_of(size, dtype, device_mesh, placements)
     _check_not_partial(spec)
-    return DTensor(new_array.empty(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
+    return DTensor(creation.empty(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
 
 
 def zeros(
@@ -118,7 +118,7 @@ def empty_like(
     """Return a tensor of arbitrary values that is otherwise like another; see `zeros_like`."""
     spec = _spec_like(tensor, dtype, placements)
     _check_not_partial(spec)
-    return DTensor(new_array.empty(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
+    return DTensor(creation.empty(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
 
 
 def zeros_like(

@@ -6,7 +6,7 @@ elsewhere, such as a recorded program, is replaced by the one that this rank use
 
 from __future__ import annotations
 
-from nbrt._internal import ranks
+from nbrt._internal import rank_context
 from nbrt.distributed.mesh import DeviceMesh, checked_mesh
 from nbrt.distributed.process_group import world
 
@@ -15,12 +15,12 @@ __all__ = ["own_mesh", "remember"]
 
 def remember(mesh: DeviceMesh) -> None:
     """Note a mesh of the running rank, unless an equal one is known."""
-    ranks.meshes.get().setdefault(mesh, mesh)
+    rank_context.meshes.get().setdefault(mesh, mesh)
 
 
 def own_mesh(mesh: DeviceMesh) -> DeviceMesh:
     """Return the running rank's mesh that equals one, in its own world; made if there is none."""
-    known = ranks.meshes.get()
+    known = rank_context.meshes.get()
     found: DeviceMesh | None = known.get(checked_mesh(mesh))
     if found is None or found.communicator is not world():
         found = DeviceMesh(mesh.device_kind, mesh.mesh, mesh.mesh_dim_names)

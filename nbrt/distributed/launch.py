@@ -9,14 +9,14 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import clock
-from nbrt._internal import ranks as context
+from nbrt._internal import rank_context as context
 from nbrt._internal.device import Device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import plain_int
 from nbrt.distributed.communicators.headers import described
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankFailedError
-from nbrt.random.defaults import default_generator, own_defaults
+from nbrt.random.defaults import default_generator, isolated_default_generators
 from nbrt.runtime.device import current_device, device_count
 from nbrt.runtime.guard import DeviceGuard
 
@@ -148,7 +148,7 @@ class _Rank:
         context.tracker.set(None)
         self._world.begin(self.member.rank)
         try:
-            with DeviceGuard(self.member.device), own_defaults():
+            with DeviceGuard(self.member.device), isolated_default_generators():
                 default_generator().restore(self._start)
                 self.result = function(*args)
         except BaseException as error:  # noqa: BLE001  # the caller raises it

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbrt._internal import ranks as context
+from nbrt._internal import rank_context as context
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import Communicator
 from nbrt.distributed.communicators.checks import plain_int
 from nbrt.distributed.process_group import join_launched, world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
+from nbrt.runtime.creation import checked_shape
 from nbrt.runtime.device import current_device
-from nbrt.runtime.new_array import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

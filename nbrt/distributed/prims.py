@@ -1,7 +1,7 @@
 """`FromLocal` and `Redistribute`: what ranks do together, as values that another rank can replay.
 
 A distributed tensor is made from its parts, and brought to other placements, by one command on the
-one road: kind "collective", with the arguments ``(prim, local)``. So a tap (`tap_commands`), and a
+one road: kind "collective", with the arguments ``(prim, local)``. So a tap (`install_hook`), and a
 program that records commands, see the operation as a whole, with mesh and placements baked in; the
 copies that it is made of pass in between. A prim holds nothing of the rank that recorded it: no
 array, no coordinate, no peers. ``prim.replay(local)`` on another rank does that rank's share, with
@@ -28,7 +28,7 @@ from nbrt.distributed.sharding import cuts_of
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError
 from nbrt.runtime.array import asarray
-from nbrt.runtime.new_array import empty
+from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

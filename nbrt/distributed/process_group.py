@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Literal
 
-from nbrt._internal import ranks
+from nbrt._internal import rank_context
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.single import single_world
@@ -50,7 +50,7 @@ def world() -> Communicator:
     1
     """
     global _alone
-    own: Communicator | None = ranks.world.get()
+    own: Communicator | None = rank_context.world.get()
     if own is not None:
         return own
     if _process is not None:
@@ -73,7 +73,7 @@ def get_world_size() -> int:
 
 def is_initialized() -> bool:
     """Return whether the running rank has a world that somebody set up."""
-    return ranks.world.get() is not None or _process is not None
+    return rank_context.world.get() is not None or _process is not None
 
 
 def init_process_group(
@@ -143,7 +143,7 @@ def destroy_process_group() -> None:
         On a rank of `run`, whose world ends with it.
     """
     global _process
-    if ranks.world.get() is not None:
+    if rank_context.world.get() is not None:
         raise DistributedError(
             "expected a process that init_process_group was called in, got a rank of "
             "nbrt.distributed.run, whose world ends with its function"

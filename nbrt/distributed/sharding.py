@@ -19,7 +19,7 @@ from nbrt.backends.draw import Runs
 from nbrt.distributed.placements import Placement, Shard, StridedShard, checked_placements
 from nbrt.distributed.run_tables import picked
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime.new_array import checked_shape
+from nbrt.runtime.creation import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from nbrt.distributed.placements import Partial, Placement, checked_placements
 from nbrt.distributed.sharding import local_runs
 from nbrt.errors import ArgumentTypeError, PlacementError
 from nbrt.random.state import checked_int
-from nbrt.runtime.new_array import checked_shape
+from nbrt.runtime.creation import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

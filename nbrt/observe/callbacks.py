@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from nbrt._internal.device import Device
-    from nbrt.runtime.commands import Command, CommandKind, Notice, NoticeKind
+    from nbrt.runtime.commands import Command, CommandKind, RuntimeEvent, RuntimeEventKind
     from nbrt.runtime.stream import Stream
 
 __all__ = ["Callbacks", "Observation", "ObservedKind", "Observer", "observe"]
@@ -40,7 +40,7 @@ _BY_COMMAND: Mapping[CommandKind, ObservedKind] = {
     "allocate": "memory_allocation",
     "free": "memory_deallocation",
 }
-_BY_NOTICE: Mapping[NoticeKind, ObservedKind] = {
+_BY_NOTICE: Mapping[RuntimeEventKind, ObservedKind] = {
     "event_create": "event_creation",
     "event_delete": "event_deletion",
     "event_sync": "event_synchronization",
@@ -84,7 +84,7 @@ class Observer:
         notices = {notice for notice, kind in _BY_NOTICE.items() if kind in callbacks}
         # Of a free before: afterwards another thread may hold the memory already.
         before, after = kinds & {"free"}, kinds - {"free"}
-        seen = tap_commands(tap, before=before, after=after, notices=notices)
+        seen = install_hook(tap, before=before, after=after, notices=notices)
         self._stack.enter_context(seen)
         _running.add(self)
 
@@ -204,7 +204,7 @@ class _Tap:
             event = id(command.args[0])
             self._call(Observation(_BY_COMMAND[command.kind], stream.device, stream, event))
 
-    def note(self, notice: Notice) -> None:
+    def note(self, notice: RuntimeEvent) -> None:
         event = 0 if notice.subject is None else id(notice.subject)
         kind = _BY_NOTICE[notice.kind]
         self._call(Observation(kind, notice.device, notice.stream, event))

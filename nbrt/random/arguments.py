@@ -17,7 +17,7 @@ from nbrt.errors import (
 )
 from nbrt.runtime.adoption import holder_of
 from nbrt.runtime.array import device_of, to_host
-from nbrt.runtime.new_array import checked_shape
+from nbrt.runtime.creation import checked_shape
 
 if TYPE_CHECKING:
     from nbrt.runtime.stream import Stream

@@ -13,10 +13,9 @@ from nbrt._internal.tracebacks import at_caller
 from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import checked_out, dtype_name, is_array
-from nbrt.random.cell import Cell
 from nbrt.random.layouts import check_layout, resolve_layout
 from nbrt.random.layouts.element import SAMPLED
-from nbrt.random.order import fill_pieces, memory_order, raw_view, spread
+from nbrt.random.memory_order import as_kernel_view, fill_pieces, memory_order, spread
 from nbrt.random.regions import checked_part
 from nbrt.random.state import (
     PhiloxState,
@@ -25,9 +24,10 @@ from nbrt.random.state import (
     checked_seed,
     whole_blocks,
 )
+from nbrt.random.stream_position import Cell
 from nbrt.runtime.array import asarray, copy
+from nbrt.runtime.creation import checked_shape, empty
 from nbrt.runtime.device import resolve_device
-from nbrt.runtime.new_array import checked_shape, empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
@@ -421,7 +421,7 @@ class GeneratorCore:
         if stream.interface.capabilities.host_addressable:
             stream.synchronize()
         request = Draw(distribution, dtype_name(dtype), 0, whole)
-        stream.interface.draw(stream.queue, raw_view(empty(0, dtype, stream=stream)), request)
+        stream.interface.draw(stream.queue, as_kernel_view(empty(0, dtype, stream=stream)), request)
 
     def _axes(self, array: Array) -> list[int] | None:
         """Return the axes of an array in the order in which they are counted; None: as they are."""
@@ -449,7 +449,7 @@ class GeneratorCore:
         if known is None:
             if not out.size:  # nothing is drawn, by parameters that are checked all the same
                 request = Draw(distribution, dtype_name(out.dtype), 0, parameters)
-                stream.interface.draw(stream.queue, raw_view(out), request)
+                stream.interface.draw(stream.queue, as_kernel_view(out), request)
             known = (*self._kind_of(*key), None if has_arrays else {})
             if not has_arrays:
                 if len(self._kinds) >= _MOST_KINDS:
@@ -460,13 +460,13 @@ class GeneratorCore:
         taken, reserved = cell.take(words)
         if not out.size:
             return
-        place = (taken.seed, taken.offset, None, shape, cell.number, memo)
-        draw = Draw._make((*kind, *place))
+        draw = Draw._make((*kind, taken.seed, taken.offset, None, shape, cell.number, memo))
         try:
             if part is not None and len(part.pieces) > 1:
                 fill_pieces(stream, out, draw, part)
             else:
-                stream.enqueue("draw", stream.interface.draw, (raw_view(out), draw), distribution)
+                view = as_kernel_view(out)
+                stream.enqueue("draw", stream.interface.draw, (view, draw), distribution)
         except BaseException:
             # A draw that never happened takes nothing, unless another one was reserved behind it.
             cell.give_back(taken, reserved)

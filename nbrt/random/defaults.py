@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nbrt._internal import ranks
+from nbrt._internal import rank_context
 from nbrt.errors import ArgumentTypeError
 from nbrt.random.generator import Generator
 from nbrt.random.state import PhiloxState, checked_seed
@@ -30,9 +30,9 @@ __all__ = [
     "get_rng_state",
     "get_state",
     "initial_seed",
+    "isolated_default_generators",
     "manual_seed",
     "manual_seed_all",
-    "own_defaults",
     "seed",
     "seed_all",
     "set_offset",
@@ -59,7 +59,7 @@ _process = _Store()
 def default_generator(device: DeviceLike = None) -> Generator:
     """Return the generator that a device has by default; the same object at every call."""
     chosen = current_device() if device is None else resolve_device(device)
-    store = ranks.default_generators.get() or _process
+    store = rank_context.default_generators.get() or _process
     generator: Generator | None = store.generators.get(chosen)
     return generator or _made(store, chosen)
 
@@ -73,7 +73,7 @@ def _made(store: _Store, device: Device) -> Generator:
 
 
 @contextmanager
-def own_defaults() -> Iterator[None]:
+def isolated_default_generators() -> Iterator[None]:
     """Give the running context default generators of its own for a block.
 
     They start as equal copies of those in force. Whatever acts on default generators inside
@@ -85,7 +85,7 @@ def own_defaults() -> Iterator[None]:
     --------
     >>> import nbrt
     >>> before = nbrt.random.get_offset()
-    >>> with nbrt.random.own_defaults():
+    >>> with nbrt.random.isolated_default_generators():
     ...     _ = nbrt.random.rand(8)
     ...     nbrt.random.get_offset() - before
     8
@@ -96,15 +96,15 @@ def own_defaults() -> Iterator[None]:
     with held.lock:
         copies = {device: generator.clone() for device, generator in held.generators.items()}
         own = _Store(held.seed_of_new, copies)
-    token = ranks.default_generators.set(own)
+    token = rank_context.default_generators.set(own)
     try:
         yield
     finally:
-        ranks.default_generators.reset(token)
+        rank_context.default_generators.reset(token)
 
 
 def _store() -> _Store:
-    store: _Store = ranks.default_generators.get() or _process
+    store: _Store = rank_context.default_generators.get() or _process
     return store
 
 

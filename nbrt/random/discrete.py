@@ -27,9 +27,9 @@ from nbrt.random.arguments import (
     whole,
 )
 from nbrt.random.core import GeneratorCore, common_shape
-from nbrt.random.order import raw_view
+from nbrt.random.memory_order import as_kernel_view
 from nbrt.runtime.array import asarray, copy, to_host
-from nbrt.runtime.new_array import checked_shape, empty
+from nbrt.runtime.creation import checked_shape, empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Discrete(GeneratorCore):
             copy(result, kind.type(0), stream=stream)
             copy(mask, np.False_, stream=stream)
         else:
-            parameters = (chance, raw_view(ordered), raw_view(mask))
+            parameters = (chance, as_kernel_view(ordered), as_kernel_view(mask))
             self._fill(stream, result, "dropout", parameters, values.shape, has_arrays=True)
         if axes is None:
             return result, mask

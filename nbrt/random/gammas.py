@@ -1,4 +1,4 @@
-"""`GammaFamily`: continuous distributions by rejection, with NumPy's names and signatures."""
+"""`RejectionSampled`: continuous distributions by rejection, with NumPy's names and signatures."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from nbrt.random.core import GeneratorCore
 if TYPE_CHECKING:
     from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
 
-__all__ = ["GammaFamily"]
+__all__ = ["RejectionSampled"]
 
 
-class GammaFamily(GeneratorCore):
+class RejectionSampled(GeneratorCore):
     """Draws by samplers: each element has Philox blocks of its own."""
 
     def standard_gamma(

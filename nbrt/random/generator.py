@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nbrt.random.gammas import GammaFamily
+from nbrt.random.gammas import RejectionSampled
 from nbrt.random.multivariate import Multivariate
 
 __all__ = ["Generator"]
 
 
-class Generator(GammaFamily, Multivariate):
+class Generator(RejectionSampled, Multivariate):
     """Random arrays on one device, with the methods of `numpy.random.Generator`.
 
     Element i of a draw is a function of (seed, offset, i) alone, so every device gives the same

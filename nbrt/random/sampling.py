@@ -24,8 +24,8 @@ from nbrt.random.exceptions import ArgumentAxisError
 from nbrt.random.layouts.torch import permutation_keys
 from nbrt.random.state import checked_int
 from nbrt.runtime.array import asarray, copy, to_host
+from nbrt.runtime.creation import checked_shape
 from nbrt.runtime.guard import OptionalStreamGuard
-from nbrt.runtime.new_array import checked_shape
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

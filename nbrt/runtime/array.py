@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.inline import InlineQueue
+from nbrt.backends.inline import SynchronousQueue
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime.adoption import (
     HOST,
@@ -19,15 +19,15 @@ from nbrt.runtime.adoption import (
     refusal,
 )
 from nbrt.runtime.commands import Command
-from nbrt.runtime.device import lookup
-from nbrt.runtime.guard import StreamGuard
-from nbrt.runtime.new_array import (
+from nbrt.runtime.creation import (
     checked_dtype,
     checked_stream,
     empty,
     empty_pinned,
     new_dtype,
 )
+from nbrt.runtime.device import lookup
+from nbrt.runtime.guard import StreamGuard
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def _from_host(
 
 def _reads_later(stream: Stream) -> bool:
     """Return whether a copy from host memory reads the values when the stream comes to it."""
-    is_inline = isinstance(stream.queue, InlineQueue)
+    is_inline = isinstance(stream.queue, SynchronousQueue)
     return stream.interface.capabilities.host_addressable and not is_inline
 
 

@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Command",
+    "CommandHook",
     "CommandKind",
-    "CommandTap",
-    "Notice",
-    "NoticeKind",
-    "NoticeTap",
-    "before_change",
+    "RuntimeEvent",
+    "RuntimeEventKind",
+    "RuntimeEventListener",
+    "dispatch_with_hooks",
+    "emit",
+    "event_listeners",
+    "install_hook",
     "memory_is_watched",
-    "noters",
-    "notify",
-    "run_tapped",
+    "on_hooks_changing",
     "seen",
-    "tap_commands",
     "taps",
 ]
 
 CommandKind: TypeAlias = Literal[
     "launch", "copy", "fill", "draw", "allocate", "free", "record", "wait", "call", "collective"
 ]
-NoticeKind: TypeAlias = Literal[
+RuntimeEventKind: TypeAlias = Literal[
     "free_completed",
     "late_free_completed",
     "segment_alloc",
@@ -100,7 +100,7 @@ class Command:
         return f"Command({self.kind!r}, label={self.label!r})"
 
 
-class CommandTap(Protocol):
+class CommandHook(Protocol):
     """Something that looks at commands; both calls happen in the submitting thread.
 
     A tap must not allocate device memory itself: it would be told of that, too, and it is told of
@@ -116,7 +116,7 @@ class CommandTap(Protocol):
         ...
 
 
-class Notice(NamedTuple):
+class RuntimeEvent(NamedTuple):
     """Something that happened to a device and is no work of a stream.
 
     Attributes
@@ -140,7 +140,7 @@ class Notice(NamedTuple):
         The memory pool that it is about.
     """
 
-    kind: NoticeKind
+    kind: RuntimeEventKind
     device: Device
     stream: Stream | None = None
     subject: object = None
@@ -149,29 +149,29 @@ class Notice(NamedTuple):
 
 
 @runtime_checkable
-class NoticeTap(Protocol):
+class RuntimeEventListener(Protocol):
     """A tap that gets notices as well."""
 
-    def note(self, notice: Notice) -> None:
+    def note(self, notice: RuntimeEvent) -> None:
         """See what has happened; raising only warns."""
         ...
 
 
-taps: tuple[CommandTap, ...] = ()
+taps: tuple[CommandHook, ...] = ()
 seen: frozenset[str] = frozenset()
 """The kinds of commands that some tap looks at."""
 
 memory_is_watched = False
 """Whether some tap looks at allocations or frees."""
 
-before_change: list[Callable[[], None]] = []
+on_hooks_changing: list[Callable[[], None]] = []
 """Called before a tap is added or taken off; the runtime's memory puts something there."""
 
 _Hooks = tuple[tuple["Callable[..., None]", ...], tuple["Callable[..., None]", ...]]
 _hooks: dict[str, _Hooks] = {}
 """By kind of command, the `before` and the `after` of the taps that look at it."""
 
-noters: dict[str, tuple[Callable[[Notice], None], ...]] = {}
+event_listeners: dict[str, tuple[Callable[[RuntimeEvent], None], ...]] = {}
 """By kind of notice, who gets it."""
 
 _chosen: dict[int, _Choice] = {}
@@ -189,19 +189,19 @@ class _Choice(NamedTuple):
 
 
 @contextmanager
-def tap_commands(
-    tap: CommandTap,
+def install_hook(
+    tap: CommandHook,
     kinds: Collection[CommandKind] | None = None,
     *,
     before: Collection[CommandKind] | None = None,
     after: Collection[CommandKind] | None = None,
-    notices: Collection[NoticeKind] | None = None,
+    notices: Collection[RuntimeEventKind] | None = None,
 ) -> Iterator[None]:
     """Show every command of every thread to `tap` for the length of a block.
 
     Parameters
     ----------
-    tap : CommandTap
+    tap : CommandHook
         Gets `before` and `after` of each command, and, if it has a method `note`, every notice.
         Blocks may nest; taps are called in the order in which they were added.
     kinds : collection of str, optional
@@ -221,7 +221,7 @@ def tap_commands(
             tap,
             _frozen(kinds if before is None else before),
             _frozen(kinds if after is None else after),
-            _frozen(notices) if isinstance(tap, NoticeTap) else frozenset(),
+            _frozen(notices) if isinstance(tap, RuntimeEventListener) else frozenset(),
         )
         _rebuild()
     try:
@@ -240,14 +240,14 @@ def _frozen(kinds: Collection[str] | None) -> frozenset[str] | None:
 
 
 def _call_before_change() -> None:
-    for function in before_change:
+    for function in on_hooks_changing:
         function()
 
 
 def _rebuild() -> None:
-    global taps, seen, memory_is_watched, noters, _hooks
+    global taps, seen, memory_is_watched, event_listeners, _hooks
     _hooks = {kind: _hooks_of(kind) for kind in get_args(CommandKind)}
-    noters = {kind: _noters_of(kind) for kind in get_args(NoticeKind)}
+    event_listeners = {kind: _noters_of(kind) for kind in get_args(RuntimeEventKind)}
     taps = tuple(each.tap for each in _chosen.values())
     seen = frozenset(kind for kind, sides in _hooks.items() if any(sides))
     memory_is_watched = not seen.isdisjoint(("allocate", "free"))
@@ -260,13 +260,13 @@ def _hooks_of(kind: str) -> _Hooks:
     return tuple(befores), tuple(afters)
 
 
-def _noters_of(kind: str) -> tuple[Callable[[Notice], None], ...]:
+def _noters_of(kind: str) -> tuple[Callable[[RuntimeEvent], None], ...]:
     chosen = _chosen.values()
     return tuple(each.tap.note for each in chosen if each.notices is None or kind in each.notices)
 
 
-def notify(
-    kind: NoticeKind,
+def emit(
+    kind: RuntimeEventKind,
     device: Device,
     stream: Stream | None = None,
     subject: object = None,
@@ -274,11 +274,11 @@ def notify(
     pool_id: tuple[int, int] = (0, 0),
 ) -> None:
     """Tell the taps what has happened. Callers test `taps` first, so that it costs nothing."""
-    if not noters[kind]:
+    if not event_listeners[kind]:
         return
     # In a third of the time that the constructor takes, which is a Python function.
-    notice = tuple.__new__(Notice, (kind, device, stream, subject, nbytes, pool_id))
-    for note in noters[kind]:
+    notice = tuple.__new__(RuntimeEvent, (kind, device, stream, subject, nbytes, pool_id))
+    for note in event_listeners[kind]:
         try:
             note(notice)
         except Exception as error:  # noqa: BLE001  # what happened cannot be undone
@@ -286,7 +286,7 @@ def notify(
             warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
 
 
-def run_tapped(stream: Stream, command: Command) -> Any:
+def dispatch_with_hooks(stream: Stream, command: Command) -> Any:
     """Run a command past every tap that looks at its kind."""
     befores, afters = _hooks.get(command.kind, ((), ()))
     complaints: list[str] | None = None  # texts: an exception would hold this frame, and its memory

@@ -83,7 +83,7 @@ class Event:
         event.device, event._interface = chosen, interface_of(chosen)
         event._handle = event._interface.open_event(chosen.index, ipc_handle)
         if commands.taps:
-            commands.notify("event_create", chosen, None, event)
+            commands.emit("event_create", chosen, None, event)
         return event
 
     def record(self, stream: Stream | None = None) -> None:
@@ -109,7 +109,7 @@ class Event:
         if handle is None:
             handle = chosen.interface.create_event(chosen.device.index, self._options)
             if commands.taps:
-                commands.notify("event_create", chosen.device, chosen, self)
+                commands.emit("event_create", chosen.device, chosen, self)
         if commands.taps:
             chosen.submit(self._command("record", handle.record))
         else:
@@ -144,7 +144,7 @@ class Event:
         handle = self._usable_handle()
         is_done = handle is None or handle.query()
         if is_done and commands.taps and self.device is not None:
-            commands.notify("event_query", self.device, self._stream, self)
+            commands.emit("event_query", self.device, self._stream, self)
         return is_done
 
     def synchronize(self) -> None:
@@ -158,7 +158,7 @@ class Event:
         handle = self._usable_handle()
         if handle is not None:
             if commands.taps and self.device is not None:
-                commands.notify("event_sync", self.device, self._stream, self)
+                commands.emit("event_sync", self.device, self._stream, self)
             handle.synchronize()
 
     def elapsed_time(self, end_event: Event) -> float:
@@ -196,7 +196,7 @@ class Event:
             self._handle = interface.create_event(chosen.index, self._options)
             self._interface, self.device = interface, chosen
             if commands.taps:
-                commands.notify("event_create", chosen, None, self)
+                commands.emit("event_create", chosen, None, self)
         assert self._interface is not None
         can_share = self._interface.capabilities.interprocess_events
         if can_share and not self._options.interprocess:
@@ -206,7 +206,7 @@ class Event:
     def __del__(self, commands: Any = commands) -> None:
         # The module as a default value: at interpreter exit globals may be gone before events are.
         if commands.taps and self._handle is not None:
-            commands.notify("event_delete", self.device, self._stream, self)
+            commands.emit("event_delete", self.device, self._stream, self)
 
     def __copy__(self) -> Any:
         raise ArgumentTypeError(

@@ -118,7 +118,7 @@ class Stream:
                 pool = _pools[chosen, level] = _Pool(chosen, level, interface)
             stream, is_new = pool.next()
         if is_new and commands.taps:
-            commands.notify("stream_create", chosen, stream)
+            commands.emit("stream_create", chosen, stream)
         return stream
 
     @classmethod
@@ -166,7 +166,7 @@ class Stream:
         with _lock:
             borrowed = _make(chosen, interface, queue, owner=stream)
         if commands.taps:
-            commands.notify("stream_create", chosen, borrowed)
+            commands.emit("stream_create", chosen, borrowed)
         return borrowed
 
     @property
@@ -179,7 +179,7 @@ class Stream:
         if not self._lazy.is_ready:
             self._lazy.ensure()
         if commands.taps:
-            result = commands.run_tapped(self, command)
+            result = commands.dispatch_with_hooks(self, command)
         else:
             result = command.function(self.queue, *command.args)
         if self.note_use is not None:
@@ -215,7 +215,7 @@ class Stream:
         self._lazy.ensure()
         is_done = self.queue.query()
         if is_done and commands.taps:
-            commands.notify("stream_query", self.device, self)
+            commands.emit("stream_query", self.device, self)
         return is_done
 
     def synchronize(self) -> None:
@@ -229,7 +229,7 @@ class Stream:
         """
         self._lazy.ensure()
         if commands.taps:
-            commands.notify("stream_sync", self.device, self)
+            commands.emit("stream_sync", self.device, self)
         self.queue.synchronize()
 
     def cancel(self) -> int:
@@ -290,7 +290,7 @@ class Stream:
 
         self._lazy.ensure()
         if commands.taps:
-            commands.notify("stream_sync", self.device, self)
+            commands.emit("stream_sync", self.device, self)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -433,7 +433,7 @@ def synchronize(device: DeviceLike = None) -> None:
     chosen = lookup(device)[0]
     interface = interface_of(chosen)
     if commands.taps:
-        commands.notify("device_sync", chosen)
+        commands.emit("device_sync", chosen)
     failures: list[Exception] = []
     with _lock:
         streams = [stream for stream in _by_id.values() if stream.device == chosen]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from nbrt.backends.inline import InlineQueue
+from nbrt.backends.inline import SynchronousQueue
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Latch:
         ArgumentError
             If the stream runs work in the caller's thread, which would then wait for itself.
         """
-        if isinstance(stream.queue, InlineQueue):
+        if isinstance(stream.queue, SynchronousQueue):
             raise ArgumentError(
                 f"expected a stream that runs alongside its caller, got {stream!r}, which runs "
                 f"work in the caller's thread; make one with nbrt.Stream"

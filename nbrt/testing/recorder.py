@@ -6,7 +6,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -72,7 +72,7 @@ class CommandRecorder:
         self.commands.append(_recorded(stream, command))
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(tap_commands(self))
+        self._stack.enter_context(install_hook(self))
         return self
 
     def __exit__(

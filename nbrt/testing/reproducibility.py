@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nbrt.backends.cpu.blocks import get_num_threads, set_num_threads
+from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
 from nbrt.errors import ArgumentError, BackendUnavailableError, NbrtError
 from nbrt.random import audit
 from nbrt.random.defaults import DEFAULT_SEED, fork_rng, manual_seed_all

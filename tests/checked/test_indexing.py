@@ -11,7 +11,7 @@ from numba.core.registry import cpu_target
 
 import nbrt
 from checked.indexing import BLOCK, FORMS, GRID, NOT_COMPILED, REFUSED, SHARED, kernel_of
-from nbrt.backends.cpu.simt import pipeline
+from nbrt.backends.cpu.simt.frontend import pipeline
 from nbrt.errors import (
     ArgumentTypeError,
     CompileError,

@@ -29,8 +29,8 @@ from numba.cuda.simulator.cudadrv import devices as host_devices
 from numba.cuda.typing.typeof import Purpose, typeof
 
 import nbrt
-from nbrt.backends.cpu.simt import dialect, overloads
-from nbrt.backends.cpu.simt.kernel import SimtKernel
+from nbrt.backends.cpu.simt.frontend import dialect, overloads
+from nbrt.backends.cpu.simt.runtime.kernel import SimtKernel
 from tests.conformance import rules
 
 if TYPE_CHECKING:

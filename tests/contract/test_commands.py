@@ -10,7 +10,7 @@ import pytest
 
 import nbrt
 from nbrt.errors import NbrtCleanupWarning
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.testing import CommandRecorder
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_taps_see_other_threads(stream: nbrt.Stream) -> None:
 
 def test_a_refused_call_does_not_run(stream: nbrt.Stream) -> None:
     seen: list[int] = []
-    with tap_commands(Refuser("call")), pytest.raises(RefusalError):
+    with install_hook(Refuser("call")), pytest.raises(RefusalError):
         stream.call(seen.append, 1)
     stream.synchronize()
     assert seen == []
@@ -123,7 +123,7 @@ def test_a_refused_call_does_not_run(stream: nbrt.Stream) -> None:
 def test_a_refused_allocation_takes_no_memory(device: nbrt.Device, stream: nbrt.Stream) -> None:
     settle(stream)
     before = nbrt.memory_allocated(device)
-    with tap_commands(Refuser("allocate")), pytest.raises(RefusalError):
+    with install_hook(Refuser("allocate")), pytest.raises(RefusalError):
         nbrt.empty(10, device=device)
     assert nbrt.memory_allocated(device) == before
     assert nbrt.empty(10, device=device).size == 10
@@ -140,7 +140,7 @@ def test_a_refused_fill_or_copy_leaves_values_and_memory(
     def attempt() -> Any:
         return nbrt.zeros(10, device=device) if kind == "fill" else nbrt.copy(x, np.zeros(10))
 
-    with tap_commands(Refuser(kind)), pytest.raises(RefusalError):
+    with install_hook(Refuser(kind)), pytest.raises(RefusalError):
         attempt()
     gc.collect()
     assert nbrt.memory_allocated(device) == before
@@ -149,11 +149,11 @@ def test_a_refused_fill_or_copy_leaves_values_and_memory(
 
 def test_a_refused_record_and_wait_change_nothing(stream: nbrt.Stream) -> None:
     event = nbrt.Event()
-    with tap_commands(Refuser("record")), pytest.raises(RefusalError):
+    with install_hook(Refuser("record")), pytest.raises(RefusalError):
         event.record(stream)
     assert event.device is None
     event.record(stream)
-    with tap_commands(Refuser("wait")), pytest.raises(RefusalError):
+    with install_hook(Refuser("wait")), pytest.raises(RefusalError):
         event.wait(stream)
     event.synchronize()
     assert event.query()
@@ -168,7 +168,7 @@ def test_a_free_cannot_be_refused(device: nbrt.Device, stream: nbrt.Stream) -> N
         # Ends of arrays from before the tap are read with the next thing that depends on them.
         return nbrt.memory_allocated(device)
 
-    with tap_commands(Refuser("free")), pytest.warns(NbrtCleanupWarning, match="RefusalError"):
+    with install_hook(Refuser("free")), pytest.warns(NbrtCleanupWarning, match="RefusalError"):
         after = drop()
     assert after < before
 
@@ -183,7 +183,7 @@ def test_a_tap_that_fails_afterwards_only_warns(
 
     settle(stream)
     before = nbrt.memory_allocated(device)
-    tapped = tap_commands(Refuser(kind, late=True))
+    tapped = install_hook(Refuser(kind, late=True))
     with tapped, pytest.warns(NbrtCleanupWarning, match="accepted Command"):
         x = work()
     stream.synchronize()

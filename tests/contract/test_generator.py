@@ -19,7 +19,7 @@ from nbrt.errors import (
     NotSupportedError,
     UnknownDeviceError,
 )
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.testing import CommandRecorder
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def test_a_draw_is_a_command_and_a_refused_one_takes_nothing(
     generator = nbrt.Generator(3, drawer)
     out = nbrt.zeros(8, dtypes_of(method)[1], device=drawer)
     before = generator.state
-    with tap_commands(DrawRefuser()), pytest.raises(ZeroDivisionError):
+    with install_hook(DrawRefuser()), pytest.raises(ZeroDivisionError):
         getattr(generator, method)(out=out, **DRAWS[method])
     assert generator.state == before
     assert not nbrt.to_host(out).any()

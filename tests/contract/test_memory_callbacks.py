@@ -12,10 +12,10 @@ import nbrt
 from helpers.clocks import PATIENCE
 from nbrt.observe.callbacks import Observation, observe
 from nbrt.observe.leaks.finder import find_leaks, no_leaks
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 
 if TYPE_CHECKING:
-    from nbrt.runtime.commands import Command, Notice
+    from nbrt.runtime.commands import Command, RuntimeEvent
 
 
 @pytest.fixture
@@ -156,13 +156,13 @@ class EventTap:
     def after(self, stream: nbrt.Stream, command: Command, result: object) -> None:
         pass
 
-    def note(self, notice: Notice) -> None:
+    def note(self, notice: RuntimeEvent) -> None:
         self.subjects.append((notice.kind, notice.subject))
 
 
 def test_taps_are_told_the_event_itself(device: nbrt.Device, stream: nbrt.Stream) -> None:
     tap = EventTap()
-    with tap_commands(tap, ("record", "wait")):
+    with install_hook(tap, ("record", "wait")):
         event = stream.record_event()
         nbrt.Stream(device).wait_event(event)
         event.synchronize()

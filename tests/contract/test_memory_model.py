@@ -27,11 +27,11 @@ from helpers.memory_model import (
     quick_garbage,
 )
 from nbrt.errors import OutOfMemoryError
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.testing import Latch
 
 if TYPE_CHECKING:
-    from nbrt.runtime.commands import Command, Notice
+    from nbrt.runtime.commands import Command, RuntimeEvent
 
 MIB = 1 << 20
 SIZES = (0, 1, 100, 700, 5_000, 70_000, MIB, MIB + 1, 3 * MIB, 7 * MIB)
@@ -387,7 +387,7 @@ class Looker:
     def after(self, stream: nbrt.Stream, command: Command, result: object) -> None:
         assert stream.device.kind
 
-    def note(self, notice: Notice) -> None:
+    def note(self, notice: RuntimeEvent) -> None:
         assert notice.nbytes >= 0
 
 
@@ -411,6 +411,6 @@ def test_memory_equals_the_model(device: nbrt.Device, is_watched: bool) -> None:
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    look = tap_commands(Looker(), {"allocate", "free"}) if is_watched else nullcontext()
+    look = install_hook(Looker(), {"allocate", "free"}) if is_watched else nullcontext()
     with quick_garbage(), look:  # garbage is collected when memory is short
         run_state_machine_as_test(type("Machine", (MemoryMachine,), names), settings=chosen)

@@ -15,7 +15,7 @@ from helpers.clocks import PATIENCE
 from helpers.memory_model import quick_garbage
 from nbrt import memory
 from nbrt.errors import ArgumentError, ArgumentTypeError, NbrtCleanupWarning, OutOfMemoryError
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.testing import Latch
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class Refusing:
 def test_a_refused_command_takes_nothing(device: nbrt.Device, kind: Any) -> None:
     memory.empty_cache(device)
     before = numbers(device)
-    with tap_commands(Refusing(), [kind]):
+    with install_hook(Refusing(), [kind]):
         for size in (10, 2 * MIB):
             with pytest.raises(LookupError, match="planned"):
                 nbrt.zeros(size, "uint8", device=device)

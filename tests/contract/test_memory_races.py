@@ -23,7 +23,7 @@ from helpers.memory_races import (
 )
 from nbrt.errors import ArgumentError, MemoryRaceError, MemoryRaceWarning
 from nbrt.observe.races.checker import check_races
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.testing import CommandRecorder, Latch
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def test_a_refused_command_leaves_no_trace(side_streams: Streams) -> None:
     first, second = side_streams
     with check_races() as checker:
         x = nbrt.empty(N, stream=first)
-        with tap_commands(Refuser(), ["copy"]), pytest.raises(RefusedError):
+        with install_hook(Refuser(), ["copy"]), pytest.raises(RefusedError):
             nbrt.copy(x, np.float32(1.0), stream=first)
         nbrt.copy(x, np.float32(2.0), stream=second)
         second.synchronize()

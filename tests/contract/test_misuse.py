@@ -13,7 +13,7 @@ from numba import cuda
 import nbrt
 from helpers.launches import increment
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ def test_what_a_tap_refuses_is_no_wrong_shape() -> None:
         def after(self, stream: nbrt.Stream, command: Command, result: object) -> None: ...
 
     before = nbrt.memory_allocated("cpu:0")
-    with tap_commands(Refusing(), ("allocate",)), pytest.raises(ValueError, match=r"^not now$"):
+    with install_hook(Refusing(), ("allocate",)), pytest.raises(ValueError, match=r"^not now$"):
         nbrt.empty(10, device="cpu:0")
     assert nbrt.memory_allocated("cpu:0") == before
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fuzz import program as p
-from nbrt.backends.cpu.simt import lowering
-from nbrt.backends.cpu.simt.kernel import SimtKernel
+from nbrt.backends.cpu.simt.codegen import lowering
+from nbrt.backends.cpu.simt.runtime.kernel import SimtKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

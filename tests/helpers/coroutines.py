@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from nbrt.backends.cpu.simt.coroutines import coroutine_block, coroutine_grid
-from nbrt.backends.cpu.simt.llvm.code import ThreadCode
+from nbrt.backends.cpu.simt.llvm.code import ThreadIR
 
 HEAD = """
 declare void @nbrt.barrier()
@@ -31,9 +31,7 @@ PLACE = (
 )
 
 
-def thread(
-    body: str, parameters: str = "ptr %out", block: Any = 64, module: str = ""
-) -> ThreadCode:
+def thread(body: str, parameters: str = "ptr %out", block: Any = 64, module: str = "") -> ThreadIR:
     """Make a thread function; in `body`, markers of warp operations declare themselves."""
     found = re.findall(r"call (\S+) @(nbrt\.(?:shfl|vote|match|shared)[\w.]*)\(([^)]*)\)", body)
     declared = {
@@ -44,7 +42,7 @@ def thread(
     text += f"\ndefine i32 @work({PLACE}, {parameters}) {{\n{body}\n}}\n"
     parsed = llvm.parse_assembly(text)  # what LLVM prints is what the lowering is given
     shape = block if isinstance(block, tuple) else (block, 1, 1)
-    return ThreadCode(str(parsed), "work", shape)
+    return ThreadIR(str(parsed), "work", shape)
 
 
 def store(kind: str, value: str) -> str:
@@ -117,7 +115,7 @@ def _passed(value: Any) -> Any:
     return ctypes.c_int64(value) if isinstance(value, int) else value
 
 
-def compiled(code: ThreadCode, entry: str = "block", hooks: Any = (), **options: Any) -> Compiled:
+def compiled(code: ThreadIR, entry: str = "block", hooks: Any = (), **options: Any) -> Compiled:
     """Lower a thread function and compile the function of the block or the grid."""
     lower = {"block": coroutine_block, "grid": coroutine_grid}[entry]
     return Compiled(lower(code, **options), f"{code.name}.{entry}", hooks)

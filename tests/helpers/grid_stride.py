@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.simt_reference import run_reference
-from nbrt.backends.cpu.simt.pipeline import strides_of
+from nbrt.backends.cpu.simt.frontend.pipeline import strides_of
 
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt import SimtKernel

@@ -8,7 +8,7 @@ import numpy as np
 
 from nbrt.backends.cpu.interpret import interpret
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.lowering import force
+from nbrt.backends.cpu.simt.codegen.lowering import force
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.inline import InlineQueue
+from nbrt.backends.inline import SynchronousQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
 from nbrt.backends.pools import Lease
 from nbrt.errors import DeviceMismatchError, OutOfMemoryError
@@ -79,7 +79,7 @@ class SamplePlan:
     def __init__(self, program: SampleProgram, index: int, grid: Any, block: Any) -> None:
         self.program, self.index, self.grid, self.block = program, index, grid, block
 
-    def launch(self, queue: InlineQueue, *args: Any) -> None:
+    def launch(self, queue: SynchronousQueue, *args: Any) -> None:
         for argument in args:
             holder = getattr(getattr(argument, "lease", None), "tenant", self).index
             if holder != self.index:
@@ -111,12 +111,12 @@ class SampleInterface(DeviceInterface):
     def get_device_properties(self, index: int) -> DeviceProperties:
         return DeviceProperties("sample device", MEMORY, 1, max_threads_per_block=THREADS_PER_BLOCK)
 
-    def borrow_queue(self, index: int, handle: int, owner: object) -> InlineQueue:
-        queue = InlineQueue(index)
+    def borrow_queue(self, index: int, handle: int, owner: object) -> SynchronousQueue:
+        queue = SynchronousQueue(index)
         queue.handle = handle
         return queue
 
-    def allocate(self, queue: InlineQueue, nbytes: int) -> SampleBlock:
+    def allocate(self, queue: SynchronousQueue, nbytes: int) -> SampleBlock:
         size = -(-max(nbytes, 1) // 64) * 64
         if self.used[queue.index] + size > MEMORY:
             raise OutOfMemoryError(f"expected at most {MEMORY} bytes in use, got {size} more")
@@ -125,7 +125,7 @@ class SampleInterface(DeviceInterface):
         start = -raw.ctypes.data % 64
         return SampleBlock(raw[start : start + size], raw.ctypes.data + start, size)
 
-    def deallocate(self, queue: InlineQueue, block: SampleBlock) -> None:
+    def deallocate(self, queue: SynchronousQueue, block: SampleBlock) -> None:
         self.used[queue.index] -= block.nbytes
 
     def mem_get_info(self, index: int) -> tuple[int, int]:
@@ -143,10 +143,10 @@ class SampleInterface(DeviceInterface):
     def index_of(self, array: object) -> int | None:
         return getattr(self.owner_of(array), "index", None)
 
-    def copy(self, queue: InlineQueue, destination: Any, source: Any) -> None:
+    def copy(self, queue: SynchronousQueue, destination: Any, source: Any) -> None:
         queue.put(np.copyto, destination, source)
 
-    def fill(self, queue: InlineQueue, array: Any, value: Any) -> None:
+    def fill(self, queue: SynchronousQueue, array: Any, value: Any) -> None:
         queue.put(np.copyto, array, value)
 
     def program(self, function: Callable[..., object]) -> SampleProgram:

@@ -15,10 +15,10 @@ import numpy as np
 from numba import cuda
 
 from nbrt.backends.captures import Captures
-from nbrt.backends.cpu.simt.arguments import argument_types
-from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.diagnostics import translated
-from nbrt.backends.cpu.simt.pipeline import KernelBody
+from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
+from nbrt.backends.cpu.simt.runtime.arguments import argument_types
+from nbrt.backends.cpu.simt.runtime.diagnostics import translated
+from nbrt.backends.cpu.simt.thread_context import SimtContextType
 from nbrt.backends.cuda.ptx import compile_ptx
 from nbrt.errors import CompileError
 

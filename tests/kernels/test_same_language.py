@@ -23,7 +23,7 @@ from numba.cuda import descriptor
 from helpers.kernels import compile_ptx, device_of
 from helpers.language import ACCEPTED, NAMES, REFUSED
 from helpers.two_compilers import cpu_refusal, cuda_refusal, function_of, refused_in_batch
-from nbrt.backends.cpu.simt.python_calls import REPLACEMENTS
+from nbrt.backends.cpu.simt.frontend.python_semantics import REPLACEMENTS
 from nbrt.backends.cuda.numpy_loops import complete_numpy_loops
 from nbrt.backends.cuda.numpy_overloads import add_numpy_overloads
 

@@ -89,9 +89,9 @@ def test_every_use_in_a_child_names_spawn(lock: str) -> None:
     taken, done = threading.Event(), threading.Event()
 
     def take():
-        from nbrt.runtime.memory.books import books_of
+        from nbrt.runtime.memory.device_allocator import allocator_for
 
-        with books_of("cpu:0").lock:
+        with allocator_for("cpu:0").lock:
             taken.set()
             done.wait(300)
 
@@ -110,12 +110,12 @@ def test_watchers_are_turned_on_and_off_in_a_child_whatever_the_parents_threads_
     code = (
         FORKED
         + """
-    from nbrt.runtime.memory.books import books_of
+    from nbrt.runtime.memory.device_allocator import allocator_for
 
     taken, done = threading.Event(), threading.Event()
 
     def take():
-        with books_of("cpu:0").lock:
+        with allocator_for("cpu:0").lock:
             taken.set()
             done.wait(300)
 

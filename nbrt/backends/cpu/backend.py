@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.cpu.blocks import set_num_threads
+from nbrt.backends.cpu.block_scheduler import set_num_threads
 from nbrt.backends.cpu.events import CpuEvent
 from nbrt.backends.cpu.memory import (
     CachingPool,
     ExpandablePool,
     PinnedPool,
     PlainPool,
-    foreign_block,
+    block_from_external,
     owner_of,
 )
 from nbrt.backends.cpu.properties import available_memory, cpu_properties, total_memory
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nbrt.backends.cpu.memory import HostBlock, HostPool
-    from nbrt.backends.cpu.simt.inspection import CpuCode
+    from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
     from nbrt.backends.draw import Draw
-    from nbrt.backends.drawer import Drawer
     from nbrt.backends.interface import Program
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
+    from nbrt.backends.random_filler import RandomFiller
     from nbrt.typing import Dim3, HostArray
 
 __all__ = ["CpuInterface"]
@@ -51,7 +51,7 @@ class CpuInterface(DeviceInterface):
     def __init__(self) -> None:
         super().__init__("cpu")
         self._count = 0
-        self._drawer: Drawer | None = None
+        self._drawer: RandomFiller | None = None
 
     def device_count(self) -> int:
         """Return the number of virtual devices; fixed once the backend is initialised."""
@@ -85,7 +85,7 @@ class CpuInterface(DeviceInterface):
 
     def block_at(self, index: int, address: int, nbytes: int, keep: object) -> HostBlock:
         """Return memory of another allocator as a block."""
-        return foreign_block(address, nbytes, keep)
+        return block_from_external(address, nbytes, keep)
 
     def mem_get_info(self, index: int) -> tuple[int, int]:
         """Return (free, total) bytes of the machine."""
@@ -135,15 +135,15 @@ class CpuInterface(DeviceInterface):
         target: str | None,
     ) -> CpuCode:
         """Return what the SIMT compiler makes of a kernel."""
-        from nbrt.backends.cpu.simt.inspection import CpuCode
+        from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
         return CpuCode(function, args, grid, block)
 
     def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""
         if self._drawer is None:
-            from nbrt.backends.drawer import Drawer
+            from nbrt.backends.random_filler import RandomFiller
             from nbrt_kernels.random.requests import fills_of
 
-            self._drawer = Drawer(self.program, fills_of)
+            self._drawer = RandomFiller(self.program, fills_of)
         self._drawer.draw(queue, out, draw)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from nbrt.backends.cpu.marks import Mark
-from nbrt.backends.inline import InlineQueue
+from nbrt.backends.cpu.completion import Mark
+from nbrt.backends.inline import SynchronousQueue
 from nbrt.errors import NotSupportedError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class CpuEvent:
     def record(self, queue: Queue) -> None:
         """Put a new mark behind everything queued so far."""
         mark = Mark()
-        if isinstance(queue, InlineQueue):
+        if isinstance(queue, SynchronousQueue):
             queue.put(mark.complete)
             self._queue = None
         else:
@@ -43,7 +43,7 @@ class CpuEvent:
         mark = self._mark
         if mark is None or mark.is_done:
             return
-        if isinstance(queue, InlineQueue):
+        if isinstance(queue, SynchronousQueue):
             queue.put(mark.wait)
         else:
             cast("WorkerQueue", queue).put_wait(mark)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nbrt.errors import StreamError
 
 if TYPE_CHECKING:
-    from nbrt._internal.calls import CallSite
+    from nbrt._internal.callsite import CallSite
 
 __all__ = ["Failure"]
 

@@ -1,4 +1,4 @@
-"""Ending launches early: signals in the main thread, and cancellation of streams.
+"""End launches early: signals in the main thread, and cancellation of streams.
 
 Python runs the handlers of signals in the main thread, between two of its own instructions; native
 code has none. While the main thread runs a launch, a daemon thread, the ticker, writes the main

@@ -13,7 +13,7 @@ from nbrt.backends.cpu.crash import LAST_LAUNCH, watch_for_crashes
 from nbrt.backends.cpu.interrupts import main_runner, runners
 from nbrt.backends.cpu.memory import owner_of
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.inline import InlineQueue
+from nbrt.backends.inline import SynchronousQueue
 from nbrt.config import settings
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 from nbrt.typing import SupportsCudaArrayInterface
@@ -113,7 +113,7 @@ class CpuPlan:
         if self._index is not None:
             _check_owners(args, self._index)
         try:
-            if type(queue) is InlineQueue:
+            if type(queue) is SynchronousQueue:
                 with queue.lock:
                     direct = self._direct
                     if direct is None or runners.get(get_ident()) is not main_runner:

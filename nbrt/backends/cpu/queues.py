@@ -13,10 +13,10 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
+from nbrt.backends.cpu.completion import Mark
 from nbrt.backends.cpu.failures import Failure
 from nbrt.backends.cpu.interrupts import Runner, runners
-from nbrt.backends.cpu.marks import Mark
 from nbrt.config import settings
 from nbrt.errors import NbrtCleanupWarning, StreamError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.cuda import presence
+from nbrt.backends.cuda import discovery
 from nbrt.backends.cuda.memory.blocks import CudaBlock, array_over, device_owner_of, index_of
 from nbrt.backends.cuda.memory.pinned import pinned_owner_of
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.backends.cuda.store import TcpStore
     from nbrt.backends.draw import Draw
-    from nbrt.backends.drawer import Drawer
     from nbrt.backends.interface import Block
     from nbrt.backends.queue import EventOptions
+    from nbrt.backends.random_filler import RandomFiller
     from nbrt.typing import Array, Dim3
 
 __all__ = ["CudaInterface"]
@@ -79,7 +79,7 @@ class CudaInterface(DeviceInterface):
         self._lock = threading.RLock()
         self._driver: Driver
         self._copier: Copier
-        self._drawer: Drawer | None = None
+        self._drawer: RandomFiller | None = None
 
     # -- presence --------------------------------------------------------------------------------
 
@@ -87,13 +87,13 @@ class CudaInterface(DeviceInterface):
         """Return how many devices CUDA finds here."""
         if self._count is not None:
             return self._count
-        return 0 if self.unavailable_reason() is not None else presence.count_visible_devices()
+        return 0 if self.unavailable_reason() is not None else discovery.count_visible_devices()
 
     def unavailable_reason(self) -> str | None:
         """Return what is missing, and how to get it."""
         if self._count is not None and self._count > 0:
             return None
-        return None if self._make_driver is not None else presence.why_unavailable()
+        return None if self._make_driver is not None else discovery.why_unavailable()
 
     def initialize(self) -> None:
         """Load CuPy, check versions, count the devices."""
@@ -219,7 +219,7 @@ class CudaInterface(DeviceInterface):
 
     def create_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> CudaPool:
         """Make a pool over CuPy's, over the driver's, or over virtual memory."""
-        from nbrt.backends.cuda.memory.kinds import make_pool
+        from nbrt.backends.cuda.memory.factory import make_pool
 
         pool = None if options else make_pool(self._ready(), index, kind)
         if pool is None:
@@ -234,13 +234,13 @@ class CudaInterface(DeviceInterface):
         self, index: int, allocate: Callable[[int], tuple[Block, object]]
     ) -> Callable[[], None]:
         """Let CuPy allocate through `allocate` in this thread."""
-        from nbrt.backends.cuda.memory.redirection import Redirection
+        from nbrt.backends.cuda.memory.cupy_hook import CupyAllocatorHook
 
-        redirection = Redirection(self._ready(), index, allocate)
+        redirection = CupyAllocatorHook(self._ready(), index, allocate)
         redirection.enter()
         return redirection.leave
 
-    def foreign_hold(self, array: Any) -> object:
+    def external_owner(self, array: Any) -> object:
         """Return the pointer of a CuPy array, which keeps its memory from its pool."""
         return getattr(array, "data", array)
 
@@ -319,10 +319,10 @@ class CudaInterface(DeviceInterface):
     def draw(self, queue: Any, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""
         if self._drawer is None:
-            from nbrt.backends.drawer import Drawer
+            from nbrt.backends.random_filler import RandomFiller
             from nbrt_kernels.random.requests import fills_of
 
-            self._drawer = Drawer(self.program, functools.partial(fills_of, gpu=True))
+            self._drawer = RandomFiller(self.program, functools.partial(fills_of, gpu=True))
         self._drawer.draw(queue, out, draw)
 
     # -- ranks -----------------------------------------------------------------------------------

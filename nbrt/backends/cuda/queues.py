@@ -7,7 +7,7 @@ import warnings
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
 from nbrt.backends.cuda.failures import translate, translate_status
 from nbrt.errors import NbrtCleanupWarning, NbrtError, NotSupportedError, StreamError
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from nbrt.distributed.communicators.checks import reduced
 from nbrt.runtime.array import to, to_host
+from nbrt.runtime.creation import empty
 from nbrt.runtime.guard import OptionalStreamGuard
-from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

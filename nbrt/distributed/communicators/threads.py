@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt._internal import ranks as context
+from nbrt._internal import rank_context as context
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import (
     Parcel,
@@ -27,9 +27,9 @@ from nbrt.distributed.communicators.headers import Header
 from nbrt.distributed.communicators.rounds import World
 from nbrt.errors import ArgumentError, DistributedError, RankMismatchError
 from nbrt.runtime.array import copy
+from nbrt.runtime.creation import empty
 from nbrt.runtime.device import current_device
 from nbrt.runtime.guard import OptionalStreamGuard
-from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 from nbrt.distributed.ops.propagation import Held
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, NbrtError, PlacementError
+from nbrt.runtime.creation import empty
 from nbrt.runtime.guard import OptionalStreamGuard
-from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

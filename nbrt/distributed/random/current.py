@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from nbrt._internal import ranks
+from nbrt._internal import rank_context
 from nbrt.distributed.process_group import world
 from nbrt.distributed.random.single_device import SingleDeviceRNGTracker
 from nbrt.distributed.random.state_tracker import RNGStateTracker
@@ -25,7 +25,7 @@ _defaults: WeakKeyDictionary[Communicator, RNGStateTracker] = WeakKeyDictionary(
 
 def current_tracker() -> RNGStateTracker:
     """Return the running rank's tracker: a `SingleDeviceRNGTracker` unless another one was set."""
-    chosen: RNGStateTracker | None = ranks.tracker.get()
+    chosen: RNGStateTracker | None = rank_context.tracker.get()
     if chosen is not None:
         return chosen
     place = world()
@@ -38,7 +38,7 @@ def set_tracker(tracker: RNGStateTracker | None) -> None:
 
     It holds in the running context, as `contextvars` have it.
     """
-    ranks.tracker.set(_checked(tracker))
+    rank_context.tracker.set(_checked(tracker))
 
 
 @contextmanager
@@ -55,11 +55,11 @@ def use_tracker(tracker: RNGStateTracker | None) -> Iterator[RNGStateTracker]:
     >>> dist.current_tracker() is before
     True
     """
-    token = ranks.tracker.set(_checked(tracker))
+    token = rank_context.tracker.set(_checked(tracker))
     try:
         yield current_tracker()
     finally:
-        ranks.tracker.reset(token)
+        rank_context.tracker.reset(token)
 
 
 def _checked(tracker: object) -> RNGStateTracker | None:

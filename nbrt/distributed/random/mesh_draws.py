@@ -34,7 +34,7 @@ from nbrt.random.arguments import (
 )
 from nbrt.random.generator import Generator
 from nbrt.runtime.array import asarray, copy
-from nbrt.runtime.new_array import checked_shape
+from nbrt.runtime.creation import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -88,7 +88,7 @@ def fork(name: str = MODEL_PARALLEL) -> AbstractContextManager[Generator]:
     --------
     >>> import nbrt.distributed as dist
     >>> mesh = dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
-    >>> with nbrt.random.own_defaults():
+    >>> with nbrt.random.isolated_default_generators():
     ...     _ = dist.model_parallel_manual_seed(42, mesh)
     ...     with dist.fork("model-parallel") as generator:
     ...         generator.initial_seed()

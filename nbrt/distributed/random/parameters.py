@@ -15,7 +15,7 @@ from nbrt.distributed.redistribution.selection import common
 from nbrt.errors import ArgumentError, PlacementError
 from nbrt.random.arguments import is_array
 from nbrt.runtime.array import asarray, copy
-from nbrt.runtime.new_array import empty
+from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from nbrt.distributed.spec import DTensorSpec
-    from nbrt.random.cell import Cell, Place
+    from nbrt.random.stream_position import Cell, Place
     from nbrt.typing import DeviceLike
 
 __all__ = ["MODEL_PARALLEL", "RNGStateTracker", "put_back_on_failure"]

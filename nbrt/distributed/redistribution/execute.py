@@ -11,8 +11,8 @@ from nbrt.distributed.redistribution.layout import Layout, cut_dims, part_of
 from nbrt.distributed.redistribution.plan import peers
 from nbrt.distributed.redistribution.selection import common, part_shape
 from nbrt.runtime.array import copy, full
+from nbrt.runtime.creation import empty
 from nbrt.runtime.guard import OptionalStreamGuard
-from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from nbrt.distributed.redistribution.layout import cut_dims, layout_of, part_of
 from nbrt.distributed.redistribution.plan import plan_redistribute
 from nbrt.distributed.redistribution.selection import common
 from nbrt.errors import CollectiveTimeoutError, RankMismatchError
-from nbrt.runtime.new_array import empty
+from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

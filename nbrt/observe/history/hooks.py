@@ -26,7 +26,7 @@ Entry: TypeAlias = tuple[Any, ...]
 the entry of its request, which knows all the rest."""
 
 _ROAD, _ROAD_OF_FREE = 4, 3
-"""Which frame a stack begins with, above a hook's own: `run_tapped` and who gave it the command are
+"""Which frame a stack begins with, above a hook's own: `dispatch_with_hooks` and its caller are
 left out, and of an allocation the function that makes the array. Python makes an object of a frame
 that is looked at, so this saves time; but a thread may begin with an array, and end with one."""
 

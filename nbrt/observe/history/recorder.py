@@ -12,16 +12,16 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.observe.history.annotations import entered, listen
 from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, free_hook
 from nbrt.observe.history.stacks import StackTable
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from nbrt._internal.calls import CallSite
+    from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
     from nbrt.observe.history.annotations import annotate
-    from nbrt.runtime.commands import CommandKind, Notice, NoticeKind
+    from nbrt.runtime.commands import CommandKind, RuntimeEvent, RuntimeEventKind
     from nbrt.typing import DeviceLike
 
 __all__ = [
@@ -50,7 +50,7 @@ Action: TypeAlias = Literal[
     "snapshot",
     "annotate",
 ]
-_NOTICES: dict[NoticeKind, tuple[Action, ...]] = {
+_NOTICES: dict[RuntimeEventKind, tuple[Action, ...]] = {
     "late_free_completed": ("free_completed",),
     "segment_alloc": ("segment_alloc", "segment_map"),
     "segment_free": ("segment_free", "segment_unmap"),
@@ -177,7 +177,7 @@ class MemoryHistory:
             before.append("free")
         if "alloc" in self._wanted or self._stacks is not None:
             after.append("allocate")
-        seen = tap_commands(self, before=before, after=after, notices=self._noticed)
+        seen = install_hook(self, before=before, after=after, notices=self._noticed)
         with self._lock:
             if self._running is None:
                 with ExitStack() as opened:
@@ -218,7 +218,7 @@ class MemoryHistory:
         if "snapshot" in self._wanted and self.is_recording and self.device in {None, device}:
             self._events.append(("snapshot", time_ns(), device, 0, 0, 0))
 
-    def note(self, notice: Notice) -> None:
+    def note(self, notice: RuntimeEvent) -> None:
         """Write down what else happened to memory."""
         if self.device is not None and self.device is not notice.device:
             return
@@ -242,7 +242,7 @@ class MemoryHistory:
     def _append(
         self,
         action: str,
-        notice: Notice,
+        notice: RuntimeEvent,
         stream: int,
         address: int,
         nbytes: int,

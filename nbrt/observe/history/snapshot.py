@@ -16,19 +16,19 @@ from nbrt.observe.history.format import check_form
 from nbrt.observe.history.hooks import raw_stream
 from nbrt.observe.history.recorder import current_history
 from nbrt.runtime.device import current_device, device_count, lookup
-from nbrt.runtime.memory.books import books_of, known_books
+from nbrt.runtime.memory.device_allocator import all_allocators, allocator_for
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
-    from nbrt._internal.calls import CallSite, Frame
+    from nbrt._internal.callsite import CallSite, Frame
     from nbrt._internal.device import Device
     from nbrt.backends.pools import SegmentInfo
     from nbrt.observe.history.recorder import Event, MemoryHistory
     from nbrt.runtime.memory.allocation import Allocation
-    from nbrt.runtime.memory.books import DeviceBooks
-    from nbrt.runtime.memory.core import PoolCore
+    from nbrt.runtime.memory.core import PoolImpl
+    from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.typing import DeviceLike
 
 __all__ = ["dump_snapshot", "load_snapshot", "snapshot"]
@@ -72,10 +72,10 @@ def snapshot(device: DeviceLike = None) -> dict[str, Any]:
     history = current_history()
     if device is None:
         kind = current_device().kind
-        shelf = [books for books in known_books() if books.device.kind == kind]
+        shelf = [books for books in all_allocators() if books.device.kind == kind]
     else:
         kind = lookup(device)[0].kind
-        shelf = [books_of(device)]
+        shelf = [allocator_for(device)]
     writer = _Writer(history)
     traces: list[list[dict[str, Any]]] = [[] for _ in range(device_count(kind))]
     segments: list[dict[str, Any]] = []
@@ -227,8 +227,8 @@ class _Writer:
 
     def segment(
         self,
-        books: DeviceBooks,
-        core: PoolCore,
+        books: DeviceAllocator,
+        core: PoolImpl,
         info: SegmentInfo | None,
         inside: list[tuple[Allocation, str]],
     ) -> dict[str, Any]:
@@ -320,12 +320,12 @@ def _events(history: MemoryHistory | None, device: Device) -> list[Event]:
 Used: TypeAlias = "list[tuple[Allocation, str]]"
 
 
-def _segments(books: DeviceBooks) -> list[tuple[PoolCore, SegmentInfo | None, Used]]:
+def _segments(books: DeviceAllocator) -> list[tuple[PoolImpl, SegmentInfo | None, Used]]:
     """Return each segment with the allocations in it and their states, in order of address."""
     used: Used = [(each, "active_allocated") for each in books.live_allocations()]
     used += [(each, "active_pending_free") for each, _ in books.pending.waiting]
     used.sort(key=lambda pair: pair[0].address)
-    found: list[tuple[PoolCore, SegmentInfo | None, Used]] = []
+    found: list[tuple[PoolImpl, SegmentInfo | None, Used]] = []
     for core in books.pools:
         infos = sorted(core.backend.segments(), key=lambda info: info.address)
         starts = [info.address for info in infos]
@@ -359,7 +359,7 @@ def _gap(begin: int, end: int) -> dict[str, Any]:
     }
 
 
-def _settings(shelf: list[DeviceBooks], history: MemoryHistory | None) -> dict[str, Any]:
+def _settings(shelf: list[DeviceAllocator], history: MemoryHistory | None) -> dict[str, Any]:
     expandable = any(core.kind == "expandable" for books in shelf for core in books.pools)
     return {
         "expandable_segments": expandable,
@@ -370,7 +370,7 @@ def _settings(shelf: list[DeviceBooks], history: MemoryHistory | None) -> dict[s
     }
 
 
-def _described(books: DeviceBooks) -> dict[str, Any]:
+def _described(books: DeviceAllocator) -> dict[str, Any]:
     books.note_split()
     return {
         "index": books.device.index,

@@ -15,7 +15,7 @@ from functools import cache
 from sys import _getframe
 from typing import TYPE_CHECKING
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

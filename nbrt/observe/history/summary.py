@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.observe.pictures.sites import NO_STACK, SiteTable
-from nbrt.runtime.memory.books import books_of
+from nbrt.runtime.memory.device_allocator import allocator_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -159,7 +159,7 @@ def memory_summary(device: DeviceLike = None) -> MemorySummary:
                                          now ...
     held by arrays ...
     """
-    books = books_of(device)
+    books = allocator_for(device)
     with books.lock:
         books.settle()
         books.note_split()

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
 from nbrt.errors import ArgumentError, MemoryLeakError
 from nbrt.observe.leaks.holders import HolderSearch
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import interface_of, resolve_device
 from nbrt.runtime.memory.functions import allocations
 from nbrt.runtime.stream import synchronize
@@ -178,7 +178,7 @@ def find_leaks(device: DeviceLike = None, *, collect: bool = True) -> Iterator[L
     """
     births = _Births(None if device is None else resolve_device(device))
     report = LeakReport()
-    with tap_commands(births, ("allocate", "free")):
+    with install_hook(births, ("allocate", "free")):
         try:
             yield report
         except BaseException as error:

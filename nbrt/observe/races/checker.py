@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
 from nbrt.backends import registry
 from nbrt.backends.pools import SegmentInfo
 from nbrt.errors import ArgumentError, MemoryRaceError, MemoryRaceWarning
@@ -21,7 +21,7 @@ from nbrt.observe.races.poison import Poisoner
 from nbrt.observe.races.reports import report_damage
 from nbrt.observe.races.shadow import ShadowMemory
 from nbrt.observe.races.tenancies import Access, StreamKey, StreamName, Tenancy
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import lookup
 from nbrt.runtime.memory.allocation import Allocation
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from nbrt.observe.races.reports import MemoryRaceReport
     from nbrt.observe.races.shadow import Piece
     from nbrt.observe.races.tenancies import AccessMode
-    from nbrt.runtime.commands import Command, Notice
-    from nbrt.runtime.memory.books import DeviceBooks
+    from nbrt.runtime.commands import Command, RuntimeEvent
+    from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.runtime.stream import Stream
     from nbrt.typing import DeviceLike
 
@@ -85,7 +85,7 @@ class RaceChecker:
         self._poisoner = poisoner
         self.action = action
         self._shadow = ShadowMemory()
-        self._books: set[DeviceBooks] = set()
+        self._books: set[DeviceAllocator] = set()
         self._recent: dict[Hashable, deque[tuple[int, str]]] = defaultdict(
             lambda: deque(maxlen=_MOST_RECENT)
         )
@@ -127,7 +127,7 @@ class RaceChecker:
             order = clocks.record if command.kind == "record" else clocks.wait
             self._in_turn(partial(order, _name(stream).key, command.args[0]))
 
-    def note(self, notice: Notice) -> None:
+    def note(self, notice: RuntimeEvent) -> None:
         """Order the host behind what it waits for; poison what nobody uses any more."""
         clocks, subject = self._shadow.clocks, notice.subject
         if notice.kind in _WAITED_FOR_STREAM and notice.stream is not None:
@@ -259,7 +259,7 @@ class RaceChecker:
             if key.device == device:
                 self._shadow.clocks.host_waits_for_stream(key)
 
-    def _drop_released(self, notice: Notice) -> None:
+    def _drop_released(self, notice: RuntimeEvent) -> None:
         """Forget freed memory that a pool may have given back, and perhaps got again since."""
         info = notice.subject
         assert isinstance(info, SegmentInfo)
@@ -390,7 +390,7 @@ def check_races(
 
 @contextmanager
 def _watch(checker: RaceChecker) -> Iterator[RaceChecker]:
-    with tap_commands(checker):
+    with install_hook(checker):
         try:
             yield checker
         except BaseException as error:
@@ -421,7 +421,7 @@ def _label(command: Command) -> str:
 def _touched(command: Command) -> Iterator[tuple[AccessMode, Any]]:
     modes = _MODES[command.kind]
     if command.kind == "launch":
-        # Of a `SourcedPlan`; to ask for the Protocol takes longer than all the rest.
+        # Of a `PlanWithSource`; to ask for the Protocol takes longer than all the rest.
         source = getattr(getattr(command.function, "__self__", None), "function", None)
         modes = uses_of_arguments(source, command.args)
     for place, value in enumerate(command.args):

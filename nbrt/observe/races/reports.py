@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt._internal.calls import CallSite
+    from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
     from nbrt.observe.races.tenancies import Access, StreamName, Tenancy
 

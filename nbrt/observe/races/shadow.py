@@ -11,7 +11,7 @@ from nbrt.observe.races.tenancies import TenancyMap
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from nbrt._internal.calls import CallSite
+    from nbrt._internal.callsite import CallSite
     from nbrt.observe.races.reports import MemoryRaceReport
     from nbrt.observe.races.tenancies import Access, AccessKind, StreamKey, Tenancy
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nbrt._internal.calls import CallSite
+    from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
     from nbrt.observe.races.footprint import Footprint
     from nbrt.observe.races.poison import Span

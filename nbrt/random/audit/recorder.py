@@ -21,7 +21,7 @@ from nbrt.random.audit.recording import FORMAT
 from nbrt.random.audit.replaying import sha256_of
 from nbrt.random.versions import stream_version
 from nbrt.runtime.array import copy, to_host
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def record(path: str | os.PathLike[str], digests: bool = False) -> Iterator[None
     with _alone(Path(path).resolve()) as place, place.open("w", encoding="utf-8") as file:
         recorder = _Recorder(file, digests)
         try:
-            with tap_commands(recorder):
+            with install_hook(recorder):
                 yield
             recorder.wait()
         finally:

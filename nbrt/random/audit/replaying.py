@@ -13,11 +13,11 @@ import numpy as np
 from nbrt.backends.draw import Draw, Region, RunTable
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random.arguments import as_dtype
-from nbrt.random.order import raw_view
+from nbrt.random.memory_order import as_kernel_view
 from nbrt.runtime.array import asarray, to_host
 from nbrt.runtime.commands import Command
+from nbrt.runtime.creation import empty
 from nbrt.runtime.device import resolve_device
-from nbrt.runtime.new_array import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def replay(record: DrawRecord, device: DeviceLike = None, pieces: int = 1) -> Ar
     chosen = resolve_device(record.device if device is None else device)
     stream = current_stream(chosen)
     result = empty(record.shape, as_dtype(record.dtype), stream=stream)
-    flat = raw_view(result)
+    flat = as_kernel_view(result)
     start = 0
     for region in _regions(record, pieces, stream):
         size = result.size if region is None else math.prod(region.shape)

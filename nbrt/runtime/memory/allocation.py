@@ -1,4 +1,4 @@
-"""`Allocation`: a block and who uses it; `Ending` and `Told`: how the use ends."""
+"""`Allocation`: a block and who uses it; `FreeRecord` and `HookedFree`: how the use ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
 from nbrt.backends.pools import SMALL_LIMIT, AddressableBlock
 from nbrt.runtime.commands import Command
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.backends.interface import Block
     from nbrt.backends.queue import Queue
-    from nbrt.runtime.memory.core import PoolCore
+    from nbrt.runtime.memory.core import PoolImpl
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array
 
-__all__ = ["Allocation", "Ending", "Told"]
+__all__ = ["Allocation", "FreeRecord", "HookedFree"]
 
 _array = np.ndarray
 
@@ -43,7 +43,7 @@ def _addressable(block: Block) -> AddressableBlock | None:
     return cast("AddressableBlock", block) if known else None
 
 
-class Ending(weakref.ref[Any]):
+class FreeRecord(weakref.ref[Any]):
     """Tells that the arrays over an allocation are gone: the reference to its lease went dead.
 
     The callback is the C function that appends to the device's log, so that the end of an array
@@ -57,7 +57,7 @@ class Ending(weakref.ref[Any]):
     """The block was handed out again before this was read: the reader leaves it alone."""
 
 
-class Told(Command):
+class HookedFree(Command):
     """The free of which the taps are told; in the log, the end of which they have been told.
 
     Made once for each allocation that is watched, and the same for all its uses.
@@ -86,13 +86,13 @@ class Allocation:
         Where it begins on the device, and the bytes reserved: what was asked for, rounded up.
     requested : int
         Bytes asked for.
-    pool : PoolCore
+    pool : PoolImpl
         Where it came from.
     recorded : set of Stream or None
         Other streams that use it: its memory is not used again before they have passed.
     site : CallSite or object or None
         Where it was allocated, if that was taken down; watchers may put more than that here.
-    ending : Ending or None
+    ending : FreeRecord or None
         The reference to the lease of this use, which the arrays keep alive.
     home : Queue
         The queue it was cut for, and is given back on.
@@ -123,7 +123,7 @@ class Allocation:
     )
 
     def __init__(
-        self, pool: PoolCore, block: Block, home: Queue, bin_: list[Allocation] | None
+        self, pool: PoolImpl, block: Block, home: Queue, bin_: list[Allocation] | None
     ) -> None:
         self.pool = pool
         self.block = block
@@ -141,8 +141,8 @@ class Allocation:
         self.stream_ref: Callable[[], Stream | None] = _no_stream
         self.recorded: set[Stream] | None = None
         self.site: CallSite | Any = None
-        self.ending: Ending | None = None
-        self.told: Told | None = None
+        self.ending: FreeRecord | None = None
+        self.told: HookedFree | None = None
         block.lease(self)  # host memory learns its tenant here; the others at every lease
         self.host = _addressable(block)
 
@@ -179,7 +179,7 @@ class Allocation:
 
     def end_with(self, array: Array, note: Callable[[Any], object]) -> None:
         """Have `note` called at the end of an array: what the ways that lend do without a call."""
-        ending = self.ending = Ending(array, note)
+        ending = self.ending = FreeRecord(array, note)
         ending.allocation, ending.is_taken = self, False
 
     @property

@@ -1,4 +1,4 @@
-"""`PoolCore`: what a memory pool is inside: a backend's pool, and bins of small blocks above it."""
+"""`PoolImpl`: what a memory pool is inside: a backend's pool, and bins of small blocks above it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from nbrt.runtime import commands
 from nbrt.runtime.commands import Command
-from nbrt.runtime.memory.allocation import Allocation, Ending
+from nbrt.runtime.memory.allocation import Allocation, FreeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.backends.pools import BackendPool, SegmentInfo
     from nbrt.backends.queue import Queue
-    from nbrt.runtime.memory.books import DeviceBooks
+    from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.runtime.memory.statistics import Statistics
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array
 
-__all__ = ["Arena", "PoolCore", "size_class"]
+__all__ = ["Arena", "PoolImpl", "size_class"]
 
 _array = np.ndarray
 
@@ -42,7 +42,7 @@ _WORTHWHILE = 16
 """The part of what is held that lies in bins may be one in so many when a pool grows."""
 
 
-class PoolCore:
+class PoolImpl:
     """A pool of one device's memory.
 
     Attributes
@@ -68,7 +68,12 @@ class PoolCore:
     """
 
     def __init__(
-        self, books: DeviceBooks, backend: BackendPool, number: int, name: str, limit: int | None
+        self,
+        books: DeviceAllocator,
+        backend: BackendPool,
+        number: int,
+        name: str,
+        limit: int | None,
     ) -> None:
         self.books = books
         self.device: Device = books.device
@@ -181,7 +186,7 @@ class Arena:
 
     __slots__ = ("_asked", "_is_direct", "_log", "_note", "_pool", "_sizes", "_telling", "lists")
 
-    def __init__(self, pool: PoolCore) -> None:
+    def __init__(self, pool: PoolImpl) -> None:
         self._pool = pool
         self._log = pool.books.log
         self._note = pool.books.log.append
@@ -201,13 +206,13 @@ class Arena:
         """
         unread = len(self._log)
         if unread * nbytes > _MAX_UNREAD or unread > _MAX_LOG:
-            return self._lend_behind(nbytes, stream, shape, dtype)
+            return self._allocate_slow(nbytes, stream, shape, dtype)
         try:
             allocation = self._sizes[nbytes].pop()
         except (KeyError, IndexError):
             allocation = None
         if allocation is None:
-            return self._lend_behind(nbytes, stream, shape, dtype)
+            return self._allocate_slow(nbytes, stream, shape, dtype)
         host = allocation.host
         if host is None:
             allocation.requested, allocation.stream_ref = nbytes, stream.ref
@@ -224,7 +229,7 @@ class Arena:
             note = self._note
             step = 1
             note(allocation)
-            ending = Ending(array, note)
+            ending = FreeRecord(array, note)
         except BaseException:
             if step == 0:
                 allocation.bin.append(allocation)  # type: ignore[union-attr]  # it came from there
@@ -236,12 +241,12 @@ class Arena:
         allocation.ending = ending
         return array
 
-    def _lend_behind(
+    def _allocate_slow(
         self, nbytes: int, stream: Stream, shape: tuple[int, ...], dtype: Any
     ) -> Array:
         """Do the same where much of the log is unread, the bin is empty, or the block is large."""
         if nbytes >= _LEAST_DIRECT and self._is_direct:
-            array = self._lend_last(nbytes, stream, shape, dtype)
+            array = self._reuse_last(nbytes, stream, shape, dtype)
             if array is not None:
                 return array
         if nbytes in self._sizes:
@@ -250,7 +255,7 @@ class Arena:
                 return self.lend(nbytes, stream, shape, dtype)
         return self._pool.books.lend(self._pool, self, nbytes, stream, shape, dtype)
 
-    def _lend_last(
+    def _reuse_last(
         self, nbytes: int, stream: Stream, shape: tuple[int, ...], dtype: Any
     ) -> Array | None:
         """Return an array over the block that was freed last, if it was just as large, else None.
@@ -264,7 +269,7 @@ class Arena:
                 last = self._log[-1]
             except IndexError:
                 return None
-            if type(last) is not Ending or last.is_taken or pool.is_retired:
+            if type(last) is not FreeRecord or last.is_taken or pool.is_retired:
                 return None
             allocation = last.allocation
             host = allocation.host
@@ -287,7 +292,7 @@ class Arena:
                 allocation.begin(nbytes, stream)
                 step = 1
                 note(allocation)
-                ending = Ending(array, note)
+                ending = FreeRecord(array, note)
             except BaseException:
                 if step == 0:
                     if any(each is last for each in list(self._log)):
@@ -303,7 +308,7 @@ class Arena:
             allocation.ending = ending
             return array
 
-    def lend_watched(
+    def allocate_hooked(
         self, nbytes: int, stream: Stream, shape: tuple[int, ...], dtype: Any
     ) -> Array:
         """Do the same where taps look on: allocation and end pass them as commands, at once."""
@@ -320,7 +325,7 @@ class Arena:
             command, taken = asked = self._ask(nbytes, ref)
         step = 0
         try:
-            allocation: Allocation = commands.run_tapped(stream, command)
+            allocation: Allocation = commands.dispatch_with_hooks(stream, command)
             host = allocation.host
             if host is None:
                 with books.lock, books.patience:
@@ -330,7 +335,7 @@ class Arena:
             array = allocation.array(host, shape, dtype)
             step = 1
             log.append(allocation)
-            ending = Ending(array, note)
+            ending = FreeRecord(array, note)
         except BaseException:
             if step == 0:
                 self._refuse(taken)
@@ -389,7 +394,7 @@ class Arena:
         command, taken = self._ask(nbytes, stream.ref)
         try:
             if is_watched:
-                commands.run_tapped(stream, command)
+                commands.dispatch_with_hooks(stream, command)
             else:
                 books.take(self._pool, self, nbytes, stream, taken)
                 taken[0].begin(nbytes, stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbrt.runtime.device import interface_of, lookup
-from nbrt.runtime.memory.books import books_of, host_books
+from nbrt.runtime.memory.device_allocator import allocator_for, host_allocator_for
 
 if TYPE_CHECKING:
     from nbrt.runtime.memory.allocation import Allocation
@@ -38,7 +38,7 @@ def allocations(device: DeviceLike = None) -> list[Allocation]:
     >>> [each.requested for each in nbrt.memory.allocations("cpu:2")]
     [8000]
     """
-    return books_of(device).live_allocations()
+    return allocator_for(device).live_allocations()
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, int]:
@@ -64,7 +64,7 @@ def memory_stats(device: DeviceLike = None) -> dict[str, int]:
     >>> stats["requested_bytes.all.current"], stats["allocated_bytes.small_pool.current"]
     (1000, 1024)
     """
-    books = books_of(device)
+    books = allocator_for(device)
     books.settle()
     with books.lock:
         books.note_split()
@@ -73,7 +73,7 @@ def memory_stats(device: DeviceLike = None) -> dict[str, int]:
 
 def host_memory_stats(device: DeviceLike = None) -> dict[str, int]:
     """Return the numbers of the page-locked host memory for a device, with the same keys."""
-    books = host_books(device)
+    books = host_allocator_for(device)
     books.settle()
     with books.lock:
         books.note_split()
@@ -82,7 +82,7 @@ def host_memory_stats(device: DeviceLike = None) -> dict[str, int]:
 
 def empty_host_cache(device: DeviceLike = None) -> None:
     """Give the unused page-locked host memory for a device back to the system."""
-    host_books(device).empty_cache()
+    host_allocator_for(device).empty_cache()
 
 
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def memory_allocated(device: DeviceLike = None) -> int:
     >>> nbrt.memory_allocated("cpu:0") - before
     4096
     """
-    books = books_of(device)
+    books = allocator_for(device)
     books.settle()
     with books.lock:
         return books.statistics.all.bytes
@@ -116,7 +116,7 @@ def memory_allocated(device: DeviceLike = None) -> int:
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
     """Return the most bytes that arrays held at once, since the peaks were last reset."""
-    books = books_of(device)
+    books = allocator_for(device)
     books.settle()
     with books.lock:
         tally = books.statistics.all
@@ -125,19 +125,19 @@ def max_memory_allocated(device: DeviceLike = None) -> int:
 
 def memory_reserved(device: DeviceLike = None) -> int:
     """Return the bytes that the pools hold from the system, in use and cached."""
-    books = books_of(device)
+    books = allocator_for(device)
     with books.lock:
         return sum(pool.backend.reserved() for pool in books.pools)
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
     """Return the most bytes that the pools held, since the peaks were last reset."""
-    return books_of(device).statistics.peak_reserved
+    return allocator_for(device).statistics.peak_reserved
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Start the peaks again from what is in use now."""
-    books = books_of(device)
+    books = allocator_for(device)
     books.settle()
     with books.lock:
         for statistics in books.all_statistics():
@@ -146,7 +146,7 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
     """Start the sums of rises and falls, and the counters, again from 0."""
-    books = books_of(device)
+    books = allocator_for(device)
     books.settle()
     with books.lock:
         for statistics in books.all_statistics():
@@ -155,14 +155,14 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
 
 def empty_cache(device: DeviceLike = None) -> None:
     """Give the unused memory of a device's pools back to the system."""
-    books_of(device).empty_cache()
+    allocator_for(device).empty_cache()
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     """Return (free, total) bytes of a device, within its limit if it has one."""
     chosen = lookup(device)[0]
     free, total = interface_of(chosen).mem_get_info(chosen.index)
-    limit = books_of(chosen).limit
+    limit = allocator_for(chosen).limit
     if limit is None:
         return free, total
     return max(0, min(free, limit - memory_reserved(chosen))), min(total, limit)

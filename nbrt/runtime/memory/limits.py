@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime.memory.books import books_of
+from nbrt.runtime.memory.device_allocator import allocator_for
 
 if TYPE_CHECKING:
-    from nbrt.runtime.memory.books import DeviceBooks
+    from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.typing import DeviceLike
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-def checked_limit(limit: float | None, books: DeviceBooks) -> int | None:
+def checked_limit(limit: float | None, books: DeviceAllocator) -> int | None:
     """Return a limit in bytes: an int is bytes, a float is a fraction of the device's memory."""
     if limit is None:
         return None
@@ -71,7 +71,7 @@ def set_memory_limit(limit: float | None, device: DeviceLike = None) -> None:
     expected room for 2147483648 bytes on cpu:3, got 0 in
     >>> memory.set_memory_limit(None, "cpu:3")
     """
-    books = books_of(device)
+    books = allocator_for(device)
     bound = checked_limit(limit, books)
     with books.lock:
         books.limit = bound
@@ -79,7 +79,7 @@ def set_memory_limit(limit: float | None, device: DeviceLike = None) -> None:
 
 def get_memory_limit(device: DeviceLike = None) -> int | None:
     """Return the most bytes that the pools of a device may hold; None if there is no bound."""
-    return books_of(device).limit
+    return allocator_for(device).limit
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
@@ -91,6 +91,6 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
     """Return the fraction of its memory that a device's pools may hold; 1.0 without a bound."""
-    books = books_of(device)
+    books = allocator_for(device)
     total = books.interface.mem_get_info(books.device.index)[1]
     return 1.0 if books.limit is None else min(1.0, books.limit / total)

@@ -10,7 +10,7 @@ from nbrt.errors import NbrtError, StreamError
 if TYPE_CHECKING:
     from nbrt.backends.queue import EventHandle
     from nbrt.runtime.memory.allocation import Allocation
-    from nbrt.runtime.memory.books import DeviceBooks
+    from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.runtime.memory.statistics import Tally
     from nbrt.runtime.stream import Stream
 
@@ -23,7 +23,7 @@ class PendingFrees:
     Callers hold the lock of the books.
     """
 
-    def __init__(self, books: DeviceBooks) -> None:
+    def __init__(self, books: DeviceAllocator) -> None:
         self._books = books
         self.waiting: list[tuple[Allocation, list[EventHandle]]] = []
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal import scopes
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceError
 from nbrt.runtime.memory.allocators import Allocator, AllocatorPool
-from nbrt.runtime.memory.books import books_of, host_books
+from nbrt.runtime.memory.device_allocator import allocator_for, host_allocator_for
 from nbrt.runtime.memory.limits import checked_limit
 from nbrt.runtime.stream import current_stream
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import Block
     from nbrt.backends.pools import SegmentInfo
     from nbrt.runtime.memory.allocation import Allocation
-    from nbrt.runtime.memory.books import DeviceBooks
-    from nbrt.runtime.memory.core import Arena, PoolCore
+    from nbrt.runtime.memory.core import Arena, PoolImpl
+    from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.runtime.stream import Stream
     from nbrt.typing import DeviceLike
 
@@ -88,7 +88,7 @@ class MemoryPool:
         name: str = "",
         **options: Any,
     ) -> None:
-        books = books_of(device)
+        books = allocator_for(device)
         bound = checked_limit(limit, books)
         if not isinstance(name, str):
             raise ArgumentTypeError(f"expected a name for the pool, got {name!r}")
@@ -113,7 +113,7 @@ class MemoryPool:
         # A forked child and the end of the interpreter leave the memory to the system.
         self._finalizer = weakref.finalize(self, _retire, books, self._core)
 
-    def _hold(self, books: DeviceBooks, core: PoolCore) -> None:
+    def _hold(self, books: DeviceAllocator, core: PoolImpl) -> None:
         self._own_books = books
         self._core = core
         self.device: Device = books.device
@@ -121,13 +121,13 @@ class MemoryPool:
         self.name = core.name
 
     @classmethod
-    def _default(cls, books: DeviceBooks) -> MemoryPool:
+    def _default(cls, books: DeviceAllocator) -> MemoryPool:
         pool = object.__new__(cls)
         pool._hold(books, books.default_pool)
         return pool
 
     @property
-    def _books(self) -> DeviceBooks:
+    def _books(self) -> DeviceAllocator:
         # The child of a fork has them, but perhaps with a lock that nobody opens any more.
         self._own_books.interface.lazy.ensure()
         return self._own_books
@@ -207,24 +207,24 @@ class MemoryPool:
         return repr(self._core)
 
 
-def _retire(books: DeviceBooks, core: PoolCore) -> None:
+def _retire(books: DeviceAllocator, core: PoolImpl) -> None:
     if not sys.is_finalizing() and books.interface.lazy.is_ready:
         books.retire(core)
 
 
 def default_pool(device: DeviceLike = None) -> MemoryPool:
     """Return the pool that arrays of a device come from, unless told otherwise."""
-    return MemoryPool._default(books_of(device))
+    return MemoryPool._default(allocator_for(device))
 
 
 def host_pool(device: DeviceLike = None) -> MemoryPool:
     """Return the pool of page-locked host memory for a device."""
-    return MemoryPool._default(host_books(device))
+    return MemoryPool._default(host_allocator_for(device))
 
 
 def current_pool(device: DeviceLike = None) -> MemoryPool:
     """Return the pool that arrays of a device come from now, in this thread or task."""
-    books = books_of(device)
+    books = allocator_for(device)
     found = scopes.current().pools.get(books.device)
     return found if isinstance(found, MemoryPool) else MemoryPool._default(books)
 
@@ -266,7 +266,7 @@ def use_pool(pool: MemoryPool) -> Iterator[MemoryPool]:
             left()
 
 
-def _allocate_through(core: PoolCore) -> Callable[[int], tuple[Block, object]]:
+def _allocate_through(core: PoolImpl) -> Callable[[int], tuple[Block, object]]:
     """Return what another library allocates by: as `nbrt.empty` does, on the current stream."""
 
     def allocate(nbytes: int) -> tuple[Block, object]:

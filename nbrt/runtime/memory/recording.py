@@ -61,7 +61,7 @@ def record_stream(array: Array, stream: Stream) -> None:
     hold: object = array if isinstance(array, np.ndarray) else None
     for interface in interfaces:
         if interface.index_of(array) is not None:
-            hold = interface.foreign_hold(array)
+            hold = interface.external_owner(array)
             break
     if hold is None:
         raise ArgumentTypeError(

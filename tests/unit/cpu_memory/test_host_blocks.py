@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from nbrt.backends.cpu.memory import CachingPool, foreign_block, owner_of
+from nbrt.backends.cpu.memory import CachingPool, block_from_external, owner_of
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_memory_of_another_allocator_is_kept_by_arrays_over_it() -> None:
 
     source = Source()
     gone = weakref.ref(source)
-    block = foreign_block(ctypes.addressof(Source.memory), 128, source)
+    block = block_from_external(ctypes.addressof(Source.memory), 128, source)
     array = np.ndarray((16,), np.uint8, block.lease("tenant"))
     del source, block
     view = array[4:]

@@ -10,7 +10,7 @@ import pytest
 
 import nbrt
 from nbrt.backends.cpu.memory import CachingPool, ExpandablePool, PinnedPool, PlainPool
-from nbrt.backends.inline import InlineQueue
+from nbrt.backends.inline import SynchronousQueue
 from nbrt.backends.pools import AddressableBlock
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_blocks_of_cuda_pools(interface: CudaInterface, kind: str) -> None:
 
 @pytest.mark.parametrize("pool", HOST_POOLS)
 def test_blocks_of_host_pools(pool: Any) -> None:
-    check(pool().allocate(InlineQueue(0), 700))
+    check(pool().allocate(SynchronousQueue(0), 700))
 
 
 @pytest.fixture

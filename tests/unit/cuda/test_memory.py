@@ -43,7 +43,7 @@ def test_owner_of_foreign_memory_is_none(interface: CudaInterface) -> None:
     array = interface._driver.cupy.empty((3,), "f4")
     assert interface.owner_of(array) is None
     assert interface.index_of(array) == 0
-    held = interface.foreign_hold(array)
+    held = interface.external_owner(array)
     assert held is array.data
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nbrt.backends.cuda.memory.ledger import Ledger
 from nbrt.backends.cuda.memory.pinned import PinnedPool, pinned_owner_of
+from nbrt.backends.cuda.memory.segment_tracker import Ledger
 from unit.cuda.fake_memory import MemorySimulation
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")

@@ -39,7 +39,7 @@ from nbrt.errors import (
     NotSupportedError,
     RankMismatchError,
 )
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.testing.latch import Latch
 from unit.cuda.fake_cuda import FakeDriver
 from unit.cuda.fake_nccl import FakeCommunicator, FakeNccl, NcclError
@@ -226,7 +226,7 @@ def test_ranks_that_do_not_come_for_objects(
 
     said = r"expected ranks \[0\] within 5 s, where rank 0 waits"
     late = pytest.raises(CollectiveTimeoutError, match=said)
-    with latch, nbrt.stream(stream), tap_commands(Tap()), late:
+    with latch, nbrt.stream(stream), install_hook(Tap()), late:
         world.barrier()
     with pytest.raises(AssertionError):  # the simulation's, of a communicator that is aborted
         world.all_reduce(np.array(1))
@@ -324,7 +324,7 @@ def test_operations_are_commands_on_the_current_stream(nccl: FakeNccl) -> None:
         def after(self, stream: Any, command: Any, result: object) -> None:
             """Nothing more to see."""
 
-    with tap_commands(Tap()):
+    with install_hook(Tap()):
         on_ranks(2, lambda comm: comm.all_reduce(np.ones(3)).tolist())
     assert sorted(seen) == [("cpu:0", "all_reduce"), ("cpu:1", "all_reduce")]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nbrt.backends.cuda.memory.blocks import CudaBlock, device_owner_of
-from nbrt.backends.cuda.memory.redirection import Redirection
+from nbrt.backends.cuda.memory.cupy_hook import CupyAllocatorHook
 from nbrt.backends.pools import Lease
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_real_cupy_allocates_through_it() -> None:
     cupy = pytest.importorskip("cupy")
     driver: Any = SimpleNamespace(cupy=cupy, get_device=lambda: 0)
     asked: list[Any] = []
-    redirection = Redirection(driver, 0, allocator("ours", asked))
+    redirection = CupyAllocatorHook(driver, 0, allocator("ours", asked))
     before = cupy.cuda.get_allocator()
     redirection.enter()
     array = cupy.empty((5, 6), "float64")

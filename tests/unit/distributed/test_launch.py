@@ -81,7 +81,7 @@ def test_default_generators_are_the_ranks_own() -> None:
         dist.world().barrier()
         return found
 
-    with nbrt.random.own_defaults():
+    with nbrt.random.isolated_default_generators():
         nbrt.random.manual_seed(7)
         before = [nbrt.random.get_rng_state(f"cpu:{index}") for index in range(4)]
         first, second, fifth = (dist.run(draws, None, ranks=5)[rank] for rank in (0, 1, 4))

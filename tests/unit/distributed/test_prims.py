@@ -12,7 +12,7 @@ import pytest
 import nbrt.distributed as dist
 from nbrt.distributed import DTensor, FromLocal, Partial, Redistribute, Replicate, Shard
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command
@@ -62,7 +62,7 @@ def record_and_replay(shared: dict[str, Any], how: str) -> bool:
     world = dist.world()
     if dist.get_rank() == 0:
         tape = shared["tape"] = Tape()
-        with tap_commands(tape):
+        with install_hook(tape):
             own = program(x)
         prims = pickle.loads(pickle.dumps(tape.prims)) if how == "pickled" else tape.prims
         shared["prims"] = prims
@@ -126,7 +126,7 @@ def test_a_part_that_is_not_the_ranks_own_is_refused() -> None:
 def test_a_rank_beyond_the_mesh_submits_too() -> None:
     def beyond() -> list[Any]:
         tape = Tape()
-        with tap_commands(tape):
+        with install_hook(tape):
             dist.zeros(3, device_mesh=dist.DeviceMesh("cpu", [0])).redistribute(placements=[S0])
         return tape.prims
 

@@ -20,7 +20,7 @@ from nbrt.distributed.placements import Partial, Placement, Replicate, Shard, St
 from nbrt.distributed.redistribution.plan import plan_redistribute
 from nbrt.distributed.redistribution.steps import steps_between
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.testing import Latch
 
 if TYPE_CHECKING:
@@ -373,7 +373,7 @@ def behind_a_latch(source: Placement, target: Placement, shared: dict[str, Any])
         return DTensor(x[mine], spec).redistribute(placements=[target]).to_local()
     stream = nbrt.Stream(mesh.device)
     signal = shared["signal"] = Signal()
-    with Latch() as latch, nbrt.stream(stream), tap_commands(signal):
+    with Latch() as latch, nbrt.stream(stream), install_hook(signal):
         shared["latch"] = latch
         local = nbrt.zeros(len(mine), device=mesh.device)
         stream.synchronize()

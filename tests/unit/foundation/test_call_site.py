@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
 
 
 def inner() -> CallSite:

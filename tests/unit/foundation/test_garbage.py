@@ -1,4 +1,4 @@
-"""`collection_paused`: nothing is collected by itself in the block, and as before behind it."""
+"""`gc_disabled`: nothing is collected by itself in the block, and as before behind it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numba.core.registry import CPUDispatcher
 
 import nbrt
 from nbrt import config
-from nbrt._internal.garbage import collection_paused
+from nbrt._internal.gc_control import gc_disabled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def collections() -> Iterator[list[str]]:
 
 def test_nothing_is_collected_in_the_block() -> None:
     with collections() as found:
-        with collection_paused():
+        with gc_disabled():
             kept = [[] for _ in range(100_000)]
             assert found == []
         assert gc.isenabled()
@@ -47,9 +47,9 @@ def test_nothing_is_collected_in_the_block() -> None:
 def test_blocks_nest_and_end_by_errors_too() -> None:
     found = []
 
-    @collection_paused()
+    @gc_disabled()
     def fail() -> None:
-        with collection_paused():
+        with gc_disabled():
             pass
         found.append(gc.isenabled())
         raise ValueError("planted")
@@ -63,7 +63,7 @@ def test_blocks_nest_and_end_by_errors_too() -> None:
 def test_who_has_turned_it_off_finds_it_off() -> None:
     gc.disable()
     try:
-        with collection_paused():
+        with gc_disabled():
             pass
         assert not gc.isenabled()
     finally:

@@ -23,7 +23,7 @@ from nbrt.observe.history.recorder import (
     memory_history,
     record_memory_history,
 )
-from nbrt.runtime.commands import tap_commands
+from nbrt.runtime.commands import install_hook
 from nbrt.runtime.memory.functions import allocations
 from nbrt.runtime.memory.pool import MemoryPool, use_pool
 from nbrt.runtime.memory.recording import record_stream
@@ -192,7 +192,7 @@ def test_a_thread_that_is_nothing_but_an_allocation() -> None:
 
         def after(self, stream: nbrt.Stream, command: Command, result: object) -> None: ...
 
-    with memory_history(device=DEVICE) as history, tap_commands(Last(), (), before=("free",)):
+    with memory_history(device=DEVICE) as history, install_hook(Last(), (), before=("free",)):
         _thread.start_new_thread(nbrt.empty, (10, "uint8"), {"device": DEVICE})
         assert done.wait(PATIENCE)
     assert told(history, "alloc", *FREES) == [(each, 10) for each in ("alloc", *FREES)]

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from nbrt._internal.calls import CallSite
+from nbrt._internal.callsite import CallSite
 from nbrt._internal.device import Device
 from nbrt.observe.races.footprint import Footprint, footprint_of
 from nbrt.observe.races.shadow import ShadowMemory

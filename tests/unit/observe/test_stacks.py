@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from nbrt._internal.calls import CallSite
+    from nbrt._internal.callsite import CallSite
 
 
 def taken(table: StackTable) -> CallSite:

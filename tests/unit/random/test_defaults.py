@@ -118,7 +118,7 @@ def test_own_defaults_are_equal_copies() -> None:
     nbrt.random.rand(4)
     outside = nbrt.default_generator("cpu:0")
     spawned = nbrt.default_generator("cpu:0").clone().spawn(1)[0].state
-    with nbrt.random.own_defaults():
+    with nbrt.random.isolated_default_generators():
         own = nbrt.default_generator("cpu:0")
         assert own is not outside
         assert own.state == outside.state == PhiloxState(5, 4)
@@ -137,12 +137,12 @@ def test_own_defaults_are_equal_copies() -> None:
 
 def test_own_defaults_nest_and_end_on_failure() -> None:
     def fail() -> None:
-        with nbrt.random.own_defaults():
+        with nbrt.random.isolated_default_generators():
             assert nbrt.random.initial_seed() == 1
             nbrt.random.manual_seed(2)
             raise ZeroDivisionError
 
-    with nbrt.random.own_defaults():
+    with nbrt.random.isolated_default_generators():
         nbrt.random.manual_seed(1)
         with pytest.raises(ZeroDivisionError):
             fail()
@@ -158,7 +158,7 @@ def test_threads_with_own_defaults_do_not_meet() -> None:
     drawn: dict[int, list[np.ndarray]] = {}
 
     def work(number: int) -> None:
-        with nbrt.random.own_defaults():
+        with nbrt.random.isolated_default_generators():
             drawn[number] = []
             for _ in range(3):
                 together.wait(PATIENCE)
@@ -184,7 +184,7 @@ def test_threads_with_own_defaults_do_not_meet() -> None:
 
 
 def test_the_first_use_in_many_threads_makes_one_generator() -> None:
-    with nbrt.random.own_defaults():
+    with nbrt.random.isolated_default_generators():
         together = threading.Barrier(8)
         found: list[nbrt.Generator] = []
 

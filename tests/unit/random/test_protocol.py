@@ -68,7 +68,7 @@ CALLS: dict[Callable[..., Any], Callable[[Any], Any]] = {
 
 @pytest.fixture(autouse=True)
 def own() -> Any:
-    with R.own_defaults():
+    with R.isolated_default_generators():
         yield
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nbrt
-from nbrt._internal.patience import Patience
-from nbrt.runtime.commands import tap_commands
-from nbrt.runtime.memory.books import DeviceBooks
-from nbrt.runtime.memory.telling import Telling
+from nbrt._internal.interrupts import DeferInterrupt
+from nbrt.runtime.commands import install_hook
+from nbrt.runtime.memory.device_allocator import DeviceAllocator
+from nbrt.runtime.memory.free_hooks import FreeNotifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ def watched(pool: nbrt.MemoryPool, kept: list[Any]) -> None:
 
 def test_nothing_is_lost_where_taps_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first step of the function that tells of an end is left, as the design says.
-    left = Telling.note.__code__
+    left = FreeNotifier.note.__code__
     monkeypatch.setattr("sys.unraisablehook", lambda raised: None)  # of the profiler, in callbacks
     interrupts = 0
     for place in range(1, 400, 2):
@@ -111,7 +111,7 @@ def test_nothing_is_lost_where_taps_look_on(monkeypatch: pytest.MonkeyPatch) -> 
                 press(frame, event, argument)
 
         gc.disable()
-        with tap_commands(Onlooker(), ("allocate", "free")):  # type: ignore[arg-type]
+        with install_hook(Onlooker(), ("allocate", "free")):  # type: ignore[arg-type]
             try:
                 sys.setprofile(profile)
                 watched(pool, kept)
@@ -133,7 +133,7 @@ def test_no_interrupt_leaves_the_lock_held(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.unraisablehook", lambda raised: None)
     pool = nbrt.MemoryPool("cpu:1", "plain")
     lock: Any = pool._core.books.lock
-    code = DeviceBooks.catch_up.__code__
+    code = DeviceAllocator.catch_up.__code__
     ended = False
     for place in range(1, 200):
         seen = 0
@@ -173,7 +173,7 @@ def test_no_interrupt_leaves_the_lock_held(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_interrupt_waits_for_the_end_of_a_block() -> None:
     lock = threading.RLock()
-    patience = Patience(lock)  # type: ignore[arg-type]  # has it, as Condition knows
+    patience = DeferInterrupt(lock)  # type: ignore[arg-type]  # has it, as Condition knows
     done = []
 
     def work() -> None:
@@ -191,7 +191,7 @@ def test_an_interrupt_waits_for_the_end_of_a_block() -> None:
 
 def test_other_threads_are_let_through() -> None:
     lock = threading.RLock()
-    patience = Patience(lock)  # type: ignore[arg-type]
+    patience = DeferInterrupt(lock)  # type: ignore[arg-type]
     handlers: list[object] = []
 
     def work() -> None:

@@ -10,13 +10,13 @@ import pytest
 
 import nbrt
 from nbrt.errors import NbrtCleanupWarning
-from nbrt.runtime.commands import tap_commands
-from nbrt.runtime.memory.books import books_of
+from nbrt.runtime.commands import install_hook
+from nbrt.runtime.memory.device_allocator import allocator_for
 from nbrt.runtime.memory.recording import record_stream
 from nbrt.testing.latch import Latch
 
 if TYPE_CHECKING:
-    from nbrt.runtime.commands import Command, Notice
+    from nbrt.runtime.commands import Command, RuntimeEvent
 
 DEVICE = "cpu:2"
 
@@ -37,7 +37,7 @@ class Log:
         if command.kind == "allocate":
             self.told.append(("allocate", result.address))
 
-    def note(self, notice: Notice) -> None:
+    def note(self, notice: RuntimeEvent) -> None:
         if notice.kind in {"free_completed", "late_free_completed"}:
             subject: Any = notice.subject
             self.told.append((notice.kind, subject.address))
@@ -66,7 +66,7 @@ def nothing_else_ends() -> None:
 @pytest.mark.parametrize("nbytes", [1000, 3 << 20])
 def test_an_end_is_told_at_once_and_once(nbytes: int) -> None:
     log = Log()
-    with tap_commands(log, ("allocate", "free")):
+    with install_hook(log, ("allocate", "free")):
         x = make(nbytes)
         address = address_of(x)
         del x
@@ -79,7 +79,7 @@ def test_an_end_is_told_at_once_and_once(nbytes: int) -> None:
 
 def test_a_block_is_not_used_again_before_all_are_told() -> None:
     log = Log()
-    with tap_commands(log, ("allocate", "free")):
+    with install_hook(log, ("allocate", "free")):
         for _ in range(1000):
             make()
     uses: dict[int, list[str]] = {}
@@ -94,7 +94,7 @@ def test_what_was_there_before_is_told_before_what_comes_next() -> None:
     x, y = make(), make()
     gone = [address_of(x), address_of(y)]
     log = Log()
-    with tap_commands(log, ("allocate", "free")):
+    with install_hook(log, ("allocate", "free")):
         del x
         z = make()
         del y
@@ -110,8 +110,8 @@ def test_what_was_there_before_is_told_before_what_comes_next() -> None:
 
 def test_while_the_thread_has_the_lock_nothing_is_told() -> None:
     """A finalizer may run in the middle of a change."""
-    log, books = Log(), books_of(DEVICE)
-    with tap_commands(log, ("allocate", "free")):
+    log, books = Log(), allocator_for(DEVICE)
+    with install_hook(log, ("allocate", "free")):
         x = make()
         address = address_of(x)
         with books.lock:
@@ -122,8 +122,8 @@ def test_while_the_thread_has_the_lock_nothing_is_told() -> None:
 
 
 def test_other_threads_need_no_lock_to_end() -> None:
-    log, books = Log(), books_of(DEVICE)
-    with tap_commands(log, ("allocate", "free")):
+    log, books = Log(), allocator_for(DEVICE)
+    with install_hook(log, ("allocate", "free")):
         held = [make()]
         address = address_of(held[0])
         thread = threading.Thread(target=held.clear)
@@ -136,7 +136,7 @@ def test_other_threads_need_no_lock_to_end() -> None:
 
 def test_a_pool_that_closes_in_between_tells_no_end_twice() -> None:
     log = Log()
-    with tap_commands(log, ("allocate", "free")):
+    with install_hook(log, ("allocate", "free")):
         pool = nbrt.MemoryPool(DEVICE)
         with nbrt.use_pool(pool):
             x = make()
@@ -149,7 +149,7 @@ def test_a_pool_that_closes_in_between_tells_no_end_twice() -> None:
 
 def test_a_late_end_is_told_as_such() -> None:
     log, side = Log(), nbrt.Stream(DEVICE)
-    with tap_commands(log, ("allocate", "free")), Latch() as latch:
+    with install_hook(log, ("allocate", "free")), Latch() as latch:
         x = make()
         address = address_of(x)
         latch.hold(side)
@@ -171,7 +171,7 @@ def test_an_interrupted_tap_loses_no_memory(monkeypatch: pytest.MonkeyPatch) -> 
     before = nbrt.memory_allocated(DEVICE)
     hooked: list[Any] = []  # where Python says what the end of an array has raised
     monkeypatch.setattr("sys.unraisablehook", lambda raised: hooked.append(raised.exc_type))
-    with tap_commands(Interrupted(), ("free",)):
+    with install_hook(Interrupted(), ("free",)):
         for nbytes in (1000, 3 << 20):
             with pytest.raises(KeyboardInterrupt):
                 print(make(nbytes).nbytes)  # it comes after the end
@@ -191,7 +191,7 @@ def test_an_allocation_that_a_tap_breaks_off_is_given_back(
     pool = nbrt.MemoryPool(DEVICE)
     with nbrt.use_pool(pool):
         make(100)  # the command of another size is remembered
-        with tap_commands(Broken(), ("allocate",)):
+        with install_hook(Broken(), ("allocate",)):
             for _ in range(3):
                 with pytest.raises(error):
                     make(nbytes)
@@ -205,7 +205,7 @@ def test_a_tap_that_fails_only_warns() -> None:
             raise RuntimeError(command.kind)
 
     before = nbrt.memory_allocated(DEVICE)
-    with tap_commands(Failing(), ("free",)), pytest.warns(NbrtCleanupWarning, match="RuntimeErr"):
+    with install_hook(Failing(), ("free",)), pytest.warns(NbrtCleanupWarning, match="RuntimeErr"):
         make()
     assert nbrt.memory_allocated(DEVICE) == before
 
@@ -213,7 +213,7 @@ def test_a_tap_that_fails_only_warns() -> None:
 @pytest.mark.parametrize("nbytes", [1000, 3 << 20])
 def test_a_bad_shape_leaves_nothing_in_use(nbytes: int) -> None:
     before, log = nbrt.memory_allocated(DEVICE), Log()
-    with tap_commands(log, ("allocate", "free")), pytest.raises(nbrt.errors.ArgumentError):
+    with install_hook(log, ("allocate", "free")), pytest.raises(nbrt.errors.ArgumentError):
         nbrt.empty((nbytes, *[1] * 64), "uint8", device=DEVICE)
     assert [kind for kind, _ in log.told] == ONCE
     assert nbrt.memory_allocated(DEVICE) == before
@@ -221,11 +221,11 @@ def test_a_bad_shape_leaves_nothing_in_use(nbytes: int) -> None:
 
 def test_each_side_is_chosen_by_itself() -> None:
     log = Log()
-    with tap_commands(log, (), after=("allocate",), notices=()):
+    with install_hook(log, (), after=("allocate",), notices=()):
         make()
     assert [kind for kind, _ in log.told] == ["allocate"]
     log = Log()
-    with tap_commands(log, before=("free",), after=(), notices=("free_completed",)):
+    with install_hook(log, before=("free",), after=(), notices=("free_completed",)):
         make()
     assert [kind for kind, _ in log.told] == ["free", "free_completed"]
 
@@ -235,7 +235,7 @@ def test_commands_that_nobody_looks_at_are_not_made(monkeypatch: pytest.MonkeyPa
         raise AssertionError(facts)
 
     called: list[int] = []
-    with tap_commands(Log(), ("allocate", "free")):
+    with install_hook(Log(), ("allocate", "free")):
         monkeypatch.setattr("nbrt.runtime.stream.Command", refuse)
         nbrt.default_stream(DEVICE).call(called.append, 1)
     assert called == [1]

@@ -315,7 +315,7 @@ def test_threads_that_launch_while_a_global_changes() -> None:
 
 def test_a_value_that_changes_while_a_kernel_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """And changes back: the compiled code must be of the value that it counts as."""
-    from nbrt.backends.cpu.simt.pipeline import KernelBody
+    from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
 
     scope = program(
         "S = 3\n@cuda.jit(device=True)\ndef d(x): return x + S\n"
@@ -341,7 +341,7 @@ def test_a_value_that_changes_while_a_kernel_compiles(monkeypatch: pytest.Monkey
 def test_an_attribute_that_changes_while_a_kernel_compiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from nbrt.backends.cpu.simt.pipeline import KernelBody
+    from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
 
     OTHER.W = 3  # type: ignore[attr-defined]
     scope = program("@nbrt.kernel\ndef k(o): o[0] = other.W")

@@ -14,10 +14,14 @@ from numba import cuda, types
 from numba.core.errors import TypingError
 
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.markers import PLACE, shared_extent
-from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher, _WholeKernelCompiler, dialect_uses
-from nbrt.backends.cpu.simt.source import with_context
+from nbrt.backends.cpu.simt.frontend.pipeline import (
+    ThreadDispatcher,
+    _WholeKernelCompiler,
+    dialect_uses,
+)
+from nbrt.backends.cpu.simt.frontend.source import with_context
+from nbrt.backends.cpu.simt.placeholders import PLACE, shared_extent
+from nbrt.backends.cpu.simt.thread_context import SimtContextType
 
 BLOCK = SimtContextType((32, 1, 1))
 RECORD = np.dtype([("a", np.int32), ("b", np.float64)], align=True)
@@ -227,9 +231,9 @@ def test_sites_are_the_same_in_every_process() -> None:
     program = """
 import numba
 from numba import cuda, types
-from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher, _WholeKernelCompiler
-from nbrt.backends.cpu.simt.source import with_context
+from nbrt.backends.cpu.simt.thread_context import SimtContextType
+from nbrt.backends.cpu.simt.frontend.pipeline import ThreadDispatcher, _WholeKernelCompiler
+from nbrt.backends.cpu.simt.frontend.source import with_context
 import re
 def kernel(x):
     a = cuda.shared.array(8, numba.int32)

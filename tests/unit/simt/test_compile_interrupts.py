@@ -11,7 +11,7 @@ import pytest
 from numba import cuda
 
 import nbrt
-from nbrt.backends.cpu.simt.lost_exceptions import lost_exceptions_raised
+from nbrt.backends.cpu.simt.codegen.lost_exceptions import lost_exceptions_raised
 from nbrt.config import override
 
 if TYPE_CHECKING:

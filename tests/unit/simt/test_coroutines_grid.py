@@ -10,7 +10,7 @@ import pytest
 
 from helpers.coroutines import compiled, store, thread
 from nbrt.backends.cpu.simt.coroutines import Site, needs_grid, sites
-from nbrt.backends.cpu.simt.llvm.code import ThreadCode
+from nbrt.backends.cpu.simt.llvm.code import ThreadIR
 
 RANK = """
   %gx.row = mul i32 %bid.z, %grid.y
@@ -236,7 +236,7 @@ def test_sites_have_the_line_of_the_source() -> None:
     assert sites(code) == plain
     located = code.module.replace("@nbrt.barrier()\n  %s", "@nbrt.barrier(), !dbg !7\n  %s")
     located += "\n!7 = !DILocation(line: 42, column: 3, scope: !8)\n"
-    assert sites(ThreadCode(located, code.name, code.block))[0].line == 42
+    assert sites(ThreadIR(located, code.name, code.block))[0].line == 42
 
 
 @pytest.mark.parametrize("marker", ["barrier()", "warp.sync(i32 -1)"])

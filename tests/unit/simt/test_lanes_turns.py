@@ -9,7 +9,7 @@ import pytest
 from numba import cuda, float32, int32
 
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.lowering import force
+from nbrt.backends.cpu.simt.codegen.lowering import force
 from tests.helpers.lowerings import agree
 
 RNG = np.random.default_rng(7)

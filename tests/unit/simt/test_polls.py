@@ -16,8 +16,8 @@ import nbrt
 from helpers import endless
 from helpers.endless import counted, diverging, integers, meeting
 from nbrt.backends.cpu.interrupts import STOP
-from nbrt.backends.cpu.simt.polled import with_polls
-from nbrt.backends.cpu.simt.stops import STOPPED
+from nbrt.backends.cpu.simt.codegen.polled_library import with_polls
+from nbrt.backends.cpu.simt.stop_codes import STOPPED
 
 _LOOP = """
 define i32 @work(ptr %nbrt.stop, ptr %out, {kind} %start, {kind} %end) {{

@@ -16,8 +16,13 @@ import pytest
 from numba import cuda
 
 from helpers.clocks import PATIENCE
-from nbrt.backends.cpu import blocks
-from nbrt.backends.cpu.blocks import LaunchRecord, get_num_threads, run_shared, set_num_threads
+from nbrt.backends.cpu import block_scheduler
+from nbrt.backends.cpu.block_scheduler import (
+    LaunchRecord,
+    get_num_threads,
+    run_shared,
+    set_num_threads,
+)
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.errors import ArgumentError
 
@@ -135,7 +140,7 @@ def test_the_number_of_threads() -> None:
     with pytest.raises(ArgumentError, match="at least 1, got 0"):
         set_num_threads(0)
     assert get_num_threads() == 1
-    blocks._num_threads = None
+    block_scheduler._num_threads = None
     assert get_num_threads() == len(os.sched_getaffinity(0))
 
 
@@ -228,7 +233,7 @@ FORKED = """
 import os, sys
 import numpy as np
 from numba import cuda
-from nbrt.backends.cpu.blocks import set_num_threads
+from nbrt.backends.cpu.block_scheduler import set_num_threads
 from nbrt.backends.cpu.simt import SimtKernel
 
 set_num_threads(3)

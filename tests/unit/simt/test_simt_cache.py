@@ -15,8 +15,8 @@ from numba import cuda
 
 from helpers.processes import output_of
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.cache import _trimmed, cache_directory
-from nbrt.backends.cpu.simt.fingerprint import UnhashableError, fingerprint
+from nbrt.backends.cpu.simt.runtime.cache import _trimmed, cache_directory
+from nbrt.backends.cpu.simt.runtime.fingerprint import UnhashableError, fingerprint
 from nbrt.config import override
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ import json, sys
 import numpy as np
 from numba import cuda
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher
+from nbrt.backends.cpu.simt.frontend.pipeline import ThreadDispatcher
 import settings
 
 FACTOR = {factor}

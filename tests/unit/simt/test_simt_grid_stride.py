@@ -11,7 +11,7 @@ from numba import cuda, float64
 
 from helpers.grid_stride import LAUNCHES, LENGTH, SIZES, arrays, axes_taken_out, compare
 from helpers.simt_reference import run_reference
-from nbrt.backends.cpu.blocks import LaunchRecord, run_shared
+from nbrt.backends.cpu.block_scheduler import LaunchRecord, run_shared
 from nbrt.backends.cpu.simt import SimtKernel
 
 PLANE_LAUNCHES = [((2, 3, 1), (4, 2, 1)), ((1, 1, 1), (3, 5, 1)), ((3, 1, 2), (1, 4, 1))]

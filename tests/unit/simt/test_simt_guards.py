@@ -10,7 +10,7 @@ from numba import cuda
 
 from helpers.simt_reference import run_reference
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.pipeline import bounds_of
+from nbrt.backends.cpu.simt.frontend.pipeline import bounds_of
 
 N = 29
 

@@ -8,11 +8,11 @@ from numba import cuda, types
 from numba.core.compiler_lock import global_compiler_lock
 
 from nbrt.backends.captures import Captures
-from nbrt.backends.cpu.simt.context import SimtContextType
+from nbrt.backends.cpu.simt.codegen.thread_ir import thread_code
+from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody, may_spin
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 from nbrt.backends.cpu.simt.llvm.spins import find_spins
-from nbrt.backends.cpu.simt.pipeline import KernelBody, may_spin
-from nbrt.backends.cpu.simt.thread_code import thread_code
+from nbrt.backends.cpu.simt.thread_context import SimtContextType
 
 INTS, FLOATS = types.int32[::1], types.float32[::1]
 BLOCK = (64, 1, 1)

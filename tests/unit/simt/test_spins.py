@@ -17,11 +17,11 @@ import nbrt
 from helpers.coroutines import compiled, thread
 from helpers.spinning import CASES, DEADLOCKS, line_of, ticket_lock
 from nbrt.backends.cpu import waiting
-from nbrt.backends.cpu.blocks import get_num_threads, set_num_threads
+from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
 from nbrt.backends.cpu.simt import SimtKernel
-from nbrt.backends.cpu.simt.fingerprint import fingerprint
-from nbrt.backends.cpu.simt.resident_calls import MAX_RESIDENT_BLOCKS
-from nbrt.backends.cpu.simt.stops import STOPPED
+from nbrt.backends.cpu.simt.codegen.resident_calls import MAX_RESIDENT_BLOCKS
+from nbrt.backends.cpu.simt.runtime.fingerprint import fingerprint
+from nbrt.backends.cpu.simt.stop_codes import STOPPED
 from nbrt.config import override
 from nbrt.errors import KernelDeadlockError
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from nbrt.backends.cpu.interpret.arrays import Array, SharedArray
 from nbrt.backends.cpu.interpret.functions import Interpretation, as_compiled
 from nbrt.backends.cpu.interpret.scheduler import Block, Scheduler, Thread
-from nbrt.backends.cpu.simt.arguments import check_count
-from nbrt.backends.cpu.simt.source import kernel_function
+from nbrt.backends.cpu.simt.frontend.source import kernel_function
+from nbrt.backends.cpu.simt.runtime.arguments import check_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """Memory of CPU devices: pools of the operating system's mappings, and blocks cut from them."""
 
 from nbrt.backends.cpu.memory.base import HostPool
-from nbrt.backends.cpu.memory.blocks import HostBlock, foreign_block, owner_of
+from nbrt.backends.cpu.memory.blocks import HostBlock, block_from_external, owner_of
 from nbrt.backends.cpu.memory.caching import CachingPool
 from nbrt.backends.cpu.memory.expandable import ExpandablePool
 from nbrt.backends.cpu.memory.pinned import PinnedPool
@@ -14,6 +14,6 @@ __all__ = [
     "HostPool",
     "PinnedPool",
     "PlainPool",
-    "foreign_block",
+    "block_from_external",
     "owner_of",
 ]

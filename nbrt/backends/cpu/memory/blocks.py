@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from nbrt.typing import HostArray
 
-__all__ = ["ALIGNMENT", "BlockBytes", "HostBlock", "foreign_block", "owner_of"]
+__all__ = ["ALIGNMENT", "BlockBytes", "HostBlock", "block_from_external", "owner_of"]
 
 ALIGNMENT = 64
 """Bytes; a cache line, and the widest vector load."""
@@ -89,7 +89,7 @@ class HostBlock:
         del self._bytes, self.view
 
 
-def foreign_block(address: int, nbytes: int, keep: object) -> HostBlock:
+def block_from_external(address: int, nbytes: int, keep: object) -> HostBlock:
     """Return memory of another allocator as a block; `keep` lives as long as any array over it."""
     memory = (ctypes.c_char * nbytes).from_address(address)
     memory.keep = keep  # type: ignore[attr-defined]

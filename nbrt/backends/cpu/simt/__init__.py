@@ -1,12 +1,11 @@
 """The SIMT compiler: a kernel in the Numba CUDA dialect becomes a native CPU function.
 
-The stages, in the order in which a kernel passes them, each in a file of its own:
-`source` (what is a kernel), `resolve` (the dialect's names), `pipeline` (one thread), `entry` (the
-loops over blocks and threads), `launch` (argument types and calling). `kernel` holds it together.
+In processing order: `frontend` (passes on Numba IR), `codegen` with the lowerings `lanes` and
+`coroutines` (the entry function of a launch), `runtime` (argument types, cache, launches).
 """
 
 from __future__ import annotations
 
-from nbrt.backends.cpu.simt.kernel import LaunchPlan, SimtKernel
+from nbrt.backends.cpu.simt.runtime.kernel import LaunchPlan, SimtKernel
 
 __all__ = ["LaunchPlan", "SimtKernel"]

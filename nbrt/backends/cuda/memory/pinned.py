@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.cuda.memory.pooled import BookedPool
+from nbrt.backends.cuda.memory.pooled import TrackedPool
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
-    from nbrt.backends.cuda.memory.ledger import Ledger
+    from nbrt.backends.cuda.memory.segment_tracker import Ledger
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.typing import HostArray
 
@@ -54,7 +54,7 @@ class PinnedBlock:
         return np.ndarray((self.nbytes,), np.uint8, self.raw.data)
 
 
-class PinnedPool(BookedPool):
+class PinnedPool(TrackedPool):
     """Page-locked memory cached by `cupy.cuda.PinnedMemoryPool`, in powers of two.
 
     The host uses freed memory again at once, whatever streams do. So whoever queues a copy keeps

@@ -11,18 +11,18 @@ from nbrt.backends.pools import SMALL_LIMIT
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
-    from nbrt.backends.cuda.memory.ledger import Ledger, Segment
+    from nbrt.backends.cuda.memory.segment_tracker import Ledger, Segment
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.backends.pools import SegmentInfo
 
-__all__ = ["BookedPool", "CupyPool", "PlainPool"]
+__all__ = ["CupyPool", "PlainPool", "TrackedPool"]
 
 _SMALL_SEGMENT = 2 << 20
 """Bytes taken at once for small blocks, as in torch (kSmallBuffer of CUDACachingAllocator.cpp):
 CuPy would call cudaMalloc, which waits for the device, for each of them."""
 
 
-class BookedPool(CudaPool):
+class TrackedPool(CudaPool):
     """A pool whose segments are in a ledger."""
 
     def __init__(self, driver: Driver, index: int, kind: str, ledger: Ledger) -> None:
@@ -46,7 +46,7 @@ class BookedPool(CudaPool):
         self._ledger.limit = nbytes
 
 
-class CupyPool(BookedPool):
+class CupyPool(TrackedPool):
     """Memory cached by two `cupy.cuda.MemoryPool`: one of small blocks, one of large ones.
 
     They are ours alone: CuPy's global pool is the user's to limit, to replace and to empty, and its
@@ -96,7 +96,7 @@ class CupyPool(BookedPool):
         return cuda.MemoryPointer(memory, 0)
 
 
-class PlainPool(BookedPool):
+class PlainPool(TrackedPool):
     """Every block is the system's, and goes back to it at once: cudaMalloc and cudaFree.
 
     Both wait for the device (CUDA programming guide, "Stream Ordered Memory Allocator"), so nothing

@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def own_generators() -> Iterator[None]:
     """Ranks start with equal default generators, and leave those of other tests alone."""
-    with nbrt.random.own_defaults():
+    with nbrt.random.isolated_default_generators():
         nbrt.manual_seed(0)
         yield

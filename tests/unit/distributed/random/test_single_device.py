@@ -227,7 +227,7 @@ def test_draws_over_one_mesh_do_not_mix_generators() -> None:
             assert x.full_tensor().tolist() == single[at].standard_normal(10, "float32").tolist()
             nbrt.random.uniform_(x)
             assert x.full_tensor().tolist() == default.random(10, "float32").tolist()
-        with nbrt.random.own_defaults():
+        with nbrt.random.isolated_default_generators():
             nbrt.manual_seed(1)
             nbrt.random.uniform_(x)
         expected = nbrt.Generator(1).random(10, "float32")

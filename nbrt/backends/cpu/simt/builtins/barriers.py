@@ -10,7 +10,7 @@ from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
 from nbrt.backends.cpu.simt.builtins.registry import call_external, nothing, register
-from nbrt.backends.cpu.simt.markers import BARRIER, WARP_SYNC
+from nbrt.backends.cpu.simt.placeholders import BARRIER, WARP_SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

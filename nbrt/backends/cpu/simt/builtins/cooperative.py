@@ -16,7 +16,7 @@ from numba.core.typing.templates import (
 from numba.extending import lower_builtin, register_model
 
 from nbrt.backends.cpu.simt.builtins.registry import call_external, nothing, register
-from nbrt.backends.cpu.simt.markers import GRID_SYNC
+from nbrt.backends.cpu.simt.placeholders import GRID_SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin
 
 from nbrt.backends.cpu.simt.builtins.registry import call_external, stand_in
-from nbrt.backends.cpu.simt.markers import SHARED_BYTES, SHARED_DYNAMIC, shared_array
+from nbrt.backends.cpu.simt.placeholders import SHARED_BYTES, SHARED_DYNAMIC, shared_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from nbrt.backends.cpu.simt.builtins.registry import nothing
-from nbrt.backends.cpu.simt.markers import place_marker
+from nbrt.backends.cpu.simt.placeholders import place_marker
 
 __all__ = ["mark_place", "number_of"]
 

@@ -10,7 +10,7 @@ from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
 from nbrt.backends.cpu.simt.builtins.registry import Emit, call_external, register
-from nbrt.backends.cpu.simt.markers import ACTIVEMASK, MATCH, SHUFFLE, VOTE
+from nbrt.backends.cpu.simt.placeholders import ACTIVEMASK, MATCH, SHUFFLE, VOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

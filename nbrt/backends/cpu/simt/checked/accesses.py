@@ -5,8 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from nbrt.backends.cpu.simt.checked import layout as at
-from nbrt.backends.cpu.simt.checked.kinds import Access, Kind
-from nbrt.backends.cpu.simt.checked.words import (
+from nbrt.backends.cpu.simt.checked.abi import (
     block_of,
     load,
     native,
@@ -15,6 +14,7 @@ from nbrt.backends.cpu.simt.checked.words import (
     store,
     who_of,
 )
+from nbrt.backends.cpu.simt.checked.kinds import Access, Kind
 
 __all__ = ["access", "bounds", "local_array", "overflow", "shared_array"]
 

@@ -10,16 +10,16 @@ from numba.core import cgutils
 
 from nbrt.backends.cpu.simt.checked.memory import state_address
 from nbrt.backends.cpu.simt.checked.shadow import PREFIX
+from nbrt.backends.cpu.simt.codegen.polled_library import emit_leave
+from nbrt.backends.cpu.simt.codegen.thread_ir import thread_code
 from nbrt.backends.cpu.simt.coroutines import (
     Resumed,
     coroutine_block,
     coroutine_grid,
     needs_grid,
 )
-from nbrt.backends.cpu.simt.pipeline import ThreadLibrary
-from nbrt.backends.cpu.simt.polled import emit_leave
-from nbrt.backends.cpu.simt.stops import INTERRUPTED
-from nbrt.backends.cpu.simt.thread_code import thread_code
+from nbrt.backends.cpu.simt.frontend.pipeline import ThreadLibrary
+from nbrt.backends.cpu.simt.stop_codes import INTERRUPTED
 from nbrt.errors import OutOfMemoryError
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ from numba.core.untyped_passes import TranslateByteCode
 
 from nbrt.backends.cpu.simt.checked.instrument import InstrumentPass
 from nbrt.backends.cpu.simt.checked.returns import MarkReturnsPass
-from nbrt.backends.cpu.simt.pipeline import (
+from nbrt.backends.cpu.simt.frontend.pipeline import (
     DeviceCompiler,
     DeviceFunctions,
     ThreadDispatcher,
     dialect_uses,
 )
-from nbrt.backends.cpu.simt.source import with_context
+from nbrt.backends.cpu.simt.frontend.source import with_context
 
 if TYPE_CHECKING:
     from nbrt.backends.captures import Captures
-    from nbrt.backends.cpu.simt.checked.sites import Site
+    from nbrt.backends.cpu.simt.checked.source_locations import Site
 
 __all__ = ["checked_thread", "compiled_sites"]
 

@@ -13,28 +13,28 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic, models, register_model
 
-from nbrt.backends.cpu.simt.arguments import argument_types
-from nbrt.backends.cpu.simt.block_calls import lowered_if_spinning
 from nbrt.backends.cpu.simt.checked.blocks import BlockCode, resumed_thread
 from nbrt.backends.cpu.simt.checked.compiler import checked_thread
 from nbrt.backends.cpu.simt.checked.layout import MAX_SEATS
 from nbrt.backends.cpu.simt.checked.probes import call_runtime
-from nbrt.backends.cpu.simt.context import SimtContextType
-from nbrt.backends.cpu.simt.diagnostics import translated
-from nbrt.backends.cpu.simt.environments import with_environments
-from nbrt.backends.cpu.simt.lost_exceptions import lost_exceptions_raised
-from nbrt.backends.cpu.simt.pipeline import marker_kinds
-from nbrt.backends.cpu.simt.polled import emit_poll, polled_compiler
-from nbrt.backends.cpu.simt.resident_calls import ResidentCall
-from nbrt.backends.cpu.simt.static_shared import static_shared_bytes
+from nbrt.backends.cpu.simt.codegen.block_calls import lowered_if_spinning
+from nbrt.backends.cpu.simt.codegen.environments import with_environments
+from nbrt.backends.cpu.simt.codegen.lost_exceptions import lost_exceptions_raised
+from nbrt.backends.cpu.simt.codegen.polled_library import emit_poll, polled_compiler
+from nbrt.backends.cpu.simt.codegen.resident_calls import ResidentCall
+from nbrt.backends.cpu.simt.codegen.static_shared import static_shared_bytes
+from nbrt.backends.cpu.simt.frontend.pipeline import marker_kinds
+from nbrt.backends.cpu.simt.runtime.arguments import argument_types
+from nbrt.backends.cpu.simt.runtime.diagnostics import translated
+from nbrt.backends.cpu.simt.thread_context import SimtContextType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FunctionType
 
     from nbrt.backends.captures import Captures
-    from nbrt.backends.cpu.simt.lowering import Lowered
-    from nbrt.backends.cpu.simt.pipeline import ThreadDispatcher
+    from nbrt.backends.cpu.simt.codegen.lowering import Lowered
+    from nbrt.backends.cpu.simt.frontend.pipeline import ThreadDispatcher
     from nbrt.typing import Dim3
 
 __all__ = ["CheckedEntry", "CheckedLaunch"]

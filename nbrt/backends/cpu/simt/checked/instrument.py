@@ -21,9 +21,9 @@ from nbrt.backends.cpu.simt.checked import probes
 from nbrt.backends.cpu.simt.checked.flat import check_tuple, guard_flat
 from nbrt.backends.cpu.simt.checked.flow import far_sides, sums_in_indices
 from nbrt.backends.cpu.simt.checked.kinds import Access, SiteKind
-from nbrt.backends.cpu.simt.checked.sites import Site, spell, table
-from nbrt.backends.cpu.simt.context import ARGUMENT
-from nbrt.backends.cpu.simt.pipeline import METADATA
+from nbrt.backends.cpu.simt.checked.source_locations import Site, spell, table
+from nbrt.backends.cpu.simt.frontend.pipeline import METADATA
+from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 from nbrt.errors import UnsupportedConstructError
 
 if TYPE_CHECKING:

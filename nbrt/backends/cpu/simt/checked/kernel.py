@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.cpu.blocks import note_place
+from nbrt.backends.cpu.block_scheduler import note_place
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text
 from nbrt.backends.cpu.interrupts import run_stoppable
-from nbrt.backends.cpu.simt.arguments import check_count
 from nbrt.backends.cpu.simt.checked.compiler import compiled_sites
 from nbrt.backends.cpu.simt.checked.entry import CheckedEntry, CheckedLaunch
 from nbrt.backends.cpu.simt.checked.kinds import Kind, SiteKind
@@ -20,7 +19,8 @@ from nbrt.backends.cpu.simt.checked.layout import MAX_SEATS
 from nbrt.backends.cpu.simt.checked.limits import faults, static_faults
 from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
 from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader, unravelled
-from nbrt.backends.cpu.simt.pipeline import marker_kinds
+from nbrt.backends.cpu.simt.frontend.pipeline import marker_kinds
+from nbrt.backends.cpu.simt.runtime.arguments import check_count
 from nbrt.backends.cpu.waiting import wait_address
 from nbrt.errors import KernelCheckError, KernelDeadlockError, LaunchError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from nbrt.backends.cpu.simt.checked import layout as at
-from nbrt.backends.cpu.simt.checked.kinds import Kind
-from nbrt.backends.cpu.simt.checked.words import (
+from nbrt.backends.cpu.simt.checked.abi import (
     block_of,
     load,
     native,
@@ -16,6 +15,7 @@ from nbrt.backends.cpu.simt.checked.words import (
     take_up,
     who_of,
 )
+from nbrt.backends.cpu.simt.checked.kinds import Kind
 
 __all__ = [
     "after_barrier",

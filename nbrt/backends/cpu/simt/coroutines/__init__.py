@@ -13,7 +13,7 @@ from nbrt.backends.cpu.simt.coroutines.block import (
     coroutine_resident,
     needs_grid,
 )
-from nbrt.backends.cpu.simt.coroutines.kinds import Site, sites
+from nbrt.backends.cpu.simt.coroutines.suspend_points import Site, sites
 
 __all__ = [
     "Order",

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Literal
 
-from nbrt.backends.cpu.simt.coroutines.kinds import (
+from nbrt.backends.cpu.simt.coroutines.suspend_points import (
     KINDS,
     WARP_OPERATIONS,
     calls_marker,
@@ -22,11 +22,11 @@ from nbrt.backends.cpu.simt.coroutines.thread import (
     uniform_parameters,
 )
 from nbrt.backends.cpu.simt.coroutines.yields import insert_yields
-from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadCode
+from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadIR
 from nbrt.backends.cpu.simt.llvm.model import Function, Operand
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 from nbrt.backends.cpu.simt.llvm.polls import polled_thread
-from nbrt.backends.cpu.simt.markers import (
+from nbrt.backends.cpu.simt.placeholders import (
     ACTIVEMASK,
     GRID_SYNC,
     PREFIX,
@@ -37,7 +37,7 @@ from nbrt.backends.cpu.simt.markers import (
     YIELD,
     shared_extent,
 )
-from nbrt.backends.cpu.simt.stops import (
+from nbrt.backends.cpu.simt.stop_codes import (
     ATTEND,
     CALLING_CONVENTION,
     DEADLOCKED,
@@ -144,14 +144,14 @@ class Resumed:
         return Template(_RESUMED).substitute(symbol=self.symbol, context=self.context)
 
 
-def needs_grid(code: ThreadCode) -> bool:
+def needs_grid(code: ThreadIR) -> bool:
     """Tell whether threads wait for the whole grid: `coroutine_grid` is for such code."""
     function = parse_function(code.module, code.name)
     return any(item.detail == GRID_SYNC for item in waits(function))
 
 
 def coroutine_block(
-    code: ThreadCode,
+    code: ThreadIR,
     *,
     order: Order = "linear",
     report: bool = False,
@@ -161,7 +161,7 @@ def coroutine_block(
 
     Parameters
     ----------
-    code : ThreadCode
+    code : ThreadIR
         The thread function, with markers.
     order : {"linear", "seeded"}
         The order of threads that could go on: by their index, or, for looking for code that
@@ -189,7 +189,7 @@ def coroutine_block(
 
 
 def coroutine_grid(
-    code: ThreadCode,
+    code: ThreadIR,
     *,
     order: Order = "linear",
     report: bool = False,
@@ -199,7 +199,7 @@ def coroutine_grid(
 
     Parameters
     ----------
-    code : ThreadCode
+    code : ThreadIR
         The thread function, with markers.
     order, report, resumed
         As for `coroutine_block`. Passing the grid's barrier is reported as epoch -1.
@@ -215,7 +215,7 @@ def coroutine_grid(
 
 
 def coroutine_resident(
-    code: ThreadCode,
+    code: ThreadIR,
     spins: list[Spin],
     *,
     order: Order = "linear",
@@ -225,7 +225,7 @@ def coroutine_resident(
 
     Parameters
     ----------
-    code : ThreadCode
+    code : ThreadIR
         The thread function, with markers, those of places among them.
     spins : list of Spin
         Its loops that spin.
@@ -256,7 +256,7 @@ class _Writer:
 
     def __init__(
         self,
-        code: ThreadCode,
+        code: ThreadIR,
         order: Order,
         report: bool,
         resumed: Resumed | None,

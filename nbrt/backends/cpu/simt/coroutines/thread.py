@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import llvmlite.binding as llvm
 
-from nbrt.backends.cpu.simt.coroutines.kinds import KINDS, WARP_OPERATIONS, calls_marker, operation
+from nbrt.backends.cpu.simt.coroutines.suspend_points import (
+    KINDS,
+    WARP_OPERATIONS,
+    calls_marker,
+    operation,
+)
 from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS
 from nbrt.backends.cpu.simt.llvm.model import LOCAL, Function, Instruction, Operand
-from nbrt.backends.cpu.simt.markers import BARRIER, CHANGED, SHARED_BYTES, SHARED_DYNAMIC
+from nbrt.backends.cpu.simt.placeholders import BARRIER, CHANGED, SHARED_BYTES, SHARED_DYNAMIC
 from nbrt.errors import UnsupportedConstructError
 
 __all__ = ["SHARED_PARAMETERS", "shared_parameters", "thread_coroutine", "uniform_parameters"]

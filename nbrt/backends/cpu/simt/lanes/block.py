@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt import markers
-from nbrt.backends.cpu.simt.lanes.ends import GroupEnds, PartialError
+from nbrt.backends.cpu.simt import placeholders
+from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Shape, Shapes
 from nbrt.backends.cpu.simt.lanes.flow import Flow
-from nbrt.backends.cpu.simt.lanes.geometry import choose_geometry, widest
 from nbrt.backends.cpu.simt.lanes.instructions import Instructions
+from nbrt.backends.cpu.simt.lanes.interchange import find_turns, turn_of
+from nbrt.backends.cpu.simt.lanes.lane_layout import choose_geometry, widest
+from nbrt.backends.cpu.simt.lanes.region_exits import GroupExits, PartialError
 from nbrt.backends.cpu.simt.lanes.regions import (
     Region,
     alias_of,
@@ -20,13 +22,11 @@ from nbrt.backends.cpu.simt.lanes.regions import (
     keep_values,
     with_aliases,
 )
-from nbrt.backends.cpu.simt.lanes.shapes import VARYING, Shape, Shapes
-from nbrt.backends.cpu.simt.lanes.slots import Slots
-from nbrt.backends.cpu.simt.lanes.spins import check_spins
-from nbrt.backends.cpu.simt.lanes.turns import find_turns, turn_of
+from nbrt.backends.cpu.simt.lanes.spill_slots import Slots
+from nbrt.backends.cpu.simt.lanes.spin_loops import check_spins
 from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
 from nbrt.backends.cpu.simt.lanes.writer import Writer
-from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadCode
+from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadIR
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 __all__ = ["lanes_block"]
 
-_PADDING = 64 * markers.WARP_SIZE
+_PADDING = 64 * placeholders.WARP_SIZE
 """Bytes around shared arrays: vectors of lanes that take part in part reach past their ends."""
 
 
-def lanes_block(code: ThreadCode, *, only_diverging: bool = False) -> str:
+def lanes_block(code: ThreadIR, *, only_diverging: bool = False) -> str:
     """Lower a thread to a block function of vector code.
 
     Parameters
     ----------
-    code : ThreadCode
+    code : ThreadIR
         One thread.
     only_diverging : bool
         Refuse code without a loop that lanes may leave at different times.
@@ -73,7 +73,7 @@ def lanes_block(code: ThreadCode, *, only_diverging: bool = False) -> str:
 def _uses_warps(function: Function) -> bool:
     return any(
         item.opcode == "call"
-        and item.detail.startswith((*markers.WARP_OPERATIONS, markers.WARP_SYNC))
+        and item.detail.startswith((*placeholders.WARP_OPERATIONS, placeholders.WARP_SYNC))
         for _, item in function.instructions()
     )
 
@@ -82,7 +82,7 @@ class _BlockWriter:
     """Writes one block function."""
 
     def __init__(
-        self, function: Function, code: ThreadCode, *, partial: bool, only_diverging: bool
+        self, function: Function, code: ThreadIR, *, partial: bool, only_diverging: bool
     ) -> None:
         self._function = function
         self._code = code
@@ -117,7 +117,7 @@ class _BlockWriter:
             self._writer, self._lanes, self._shapes, self._values, used
         )
         self._slots = Slots(self._writer, self._lanes, self._shapes, self._geometry.groups)
-        self._ends = GroupEnds(
+        self._ends = GroupExits(
             self._writer, self._lanes, self._slots, self._made, partial=self._partial
         )
 
@@ -157,7 +157,7 @@ class _BlockWriter:
         if self._made.barriers:
             check_uniform(self._made, Shapes(self._function, varying, {}, 0))
         for _, item in self._function.instructions():
-            if item.detail == markers.GRID_SYNC:
+            if item.detail == placeholders.GRID_SYNC:
                 raise CannotLowerError("threads of all blocks wait for each other")
 
     # -- the function ----------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class _BlockWriter:
         for region in self._made.regions:
             self._write_region(region, labels)
         parameters = ", ".join(f"{p.type} {p.text}" for p in function.parameters)
-        shared = f"ptr %{markers.SHARED}at, i64 %{markers.SHARED}bytes"
+        shared = f"ptr %{placeholders.SHARED}at, i64 %{placeholders.SHARED}bytes"
         extra = f"{shared}, ptr %nbrt.stop, ptr %nbrt.where"
         head = f"define i32 @{function.name}.block({parameters}, {extra}) {{\nentry:"
         declared = _declared(function.outside)
@@ -186,7 +186,7 @@ class _BlockWriter:
             self._known[parameter.text] = Value(parameter.type, "scalar", parameter.text)
         arrays: dict[str, str] = {}
         for _, item in self._function.instructions():
-            if item.opcode == "call" and item.detail.startswith(markers.SHARED):
+            if item.opcode == "call" and item.detail.startswith(placeholders.SHARED):
                 self._known[item.name] = self._shared(item, arrays)
             elif item.opcode == "alloca":
                 self._slots.add_frame(item, kept=len(self._made.regions) > 1)
@@ -201,12 +201,12 @@ class _BlockWriter:
 
     def _shared(self, item: Instruction, arrays: dict[str, str]) -> Value:
         writer = self._writer
-        if item.detail == markers.SHARED_DYNAMIC:
-            return Value("ptr", "scalar", f"%{markers.SHARED}at")
-        if item.detail == markers.SHARED_BYTES:
-            return Value("i64", "scalar", f"%{markers.SHARED}bytes")
+        if item.detail == placeholders.SHARED_DYNAMIC:
+            return Value("ptr", "scalar", f"%{placeholders.SHARED}at")
+        if item.detail == placeholders.SHARED_BYTES:
+            return Value("i64", "scalar", f"%{placeholders.SHARED}bytes")
         if item.detail not in arrays:
-            size, _ = markers.shared_extent(item.detail)  # the stack's alignment is wider
+            size, _ = placeholders.shared_extent(item.detail)  # the stack's alignment is wider
             room = self._slots.room(size + 2 * _PADDING, "i8")
             place = writer.op(f"getelementptr i8, ptr {room}, i64 {_PADDING}")
             arrays[item.detail] = place

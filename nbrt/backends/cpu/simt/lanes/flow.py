@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.arrivals import Arrival, Arrivals, Ends
 from nbrt.backends.cpu.simt.lanes.loops import Loops
+from nbrt.backends.cpu.simt.lanes.merges import Arrival, Arrivals, Ends
 from nbrt.backends.cpu.simt.lanes.values import FULL, Lanes, Mask, Value
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.model import Operand
@@ -21,8 +21,8 @@ from nbrt.backends.cpu.simt.llvm.model import Operand
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.cpu.simt.lanes.divergence import Shapes
     from nbrt.backends.cpu.simt.lanes.instructions import Instructions
-    from nbrt.backends.cpu.simt.lanes.shapes import Shapes
     from nbrt.backends.cpu.simt.lanes.writer import Writer
     from nbrt.backends.cpu.simt.llvm.graph import Level
     from nbrt.backends.cpu.simt.llvm.model import Block, Instruction

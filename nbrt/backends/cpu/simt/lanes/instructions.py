@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt import markers
+from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.lanes.compare import compare_counting
 from nbrt.backends.cpu.simt.lanes.memory import Memory
-from nbrt.backends.cpu.simt.lanes.serial import Serial
+from nbrt.backends.cpu.simt.lanes.scalarize import Serial
 from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
 from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
@@ -15,7 +15,7 @@ from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS, Instruction, Operan
 from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.shapes import Shapes
+    from nbrt.backends.cpu.simt.lanes.divergence import Shapes
     from nbrt.backends.cpu.simt.lanes.writer import Writer
 
 __all__ = ["Instructions"]
@@ -289,7 +289,7 @@ class Instructions:
         name = item.detail
         if name.startswith(_IGNORED):
             return None
-        if markers.is_marker(name):
+        if placeholders.is_marker(name):
             return self._marker(item, operands, mask)
         if name.startswith("llvm."):
             base = name.removeprefix("llvm.").rpartition(".")[0]
@@ -316,8 +316,8 @@ class Instructions:
         return Value(item.type, "vector", result)
 
     def _marker(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
-        if item.detail.startswith(markers.SHARED):
+        if item.detail.startswith(placeholders.SHARED):
             return self._values[item.name]  # where memory is, which was said before
-        if item.detail == markers.WARP_SYNC:
+        if item.detail == placeholders.WARP_SYNC:
             return None
         return self._warp.write(item, operands, mask)

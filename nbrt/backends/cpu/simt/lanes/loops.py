@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from nbrt.backends.cpu.simt.lanes.arrivals import Arrival, Arrivals
+from nbrt.backends.cpu.simt.lanes.merges import Arrival, Arrivals
 from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.graph import Level
@@ -13,7 +13,7 @@ from nbrt.backends.cpu.simt.llvm.graph import Level
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.simt.lanes.shapes import Shapes
+    from nbrt.backends.cpu.simt.lanes.divergence import Shapes
     from nbrt.backends.cpu.simt.lanes.writer import Writer
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 

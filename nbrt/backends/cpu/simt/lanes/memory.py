@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt import markers
+from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.model import Instruction, renamed
@@ -13,7 +13,7 @@ from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nbrt.backends.cpu.simt.lanes.serial import Serial
+    from nbrt.backends.cpu.simt.lanes.scalarize import Serial
     from nbrt.backends.cpu.simt.lanes.writer import Writer
 
 __all__ = ["Memory"]
@@ -80,7 +80,7 @@ class Memory:
         if item.opcode == "alloca":
             return True
         if item.opcode == "call":
-            return item.detail.startswith(markers.SHARED)
+            return item.detail.startswith(placeholders.SHARED)
         if item.opcode in ("getelementptr", "freeze"):
             return self.is_private(item.operands[0].text, depth - 1)
         if item.opcode in ("phi", "select"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt import markers
+from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.graph import END, Level, dominates, dominators, reverse_postorder
 from nbrt.backends.cpu.simt.llvm.model import Block, Instruction, Operand, renamed
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.shapes import Shapes
+    from nbrt.backends.cpu.simt.lanes.divergence import Shapes
     from nbrt.backends.cpu.simt.llvm.model import Function
 
 __all__ = [
@@ -201,7 +201,7 @@ def _cut_block(made: Cut, block: Block) -> None:
         (
             i
             for i, item in enumerate(block.instructions)
-            if item.opcode == "call" and item.detail.startswith(markers.BARRIER)
+            if item.opcode == "call" and item.detail.startswith(placeholders.BARRIER)
         ),
         None,
     )
@@ -217,7 +217,7 @@ def _cut_block(made: Cut, block: Block) -> None:
     for target in rest.successors:
         for phi in function.blocks[target].phis:
             phi.labels = [after if label == block.label else label for label in phi.labels]
-    kind = call.detail.removeprefix(markers.BARRIER).removeprefix(".")
+    kind = call.detail.removeprefix(placeholders.BARRIER).removeprefix(".")
     test = None
     if kind:
         operand = call.operands[0]
@@ -393,7 +393,7 @@ def _remake(name: str, definitions: dict[str, Instruction], found: list[Instruct
     if item is None or any(item.name == other.name for other in found):
         return True
     if item.opcode == "alloca" or (
-        item.opcode == "call" and item.detail.startswith(markers.SHARED)
+        item.opcode == "call" and item.detail.startswith(placeholders.SHARED)
     ):
         return True  # known everywhere
     if item.opcode not in _REMADE or len(found) > _REMADE_LENGTH:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt import markers
+from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
 from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
-from nbrt.backends.cpu.simt.markers import WARP_SIZE
+from nbrt.backends.cpu.simt.placeholders import WARP_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +38,14 @@ class WarpOperations:
         """Write one operation."""
         name = item.detail
         assert self._writer.width == WARP_SIZE
-        if name == markers.ACTIVEMASK:
+        if name == placeholders.ACTIVEMASK:
             return Value("i32", "scalar", self._lanes.bits(mask))
-        if name.startswith(markers.SHUFFLE):
-            return self._shuffle(name.removeprefix(markers.SHUFFLE), operands, mask)
-        if name.startswith(markers.VOTE):
-            return self._vote(name.removeprefix(markers.VOTE), operands, mask)
-        if name.startswith(markers.MATCH):
-            return self._match(name.removeprefix(markers.MATCH), operands, mask)
+        if name.startswith(placeholders.SHUFFLE):
+            return self._shuffle(name.removeprefix(placeholders.SHUFFLE), operands, mask)
+        if name.startswith(placeholders.VOTE):
+            return self._vote(name.removeprefix(placeholders.VOTE), operands, mask)
+        if name.startswith(placeholders.MATCH):
+            return self._match(name.removeprefix(placeholders.MATCH), operands, mask)
         raise CannotLowerError(f"{name} has no form for lanes")
 
     # -- shuffles ------------------------------------------------------------------------------

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["THREAD_PARAMETERS", "ThreadCode"]
+__all__ = ["THREAD_PARAMETERS", "ThreadIR"]
 
 THREAD_PARAMETERS = 2
 """Where the fields of the hidden argument begin: after the result and the exception info."""
 
 
 @dataclass(frozen=True)
-class ThreadCode:
+class ThreadIR:
     """One thread of a kernel as LLVM IR, all it calls inlined, markers in place of the block."""
 
     module: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS
-from nbrt.backends.cpu.simt.markers import SHARED
+from nbrt.backends.cpu.simt.placeholders import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.llvm.counters import counter_of
-from nbrt.backends.cpu.simt.stops import ATTEND, CALLING_CONVENTION, attend_module
+from nbrt.backends.cpu.simt.stop_codes import ATTEND, CALLING_CONVENTION, attend_module
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

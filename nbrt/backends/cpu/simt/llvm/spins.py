@@ -21,7 +21,7 @@ from nbrt.backends.cpu.simt.llvm.paths import (
     root,
     stores,
 )
-from nbrt.backends.cpu.simt.markers import BARRIER, GRID_SYNC, PLACE, SHARED, place_of
+from nbrt.backends.cpu.simt.placeholders import BARRIER, GRID_SYNC, PLACE, SHARED, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

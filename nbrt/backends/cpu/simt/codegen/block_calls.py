@@ -1,0 +1,198 @@
+"""Blocks of kernels whose threads work together: calls of the function that a lowering wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils
+
+from nbrt.backends.cpu.simt.codegen.block_loops import BlockLoops, note_failure, record_field
+from nbrt.backends.cpu.simt.codegen.lowering import (
+    Lowered,
+    lower,
+    lower_if_diverging,
+    lower_if_spinning,
+)
+from nbrt.backends.cpu.simt.codegen.polled_library import emit_leave
+from nbrt.backends.cpu.simt.codegen.static_shared import (
+    check_static_shared,
+    emit_shared_check,
+    static_shared_bytes,
+)
+from nbrt.backends.cpu.simt.codegen.thread_ir import thread_code
+from nbrt.backends.cpu.simt.frontend.pipeline import (
+    ThreadLibrary,
+    marker_kinds,
+    marker_places,
+    may_spin,
+)
+from nbrt.backends.cpu.simt.stop_codes import INTERRUPTED
+from nbrt.errors import OutOfMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["emit_block_calls", "lowered", "lowered_if_diverging", "lowered_if_spinning"]
+
+_I8 = ir.IntType(8)
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+
+_DYNAMIC_PADDING = 2048
+"""Bytes before and behind dynamic shared memory that vectors may reach into."""
+
+
+def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
+    """Lower the code of one thread, whose markers are of the given kinds, to that of a block."""
+    code = thread_code(body.library, body.fndesc.llvm_func_name, block)
+    static = static_shared_bytes(code.module)
+    check_static_shared(body, static)
+    return replace(lower(code, kinds, marker_places(body)), static_shared=static)
+
+
+def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | None:
+    """Lower the code of one thread to lanes if threads leave its loops at different times.
+
+    One thread alone has its loops to itself, and LLVM vectorises them as they are.
+    """
+    if block == (1, 1, 1):
+        return None
+    return lower_if_diverging(thread_code(body.library, body.fndesc.llvm_func_name, block))
+
+
+def lowered_if_spinning(body: Any, block: tuple[int, int, int], **options: Any) -> Lowered | None:
+    """Lower the code of one thread to coroutines that yield if its loops wait for other threads."""
+    if not may_spin(body):
+        return None
+    code = thread_code(body.library, body.fndesc.llvm_func_name, block, places=True)
+    chosen = lower_if_spinning(code, marker_kinds(body), marker_places(body), **options)
+    if chosen is None:
+        return None
+    return replace(chosen, static_shared=static_shared_bytes(code.module))
+
+
+def emit_block_calls(
+    context: Any,
+    builder: ir.IRBuilder,
+    body: Any,
+    chosen: Lowered,
+    record: ir.Value,
+    arguments: Sequence[ir.Value],
+) -> None:
+    """Emit the launch of a kernel by calls of its block function.
+
+    Parameters
+    ----------
+    context, builder
+        Numba's target context, and where the code goes.
+    body : numba CompileResult
+        The code of one thread.
+    chosen : Lowered
+        The block function.
+    record : llvmlite value
+        Address of the `LaunchRecord`.
+    arguments : sequence of llvmlite values
+        The kernel's own.
+    """
+    library = ThreadLibrary(context.codegen(), chosen.symbol)
+    module = llvm.parse_assembly(chosen.module)
+    if chosen.lowering.kind == "coroutines":
+        # Its own loops release memory when they leave: they must not become the entry's.
+        module.get_function(chosen.symbol).add_function_attribute("noinline")
+    library.add_llvm_module(module)
+    context.add_linking_libs([library])
+    calls = _BlockCalls(context, builder, body, chosen, record, arguments)
+    BlockLoops(builder, calls, record).emit()
+
+
+class _BlockCalls:
+    """Emits a call of the block function for each block."""
+
+    def __init__(
+        self,
+        context: Any,
+        builder: ir.IRBuilder,
+        body: Any,
+        lowered: Lowered,
+        record: ir.Value,
+        arguments: Sequence[ir.Value],
+    ) -> None:
+        self._context = context
+        self._builder = builder
+        self._body = body
+        self._lowered = lowered
+        self._record = record
+        self._arguments = arguments
+
+    def emit_limits(self, grid: list[ir.Value]) -> None:
+        """Reserve dynamic shared memory, once for all blocks that this call runs."""
+        del grid
+        builder = self._builder
+        self._shared_bytes = builder.load(record_field(builder, self._record, "shared"))
+        static = self._lowered.static_shared
+        emit_shared_check(self._context, builder, static, self._shared_bytes)
+        if self._lowered.whole_grid:
+            self._shared = ir.Constant(_I8.as_pointer(), None)
+            return
+        room = builder.add(self._shared_bytes, _I64(2 * _DYNAMIC_PADDING))
+        memory = builder.alloca(_I8, size=room)
+        memory.align = 128
+        self._shared = builder.gep(memory, [_I64(_DYNAMIC_PADDING)])
+
+    def strip_length(self, available: ir.Value) -> ir.Value:
+        """Blocks run one by one."""
+        del available
+        return _I64(1)
+
+    def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
+        """Run one block; or the whole grid, in the place of its first block."""
+        del count
+        builder = self._builder
+        if not self._lowered.whole_grid:
+            self._call(grid, index)
+            return
+        rank = builder.or_(builder.or_(index[0], index[1]), index[2])
+        with builder.if_then(builder.icmp_signed("==", rank, _I64(0))):
+            self._call(grid, index)
+
+    def _call(self, grid: list[ir.Value], index: Sequence[ir.Value]) -> None:
+        context, builder = self._context, self._builder
+        signature, convention = self._body.signature, context.call_conv
+        kind = convention.get_function_type(signature.return_type, signature.args)
+        extra = [_I8.as_pointer(), _I64, _I64.as_pointer(), _I32.as_pointer()]
+        whole = ir.FunctionType(_I32, [*kind.args, *extra])
+        callee = cgutils.get_or_insert_function(builder.module, whole, self._lowered.symbol)
+        result = cgutils.alloca_once(builder, _I8.as_pointer())
+        exception = cgutils.alloca_once_value(builder, ir.Constant(kind.args[1].pointee, None))
+        where = cgutils.alloca_once(builder, ir.ArrayType(_I32, 6))
+        packer = context.get_arg_packer(signature.args)
+        values = packer.as_arguments(builder, [self._place(grid, index), *self._arguments])
+        at = builder.bitcast(where, _I32.as_pointer())
+        call = [builder.bitcast(result, kind.args[0]), exception, *values]
+        stop = record_field(builder, self._record, "stop")
+        code = builder.call(callee, [*call, self._shared, self._shared_bytes, stop, at])
+        with cgutils.if_unlikely(builder, builder.icmp_signed("<=", code, _I32(INTERRUPTED))):
+            emit_leave(builder, code)
+        with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
+            message = "no host memory is left for the threads of a block; use smaller blocks"
+            convention.return_user_exc(builder, OutOfMemoryError, (message,))
+        status = convention._get_return_status(builder, code, builder.load(exception))
+        with cgutils.if_unlikely(builder, status.is_error):
+            found = [builder.load(builder.gep(at, [_I64(position)])) for position in range(6)]
+            blocks = [builder.trunc(value, _I32) for value in index]
+            block = found[3:] if self._lowered.whole_grid else blocks
+            note_failure(builder, self._record, found[:3], block)
+            convention.return_status_propagate(builder, status)
+
+    def _place(self, grid: list[ir.Value], index: Sequence[ir.Value]) -> ir.Value:
+        """Make the hidden argument, but for the thread's place in the block."""
+        builder = self._builder
+        kind = self._context.get_value_type(self._body.signature.args[0])
+        narrow = [builder.trunc(value, _I32) for value in (*index, *grid)]
+        packed = kind(ir.Undefined)
+        for position, value in enumerate([*[_I32(0)] * 3, *narrow, *[_I64(0)] * 3]):
+            packed = builder.insert_value(packed, value, position)
+        return packed

@@ -1,0 +1,116 @@
+"""Stage 4, the launch: the native function that runs a range of blocks.
+
+Its arguments are the address of a `LaunchRecord` and the kernel's own. It claims blocks from the
+record until none is left, so any number of OS threads may run it on one record at the same time.
+What it does with a block is the lowering's affair: loops around the code of one thread, or a call
+of a function that runs a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, register_model
+
+from nbrt.backends.cpu.simt.codegen.block_loops import BlockLoops
+from nbrt.backends.cpu.simt.codegen.lowering import Lowering
+from nbrt.backends.cpu.simt.codegen.thread_loops import ThreadLoops
+from nbrt.backends.cpu.simt.frontend.pipeline import (
+    KernelBody,
+    dialect_uses,
+    marker_kinds,
+    may_spin,
+    strides_of,
+)
+from nbrt.backends.cpu.simt.thread_context import SimtContextType
+
+__all__ = ["BlockLoop", "run_blocks"]
+
+_I64 = ir.IntType(64)
+
+
+class BlockLoopType(types.Opaque):  # type: ignore[misc]
+    """Numba type that carries the kernel and the block shape to `run_blocks`."""
+
+    def __init__(self, body: KernelBody, block: tuple[int, int, int]) -> None:
+        self.body = body
+        self.block = block
+        self.lowering = Lowering("threads", ("no thread waits for another",))
+        super().__init__(name=f"BlockLoop({id(body)}, {block})")
+
+
+register_model(BlockLoopType)(models.OpaqueModel)
+
+
+class BlockLoop:
+    """The kernel and block shape that an entry function runs; a global of that function."""
+
+    def __init__(self, body: KernelBody, block: tuple[int, int, int]) -> None:
+        self._numba_type_ = BlockLoopType(body, block)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
+    """Run blocks of a launch until none is left."""
+    body, limits = loop.body.results((SimtContextType(loop.block), *arguments))
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        # Loops inlined into the wrapper that Python calls would not know the launch.
+        builder.function.attributes.add("noinline")
+        values = cgutils.unpack_tuple(builder, args[2])
+        record = builder.inttoptr(args[1], _I64.as_pointer())
+        if _emit_spinning(context, builder, loop, body, record, values):
+            return context.get_dummy_value()
+        if marker_kinds(body):
+            # Imported by the first kernel that needs one of the other lowerings.
+            from nbrt.backends.cpu.simt.codegen.block_calls import emit_block_calls, lowered
+
+            chosen = lowered(body, loop.block, marker_kinds(body))
+            emit_block_calls(context, builder, body, chosen, record, values)
+            loop.lowering = chosen.lowering
+        elif not _emit_diverging(context, builder, loop, body, record, values):
+            threads = ThreadLoops(context, builder, loop.block, body, limits, values, record)
+            BlockLoops(builder, threads, record).emit()
+        return context.get_dummy_value()
+
+    return types.none(loop, launch, types.StarArgTuple(arguments)), codegen
+
+
+def _emit_spinning(
+    context: Any, builder: ir.IRBuilder, loop: Any, body: Any, record: ir.Value, values: Any
+) -> bool:
+    """Emit a kernel as coroutines that yield if it has loops that spin; return whether."""
+    if not may_spin(body):
+        return False
+    from nbrt.backends.cpu.simt.codegen.block_calls import lowered_if_spinning
+    from nbrt.backends.cpu.simt.codegen.resident_calls import emit_resident_blocks
+
+    whole = loop.body.whole(tuple(body.signature.args))
+    chosen = lowered_if_spinning(whole, loop.block)
+    if chosen is None:
+        return False
+    emit_resident_blocks(context, builder, loop.body.name, whole, chosen, record, values)
+    loop.lowering = chosen.lowering
+    return True
+
+
+def _emit_diverging(
+    context: Any, builder: ir.IRBuilder, loop: Any, body: Any, record: ir.Value, values: Any
+) -> bool:
+    """Emit a kernel as lanes if it has loops that threads leave at different times; tell whether.
+
+    LLVM makes no vectors of such loops. Around all others its own are at least as good.
+    """
+    if strides_of(body) or not any(use.loops for use in dialect_uses(body)):
+        return False
+    from nbrt.backends.cpu.simt.codegen.block_calls import emit_block_calls, lowered_if_diverging
+
+    whole = loop.body.whole(tuple(body.signature.args))
+    chosen = lowered_if_diverging(whole, loop.block)
+    if chosen is None:
+        return False
+    emit_block_calls(context, builder, whole, chosen, record, values)
+    loop.lowering = chosen.lowering
+    return True

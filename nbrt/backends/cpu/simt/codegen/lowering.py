@@ -1,0 +1,187 @@
+"""Choosing how the threads of a block become one CPU function.
+
+*threads*: a loop around one thread's code, for kernels whose threads do not wait for each other.
+*lanes*: regions between barriers, each in vector code. *coroutines*: every thread keeps its own
+place in the code and is resumed from there; slower, and right for any kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.cpu.simt.lanes.block import lanes_block
+from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.llvm.parse import parse_function
+from nbrt.backends.cpu.simt.llvm.spins import find_spins
+from nbrt.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nbrt.backends.cpu.simt.llvm.code import ThreadIR
+
+__all__ = [
+    "Lowered",
+    "Lowering",
+    "force",
+    "forced",
+    "lower",
+    "lower_if_diverging",
+    "lower_if_spinning",
+]
+
+_KINDS = ("lanes", "coroutines")
+_forced: ContextVar[str | None] = ContextVar("nbrt_forced_lowering", default=None)
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """How a kernel was lowered.
+
+    Attributes
+    ----------
+    kind : str
+        ``threads``, ``lanes`` or ``coroutines``.
+    reasons : tuple of str
+        Why, the decisive one first.
+    """
+
+    kind: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A block function in a module of its own."""
+
+    module: str
+    symbol: str
+    lowering: Lowering
+    whole_grid: bool = False
+    """The function runs all blocks of the launch, not one."""
+    static_shared: int = 0
+    """Bytes of shared memory that the kernel declares."""
+    resident: bool = False
+    """The function claims blocks and keeps several of them at once."""
+    sites: tuple[str, ...] = ()
+    """Of a function of resident blocks: the places in the source where threads wait, from 1."""
+
+
+@contextlib.contextmanager
+def force(kind: str) -> Iterator[None]:
+    """Have kernels with barriers lowered in one way, for tests that compare the two.
+
+    Parameters
+    ----------
+    kind : str
+        ``lanes`` or ``coroutines``. Holds for what is compiled in the ``with`` block.
+
+    Raises
+    ------
+    ArgumentError
+        For another kind.
+    """
+    if kind not in _KINDS:
+        raise ArgumentError(f"expected one of the lowerings {', '.join(_KINDS)}, got {kind!r}")
+    token = _forced.set(kind)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def forced() -> str | None:
+    """Give the lowering that is forced here, if any."""
+    return _forced.get()
+
+
+def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowered:
+    """Lower one thread to a function of a block, or of the grid if its blocks wait for each other.
+
+    Parameters
+    ----------
+    code : ThreadIR
+        One thread.
+    kinds : set of str
+        Kinds of markers in it.
+    places : sequence of str
+        Where they are called, for the reasons.
+
+    Raises
+    ------
+    CannotLowerError
+        If lanes are forced and cannot do it.
+    """
+    if "grid" in kinds:
+        reason = "the blocks of the grid wait for each other (cg.this_grid().sync())"
+        from nbrt.backends.cpu.simt.coroutines import coroutine_grid
+
+        text = coroutine_grid(code)
+        why = Lowering("coroutines", (reason, *places))
+        return Lowered(text, f"{code.name}.grid", why, whole_grid=True)
+    if forced() == "coroutines":
+        return _as_coroutines(code, ("asked for",))
+    try:
+        text = lanes_block(code)
+    except CannotLowerError as error:
+        if forced() == "lanes":
+            raise
+        return _as_coroutines(code, (str(error), *places))
+    uses = ", ".join(sorted(kinds)) or "a loop"
+    reason = f"threads of a block run in step as lanes of vectors ({uses})"
+    return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason, *places)))
+
+
+def lower_if_diverging(code: ThreadIR) -> Lowered | None:
+    """Lower one thread without markers to lanes, if that pays: else None."""
+    if forced() == "coroutines":
+        return None
+    try:
+        text = lanes_block(code, only_diverging=True)
+    except CannotLowerError:
+        return None
+    reason = "threads leave a loop at different times: lanes of vectors, under masks"
+    return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason,)))
+
+
+def lower_if_spinning(
+    code: ThreadIR, kinds: set[str], places: Sequence[str] = (), **options: Any
+) -> Lowered | None:
+    """Lower one thread to coroutines that yield, if it has loops that spin: else None.
+
+    Parameters
+    ----------
+    code : ThreadIR
+        One thread, with the markers of places.
+    kinds : set of str
+        Kinds of markers in it.
+    places : sequence of str
+        Where they are called, for the reasons.
+    **options
+        Handed on to `coroutine_resident`.
+    """
+    function = parse_function(code.module, code.name)
+    spins = find_spins(function)
+    if not spins:
+        return None
+    reasons = ["a loop waits for other threads (a lock or a flag): it yields to them"]
+    reasons += [f"a loop that spins at {place}" for place in dict.fromkeys(s.place for s in spins)]
+    if forced() == "lanes":
+        raise CannotLowerError(reasons[0])
+    from nbrt.backends.cpu.simt.coroutines import coroutine_resident
+
+    text, sites = coroutine_resident(code, spins, **options)
+    why = Lowering("coroutines", (*reasons, *places))
+    whole = "grid" in kinds
+    symbol = f"{code.name}.resident"
+    return Lowered(text, symbol, why, whole_grid=whole, resident=True, sites=tuple(sites))
+
+
+def _as_coroutines(code: ThreadIR, reasons: tuple[str, ...]) -> Lowered:
+    from nbrt.backends.cpu.simt.coroutines import coroutine_block
+
+    text = coroutine_block(code)
+    return Lowered(text, f"{code.name}.block", Lowering("coroutines", reasons))

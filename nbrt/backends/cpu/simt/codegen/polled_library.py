@@ -1,0 +1,196 @@
+"""The library of an entry function: machine code whose loops poll the launch's stop word.
+
+Numba optimises a library as a whole when it is finalised; the polls are put in behind that, where
+they keep no loop from becoming vectors.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.typed_passes import AnnotateTypes
+
+from nbrt.backends.cpu.simt.llvm.polls import add_polls
+from nbrt.backends.cpu.simt.stop_codes import (
+    ATTEND,
+    CALLING_CONVENTION,
+    INTERRUPTED,
+    PYTHON_EXCEPTION,
+    RETURN_NONE,
+    attend_module,
+)
+
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Iterator
+
+__all__ = ["emit_leave", "emit_poll", "polled_compiler", "with_polls"]
+
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+
+_DEFINE = re.compile(r"^define [^\n]*\{[^\n]*$")
+_NODE = re.compile(r"^(!\d+) = (?:distinct )?!\{([^\n]*)\}$", re.M)
+_DEFINED = re.compile(rf"^define [^\n]*@{ATTEND}\(", re.M)
+_DECLARED = re.compile(rf"^declare [^\n]*@{ATTEND}\([^\n]*\n", re.M)
+
+_STOP_FIELD = "stop"
+
+_BLOCK_STOP = "%nbrt.stop"
+"""Parameter of a block function: the address of the stop word."""
+
+_LEAVE_BLOCK = ["  ret i32 %nbrt.status"]
+_LEAVE_ENTRY = [
+    f"  %nbrt.raised = icmp eq i32 %nbrt.status, {INTERRUPTED}",
+    f"  %nbrt.result = select i1 %nbrt.raised, i32 {PYTHON_EXCEPTION}, i32 {RETURN_NONE}",
+    "  ret i32 %nbrt.result",
+]
+
+
+def emit_poll(builder: ir.IRBuilder, stop: ir.Value) -> None:
+    """Emit a poll into an entry function: the launch ends there if it was told to.
+
+    Parameters
+    ----------
+    builder : llvmlite IRBuilder
+        Where the code goes.
+    stop : llvmlite value
+        Address of the stop word, as a pointer to ``i64``.
+    """
+    word = builder.load_atomic(stop, "monotonic", 8)
+    with cgutils.if_unlikely(builder, builder.icmp_signed("!=", word, _I64(0))):
+        kind = ir.FunctionType(_I32, [_I64.as_pointer()])
+        attend = cgutils.get_or_insert_function(builder.module, kind, ATTEND)
+        status = builder.call(attend, [stop], cconv=CALLING_CONVENTION)
+        with cgutils.if_unlikely(builder, builder.icmp_signed("!=", status, _I32(0))):
+            emit_leave(builder, status)
+
+
+def emit_leave(builder: ir.IRBuilder, status: ir.Value) -> None:
+    """Emit the end of an entry function whose launch is left: ``STOPPED`` or ``INTERRUPTED``."""
+    raised = builder.icmp_signed("==", status, _I32(INTERRUPTED))
+    builder.ret(builder.select(raised, _I32(PYTHON_EXCEPTION), _I32(RETURN_NONE)))
+
+
+def with_polls(text: str, launch: str, offset: int) -> str:
+    """Put polls into the entry function of a module, and into block functions that it calls.
+
+    Parameters
+    ----------
+    text : str
+        The module, optimised.
+    launch : str
+        Name of the entry function's argument that holds the address of the launch.
+    offset : int
+        Where in the launch the stop word is.
+
+    Returns
+    -------
+    str
+        The module, which defines what polls call.
+    """
+    if _DEFINED.search(text):
+        # It came with a block function, and LLVM may have changed its calling convention.
+        text = text.replace(f"@{ATTEND}(", f"@{ATTEND}.block(")
+    nodes = dict(_NODE.findall(text))
+    number = 1 + max((int(name[1:]) for name in nodes), default=-1)
+    lines = []
+    for header, body in _functions(text):
+        if header is None:
+            lines += body
+            continue
+        marks = (nodes, f", !prof !{number}")
+        if f" {launch}," in header or f" {launch})" in header:
+            before = [
+                f"  %nbrt.launch = inttoptr i64 {launch} to ptr",
+                f"  {_BLOCK_STOP} = getelementptr i8, ptr %nbrt.launch, i64 {offset}",
+            ]
+            polled = add_polls(body, _BLOCK_STOP, _LEAVE_ENTRY, *marks)
+            at = 1 if body[0].rstrip().partition(";")[0].rstrip().endswith(":") else 0
+            body = polled if polled is body else [*polled[:at], *before, *polled[at:]]
+        elif f" {_BLOCK_STOP}," in header:
+            body = add_polls(body, _BLOCK_STOP, _LEAVE_BLOCK, *marks)
+        lines += [header, *body, "}"]
+    rest = _DECLARED.sub("", "\n".join(lines) + "\n")
+    weights = f'!{number} = !{{!"branch_weights", i32 1048575, i32 1}}\n'
+    return f"{rest}\n{attend_module(rest)}\n{weights}"
+
+
+def _functions(text: str) -> Iterator[tuple[str | None, list[str]]]:
+    """Cut a module into functions, each with its header, and what is between them, with None."""
+    header, lines = None, list[str]()
+    for line in text.splitlines():
+        if header is None and _DEFINE.match(line):
+            yield None, lines
+            header, lines = line, []
+        elif header is not None and line == "}":
+            yield header, lines
+            header, lines = None, []
+        else:
+            lines.append(line)
+    yield None, lines
+
+
+class _PolledLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """Machine code whose loops poll."""
+
+    launch: str
+    offset: int
+    _final_module: Any
+
+    def _optimize_final_module(self) -> None:
+        super()._optimize_final_module()
+        text = with_polls(str(self._final_module), self.launch, self.offset)
+        name = self._final_module.name
+        self._final_module = llvm.parse_assembly(text)
+        self._final_module.name = name
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _BeforeLowering(LoweringPass):  # type: ignore[misc]
+    """Have Numba make a library whose loops poll."""
+
+    _name = "nbrt_simt_polled_library"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        library = _PolledLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        library.launch = f"%arg.{state.func_id.arg_names[0]}"
+        library.offset = state.pipeline.stop_offset
+        library.enable_object_caching()
+        state.library = library
+        return False
+
+
+class _PolledCompiler(CompilerBase):  # type: ignore[misc]
+    """Compiles an entry function."""
+
+    stop_offset: int
+
+    def define_pipelines(self) -> list[Any]:
+        """Return Numba's passes, with a library that polls."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "nbrt_simt_entry")
+        passes.add_pass_after(_BeforeLowering, AnnotateTypes)
+        passes.finalize()
+        return [passes]
+
+
+def polled_compiler(launch: type[ctypes.Structure]) -> type[CompilerBase]:
+    """Return the compiler of entry functions, whose first argument is the address of a launch.
+
+    Parameters
+    ----------
+    launch : ctypes structure
+        What the address is of; its field ``stop`` is the stop word.
+    """
+    stop_offset = getattr(launch, _STOP_FIELD).offset
+    return type("PolledCompiler", (_PolledCompiler,), {"stop_offset": stop_offset})

@@ -1,0 +1,142 @@
+"""From Numba's code of one thread to what the lowerings of the block start from.
+
+Everything that the thread calls is linked in, the ranges of its position are written down, and
+LLVM's scalar optimiser has a go: inlining, registers for variables, constants folded, short loops
+of known length unrolled. No vectors yet: whose lanes they are is for the lowering to say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+from nbrt.backends.cpu.simt import placeholders
+from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadIR
+from nbrt.backends.cpu.simt.llvm.parse import split_list
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["thread_code"]
+
+_MARKER = re.compile(r'^declare ([^@\n]*@"?(nbrt\.[^("\n]+)"?\([^)\n]*\)).*$', re.MULTILINE)
+_OWN = re.compile(r"^(define linkonce_odr [^\n]*)\{$", re.MULTILINE)
+_PLACE = re.compile(
+    rf'^define [^@\n]*(@"?{re.escape(placeholders.PLACE)}[0-9a-f]+"?)\(\)[^\n]*\{{.*?^\}}$',
+    re.MULTILINE | re.DOTALL,
+)
+_EVERYWHERE_THE_SAME = "nounwind willreturn speculatable memory(none)"
+_WARP = "convergent nounwind willreturn memory(inaccessiblemem: readwrite)"
+_WAITING = "convergent nounwind"
+_GRID_LIMIT = 2**31 - 1
+
+
+def thread_code(
+    library: Any, name: str, block: tuple[int, int, int], *, places: bool = False
+) -> ThreadIR:
+    """Take the code of a thread out of Numba's library.
+
+    Parameters
+    ----------
+    library : numba CodeLibrary
+        The thread's, not optimised.
+    name : str
+        Symbol of its function.
+    block : tuple of int
+        Threads of a block along x, y and z.
+    places : bool
+        Keep the markers of places. In loops that have one, memory is then read in every turn.
+    """
+    text = str(library._get_module_for_linking())
+    if places:
+        text = _PLACE.sub(r"declare void \1() convergent nounwind", text)
+    text = _OWN.sub(_inlined, text)
+    text = _MARKER.sub(lambda found: f"declare {found[1]} {_attributes(found[2])}", text)
+    text = re.sub(
+        rf'^define [^@\n]*@"?{re.escape(name)}"?\(.*$',
+        lambda found: _defined(found[0], block),
+        text,
+        flags=re.MULTILINE,
+    )
+    return ThreadIR(_optimised(text, name), name, block)
+
+
+def _inlined(found: re.Match[str]) -> str:
+    """Have a function of Numba's inlined, as the thread's own code is."""
+    if "nbrt_atomic" in found[0]:
+        return found[0]  # kept apart: a loop that lanes go through one by one
+    return f"{found[1]}alwaysinline {{"
+
+
+def _attributes(symbol: str) -> str:
+    if symbol.startswith(placeholders.SHARED):
+        return _EVERYWHERE_THE_SAME
+    if symbol.startswith(
+        (placeholders.SHUFFLE, placeholders.VOTE, placeholders.MATCH, placeholders.ACTIVEMASK)
+    ):
+        return _WARP
+    return _WAITING
+
+
+def _defined(line: str, block: tuple[int, int, int]) -> str:
+    """Export the thread's function, and say what its position can be."""
+    head, _, rest = line.partition("(")
+    inside, bracket, tail = rest.rpartition(")")
+    while bracket and inside.count("(") != inside.count(")"):
+        inside, bracket, more = inside.rpartition(")")
+        tail = f"{more}){tail}"
+    parameters = split_list(inside)
+    ranges = [*((0, extent) for extent in block), *[(0, _GRID_LIMIT)] * 3, *[(1, _GRID_LIMIT)] * 3]
+    for position, (least, end) in enumerate(ranges, start=THREAD_PARAMETERS):
+        kind, _, name = parameters[position].partition(" ")
+        parameters[position] = f"{kind} noundef range(i32 {least}, {end}) {name}"
+    symbol = head[head.index("@") :]
+    return f"define i32 {symbol}({', '.join(parameters)}){tail}"
+
+
+def _optimised(text: str, name: str) -> str:
+    module = llvm.parse_assembly(text)
+    options = llvm.create_pipeline_tuning_options(2)
+    builder = llvm.create_pass_builder(_machine(), options)
+    inline = llvm.create_new_module_pass_manager()
+    inline.add_always_inliner_pass()
+    inline.add_global_dead_code_eliminate_pass()
+    inline.run(module, builder)
+    # The part of the pipeline that works on one function: it unrolls loops of known length, and
+    # leaves the rest of the unrolling and all vectors to the time when lanes are known.
+    builder.getFunctionPassManager().run(module.get_function(name), builder)
+    passes = llvm.create_new_module_pass_manager()
+    for add in _tidying(passes):
+        add()
+    passes.run(module, builder)
+    return str(module)
+
+
+def _tidying(passes: Any) -> list[Callable[[], None]]:
+    """Bring loops and names into the forms that the lowerings rely on."""
+    return [
+        passes.add_lower_switch_pass,
+        passes.add_simplify_cfg_pass,
+        passes.add_lower_switch_pass,
+        passes.add_loop_simplify_pass,
+        passes.add_lcssa_pass,
+        passes.add_instruction_namer_pass,
+    ]
+
+
+_machines: list[Any] = []
+
+
+def _machine() -> Any:
+    """Give the description of this machine for the optimiser, made once."""
+    if not _machines:
+        target = llvm.Target.from_default_triple()
+        features = llvm.get_host_cpu_features().flatten()
+        _machines.append(
+            target.create_target_machine(
+                cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True
+            )
+        )
+    return _machines[0]

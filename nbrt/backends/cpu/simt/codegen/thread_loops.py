@@ -1,0 +1,281 @@
+"""The loops over the threads of a strip of blocks, around the code of one thread.
+
+Threads do not depend on each other here (no barriers), and the loops make the most of it. Memory
+accesses of different threads are marked independent, so that LLVM vectorises without run-time
+overlap checks. A kernel that asks only for its position in the grid cannot tell blocks apart, so
+neighbouring blocks along x are run as one *strip*, and a 16 x 16 block or a block of one thread
+vectorises as well as one of 256. A kernel that does ask gets loops of constant length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from nbrt.backends.cpu.simt.codegen.block_loops import least, note_failure
+from nbrt.backends.cpu.simt.frontend.pipeline import bounds_of, dialect_uses, strides_of
+from nbrt.backends.cpu.simt.llvm.polls import BOUNDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nbrt.backends.cpu.simt.frontend.bounds_checks import Bound
+
+__all__ = ["ThreadLoops"]
+
+_I64 = ir.IntType(64)
+_I32 = ir.IntType(32)
+
+_STRIP_THREADS = 2**18
+"""Longest strip: its threads run without a poll, and beginning one costs nothing beside them."""
+
+_SHORT_STRIP_THREADS = 4096
+"""Longest strip whose threads are come back to, by the next row of a block or the next turn of a
+grid-stride loop: long for streaming, short enough to find its memory in the cache again (256 made
+a 5-point stencil on 2048 x 2048 float32 1.5 times slower than a plain loop; without end, a
+histogram with a row for each of 32768 threads was 2 times slower)."""
+
+_PLACE_IN_BLOCK = {"threadIdx.x", "blockIdx.x", "laneid"}
+"""Attributes of the hidden argument that a strip of several blocks gets wrong."""
+
+
+class _Metadata(ir.MDValue):  # type: ignore[misc]
+    """A distinct metadata node, with itself as first operand where LLVM asks for that."""
+
+    def __init__(self, module: ir.Module, operands: list[Any], *, names_itself: bool) -> None:
+        self._names_itself = names_itself
+        super().__init__(module, operands, name=str(len(module.metadata)))
+
+    def descr(self, buffer: list[str]) -> None:
+        references = [self.get_reference()] if self._names_itself else []
+        references += [operand.get_reference() for operand in self.operands]
+        buffer += [f"distinct !{{ {', '.join(references)} }}", "\n"]
+
+
+@contextlib.contextmanager
+def _loop(
+    builder: ir.IRBuilder, start: ir.Value, end: ir.Value
+) -> Iterator[tuple[ir.Value, list[Any]]]:
+    """Loop from start to end, which is at least one turn away.
+
+    Yields the counter and a list that will hold the branch back, once the body is complete.
+    """
+    before = builder.block
+    body = builder.append_basic_block("loop")
+    after = builder.append_basic_block("loop.end")
+    builder.branch(body)
+    builder.position_at_end(body)
+    counter = builder.phi(end.type)
+    counter.add_incoming(start, before)
+    back: list[Any] = []
+    yield counter, back
+    following = builder.add(counter, end.type(1), flags=("nsw", "nuw"))
+    counter.add_incoming(following, builder.block)
+    back.append(builder.cbranch(builder.icmp_unsigned("<", following, end), body, after))
+    builder.position_at_end(after)
+
+
+def _greatest(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+    return builder.select(builder.icmp_signed(">", left, right), left, right)
+
+
+class ThreadLoops:
+    """Emits the loops over the threads of a strip of blocks, around the kernel's body."""
+
+    def __init__(
+        self,
+        context: Any,
+        builder: ir.IRBuilder,
+        block: tuple[int, int, int],
+        body: Any,
+        limits: Any,
+        arguments: Sequence[ir.Value],
+        record: ir.Value,
+    ) -> None:
+        self._record = record
+        self._context = context
+        self._builder = builder
+        self._block = block
+        self._body = body
+        self._limits = limits
+        self._arguments = arguments
+        self._bounds: list[tuple[Bound, ir.Value]] = []
+        self._strides = strides_of(body)
+        uses = list(dialect_uses(body))
+        reads = set[str]().union(*(use.attributes for use in uses))
+        bounds = bounds_of(limits) if limits is not None else []
+        in_block = any(bound.kind == "thread" and bound.axis == 0 for bound in bounds)
+        self._has_strips = not reads & _PLACE_IN_BLOCK and not in_block
+        # An array on the stack is one array for all the turns of the loop: there the turns do
+        # depend on each other.
+        shares_stack = any(use.local_arrays for use in uses)
+        group = None if shares_stack else _Metadata(builder.module, [], names_itself=False)
+        self._access_group = group
+
+    def emit_limits(self, grid: list[ir.Value]) -> None:
+        """Compute the limits on the positions that run; they hold for the whole launch."""
+        if self._limits is None:
+            return
+        signature = self._limits.signature
+        # Limits depend on no thread's place, but they may be made from the size of the grid.
+        extents = [self._bounded(value) for value in grid]
+        hidden = self._packed(signature.args[0], [*[_I32(0)] * 6, *extents, *[_I64(0)] * 3])
+        self._context.add_linking_libs([self._limits.library])
+        packed = self._context.call_internal(
+            self._builder, self._limits.fndesc, signature, [hidden, *self._arguments]
+        )
+        values = cgutils.unpack_tuple(self._builder, packed)
+        self._bounds = list(zip(bounds_of(self._limits), values, strict=True))
+
+    def strip_length(self, available: ir.Value) -> ir.Value:
+        """Choose how many of the available blocks along x to run as one strip."""
+        if not self._has_strips:
+            return _I64(1)
+        width, height, depth = self._block
+        comes_back = height * depth > 1 or bool(self._strides)
+        longest = _SHORT_STRIP_THREADS if comes_back else _STRIP_THREADS
+        return least(self._builder, available, _I64(max(1, longest // width)))
+
+    def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
+        """Run `count` blocks from `index` on."""
+        with contextlib.ExitStack() as nest:
+            turns = [_I64(0)] * 3
+            for axis in self._strides:
+                turns[axis] = nest.enter_context(self._turns(axis, grid[axis], index[axis]))
+            self._emit_turn(grid, index, count, turns)
+
+    @contextlib.contextmanager
+    def _turns(self, axis: int, grid: ir.Value, block: ir.Value) -> Iterator[ir.Value]:
+        """Loop over the turns that a strip makes along an axis; yields how far each is from it.
+
+        Turns outside, threads inside: neighbours in memory stay neighbours, and every thread makes
+        its turns in its own order.
+        """
+        builder, width = self._builder, _I64(self._block[axis])
+        base = builder.mul(block, width, flags=("nsw", "nuw"))
+        stride = builder.mul(grid, width, flags=("nsw", "nuw"))
+        _, end = self._limited(axis, "turn", base, (_I64(0), _I64(2**62)))
+        before = builder.block
+        test = builder.append_basic_block("turn.test")
+        body = builder.append_basic_block("turn")
+        after = builder.append_basic_block("turn.end")
+        builder.branch(test)
+        builder.position_at_end(test)
+        moved = builder.phi(_I64)
+        moved.add_incoming(_I64(0), before)
+        builder.cbranch(builder.icmp_signed("<", moved, end), body, after)
+        builder.position_at_end(body)
+        # Said so that LLVM sees that a position made from it is not negative.
+        yield builder.and_(moved, _I64(2**62 - 1))
+        moved.add_incoming(builder.add(moved, stride, flags=("nsw", "nuw")), builder.block)
+        builder.branch(test)
+        builder.position_at_end(after)
+
+    def _emit_turn(
+        self,
+        grid: list[ir.Value],
+        index: Sequence[ir.Value],
+        count: ir.Value,
+        turns: list[ir.Value],
+    ) -> None:
+        builder = self._builder
+        lengths = [_I64(extent) for extent in self._block]
+        if self._has_strips:
+            lengths[0] = builder.mul(count, lengths[0], flags=("nsw", "nuw"))
+        ranges = [self._range(axis, index[axis], lengths[axis], turns[axis]) for axis in range(3)]
+        blocks = [self._bounded(value) for value in index]
+        extents = [self._bounded(value) for value in grid]
+        with contextlib.ExitStack() as nest:
+            if self._bounds:
+                runs = [builder.icmp_signed("<", start, end) for start, end in ranges]
+                every = builder.and_(builder.and_(runs[0], runs[1]), runs[2])
+                nest.enter_context(builder.if_then(every))
+            threads = [_I32(0)] * 3
+            back: list[list[Any]] = []
+            for axis in (2, 1, 0):
+                if self._block[axis] > 1 or (axis == 0 and self._has_strips):
+                    start, end = (builder.trunc(value, _I32) for value in ranges[axis])
+                    threads[axis], branch = nest.enter_context(_loop(builder, start, end))
+                    back.append(branch)
+            self._call_body([*threads, *blocks, *extents, *turns])
+        for branch in back:
+            self._mark(*branch)
+
+    def _range(
+        self, axis: int, block: ir.Value, length: ir.Value, turn: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """Give the positions in the block, [start, end), that keep to the limits on an axis."""
+        builder = self._builder
+        base = builder.mul(block, _I64(self._block[axis]), flags=("nsw", "nuw"))
+        start, end = _I64(0), length
+        for kind, origin in (
+            ("thread", _I64(0)),
+            ("grid", base),
+            ("turn", builder.add(base, turn, flags=("nsw", "nuw"))),
+        ):
+            start, end = self._limited(axis, kind, origin, (start, end))
+        return start, end
+
+    def _limited(
+        self, axis: int, kind: str, origin: ir.Value, positions: tuple[ir.Value, ir.Value]
+    ) -> tuple[ir.Value, ir.Value]:
+        """Cut down a range of positions, counted from an origin, to the limits of one kind."""
+        builder = self._builder
+        start, end = positions
+        for bound, limit in self._bounds:
+            if bound.axis == axis and bound.kind == kind:
+                here = builder.sub(builder.sub(limit, _I64(bound.shift)), origin)
+                if bound.upper:
+                    end = least(builder, end, here)
+                else:
+                    start = _greatest(builder, start, here)
+        return start, end
+
+    def _bounded(self, value: ir.Value) -> ir.Value:
+        """Narrow to 32 bits in a way that shows LLVM that the sign bit is clear."""
+        return self._builder.and_(self._builder.trunc(value, _I32), _I32(2**31 - 1))
+
+    def _packed(self, typ: Any, place: list[ir.Value]) -> ir.Value:
+        """Make the hidden argument."""
+        packed = self._context.get_value_type(typ)(ir.Undefined)
+        for position, value in enumerate(place):
+            packed = self._builder.insert_value(packed, value, position)
+        return packed
+
+    def _call_body(self, place: list[ir.Value]) -> None:
+        context, builder = self._context, self._builder
+        signature = self._body.signature
+        packed = self._packed(signature.args[0], place)
+        context.add_linking_libs([self._body.library])
+        block = builder.block
+        before = len(block.instructions)
+        status, _ = context.call_internal_no_propagate(
+            builder, self._body.fndesc, signature, [packed, *self._arguments]
+        )
+        if self._access_group is not None:
+            for instruction in block.instructions[before:]:
+                if isinstance(instruction, ir.CallInstr):
+                    # The inliner puts it on every access of the inlined body.
+                    instruction.set_metadata("llvm.access.group", self._access_group)
+        with cgutils.if_unlikely(builder, status.is_error):
+            self._note_failure(place)
+            context.call_conv.return_status_propagate(builder, status)
+
+    def _note_failure(self, place: list[ir.Value]) -> None:
+        """Write down which thread raised; in a strip, positions along x are of all its blocks."""
+        builder, width = self._builder, _I32(self._block[0])
+        within = [builder.urem(place[0], width), *place[1:3]]
+        block = [builder.add(place[3], builder.udiv(place[0], width)), *place[4:6]]
+        note_failure(builder, self._record, within, block)
+
+    def _mark(self, back: Any) -> None:
+        """Note on a loop that its turns are limited, and that its accesses are independent."""
+        module = self._builder.module
+        marks = [module.add_metadata([ir.MetaDataString(module, BOUNDED)])]
+        if self._access_group is not None:
+            name = ir.MetaDataString(module, "llvm.loop.parallel_accesses")
+            marks.append(module.add_metadata([name, self._access_group]))
+        back.set_metadata("llvm.loop", _Metadata(module, marks, names_itself=True))

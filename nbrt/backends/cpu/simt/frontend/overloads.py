@@ -1,0 +1,137 @@
+"""What ``numba.cuda.extending`` has been told about functions, for kernels on the CPU.
+
+``overload``, ``register_jitable`` and ``intrinsic`` of numba-cuda register with its own typing. The
+dialect pass puts a stand-in, registered with Numba, in the place of such a function: code that is
+not a kernel does not see it.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from numba.core import types
+from numba.core.registry import cpu_target
+from numba.core.typing.templates import infer_global, make_overload_template
+from numba.extending import intrinsic
+
+from nbrt.backends.cpu.simt.builtins.registry import stand_in
+from nbrt.backends.cpu.simt.frontend.dialect import is_of_dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Extension", "extension_of", "is_extended"]
+
+_EXTENDING = "numba.cuda.extending"
+_REGISTRIES = ("numba.cuda.typing.templates", "numba.core.typing.templates")
+_TARGETS = {"cuda": "cpu"}  # what is for CUDA comes before what is for any target
+
+
+class Extension:
+    """A stand-in for a function that has overloads, or for an intrinsic.
+
+    Parameters
+    ----------
+    function : callable
+        What kernels call.
+    compiled : list
+        Dispatchers of the implementations; it grows as they are met.
+    """
+
+    def __init__(self, function: Callable[..., Any], compiled: list[Any]) -> None:
+        self.function = function
+        self._compiled = compiled
+
+    @property
+    def overloads(self) -> dict[Any, Any]:
+        """Compile results of all implementations, as a dispatcher has them."""
+        return {
+            (number, *arguments): result
+            for number, dispatcher in enumerate(self._compiled)
+            for arguments, result in dispatcher.overloads.items()
+        }
+
+
+_extensions: weakref.WeakKeyDictionary[Any, tuple[int, Extension]] = weakref.WeakKeyDictionary()
+
+
+def is_extended(value: object) -> bool:
+    """Tell whether a value is a function that numba-cuda's extensions make known to kernels."""
+    return _is_intrinsic(value) or (isinstance(value, FunctionType) and any(_templates(value)))
+
+
+def extension_of(value: Any, compiler: Callable[[Any], Any]) -> Extension | None:
+    """Give the stand-in for a function, or None if numba-cuda's extensions do not know it.
+
+    Parameters
+    ----------
+    value : object
+        What a name in a kernel stands for.
+    compiler : callable
+        Makes the dispatcher of an implementation.
+    """
+    if not is_extended(value):
+        return None
+    templates = list(_templates(value))
+    count, known = _extensions.get(value, (-1, None))
+    if known is None or count != len(templates):
+        if _is_intrinsic(value):
+            known = Extension(intrinsic(value._defn), [])
+        else:
+            known = _overloaded(value.__name__, templates, compiler)
+        _extensions[value] = len(templates), known
+        # Numba looks for new registrations before it compiles, and this is in the middle.
+        cpu_target.target_context.refresh()
+    return known
+
+
+def _is_intrinsic(value: object) -> bool:
+    extending = sys.modules.get(_EXTENDING)
+    return extending is not None and isinstance(value, extending._Intrinsic)
+
+
+def _templates(value: object) -> Iterator[Any]:
+    """Give a program's overloads of a function, not those that numba-cuda has of NumPy's."""
+    if is_of_dialect(value):
+        return
+    for name in _REGISTRIES:
+        registry = sys.modules[name].builtin_registry if name in sys.modules else None
+        for known, typ in registry.globals if registry else ():
+            if known is value:
+                yield from (t for t in getattr(typ, "templates", ()) if _is_for_kernels(t, name))
+
+
+def _is_for_kernels(template: Any, registry: str) -> bool:
+    function = getattr(template, "_overload_func", None)
+    if function is None:
+        return False
+    if registry != _REGISTRIES[0]:
+        return bool(template.metadata.get("target") == "cuda")
+    # What `register_jitable` makes for a program is defined by numba-cuda, too.
+    return not is_of_dialect(function) or function.__module__ == _EXTENDING
+
+
+def _overloaded(name: str, templates: list[Any], compiler: Callable[[Any], Any]) -> Extension:
+    function, compiled = stand_in(name), list[Any]()
+
+    def compile_implementation(implementation: Any) -> Any:
+        compiled.append(compiler(implementation))
+        return compiled[-1]
+
+    for template in templates:
+        target = template.metadata.get("target", "cuda")
+        copy = make_overload_template(
+            function,
+            template._overload_func,
+            {},
+            template._strict,
+            "never",
+            template.prefer_literal,
+            target=_TARGETS.get(target, target),
+        )
+        copy._get_jit_decorator = lambda _: lambda: compile_implementation
+        infer_global(function, types.Function(copy))
+    return Extension(function, compiled)

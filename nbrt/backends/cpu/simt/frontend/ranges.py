@@ -1,0 +1,153 @@
+"""Stage 2c, ranges that step by the size of the grid or of the block: counted upwards.
+
+Numba counts the turns that are left, which takes a division, and hides from LLVM that the counter
+of such a loop grows and is never negative. Their step is positive, so the counter itself tells when
+to stop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from numba.core import cgutils, ir, types
+from numba.core.datamodel.models import StructModel
+from numba.core.imputils import RefType, iternext_impl, lower_builtin
+from numba.core.ir_utils import build_definitions, get_definition, guard
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import register_model
+
+from nbrt.backends.cpu.simt.thread_context import ARGUMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llvmlite import ir as llvm
+
+__all__ = ["adapt_ranges"]
+
+_SIZES = ("gridsize.", "blockDim.", "gridDim.")
+_MAX_FACTORS = 6
+
+
+def adapt_ranges(func_ir: Any) -> None:
+    """Replace ``range`` where its step is made of sizes of the grid and of the block.
+
+    Parameters
+    ----------
+    func_ir : numba.core.ir.FunctionIR
+        The function, rewritten in place.
+    """
+    changed = False
+    for block in func_ir.blocks.values():
+        body = []
+        for statement in block.body:
+            call = statement.value if isinstance(statement, ir.Assign) else None
+            if call is not None and _is_upward_range(func_ir, call):
+                variable = block.scope.redefine("$simt_upward", loc=statement.loc)
+                marker = ir.Global("upward_range", upward_range, statement.loc)
+                body.append(ir.Assign(marker, variable, statement.loc))
+                statement.value = ir.Expr.call(variable, call.args, (), statement.loc)
+                changed = True
+            body.append(statement)
+        block.body = body
+    if changed:
+        func_ir._definitions = build_definitions(func_ir.blocks)
+
+
+def _is_upward_range(func_ir: Any, call: Any) -> bool:
+    if not isinstance(call, ir.Expr) or call.op != "call" or len(call.args) != 3 or call.kws:
+        return False
+    callee = guard(get_definition, func_ir, call.func)
+    if not (isinstance(callee, ir.Global) and callee.value is range):
+        return False
+    return _is_size(func_ir, call.args[2], _MAX_FACTORS)
+
+
+def _is_size(func_ir: Any, variable: Any, depth: int) -> bool:
+    """Whether a variable can only hold a size of the launch, or a product of such."""
+    found = guard(get_definition, func_ir, variable)
+    if depth == 0 or not isinstance(found, ir.Expr):
+        return False
+    if found.op == "getattr":
+        return bool(found.value.name == ARGUMENT and found.attr.startswith(_SIZES))
+    if found.op in ("static_getitem", "exhaust_iter", "cast"):
+        return _is_size(func_ir, found.value, depth - 1)
+    if found.op == "binop" and found.fn.__name__ == "mul":
+        return all(_is_size(func_ir, side, depth - 1) for side in (found.lhs, found.rhs))
+    return False
+
+
+def upward_range(*_: Any) -> Any:
+    """Stand for ``range`` in compiled code."""
+    raise TypeError("this function stands for range and is callable in kernels only")
+
+
+class _UpwardRange(types.SimpleIterableType):  # type: ignore[misc]
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(f"simt_range({dtype})", _UpwardIterator(dtype))
+
+
+class _UpwardIterator(types.SimpleIteratorType):  # type: ignore[misc]
+    def __init__(self, dtype: Any) -> None:
+        super().__init__(f"simt_range_iterator({dtype})", dtype)
+
+
+@register_model(_UpwardRange)
+class _RangeModel(StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        members = [(name, kind.dtype) for name in ("start", "stop", "step")]
+        super().__init__(manager, kind, members)
+
+
+@register_model(_UpwardIterator)
+class _IteratorModel(StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        number = kind.yield_type
+        super().__init__(
+            manager, kind, [("at", types.CPointer(number)), ("stop", number), ("step", number)]
+        )
+
+
+class _Template(AbstractTemplate):  # type: ignore[misc]
+    key = upward_range
+
+    def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
+        if kws or not all(isinstance(types.unliteral(kind), types.Integer) for kind in args):
+            return None
+        widest = max(types.unliteral(kind).bitwidth for kind in args)
+        number = types.int32 if widest <= 32 else types.int64
+        return signature(_UpwardRange(number), number, number, number)
+
+
+infer_global(upward_range, types.Function(_Template))
+
+
+@lower_builtin(upward_range, types.Integer, types.Integer, types.Integer)  # type: ignore[untyped-decorator]
+def _lower_range(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
+    made = cgutils.create_struct_proxy(sig.return_type)(context, builder)
+    made.start, made.stop, made.step = args
+    return made._getvalue()
+
+
+@lower_builtin("getiter", _UpwardRange)  # type: ignore[untyped-decorator]
+def _lower_getiter(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
+    given = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
+    made = cgutils.create_struct_proxy(sig.return_type)(context, builder)
+    made.at = cgutils.alloca_once_value(builder, given.start)
+    made.stop, made.step = given.stop, given.step
+    return made._getvalue()
+
+
+@lower_builtin("iternext", _UpwardIterator)  # type: ignore[untyped-decorator]
+@iternext_impl(RefType.UNTRACKED)  # type: ignore[untyped-decorator]
+def _lower_iternext(
+    context: Any, builder: llvm.IRBuilder, sig: Any, args: Any, result: Any
+) -> None:
+    own = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
+    here = builder.load(own.at)
+    goes_on = builder.icmp_signed("<", here, own.stop)
+    result.set_valid(goes_on)
+    with builder.if_then(goes_on):
+        result.yield_(here)
+        builder.store(builder.add(here, own.step, flags=("nsw",)), own.at)

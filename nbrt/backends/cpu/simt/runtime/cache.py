@@ -1,0 +1,196 @@
+"""Compiled kernels on disk, shared by all processes of a user.
+
+A cache is never a reason for a launch to fail or to run other code than the kernel says: files are
+written aside and renamed, checked when read, and any trouble means compiling as if there were none.
+When the folder grows beyond ``NBRT_CACHE_LIMIT``, what was not used for longest goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import platform
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import llvmlite
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from numba.core import config
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from nbrt.backends.cpu.simt.runtime.fingerprint import UnhashableError, fingerprint
+from nbrt.config import settings
+
+if TYPE_CHECKING:
+    from nbrt.backends.captures import Captures
+
+__all__ = ["KernelCache", "cache_directory"]
+
+_SUFFIX = ".simt"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def cache_directory() -> Path | None:
+    """Give the folder of compiled kernels, whether or not it exists.
+
+    Returns
+    -------
+    Path or None
+        ``NBRT_CACHE_DIR`` if set, else the platform's folder for a user's caches; None if the user
+        has no home.
+    """
+    chosen = settings().cache_dir
+    if chosen is not None:
+        return Path(chosen)
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "nbrt"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "nbrt" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "nbrt"
+
+
+class KernelCache:
+    """The compiled versions of one kernel on disk.
+
+    Parameters
+    ----------
+    captures : Captures
+        The kernel, with the values that it is compiled with.
+    """
+
+    def __init__(self, captures: Captures) -> None:
+        self._captures = captures
+
+    def key(
+        self, block: tuple[int, int, int], arguments: tuple[Any, ...], target: Any
+    ) -> str | None:
+        """Give the name under which a version is kept, or None if this kernel cannot be kept."""
+        try:
+            parts = (
+                _environment(),
+                repr(target.codegen().magic_tuple()).encode(),
+                fingerprint(self._captures.frozen, self._captures.freeze),
+                repr((block, arguments)).encode(),
+            )
+        except UnhashableError:
+            return None
+        return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+    def load(self, key: str, arguments: tuple[Any, ...], target: Any) -> Any:
+        """Give the compile result kept under a key, or None."""
+        path = _path(key)
+        if path is None:
+            return None
+        try:
+            data = path.read_bytes()
+            digest, payload = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+            if hashlib.sha256(payload).digest() != digest:
+                return None
+            symbols, parts = pickle.loads(payload)
+            if not _are_known(symbols):
+                target.refresh()  # brings in all that Numba's compiled code may call
+                if not _are_known(symbols):
+                    return None
+            result = CompileResult._rebuild(target, *parts)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the file, compiling is right
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used now; a file system may not say so by itself
+        return result if tuple(result.signature.args) == arguments else None
+
+    def save(self, key: str, result: Any) -> None:
+        """Keep a compile result under a key, if the disk lets us."""
+        path = _path(key)
+        if path is None or not all(env.can_cache() for env in result.referenced_envs):
+            return
+        try:
+            payload = dumps((_symbols(result.library), result._reduce()))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, hashlib.sha256(payload).digest() + payload)
+            _trim(path.parents[1])
+        except Exception:  # noqa: BLE001 - the kernel is compiled; not keeping it costs time only
+            return
+
+
+def _symbols(library: Any) -> list[str]:
+    """Name what compiled code takes from the process that it runs in."""
+    module = library._final_module
+    values = (*module.functions, *module.global_variables)
+    return [
+        value.name
+        for value in values
+        if value.is_declaration and not value.name.startswith("llvm.")
+    ]
+
+
+def _are_known(symbols: list[str]) -> bool:
+    # Asked beforehand: LLVM ends the process when it links a symbol that is not there.
+    return all(llvm.address_of_symbol(name) is not None for name in symbols)
+
+
+def _path(key: str) -> Path | None:
+    folder = cache_directory()
+    return folder / "simt" / key[:2] / (key + _SUFFIX) if folder is not None else None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, whoever else writes it at the same time."""
+    handle, name = tempfile.mkstemp(prefix=path.stem[:16], suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+_trimmed: set[Path] = set()
+
+
+def _trim(folder: Path) -> None:
+    """Delete what was not used for longest, down to the limit; once per process and folder."""
+    limit = settings().cache_limit
+    if not limit or folder in _trimmed:
+        return
+    _trimmed.add(folder)
+    files = [(file, file.stat()) for file in folder.glob("*/*")]
+    total = sum(found.st_size for _, found in files)
+    for file, found in sorted(files, key=lambda each: each[1].st_mtime_ns):
+        if total <= limit:
+            break
+        with contextlib.suppress(OSError):  # another process may be faster
+            file.unlink()
+            total -= found.st_size
+
+
+@lru_cache(maxsize=1)
+def _environment() -> bytes:
+    """Hash what compiled code depends on besides the kernel: versions, settings, this compiler."""
+    digest = hashlib.sha256()
+    versions = (sys.version, platform.machine(), numba.__version__, llvmlite.__version__)
+    settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
+    cuda = sys.modules.get("numba.cuda")
+    dialect = getattr(cuda, "__version__", None)
+    digest.update(repr((versions, np.__version__, dialect, settings)).encode())
+    here = os.path.dirname(os.path.dirname(__file__))
+    own = [os.path.join(os.path.dirname(here), "block_scheduler.py")]
+    for folder, _, names in os.walk(here):  # a third of pathlib's time, at every first launch
+        own += [os.path.join(folder, name) for name in names if name.endswith((".py", ".ll"))]
+    for path in sorted(own):
+        with open(path, "rb", buffering=0) as file:
+            digest.update(os.path.relpath(path, here).encode() + file.read())
+    return digest.digest()

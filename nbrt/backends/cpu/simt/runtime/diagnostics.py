@@ -1,0 +1,104 @@
+"""From Numba's errors to nbrt's: the kernel's own file and line, the reason, and no more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numba
+
+from nbrt.backends.cpu.simt.frontend.source import describe
+from nbrt.errors import CompileError, NbrtError
+
+if TYPE_CHECKING:
+    from types import FunctionType
+
+__all__ = ["translated"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_PLACE = re.compile(r" at (\S.*) \((\d+)\)\s*$", re.MULTILINE)
+_SPECIFIC = re.compile(r"raised a specific error:\s*\n\s*(?:\w+: )?(.+)")
+_SIGNATURE = re.compile(r"^\s*>>> (.+)$", re.MULTILINE)
+_NOISE = re.compile(r"^\s*(Failed in \w+ mode pipeline.*|- Resolution failure for .*|)$")
+
+_NOT_THE_KERNELS = (str(Path(numba.__file__).parent), str(Path(__file__).parents[1]), "<")
+
+_ADVICE = (
+    (
+        ("NRT required", "Only accept returning of array"),
+        "the kernel makes a new array, list, string or the like, and a kernel cannot allocate "
+        "memory; use cuda.local.array, or pass an array in",
+    ),
+    (
+        ("<class 'function'>",),
+        "{reason}; to call a function from a kernel, decorate it with @cuda.jit(device=True)",
+    ),
+    (
+        ("'breakpoint'",),
+        "{reason}; breakpoint() stops in kernels that run in plain Python: set NBRT_INTERPRET=1 or "
+        "launch inside `with nbrt.interpret():`",
+    ),
+)
+
+
+def translated(function: FunctionType, error: Exception) -> NbrtError:
+    """Turn what goes wrong while a kernel compiles into nbrt's errors.
+
+    The frames between the launch and the place of the error are the compiler's, thirty of them and
+    none the user's, so the traceback leaves them out.
+
+    Parameters
+    ----------
+    function : function
+        The kernel.
+    error : Exception
+        What the compiler raised.
+
+    Returns
+    -------
+    NbrtError
+        The error itself if it is nbrt's; else a `CompileError` with the kernel's file and line and
+        the reason, whose cause is Numba's own error.
+    """
+    if isinstance(error, NbrtError):
+        return error.with_traceback(None)
+    failed = CompileError(_message(function, error))
+    failed.__cause__ = error.with_traceback(None)
+    return failed
+
+
+def _message(function: FunctionType, error: Exception) -> str:
+    text = _ANSI.sub("", str(error))
+    place = _kernels_place(text) or _place_of(error)
+    where = f"{place}, in kernel {function.__qualname__}" if place else describe(function)
+    return f"{where}: {_reason(text) or type(error).__name__}"
+
+
+def _kernels_place(text: str) -> str | None:
+    """Find the innermost place that is the user's: Numba lists places from the inside out."""
+    for file, line in _PLACE.findall(text):
+        if not file.startswith(_NOT_THE_KERNELS):
+            return f"{file}:{line}"
+    return None
+
+
+def _place_of(error: Exception) -> str | None:
+    loc = getattr(error, "loc", None)
+    return f"{loc.filename}:{loc.line}" if loc is not None else None
+
+
+def _reason(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if not _NOISE.match(line)]
+    reason = lines[0] if lines else ""
+    signature = _SIGNATURE.search(text)
+    if reason.startswith("No implementation") and signature is not None:
+        reason = f"no version of {signature[1].strip()} exists for these types"
+        specific = _SPECIFIC.findall(text)
+        if specific:
+            inner = [found for found in specific if not _NOISE.match(found)]
+            reason = f"{signature[1].strip()}: {inner[-1] if inner else specific[-1]}"
+    for marks, advice in _ADVICE:
+        if any(mark in text for mark in marks):
+            return advice.format(reason=reason)
+    return reason

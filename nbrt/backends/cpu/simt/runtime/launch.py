@@ -1,0 +1,169 @@
+"""Stage 5, the door: calling the native entry function of a kernel and block shape.
+
+It is called through Numba's own C dispatcher, which finds the version for the types of the
+arguments in well under a microsecond. The stages before it are imported by the first kernel that is
+compiled: what comes from disk does without them, and without Numba's own library of functions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba.core import errors, types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
+
+from nbrt._internal.gc_control import gc_disabled
+from nbrt.backends.cpu.block_scheduler import LaunchRecord
+from nbrt.backends.cpu.simt.codegen.lost_exceptions import lost_exceptions_raised
+from nbrt.backends.cpu.simt.runtime.arguments import argument_types, numba_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FunctionType
+
+    from nbrt.backends.captures import Captures
+    from nbrt.backends.cpu.simt.codegen.lowering import Lowering
+    from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
+    from nbrt.backends.cpu.simt.runtime.cache import KernelCache
+
+__all__ = ["EntryDispatcher"]
+
+_OPTIONS = {
+    "nopython": True,
+    "nogil": True,
+    "_nrt": False,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
+
+
+class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
+    """Compiles and calls the entry function of one kernel for one block shape.
+
+    Parameters
+    ----------
+    captures : Captures
+        The kernel as the user wrote it, with the values that it is compiled with.
+    body : callable
+        Gives the `KernelBody`: what one thread does.
+    block : tuple of int
+        Threads of a block along x, y and z.
+    cache : KernelCache or None
+        Where compiled code is kept between processes.
+    """
+
+    def __init__(
+        self,
+        captures: Captures,
+        body: Callable[[], KernelBody],
+        block: tuple[int, int, int],
+        cache: KernelCache | None,
+    ) -> None:
+        self._captures = captures
+        self._function = captures.frozen
+        self._block = block
+        self._body = body
+        self._disk = cache
+        super().__init__(_entry_function(self._function), targetoptions=dict(_OPTIONS))
+
+    def prepare(self, arguments: tuple[object, ...]) -> Any:
+        """Compile for the types of the kernel's arguments and give Numba's compile result."""
+        bound = self.fold_argument_types(
+            (types.int64, *argument_types(self._function, arguments)), {}
+        )[1]
+        return self._prepared(tuple(bound))
+
+    @property
+    def lowering(self) -> Lowering:
+        """How the code that was compiled last runs the threads of a block, and why."""
+        found: Lowering = self.py_func.__globals__["__loop__"]._numba_type_.lowering
+        return found
+
+    def _prepared(self, signature: tuple[Any, ...]) -> Any:
+        if signature not in self.overloads:
+            try:
+                self.compile(signature)
+            except Exception as error:  # noqa: BLE001  # raised again, in the user's terms
+                from nbrt.backends.cpu.simt.runtime.diagnostics import translated
+
+                failed = translated(self._function, error)
+                raise failed from failed.__cause__
+        return self.overloads[signature]
+
+    def typeof_pyval(self, val: object) -> Any:
+        """Type an argument (called from C, for a kind of array that it has not met before)."""
+        if type(val) is not np.ndarray:
+            return super().typeof_pyval(val)
+        try:
+            found = numba_type(val)
+        except errors.NumbaError:
+            found = types.pyobject  # refused by name when it is compiled for
+        self._types_active_call.add(found)
+        return found
+
+    def _compile_for_args(self, *args: object, **_: object) -> Any:
+        """Compile for the arguments of a call that no compiled version matches (called from C)."""
+        found = argument_types(self._function, args[1:])
+        return self._prepared((types.int64, *found)).entry_point
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for argument types, taking the code from disk if it is there."""
+        arguments = tuple(sig)
+        # Numba's and LLVM's state is shared by all threads, also when code is only loaded.
+        with global_compiler_lock, lost_exceptions_raised():
+            if arguments in self.overloads:
+                return self.overloads[arguments].entry_point
+            disk = self._disk
+            key = disk.key(self._block, arguments, self.targetctx) if disk is not None else None
+            if disk is None or key is None:
+                return self._compile(arguments)
+            result = disk.load(key, arguments, self.targetctx)
+            if result is not None:
+                self.add_overload(result)
+                return result.entry_point
+            entry_point = self._compile(arguments)
+            if self._captures.holds():
+                disk.save(key, self.overloads[arguments])
+            return entry_point
+
+    @gc_disabled()
+    def _compile(self, arguments: tuple[Any, ...]) -> Any:
+        from nbrt.backends.cpu.simt.codegen.entry import BlockLoop, run_blocks
+        from nbrt.backends.cpu.simt.codegen.environments import with_environments
+        from nbrt.backends.cpu.simt.codegen.polled_library import polled_compiler
+        from nbrt.backends.cpu.simt.thread_context import SimtContextType
+
+        body = self._body()
+        # First what the user wrote: its errors then come as they are, not as the entry's.
+        body.results((SimtContextType(self._block), *arguments[1:]))
+        names = self.py_func.__globals__
+        names["__run__"] = run_blocks
+        names.setdefault("__loop__", BlockLoop(body, self._block))
+        self._compiler.pipeline_class = polled_compiler(LaunchRecord)
+        entry_point = super().compile(arguments)
+        self.overloads[arguments] = with_environments(self.overloads[arguments])
+        if not self._captures.holds():
+            # Attributes of modules are read while compiling: this may have read a new one.
+            self._captures.expire()
+        return entry_point
+
+
+def _entry_function(function: FunctionType) -> FunctionType:
+    """Make the Python function that Numba compiles into the entry: one call of `run_blocks`.
+
+    The names in it that are not parameters are bound when it is first compiled.
+    """
+    parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+    star = inspect.Parameter.VAR_POSITIONAL
+    declared = ["__launch__", *(f"{'*' * (p.kind is star)}{p.name}" for p in parameters)]
+    passed = ["__loop__", "__launch__", *(p.name for p in parameters)]
+    name = function.__name__ if function.__name__.isidentifier() else "kernel"
+    source = f"def {name}({', '.join(declared)}):\n    __run__({', '.join(passed)})\n"
+    namespace: dict[str, Any] = {"__name__": __name__}
+    exec(compile(source, f"<entry of {name}>", "exec"), namespace)
+    entry: FunctionType = namespace[name]
+    entry.__defaults__ = function.__defaults__
+    return entry

@@ -1,0 +1,149 @@
+"""`RandomFiller`: random fills by the fill kernels of a library, launched like any other kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from nbrt.errors import ArgumentError, ArgumentOverflowError, ArgumentTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nbrt.backends.draw import Draw
+    from nbrt.backends.interface import Plan, Program
+    from nbrt.backends.queue import Queue
+
+__all__ = ["DrawRequest", "Fill", "RandomFiller"]
+
+_NONE_AHEAD = np.uint64(0)
+
+
+class Fill(Protocol):
+    """One launch of a fill kernel, such as `nbrt_kernels.random.requests.Fill`."""
+
+    @property
+    def kernel(self) -> Callable[..., None]:
+        """Take (part of the array, state, ahead, then `arguments`).
+
+        `state` is (seed, offset) as uint64, or an array of both in device memory.
+        """
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Return the threads that it needs; more do no harm."""
+        ...
+
+    @property
+    def ahead(self) -> int:
+        """Return the Philox blocks to go ahead of the draw's offset."""
+        ...
+
+    @property
+    def block(self) -> int:
+        """Return the threads of a block; any number gives the same bits."""
+        ...
+
+    @property
+    def target(self) -> Any:
+        """Return what it fills instead of the draw's array, such as a mask; None: that one."""
+        ...
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the rest of its arguments."""
+        ...
+
+    @property
+    def part(self) -> slice | None:
+        """Return which part of the array it fills; None: all of it."""
+        ...
+
+
+class DrawRequest(Protocol):
+    """Finds the launches of a draw, such as `nbrt_kernels.random.requests.fills_of`."""
+
+    def __call__(self, draw: Draw, /) -> Iterable[Fill]:
+        """Return them, whatever the place in the stream; raises ValueError or TypeError."""
+        ...
+
+
+class RandomFiller:
+    """Fills arrays of one kind of device; keeps one program per fill kernel.
+
+    A backend whose programs take the kernel library's dialect needs no more for its draws. The
+    library comes in as `request`, because only concrete backends may know it.
+
+    Parameters
+    ----------
+    make_program : callable
+        Makes a program of a kernel.
+    request : DrawRequest
+        Finds the launches of a draw.
+    """
+
+    def __init__(
+        self, make_program: Callable[[Callable[..., object]], Program], request: DrawRequest
+    ) -> None:
+        self._make_program = make_program
+        self._request = request
+        self._programs: dict[Callable[..., object], Program] = {}
+
+    def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
+        """Enqueue a fill of `out`; see `DeviceInterface.draw`.
+
+        Raises
+        ------
+        ArgumentError
+            If a parameter is out of range, or `out` has gaps.
+        ArgumentTypeError
+            If there is no such draw for the dtype of `out`.
+        """
+        if not out.flags.c_contiguous:
+            raise ArgumentError("expected a C-contiguous array to fill, got one with gaps; copy it")
+        if out.size == 0:
+            self._fills(draw)  # which checks the parameters
+            return
+        memo = draw.memo
+        planned = memo.get(self) if memo is not None else None
+        if planned is None:
+            planned = self._plan(queue.index, draw)
+            if memo is not None:
+                memo[self] = planned
+        flat = out if out.ndim == 1 else out.reshape(-1)
+        if draw.place is None:
+            state: Any = (np.uint64(draw.seed), np.uint64(draw.offset))
+            skipped = 0
+        else:
+            state, skipped = draw.place, draw.offset // 4
+        for plan, fill in planned:
+            target = flat if fill.target is None else fill.target
+            if fill.part is not None:
+                target = target[fill.part]
+            ahead = fill.ahead + skipped
+            blocks = np.uint64(ahead) if ahead else _NONE_AHEAD
+            plan.launch(queue, target, state, blocks, *fill.arguments)
+
+    def _fills(self, draw: Draw) -> Iterable[Fill]:
+        try:
+            return self._request(draw)
+        except OverflowError as error:
+            raise ArgumentOverflowError(str(error)) from error
+        except ValueError as error:
+            raise ArgumentError(str(error)) from error
+        except TypeError as error:
+            raise ArgumentTypeError(str(error)) from error
+
+    def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, Fill]]:
+        planned = []
+        for fill in self._fills(draw):
+            program = self._programs.get(fill.kernel)
+            if program is None:
+                made = self._make_program(fill.kernel)
+                program = self._programs.setdefault(fill.kernel, made)
+            blocks = -(-fill.threads // fill.block)
+            plan = program.plan(index, (blocks, 1, 1), (fill.block, 1, 1), 0)
+            planned.append((plan, fill))
+        return planned
