@@ -34,7 +34,7 @@ _FIELDS = {
 Block = tuple[int, int, int]
 
 
-class SimtContextType(types.Type):  # type: ignore[misc]
+class SimtContextType(types.Type):
     """Numba type of the hidden argument for one block shape."""
 
     def __init__(self, block: Block) -> None:
@@ -43,7 +43,7 @@ class SimtContextType(types.Type):  # type: ignore[misc]
 
 
 @register_model(SimtContextType)
-class _SimtContextModel(StructModel):  # type: ignore[misc]
+class _SimtContextModel(StructModel):
     def __init__(self, manager: Any, fe_type: SimtContextType) -> None:
         super().__init__(manager, fe_type, list(_FIELDS.items()))
 
@@ -63,7 +63,7 @@ def _attribute_type(attribute: str) -> types.Type | None:
 
 
 @infer_getattr
-class _SimtAttributes(AttributeTemplate):  # type: ignore[misc]
+class _SimtAttributes(AttributeTemplate):
     key = SimtContextType
 
     def generic_resolve(self, value: SimtContextType, attribute: str) -> types.Type | None:
@@ -132,7 +132,7 @@ class _Reader:
         return self.field(attribute)
 
 
-@lower_getattr_generic(SimtContextType)  # type: ignore[untyped-decorator]
+@lower_getattr_generic(SimtContextType)
 def _lower_attribute(
     context: Any, builder: ir.IRBuilder, typ: SimtContextType, value: ir.Value, attribute: str
 ) -> ir.Value:

@@ -69,7 +69,7 @@ def _cube_root(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
 _selp = stand_in("selp")
 
 
-class _SelectTemplate(AbstractTemplate):  # type: ignore[misc]
+class _SelectTemplate(AbstractTemplate):
     key = _selp
 
     def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
@@ -85,7 +85,7 @@ class _SelectTemplate(AbstractTemplate):  # type: ignore[misc]
 infer_global(_selp, types.Function(_SelectTemplate))
 
 
-@lower_builtin(_selp, types.Any, types.Any, types.Any)  # type: ignore[untyped-decorator]
+@lower_builtin(_selp, types.Any, types.Any, types.Any)
 def _lower_select(
     context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
 ) -> ir.Value:

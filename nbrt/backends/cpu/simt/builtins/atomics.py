@@ -71,7 +71,7 @@ def element_pointer(
 
 
 def _atomic(name: str, accepted: tuple[Any, ...], update: Update) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def atomic(_typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         index = _checked_index(name, array, index, accepted)
 
@@ -167,13 +167,13 @@ def _swap_if(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Va
     return builder.extract_value(swap, 0)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _cas(_typingctx: Any, array: Any, index: Any, expected: Any, value: Any) -> Any:
     index = _checked_index("cas", array, index, _INTEGERS)
     return signature(array.dtype, array, index, array.dtype, array.dtype), _swap_if
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _compare_and_swap(_typingctx: Any, array: Any, expected: Any, value: Any) -> Any:
     _checked_index("compare_and_swap", array, types.intp, _INTEGERS)
     sig = signature(array.dtype, array, array.dtype, array.dtype)

@@ -39,7 +39,7 @@ def _fence(builder: ir.IRBuilder, _args: Sequence[ir.Value]) -> ir.Value:
 def _deciding_barrier(kind: str) -> Callable[..., Any]:
     """Make ``syncthreads_count``, ``_and`` or ``_or``: any integer decides, as on CUDA."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def barrier(_typingctx: Any, predicate: Any) -> Any:
         if not isinstance(predicate, (types.Integer, types.Boolean)):
             return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["REPLACEMENTS"]
 
 
-class GridGroupType(types.Type):  # type: ignore[misc]
+class GridGroupType(types.Type):
     """Numba type of what ``cg.this_grid()`` gives."""
 
     def __init__(self) -> None:
@@ -41,15 +41,15 @@ def _this_grid(_builder: ir.IRBuilder, _args: Sequence[ir.Value]) -> ir.Value:
 
 
 @infer_getattr
-class _GridGroupMethods(AttributeTemplate):  # type: ignore[misc]
+class _GridGroupMethods(AttributeTemplate):
     key = GridGroupType
 
-    @bound_function("grid_group.sync")  # type: ignore[untyped-decorator]
+    @bound_function("grid_group.sync")
     def resolve_sync(self, group: Any, args: Sequence[Any], kws: dict[str, Any]) -> Any:
         return None if args or kws else signature(types.int32, recvr=group)
 
 
-@lower_builtin("grid_group.sync", GridGroupType)  # type: ignore[untyped-decorator]
+@lower_builtin("grid_group.sync", GridGroupType)
 def _sync(context: Any, builder: ir.IRBuilder, _sig: Any, _args: Sequence[ir.Value]) -> ir.Value:
     call_external(builder, GRID_SYNC, ir.VoidType())
     return context.get_constant(types.int32, 0)

@@ -32,7 +32,7 @@ _HALF, _SINGLE, _DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 _BITS = ir.IntType(16)
 
 
-class _FloatModel(FloatModel):  # type: ignore[misc]
+class _FloatModel(FloatModel):
     """Numba's model of floating-point types, with ``float16`` added."""
 
     def __init__(self, manager: Any, fe_type: Any) -> None:
@@ -82,14 +82,14 @@ def to_integer(
     return builder.call(builder.module.declare_intrinsic(name, (), kind), [rounded])
 
 
-@lower_cast(types.float16, types.Float)  # type: ignore[untyped-decorator]
+@lower_cast(types.float16, types.Float)
 def _to_float(
     context: Any, builder: ir.IRBuilder, _from: Any, to: Any, value: ir.Value
 ) -> ir.Value:
     return builder.fpext(value, context.get_value_type(to))
 
 
-@lower_cast(types.Float, types.float16)  # type: ignore[untyped-decorator]
+@lower_cast(types.Float, types.float16)
 def _from_float(
     _context: Any, builder: ir.IRBuilder, _from: Any, _to: Any, value: ir.Value
 ) -> ir.Value:
@@ -98,7 +98,7 @@ def _from_float(
     return builder.fptrunc(value, _HALF)
 
 
-@lower_cast(types.float16, types.Integer)  # type: ignore[untyped-decorator]
+@lower_cast(types.float16, types.Integer)
 def _to_integer(
     _context: Any, builder: ir.IRBuilder, _from: Any, to: Any, value: ir.Value
 ) -> ir.Value:
@@ -106,8 +106,8 @@ def _to_integer(
     return to_integer(builder, value, "llvm.rint", to.bitwidth, signed=to.signed)
 
 
-@lower_cast(types.Integer, types.float16)  # type: ignore[untyped-decorator]
-@lower_cast(types.IntegerLiteral, types.float16)  # type: ignore[untyped-decorator]
+@lower_cast(types.Integer, types.float16)
+@lower_cast(types.IntegerLiteral, types.float16)
 def _from_integer(
     context: Any, builder: ir.IRBuilder, source: Any, _to: Any, value: ir.Value
 ) -> ir.Value:
@@ -119,7 +119,7 @@ def _from_integer(
     return builder.fptrunc(convert(value, _SINGLE), _HALF)
 
 
-@lower_constant(types.float16)  # type: ignore[untyped-decorator]
+@lower_constant(types.float16)
 def _constant(_context: Any, _builder: ir.IRBuilder, _typ: Any, value: Any) -> ir.Value:
     return ir.Constant(_HALF, float(value))
 
@@ -161,7 +161,7 @@ def _prefer(function: Callable[..., Any], template: Any) -> None:
 
 
 def _type_unary(function: Callable[..., Any]) -> None:
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(AbstractTemplate):
         key = function
 
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
@@ -173,7 +173,7 @@ def _type_unary(function: Callable[..., Any]) -> None:
 
 
 def _type_binary(function: Callable[..., Any], result: Any) -> None:
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(AbstractTemplate):
         key = function
 
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
@@ -197,34 +197,34 @@ for _function in _COMPARISONS:
 _type_unary(float)
 
 
-@lower_builtin(float, types.float16)  # type: ignore[untyped-decorator]
-@lower_builtin(operator.pos, types.float16)  # type: ignore[untyped-decorator]
+@lower_builtin(float, types.float16)
+@lower_builtin(operator.pos, types.float16)
 def _same(_context: Any, _builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]) -> ir.Value:
     return args[0]
 
 
-@lower_builtin(operator.neg, types.float16)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.neg, types.float16)
 def _negative(
     _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
 ) -> ir.Value:
     return builder.fneg(args[0])
 
 
-@lower_builtin(abs, types.float16)  # type: ignore[untyped-decorator]
+@lower_builtin(abs, types.float16)
 def _absolute(
     _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
 ) -> ir.Value:
     return call_intrinsic(builder, "llvm.fabs", *args)
 
 
-@lower_builtin(operator.truediv, types.float16, types.float16)  # type: ignore[untyped-decorator]
-@lower_builtin(operator.itruediv, types.float16, types.float16)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.truediv, types.float16, types.float16)
+@lower_builtin(operator.itruediv, types.float16, types.float16)
 def _quotient(
     _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
 ) -> ir.Value:
     return builder.fdiv(*args)
 
 
-@lower_builtin(bool, types.float16)  # type: ignore[untyped-decorator]
+@lower_builtin(bool, types.float16)
 def _truth(_context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]) -> ir.Value:
     return builder.fcmp_unordered("!=", args[0], ir.Constant(_HALF, 0.0))

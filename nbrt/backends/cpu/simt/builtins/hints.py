@@ -32,7 +32,7 @@ def _checked_index(name: str, array: Any, index: Any) -> Any:
 
 
 def _load(name: str) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def load(_typingctx: Any, array: Any, index: Any) -> Any:
         taken = _checked_index(name, array, index)
 
@@ -49,7 +49,7 @@ def _load(name: str) -> Callable[..., Any]:
 
 
 def _store(name: str) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def store(_typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         taken = _checked_index(name, array, index)
 

@@ -24,7 +24,7 @@ _CENTRE = (
 _FAR = 26.0  # beyond it the series for erfcx is exact to the last bit
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def _guess(y: Any) -> Any:
     """Guess ``erfcinv(y)`` for y in (0, 1]."""
     w = -math.log(y * (2.0 - y))
@@ -37,7 +37,7 @@ def _guess(y: Any) -> Any:
     return p * (1.0 - y)
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def erfcinv(y: Any) -> Any:
     """Give x with ``erfc(x) == y``, in double."""
     if not 0.0 <= y <= 2.0:
@@ -49,7 +49,7 @@ def erfcinv(y: Any) -> Any:
     return _small_erfcinv(y)
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def _small_erfcinv(y: Any) -> Any:
     x = _guess(y)
     for _ in range(3):
@@ -58,7 +58,7 @@ def _small_erfcinv(y: Any) -> Any:
     return x
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def erfinv(y: Any) -> Any:
     """Give x with ``erf(x) == y``, in double."""
     if not abs(y) < 1.0:
@@ -72,13 +72,13 @@ def erfinv(y: Any) -> Any:
     return x
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def normcdfinv(p: Any) -> Any:
     """Give x below which a standard normal variable falls with probability p, in double."""
     return -math.sqrt(2.0) * erfcinv(2.0 * p)
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def erfcx(x: Any) -> Any:
     """Give ``exp(x*x) * erfc(x)``, in double."""
     if x < _FAR:

@@ -66,7 +66,7 @@ def _external(symbol: str) -> Emit:
 # -- formulas ----------------------------------------------------------------------------------
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def _sinpi(x: Any) -> Any:
     r = x % 2.0
     if r > 1.5:
@@ -76,7 +76,7 @@ def _sinpi(x: Any) -> Any:
     return math.sin(math.pi * r)
 
 
-@register_jitable  # type: ignore[untyped-decorator]
+@register_jitable
 def _cospi(x: Any) -> Any:
     from_odd = abs(x % 2.0 - 1)
     return math.sin(math.pi * (from_odd - 0.5))

@@ -68,7 +68,7 @@ def _check(name: str, context: Any, element: Any, extents: tuple[int, ...]) -> N
         raise errors.NumbaValueError(f"{name} must have at least one element, got shape {extents}")
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@intrinsic(prefer_literal=True)
 def _local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None) -> Any:
     """Allocate an uninitialised per-thread array on the stack (``cuda.local.array``)."""
     name = "cuda.local.array"
@@ -92,7 +92,7 @@ def _local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None)
     return array(shape, dtype, given), codegen
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@intrinsic(prefer_literal=True)
 def _shared_array(
     _typingctx: Any, shape: Any, dtype: Any, alignment: Any = None, site: Any = None
 ) -> Any:
@@ -159,7 +159,7 @@ def _wrap_array(
 _array_like = stand_in("array_like")
 
 
-class _ArrayLikeTemplate(AbstractTemplate):  # type: ignore[misc]
+class _ArrayLikeTemplate(AbstractTemplate):
     key = _array_like
 
     def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
@@ -171,7 +171,7 @@ class _ArrayLikeTemplate(AbstractTemplate):  # type: ignore[misc]
 infer_global(_array_like, types.Function(_ArrayLikeTemplate))
 
 
-@lower_builtin(_array_like, types.Array)  # type: ignore[untyped-decorator]
+@lower_builtin(_array_like, types.Array)
 def _lower_array_like(
     _context: Any, _builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
 ) -> ir.Value:

@@ -27,7 +27,7 @@ def number_of(file: str, line: int) -> int:
     return _numbers[symbol]
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@intrinsic(prefer_literal=True)
 def mark_place(_typingctx: Any, number: Any) -> Any:
     """Mark a place; does nothing.
 

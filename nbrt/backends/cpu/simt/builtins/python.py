@@ -114,7 +114,7 @@ def _extremum(name: str) -> Callable[..., Any]:
     python = {"max": max, "min": min}[name]
     function = stand_in(name)
 
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(AbstractTemplate):
         key = function
 
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
@@ -127,7 +127,7 @@ def _extremum(name: str) -> Callable[..., Any]:
 
     infer_global(function, types.Function(Template))
 
-    @lower_builtin(function, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
+    @lower_builtin(function, types.VarArg(types.Any))
     def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
         if _are_two_reals(sig.args):
             return call_intrinsic(builder, f"llvm.{name}num", *args)

@@ -36,7 +36,7 @@ def _replaced(ufunc: Any, codes: Mapping[str, Callable[..., Any]]) -> Callable[.
     """Make a stand-in for a universal function that has other code for some scalars."""
     function = stand_in(ufunc.__name__)
 
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(AbstractTemplate):
         key = function
 
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
@@ -44,7 +44,7 @@ def _replaced(ufunc: Any, codes: Mapping[str, Callable[..., Any]]) -> Callable[.
 
     infer_global(function, types.Function(Template))
 
-    @lower_builtin(function, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
+    @lower_builtin(function, types.VarArg(types.Any))
     def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
         code = codes.get(_kind(sig) or "")
         if code is not None:

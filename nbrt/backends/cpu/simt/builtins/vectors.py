@@ -29,7 +29,7 @@ _ELEMENTS = (
 )
 
 
-class VectorType(types.Type):  # type: ignore[misc]
+class VectorType(types.Type):
     """Numba type of vectors of one element type and length.
 
     Parameters
@@ -55,7 +55,7 @@ def _make_type(element: Any, length: int) -> Any:
     kind = type(f"{element}x{length}", (VectorType,), {})
 
     @register_model(kind)
-    class Model(StructModel):  # type: ignore[misc]
+    class Model(StructModel):
         def __init__(self, manager: Any, fe_type: Any) -> None:
             super().__init__(manager, fe_type, [(name, element) for name in fe_type.fields])
 
@@ -68,7 +68,7 @@ def _make_type(element: Any, length: int) -> Any:
 def _make_constructor(vector: Any) -> Callable[..., Any]:
     constructor = stand_in(vector.name)
 
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(AbstractTemplate):
         key = constructor
 
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
@@ -88,7 +88,7 @@ def _make_constructor(vector: Any) -> Callable[..., Any]:
 
     infer_global(constructor, types.Function(Template))
 
-    @lower_builtin(constructor, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
+    @lower_builtin(constructor, types.VarArg(types.Any))
     def construct(
         context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
     ) -> ir.Value:

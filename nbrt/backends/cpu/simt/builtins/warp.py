@@ -26,7 +26,7 @@ def _as_bits(builder: ir.IRBuilder, value: ir.Value, typ: Any) -> ir.Value:
 
 
 def _shuffle(kind: str) -> Callable[..., Any]:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def shuffle(_typingctx: Any, mask: Any, value: Any, lane: Any) -> Any:
         if value not in _VALUES:
             raise errors.TypingError(
@@ -58,7 +58,7 @@ def _shuffle(kind: str) -> Callable[..., Any]:
 def _vote(kind: str) -> Callable[..., Any]:
     result = types.int32 if kind == "ballot" else types.boolean
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def vote(_typingctx: Any, mask: Any, predicate: Any) -> Any:
         if not isinstance(mask, types.Integer):
             raise errors.NumbaTypeError(f"the mask of a warp vote is an integer, got {mask}")

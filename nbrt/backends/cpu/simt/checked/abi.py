@@ -29,7 +29,7 @@ def _stamp() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-class _StampedCache(FunctionCache):  # type: ignore[misc]
+class _StampedCache(FunctionCache):
     """Numba's cache on disk, which by itself looks at one file only, not at what it imports."""
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
@@ -47,7 +47,7 @@ def native(function: Callable[..., int | None]) -> Any:
     return made
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load(_typingctx: Any, address: Any, index: Any) -> Any:
     """Read word `index` from `address`."""
 
@@ -58,7 +58,7 @@ def load(_typingctx: Any, address: Any, index: Any) -> Any:
     return types.int64(types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store(_typingctx: Any, address: Any, index: Any, value: Any) -> Any:
     """Write word `index` from `address`."""
 
@@ -70,7 +70,7 @@ def store(_typingctx: Any, address: Any, index: Any, value: Any) -> Any:
     return types.none(types.int64, types.int64, types.int64), codegen
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def report(
     s: int, kind: int, site: int, who: int, when: int, a: int, b: int, c: int, d: int
 ) -> None:
@@ -98,19 +98,19 @@ def report(
     store(s, at.REPORT_COUNT, count + 1)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def row_of(s: int, thread: int) -> int:
     """Give the row of a thread of the block that runs."""
     return at.THREADS + (int(load(s, at.SEAT)) + thread) * at.THREAD_WORDS
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def block_of(s: int, block: int) -> int:
     """Give the address of a block's words; blocks count from 1."""
     return int(load(s, at.BLOCKS)) + (block - 1) * at.BLOCK_WORDS * 8
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def take_up(s: int, block: int, thread: int) -> None:
     """Say which thread runs from here on."""
     threads = load(s, at.BLOCK_THREADS)
@@ -121,7 +121,7 @@ def take_up(s: int, block: int, thread: int) -> None:
     store(s, at.SEAT, 0 if alone else (block - 1) * threads)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def who_of(thread: int, block: int, atomic: int, site: int) -> int:
     """Pack who has accessed something, and where: see `layout`."""
     return (block << 32) | (thread << 17) | (atomic << 16) | site

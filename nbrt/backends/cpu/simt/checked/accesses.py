@@ -36,14 +36,14 @@ _LOW20 = (1 << 20) - 1
 # -- races -------------------------------------------------------------------------------------
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _is_handed_over(s: int, who: int, when: int, acquired: int) -> bool:
     """Tell whether an access was followed by a fence and an atomic, and mine follows an atomic."""
     published = load(block_of(s, who >> 32), at.PUBLISHED)
     return bool((when >> 40) < published <= acquired)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _conflicts(s: int, who: int, when: int, mine: int, now: int, shared: int) -> bool:
     """Tell whether an earlier access, known to be of the other kind, is unordered with mine."""
     if who == 0 or (who & mine & 0x10000):
@@ -60,7 +60,7 @@ def _conflicts(s: int, who: int, when: int, mine: int, now: int, shared: int) ->
     return not _is_handed_over(s, who, when, load(s, row_of(s, me) + at.ACQUIRED))
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _remember(cell: int, first: int, mine: int, now: int) -> None:
     """Put an access into the three slots of its kind."""
     who = load(cell, first)
@@ -75,7 +75,7 @@ def _remember(cell: int, first: int, mine: int, now: int) -> None:
     store(cell, first + 1, now)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _check_race(
     s: int, cell: int, mine: int, now: int, kind: int, shared: int, address: int, start: int
 ) -> None:
@@ -89,7 +89,7 @@ def _check_race(
             return
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _check_cell(
     s: int, cell: int, mine: int, now: int, kind: int, shared: int, address: int, start: int
 ) -> None:
@@ -108,7 +108,7 @@ def _check_cell(
     _remember(cell, at.WRITES + (3 * at.SLOT if kind == _READ else 0), mine, now)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _check_local(s: int, region: int, address: int, size: int, site: int, kind: int) -> None:
     start, shift = load(s, region), load(s, region + 2)
     words = load(s, region + 3)
@@ -120,7 +120,7 @@ def _check_local(s: int, region: int, address: int, size: int, site: int, kind: 
         store(words, index, 1)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _find(s: int, table: int, count: int, address: int) -> int:
     for i in range(count):
         region = table + i * at.REGION
@@ -129,7 +129,7 @@ def _find(s: int, table: int, count: int, address: int) -> int:
     return -1
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _check_cells(
     s: int, region: int, address: int, size: int, site: int, kind: int, shared: int
 ) -> None:

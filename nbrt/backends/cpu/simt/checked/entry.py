@@ -86,7 +86,7 @@ class CheckedLaunch(ctypes.Structure):
 _FIELDS = [name for name, _ in CheckedLaunch._fields_]
 
 
-class _ThreadType(types.Opaque):  # type: ignore[misc]
+class _ThreadType(types.Opaque):
     """Numba type that carries the thread's code and the block shape to `_run_checked`."""
 
     def __init__(self, thread: ThreadDispatcher, block: Dim3, seeded: bool) -> None:
@@ -107,7 +107,7 @@ class _Thread:
         self._numba_type_ = _ThreadType(thread, block, seeded)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _run_checked(_typingctx: Any, thread: Any, launch: Any, *arguments: Any) -> Any:
     """Run every block of a launch."""
     body = thread.thread.result((SimtContextType(thread.block), *arguments))
@@ -262,7 +262,7 @@ class _Loops:
             self._context.call_conv.return_status_propagate(self._builder, status)
 
 
-class CheckedEntry(CPUDispatcher):  # type: ignore[misc]
+class CheckedEntry(CPUDispatcher):
     """Compiles and calls the entry of one kernel for one block shape.
 
     Parameters

@@ -52,7 +52,7 @@ class _FlatGuard(Guard):
         return self._context.make_tuple(builder, result, values)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def guard_flat(_typingctx: Any, flat: Any, index: Any, site: Any, access: Any) -> Any:
     """Check an access; give the array and an index that are safe to use in the place of these."""
     array = flat.array_type
@@ -64,7 +64,7 @@ def guard_flat(_typingctx: Any, flat: Any, index: Any, site: Any, access: Any) -
     return result(flat, index, types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def check_tuple(_typingctx: Any, members: Any, index: Any, site: Any) -> Any:
     """Report an index outside of a tuple, for which Numba raises an IndexError."""
 

@@ -51,7 +51,7 @@ _FENCES = ("threadfence", "threadfence_block", "threadfence_system")
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
-class InstrumentPass(FunctionPass):  # type: ignore[misc]
+class InstrumentPass(FunctionPass):
     """Put checks into one function."""
 
     _name = "nbrt_simt_instrument"

@@ -36,7 +36,7 @@ _BARRIER = int(Kind.BARRIER)
 _WARP = int(Kind.WARP)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _arrival(s: int, made: int) -> int:
     """Give the entry of a block's barrier in the ring."""
     threads = load(s, at.BLOCK_THREADS)
@@ -60,7 +60,7 @@ def begin_block(s: int, block: int) -> None:
         store(s, at.PAIRS_USED, 0)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _has_reached(s: int, row: int, made: int, site: int) -> bool:
     """Return whether a thread was behind the barrier at a site without having made it."""
     if load(s, row + at.FAR_MADE) != made:
@@ -71,7 +71,7 @@ def _has_reached(s: int, row: int, made: int, site: int) -> bool:
     return False
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _check_grid(s: int) -> None:
     """Look for a barrier of the grid to which this block has not come."""
     syncs = load(s, at.GRID_SYNCS)
@@ -114,7 +114,7 @@ def begin_thread(s: int, block: int, thread: int) -> None:
     take_up(s, block + 1, thread)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _arrive(s: int, site: int) -> None:
     thread = load(s, at.THREAD)
     made = load(s, row_of(s, thread) + at.MADE_BARRIERS)

@@ -243,7 +243,7 @@ class Guard:
         return context.make_tuple(builder, result, values)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@intrinsic(prefer_literal=True)
 def guard(_typingctx: Any, array: Any, index: Any, site: Any, access: Any) -> Any:
     """Check an access; give an array and an index that are safe to use in the place of these.
 
@@ -263,7 +263,7 @@ def _elements(builder: ir.IRBuilder, shape: Sequence[ir.Value]) -> Iterator[list
         yield [nest.enter_context(cgutils.for_range(builder, n)).index for n in shape]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def touch(_typingctx: Any, array: Any, site: Any, access: Any) -> Any:
     """Check an access to every element of an array or a view."""
 
@@ -283,7 +283,7 @@ def touch(_typingctx: Any, array: Any, site: Any, access: Any) -> Any:
     return types.none(array, types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def check_record(
     _typingctx: Any, record: Any, offset: Any, size: Any, site: Any, access: Any
 ) -> Any:
@@ -306,7 +306,7 @@ def _extent_of(context: Any, builder: ir.IRBuilder, array: Any, value: ir.Value)
     return [builder.ptrtoint(helper.data, _I64), size, _I64(granule(array.dtype, itemsize))]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def local_array(_typingctx: Any, array: Any, site: Any) -> Any:
     """Take note of a local array."""
 
@@ -318,7 +318,7 @@ def local_array(_typingctx: Any, array: Any, site: Any) -> Any:
     return types.none(array, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def shared_array(_typingctx: Any, array: Any, site: Any, dynamic: Any) -> Any:
     """Take note of a shared array; a dynamic one may be looked at through several types."""
 
@@ -350,7 +350,7 @@ def _report_overflow(
 
 
 def _make_overflow_probe(operation: str) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def probe(_typingctx: Any, left: Any, right: Any, site: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
             a, b = _wide(builder, args[0], left), _wide(builder, args[1], right)
@@ -366,7 +366,7 @@ def _make_overflow_probe(operation: str) -> Any:
     return probe
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _check_narrowing(_typingctx: Any, value: Any, bits: Any, site: Any) -> Any:
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
         wide = _wide(builder, args[0], value)
@@ -394,7 +394,7 @@ def _rank(
     return builder.add(builder.mul(row, width), at[0])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def begin_thread(_typingctx: Any, simt: Any) -> Any:
     """Say which thread runs, at the beginning of a kernel."""
 
@@ -409,13 +409,13 @@ def begin_thread(_typingctx: Any, simt: Any) -> Any:
     return types.none(simt), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def before_warp(_typingctx: Any, site: Any, mask: Any) -> Any:
     """Arrive at a warp operation."""
     return _warp_probe("before_warp", mask)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def after_warp(_typingctx: Any, site: Any, mask: Any) -> Any:
     """Go on behind a warp operation."""
     return _warp_probe("after_warp", mask)
@@ -438,13 +438,13 @@ def _plain_probe(name: str, *parameters: Any) -> Any:
 
     if parameters:
 
-        @intrinsic  # type: ignore[untyped-decorator]
+        @intrinsic
         def about_site(_typingctx: Any, site: Any) -> Any:
             return types.none(*parameters), codegen
 
         return about_site
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def probe(_typingctx: Any) -> Any:
         return types.none(), codegen
 

@@ -102,7 +102,7 @@ def _statements(code: CodeType) -> dict[Any, Ending] | None:
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
-class MarkReturnsPass(FunctionPass):  # type: ignore[misc]
+class MarkReturnsPass(FunctionPass):
     """Put a probe in front of each return that a kernel's source states."""
 
     _name = "nbrt_simt_mark_returns"

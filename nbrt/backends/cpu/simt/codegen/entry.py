@@ -31,7 +31,7 @@ __all__ = ["BlockLoop", "run_blocks"]
 _I64 = ir.IntType(64)
 
 
-class BlockLoopType(types.Opaque):  # type: ignore[misc]
+class BlockLoopType(types.Opaque):
     """Numba type that carries the kernel and the block shape to `run_blocks`."""
 
     def __init__(self, body: KernelBody, block: tuple[int, int, int]) -> None:
@@ -51,7 +51,7 @@ class BlockLoop:
         self._numba_type_ = BlockLoopType(body, block)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
     """Run blocks of a launch until none is left."""
     body, limits = loop.body.results((SimtContextType(loop.block), *arguments))

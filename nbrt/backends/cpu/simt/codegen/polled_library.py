@@ -138,7 +138,7 @@ def _functions(text: str) -> Iterator[tuple[str | None, list[str]]]:
     yield None, lines
 
 
-class _PolledLibrary(JITCodeLibrary):  # type: ignore[misc]
+class _PolledLibrary(JITCodeLibrary):
     """Machine code whose loops poll."""
 
     launch: str
@@ -154,7 +154,7 @@ class _PolledLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class _BeforeLowering(LoweringPass):  # type: ignore[misc]
+class _BeforeLowering(LoweringPass):
     """Have Numba make a library whose loops poll."""
 
     _name = "nbrt_simt_polled_library"
@@ -171,7 +171,7 @@ class _BeforeLowering(LoweringPass):  # type: ignore[misc]
         return False
 
 
-class _PolledCompiler(CompilerBase):  # type: ignore[misc]
+class _PolledCompiler(CompilerBase):
     """Compiles an entry function."""
 
     stop_offset: int

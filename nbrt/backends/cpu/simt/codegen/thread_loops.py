@@ -42,7 +42,7 @@ _PLACE_IN_BLOCK = {"threadIdx.x", "blockIdx.x", "laneid"}
 """Attributes of the hidden argument that a strip of several blocks gets wrong."""
 
 
-class _Metadata(ir.MDValue):  # type: ignore[misc]
+class _Metadata(ir.MDValue):
     """A distinct metadata node, with itself as first operand where LLVM asks for that."""
 
     def __init__(self, module: ir.Module, operands: list[Any], *, names_itself: bool) -> None:

@@ -14,7 +14,7 @@ _FURTHEST = 2**62
 """Beyond every position there is, and far enough from overflow to add a position to."""
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@intrinsic(prefer_literal=True)
 def assume(_typingctx: Any, condition: Any, negated: Any) -> Any:
     """Tell LLVM that a condition (or its negation, if `negated` is 1) holds here."""
     is_negated = bool(negated.literal_value)
@@ -27,7 +27,7 @@ def assume(_typingctx: Any, condition: Any, negated: Any) -> Any:
     return types.none(types.unliteral(condition), negated), codegen
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@intrinsic(prefer_literal=True)
 def limit(_typingctx: Any, value: Any, inclusive: Any, low_if_nan: Any) -> Any:
     """Give the integer L such that ``i < value`` (or ``i >= value``) is ``i < L`` (``i >= L``).
 

@@ -70,7 +70,7 @@ class NothingToLimitError(Exception):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _ResolveDialect(FunctionPass):  # type: ignore[misc]
+class _ResolveDialect(FunctionPass):
     _name = "nbrt_simt_resolve_dialect"
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class _ResolveDialect(FunctionPass):  # type: ignore[misc]
         return True
 
 
-class ThreadLibrary(JITCodeLibrary):  # type: ignore[misc]
+class ThreadLibrary(JITCodeLibrary):
     """LLVM code as Numba wrote it: to be linked into a block's code and optimised there, once."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -109,7 +109,7 @@ class ThreadLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class _BeforeLowering(LoweringPass):  # type: ignore[misc]
+class _BeforeLowering(LoweringPass):
     """Refuse what CUDA does not have, and keep Numba from making machine code of the function."""
 
     _name = "nbrt_simt_before_lowering"
@@ -129,7 +129,7 @@ class _Inlined:
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class _AfterLowering(LoweringPass):  # type: ignore[misc]
+class _AfterLowering(LoweringPass):
     """Make the function callable from others, which Numba does only where it has an address."""
 
     _name = "nbrt_simt_after_lowering"
@@ -144,7 +144,7 @@ class _AfterLowering(LoweringPass):  # type: ignore[misc]
         return False
 
 
-class DeviceCompiler(CompilerBase):  # type: ignore[misc]
+class DeviceCompiler(CompilerBase):
     """Compiles a device function."""
 
     is_kernel = False
@@ -209,7 +209,7 @@ class _TurnLimitsCompiler(DeviceCompiler):
             raise NothingToLimitError
 
 
-class ThreadDispatcher(CPUDispatcher):  # type: ignore[misc]
+class ThreadDispatcher(CPUDispatcher):
     """Compiles what one thread does: a kernel's body or a device function, per argument types."""
 
     def __init__(

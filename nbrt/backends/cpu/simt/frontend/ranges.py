@@ -82,26 +82,26 @@ def upward_range(*_: Any) -> Any:
     raise TypeError("this function stands for range and is callable in kernels only")
 
 
-class _UpwardRange(types.SimpleIterableType):  # type: ignore[misc]
+class _UpwardRange(types.SimpleIterableType):
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
         super().__init__(f"simt_range({dtype})", _UpwardIterator(dtype))
 
 
-class _UpwardIterator(types.SimpleIteratorType):  # type: ignore[misc]
+class _UpwardIterator(types.SimpleIteratorType):
     def __init__(self, dtype: Any) -> None:
         super().__init__(f"simt_range_iterator({dtype})", dtype)
 
 
 @register_model(_UpwardRange)
-class _RangeModel(StructModel):  # type: ignore[misc]
+class _RangeModel(StructModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         members = [(name, kind.dtype) for name in ("start", "stop", "step")]
         super().__init__(manager, kind, members)
 
 
 @register_model(_UpwardIterator)
-class _IteratorModel(StructModel):  # type: ignore[misc]
+class _IteratorModel(StructModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         number = kind.yield_type
         super().__init__(
@@ -109,7 +109,7 @@ class _IteratorModel(StructModel):  # type: ignore[misc]
         )
 
 
-class _Template(AbstractTemplate):  # type: ignore[misc]
+class _Template(AbstractTemplate):
     key = upward_range
 
     def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
@@ -123,14 +123,14 @@ class _Template(AbstractTemplate):  # type: ignore[misc]
 infer_global(upward_range, types.Function(_Template))
 
 
-@lower_builtin(upward_range, types.Integer, types.Integer, types.Integer)  # type: ignore[untyped-decorator]
+@lower_builtin(upward_range, types.Integer, types.Integer, types.Integer)
 def _lower_range(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
     made = cgutils.create_struct_proxy(sig.return_type)(context, builder)
     made.start, made.stop, made.step = args
     return made._getvalue()
 
 
-@lower_builtin("getiter", _UpwardRange)  # type: ignore[untyped-decorator]
+@lower_builtin("getiter", _UpwardRange)
 def _lower_getiter(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
     given = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
     made = cgutils.create_struct_proxy(sig.return_type)(context, builder)
@@ -139,8 +139,8 @@ def _lower_getiter(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -
     return made._getvalue()
 
 
-@lower_builtin("iternext", _UpwardIterator)  # type: ignore[untyped-decorator]
-@iternext_impl(RefType.UNTRACKED)  # type: ignore[untyped-decorator]
+@lower_builtin("iternext", _UpwardIterator)
+@iternext_impl(RefType.UNTRACKED)
 def _lower_iternext(
     context: Any, builder: llvm.IRBuilder, sig: Any, args: Any, result: Any
 ) -> None:

@@ -40,7 +40,7 @@ _OPTIONS = {
 }
 
 
-class EntryDispatcher(CPUDispatcher):  # type: ignore[misc]
+class EntryDispatcher(CPUDispatcher):
     """Compiles and calls the entry function of one kernel for one block shape.
 
     Parameters
