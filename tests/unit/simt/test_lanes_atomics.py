@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import cuda, float64
 
-from tests.helpers.lowerings import agree
+from helpers.lowerings import agree
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

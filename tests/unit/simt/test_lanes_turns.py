@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
+from helpers.lowerings import agree
 from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.cpu.simt.codegen.lowering import force
-from tests.helpers.lowerings import agree
 
 RNG = np.random.default_rng(7)
 BYTES = RNG.integers(0, 16, 5000).astype(np.uint8)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numba import cuda, float64, int32
 
+from helpers.lowerings import agree
 from nbrt.backends.cpu.simt import SimtKernel
-from tests.helpers.lowerings import agree
 
 
 @cuda.jit(device=True)
