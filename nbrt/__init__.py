@@ -1,181 +1,80 @@
 """nbrt: write a GPU kernel once, run it on CUDA or as native CPU code, with equal random bits.
 
-Importing nbrt touches no driver and imports neither Numba, CuPy nor NumPy: every public name is
-loaded when it is first asked for (PEP 562). The imports below, which only type checkers run, say
-where each name lives; `_HOMES` says the same at run time, and a test holds the two together.
+Importing nbrt touches no driver and imports neither Numba, CuPy nor NumPy: every public name loads
+its module on first use.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from nbrt._version import __version__
+from nbrt._internal.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from nbrt import config, distributed, errors, memory, random, typing
-    from nbrt._internal.device import Device
-    from nbrt.backends.interface import DeviceInterface
+    from nbrt import config as config
+    from nbrt import distributed as distributed
+    from nbrt import errors as errors
+    from nbrt import memory as memory
+    from nbrt import random as random
+    from nbrt import typing as typing
+    from nbrt._internal.device import Device as Device
+    from nbrt._version import __version__ as __version__
+    from nbrt.backends.interface import DeviceInterface as DeviceInterface
+    from nbrt.backends.registry import get_interface_for_device as get_interface_for_device
+    from nbrt.backends.registry import known_backends as known_backends
     from nbrt.backends.registry import (
-        get_interface_for_device,
-        known_backends,
-        register_interface_for_device,
-        unregister_interface_for_device,
+        register_interface_for_device as register_interface_for_device,
     )
-    from nbrt.random.defaults import default_generator, fork_rng, manual_seed
-    from nbrt.random.generator import Generator
-    from nbrt.random.state import PhiloxState
-    from nbrt.runtime.array import asarray, copy, device_of, full, to, to_host, zeros
-    from nbrt.runtime.creation import empty, empty_pinned
-    from nbrt.runtime.device import (
-        can_access_peer,
-        current_device,
-        device_count,
-        get_device_capability,
-        get_device_name,
-        get_device_properties,
-        is_available,
-        set_device,
+    from nbrt.backends.registry import (
+        unregister_interface_for_device as unregister_interface_for_device,
     )
-    from nbrt.runtime.event import Event
-    from nbrt.runtime.guard import (
-        DeviceGuard,
-        MultiStreamGuard,
-        OptionalDeviceGuard,
-        OptionalStreamGuard,
-        StreamGuard,
-        set_stream,
-    )
-    from nbrt.runtime.guard import DeviceGuard as device  # noqa: N813  # torch's name for it
-    from nbrt.runtime.guard import OptionalStreamGuard as stream  # noqa: N813
-    from nbrt.runtime.interpreter import interpret
-    from nbrt.runtime.kernel import Kernel, kernel
-    from nbrt.runtime.memory.functions import (
-        empty_cache,
-        max_memory_allocated,
-        max_memory_reserved,
-        mem_get_info,
-        memory_allocated,
-        memory_reserved,
-        memory_stats,
-        reset_peak_memory_stats,
-    )
-    from nbrt.runtime.memory.pool import MemoryPool, use_pool
-    from nbrt.runtime.stream import Stream, current_stream, default_stream, synchronize
-
-__all__ = [
-    "Device",
-    "DeviceGuard",
-    "DeviceInterface",
-    "Event",
-    "Generator",
-    "Kernel",
-    "MemoryPool",
-    "MultiStreamGuard",
-    "OptionalDeviceGuard",
-    "OptionalStreamGuard",
-    "PhiloxState",
-    "Stream",
-    "StreamGuard",
-    "__version__",
-    "asarray",
-    "can_access_peer",
-    "config",
-    "copy",
-    "current_device",
-    "current_stream",
-    "default_generator",
-    "default_stream",
-    "device",
-    "device_count",
-    "device_of",
-    "distributed",
-    "empty",
-    "empty_cache",
-    "empty_pinned",
-    "errors",
-    "fork_rng",
-    "full",
-    "get_device_capability",
-    "get_device_name",
-    "get_device_properties",
-    "get_interface_for_device",
-    "interpret",
-    "is_available",
-    "kernel",
-    "known_backends",
-    "manual_seed",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "mem_get_info",
-    "memory",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_stats",
-    "random",
-    "register_interface_for_device",
-    "reset_peak_memory_stats",
-    "set_device",
-    "set_stream",
-    "stream",
-    "synchronize",
-    "to",
-    "to_host",
-    "typing",
-    "unregister_interface_for_device",
-    "use_pool",
-    "zeros",
-]
-
-_HOMES = {
-    "nbrt": "config distributed errors memory random typing",
-    "nbrt._internal.device": "Device",
-    "nbrt.backends.interface": "DeviceInterface",
-    "nbrt.backends.registry": (
-        "get_interface_for_device known_backends register_interface_for_device "
-        "unregister_interface_for_device"
-    ),
-    "nbrt.random.defaults": "default_generator fork_rng manual_seed",
-    "nbrt.random.generator": "Generator",
-    "nbrt.random.state": "PhiloxState",
-    "nbrt.runtime.array": "asarray copy device_of full to to_host zeros",
-    "nbrt.runtime.device": (
-        "can_access_peer current_device device_count get_device_capability get_device_name "
-        "get_device_properties is_available set_device"
-    ),
-    "nbrt.runtime.event": "Event",
-    "nbrt.runtime.guard": (
-        "DeviceGuard MultiStreamGuard OptionalDeviceGuard OptionalStreamGuard StreamGuard "
-        "device=DeviceGuard set_stream stream=OptionalStreamGuard"
-    ),
-    "nbrt.runtime.interpreter": "interpret",
-    "nbrt.runtime.kernel": "Kernel kernel",
-    "nbrt.runtime.memory.functions": (
-        "empty_cache max_memory_allocated max_memory_reserved mem_get_info memory_allocated "
-        "memory_reserved memory_stats reset_peak_memory_stats"
-    ),
-    "nbrt.runtime.memory.pool": "MemoryPool use_pool",
-    "nbrt.runtime.creation": "empty empty_pinned",
-    "nbrt.runtime.stream": "Stream current_stream default_stream synchronize",
-}
-_HOME_OF = {
-    entry.partition("=")[0]: (module, entry.partition("=")[2] or entry)
-    for module, entries in _HOMES.items()
-    for entry in entries.split()
-}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'nbrt' has no attribute {name!r}")
-    module, attribute = home
-    if module == "nbrt":
-        return importlib.import_module(f"nbrt.{name}")
-    value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from nbrt.random.defaults import default_generator as default_generator
+    from nbrt.random.defaults import fork_rng as fork_rng
+    from nbrt.random.defaults import manual_seed as manual_seed
+    from nbrt.random.generator import Generator as Generator
+    from nbrt.random.state import PhiloxState as PhiloxState
+    from nbrt.runtime.array import asarray as asarray
+    from nbrt.runtime.array import copy as copy
+    from nbrt.runtime.array import device_of as device_of
+    from nbrt.runtime.array import full as full
+    from nbrt.runtime.array import to as to
+    from nbrt.runtime.array import to_host as to_host
+    from nbrt.runtime.array import zeros as zeros
+    from nbrt.runtime.creation import empty as empty
+    from nbrt.runtime.creation import empty_pinned as empty_pinned
+    from nbrt.runtime.device import can_access_peer as can_access_peer
+    from nbrt.runtime.device import current_device as current_device
+    from nbrt.runtime.device import device_count as device_count
+    from nbrt.runtime.device import get_device_capability as get_device_capability
+    from nbrt.runtime.device import get_device_name as get_device_name
+    from nbrt.runtime.device import get_device_properties as get_device_properties
+    from nbrt.runtime.device import is_available as is_available
+    from nbrt.runtime.device import set_device as set_device
+    from nbrt.runtime.event import Event as Event
+    from nbrt.runtime.guard import DeviceGuard as DeviceGuard
+    from nbrt.runtime.guard import MultiStreamGuard as MultiStreamGuard
+    from nbrt.runtime.guard import OptionalDeviceGuard as OptionalDeviceGuard
+    from nbrt.runtime.guard import OptionalStreamGuard as OptionalStreamGuard
+    from nbrt.runtime.guard import StreamGuard as StreamGuard
+    from nbrt.runtime.guard import device as device
+    from nbrt.runtime.guard import set_stream as set_stream
+    from nbrt.runtime.guard import stream as stream
+    from nbrt.runtime.interpreter import interpret as interpret
+    from nbrt.runtime.kernel import Kernel as Kernel
+    from nbrt.runtime.kernel import kernel as kernel
+    from nbrt.runtime.memory.functions import empty_cache as empty_cache
+    from nbrt.runtime.memory.functions import max_memory_allocated as max_memory_allocated
+    from nbrt.runtime.memory.functions import max_memory_reserved as max_memory_reserved
+    from nbrt.runtime.memory.functions import mem_get_info as mem_get_info
+    from nbrt.runtime.memory.functions import memory_allocated as memory_allocated
+    from nbrt.runtime.memory.functions import memory_reserved as memory_reserved
+    from nbrt.runtime.memory.functions import memory_stats as memory_stats
+    from nbrt.runtime.memory.functions import reset_peak_memory_stats as reset_peak_memory_stats
+    from nbrt.runtime.memory.pool import MemoryPool as MemoryPool
+    from nbrt.runtime.memory.pool import use_pool as use_pool
+    from nbrt.runtime.stream import Stream as Stream
+    from nbrt.runtime.stream import current_stream as current_stream
+    from nbrt.runtime.stream import default_stream as default_stream
+    from nbrt.runtime.stream import synchronize as synchronize
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,168 +1,77 @@
 """Tensors and random numbers over many ranks: meshes, placements, communicators, trackers.
 
-Names are loaded when they are first asked for (PEP 562), as in `nbrt` itself.
+Every public name loads its module on first use.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from nbrt._internal.lazy_exports import lazy_exports
+
 if TYPE_CHECKING:
-    from nbrt.distributed.communicators.base import Communicator
-    from nbrt.distributed.distribute import distribute_tensor
-    from nbrt.distributed.dtensor import DTensor
-    from nbrt.distributed.factories import (
-        empty,
-        empty_like,
-        full,
-        full_like,
-        ones,
-        ones_like,
-        zeros,
-        zeros_like,
+    from nbrt.distributed.communicators.base import Communicator as Communicator
+    from nbrt.distributed.distribute import distribute_tensor as distribute_tensor
+    from nbrt.distributed.dtensor import DTensor as DTensor
+    from nbrt.distributed.factories import empty as empty
+    from nbrt.distributed.factories import empty_like as empty_like
+    from nbrt.distributed.factories import full as full
+    from nbrt.distributed.factories import full_like as full_like
+    from nbrt.distributed.factories import ones as ones
+    from nbrt.distributed.factories import ones_like as ones_like
+    from nbrt.distributed.factories import zeros as zeros
+    from nbrt.distributed.factories import zeros_like as zeros_like
+    from nbrt.distributed.index_maps import index_map as index_map
+    from nbrt.distributed.launch import run as run
+    from nbrt.distributed.mesh import DeviceMesh as DeviceMesh
+    from nbrt.distributed.mesh import current_mesh as current_mesh
+    from nbrt.distributed.mesh import init_device_mesh as init_device_mesh
+    from nbrt.distributed.picture import sharding_figure as sharding_figure
+    from nbrt.distributed.placements import Partial as Partial
+    from nbrt.distributed.placements import Placement as Placement
+    from nbrt.distributed.placements import Replicate as Replicate
+    from nbrt.distributed.placements import Shard as Shard
+    from nbrt.distributed.placements import StridedShard as StridedShard
+    from nbrt.distributed.prims import FromLocal as FromLocal
+    from nbrt.distributed.prims import Redistribute as Redistribute
+    from nbrt.distributed.process_group import destroy_process_group as destroy_process_group
+    from nbrt.distributed.process_group import get_rank as get_rank
+    from nbrt.distributed.process_group import get_world_size as get_world_size
+    from nbrt.distributed.process_group import init_process_group as init_process_group
+    from nbrt.distributed.process_group import is_initialized as is_initialized
+    from nbrt.distributed.process_group import world as world
+    from nbrt.distributed.random.collisions import Collisions as Collisions
+    from nbrt.distributed.random.collisions import collisions as collisions
+    from nbrt.distributed.random.current import current_tracker as current_tracker
+    from nbrt.distributed.random.current import set_tracker as set_tracker
+    from nbrt.distributed.random.current import use_tracker as use_tracker
+    from nbrt.distributed.random.factories import rand as rand
+    from nbrt.distributed.random.factories import rand_like as rand_like
+    from nbrt.distributed.random.factories import randint as randint
+    from nbrt.distributed.random.factories import randint_like as randint_like
+    from nbrt.distributed.random.factories import randn as randn
+    from nbrt.distributed.random.factories import randn_like as randn_like
+    from nbrt.distributed.random.mesh_generator import MeshGenerator as MeshGenerator
+    from nbrt.distributed.random.named import fork as fork
+    from nbrt.distributed.random.named import get_rng_tracker as get_rng_tracker
+    from nbrt.distributed.random.named import (
+        model_parallel_manual_seed as model_parallel_manual_seed,
     )
-    from nbrt.distributed.index_maps import index_map
-    from nbrt.distributed.launch import run
-    from nbrt.distributed.mesh import DeviceMesh, current_mesh, init_device_mesh
-    from nbrt.distributed.picture import sharding_figure
-    from nbrt.distributed.placements import Partial, Placement, Replicate, Shard, StridedShard
-    from nbrt.distributed.prims import FromLocal, Redistribute
-    from nbrt.distributed.process_group import (
-        destroy_process_group,
-        get_rank,
-        get_world_size,
-        init_process_group,
-        is_initialized,
-        world,
+    from nbrt.distributed.random.offset_based import OffsetBasedRNGTracker as OffsetBasedRNGTracker
+    from nbrt.distributed.random.seeding import manual_seed as manual_seed
+    from nbrt.distributed.random.single_device import (
+        SingleDeviceRNGTracker as SingleDeviceRNGTracker,
     )
-    from nbrt.distributed.random.collisions import Collisions, collisions
-    from nbrt.distributed.random.current import current_tracker, set_tracker, use_tracker
-    from nbrt.distributed.random.factories import (
-        rand,
-        rand_like,
-        randint,
-        randint_like,
-        randn,
-        randn_like,
-    )
-    from nbrt.distributed.random.mesh_generator import MeshGenerator
-    from nbrt.distributed.random.named import fork, get_rng_tracker, model_parallel_manual_seed
-    from nbrt.distributed.random.offset_based import OffsetBasedRNGTracker
-    from nbrt.distributed.random.seeding import manual_seed
-    from nbrt.distributed.random.single_device import SingleDeviceRNGTracker
-    from nbrt.distributed.random.state_tracker import RNGStateTracker
-    from nbrt.distributed.redistribution.plan import Plan, plan_redistribute
+    from nbrt.distributed.random.state_tracker import RNGStateTracker as RNGStateTracker
+    from nbrt.distributed.redistribution.plan import Plan as Plan
+    from nbrt.distributed.redistribution.plan import plan_redistribute as plan_redistribute
+    from nbrt.distributed.sharding import compute_local_shape as compute_local_shape
     from nbrt.distributed.sharding import (
-        compute_local_shape,
-        compute_local_shape_and_global_offset,
-        global_to_local,
-        local_to_global,
+        compute_local_shape_and_global_offset as compute_local_shape_and_global_offset,
     )
-    from nbrt.distributed.spec import DTensorSpec
-    from nbrt.distributed.visualize import visualize_sharding
-
-__all__ = [
-    "Collisions",
-    "Communicator",
-    "DTensor",
-    "DTensorSpec",
-    "DeviceMesh",
-    "FromLocal",
-    "MeshGenerator",
-    "OffsetBasedRNGTracker",
-    "Partial",
-    "Placement",
-    "Plan",
-    "RNGStateTracker",
-    "Redistribute",
-    "Replicate",
-    "Shard",
-    "SingleDeviceRNGTracker",
-    "StridedShard",
-    "collisions",
-    "compute_local_shape",
-    "compute_local_shape_and_global_offset",
-    "current_mesh",
-    "current_tracker",
-    "destroy_process_group",
-    "distribute_tensor",
-    "empty",
-    "empty_like",
-    "fork",
-    "full",
-    "full_like",
-    "get_rank",
-    "get_rng_tracker",
-    "get_world_size",
-    "global_to_local",
-    "index_map",
-    "init_device_mesh",
-    "init_process_group",
-    "is_initialized",
-    "local_to_global",
-    "manual_seed",
-    "model_parallel_manual_seed",
-    "ones",
-    "ones_like",
-    "plan_redistribute",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "run",
-    "set_tracker",
-    "sharding_figure",
-    "use_tracker",
-    "visualize_sharding",
-    "world",
-    "zeros",
-    "zeros_like",
-]
-
-_HOMES = {
-    "communicators.base": "Communicator",
-    "distribute": "distribute_tensor",
-    "dtensor": "DTensor",
-    "factories": "empty empty_like full full_like ones ones_like zeros zeros_like",
-    "index_maps": "index_map",
-    "launch": "run",
-    "mesh": "DeviceMesh current_mesh init_device_mesh",
-    "picture": "sharding_figure",
-    "placements": "Partial Placement Replicate Shard StridedShard",
-    "prims": "FromLocal Redistribute",
-    "process_group": (
-        "destroy_process_group get_rank get_world_size init_process_group is_initialized world"
-    ),
-    "random.collisions": "Collisions collisions",
-    "random.current": "current_tracker set_tracker use_tracker",
-    "random.factories": "rand rand_like randint randint_like randn randn_like",
-    "random.mesh_generator": "MeshGenerator",
-    "random.named": "fork get_rng_tracker model_parallel_manual_seed",
-    "random.offset_based": "OffsetBasedRNGTracker",
-    "random.seeding": "manual_seed",
-    "random.single_device": "SingleDeviceRNGTracker",
-    "random.state_tracker": "RNGStateTracker",
-    "redistribution.plan": "Plan plan_redistribute",
-    "sharding": (
-        "compute_local_shape compute_local_shape_and_global_offset global_to_local local_to_global"
-    ),
-    "spec": "DTensorSpec",
-    "visualize": "visualize_sharding",
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'nbrt.distributed' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"nbrt.distributed.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from nbrt.distributed.sharding import global_to_local as global_to_local
+    from nbrt.distributed.sharding import local_to_global as local_to_global
+    from nbrt.distributed.spec import DTensorSpec as DTensorSpec
+    from nbrt.distributed.visualize import visualize_sharding as visualize_sharding
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(__name__)

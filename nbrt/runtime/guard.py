@@ -28,7 +28,9 @@ __all__ = [
     "OptionalDeviceGuard",
     "OptionalStreamGuard",
     "StreamGuard",
+    "device",
     "set_stream",
+    "stream",
 ]
 
 
@@ -84,6 +86,10 @@ class DeviceGuard:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.device) if self.device else None!r})"
+
+
+device = DeviceGuard
+"""torch's name."""
 
 
 class OptionalDeviceGuard(DeviceGuard):
@@ -186,6 +192,10 @@ class OptionalStreamGuard(StreamGuard):
 
     def __init__(self, stream: Stream | None = None) -> None:
         self.stream = None if stream is None else _checked_stream(stream)
+
+
+stream = OptionalStreamGuard
+"""torch's name."""
 
 
 class MultiStreamGuard:

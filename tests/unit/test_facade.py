@@ -12,21 +12,24 @@ from pathlib import Path
 import pytest
 
 import nbrt
+from nbrt._internal.lazy_exports import lazy_exports
 
-LAZY_ROOMS = (nbrt.distributed, nbrt.memory)
+FACADES = (nbrt, nbrt.distributed, nbrt.memory, nbrt.random)
 
 
 def declared_to_type_checkers(module: types.ModuleType) -> dict[str, tuple[str, str]]:
     """Return name -> (module, attribute) of the imports under TYPE_CHECKING."""
     tree = ast.parse(Path(str(module.__file__)).read_text())
-    found: dict[str, tuple[str, str]] = {}
+    declared: dict[str, tuple[str, str]] = {}
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for statement in node.body:
                 assert isinstance(statement, ast.ImportFrom)
                 for alias in statement.names:
-                    found[alias.asname or alias.name] = (str(statement.module), alias.name)
-    return found
+                    # PEP 484: only ``import name as name`` exports.
+                    assert alias.asname == alias.name
+                    declared[alias.name] = (str(statement.module), alias.name)
+    return declared
 
 
 def public_modules() -> list[types.ModuleType]:
@@ -36,30 +39,24 @@ def public_modules() -> list[types.ModuleType]:
     return [nbrt, *map(importlib.import_module, names)]
 
 
-def test_all_is_sorted_and_without_repetition() -> None:
-    assert nbrt.__all__ == sorted(set(nbrt.__all__))
-    assert dir(nbrt) == nbrt.__all__
+@pytest.mark.parametrize("facade", FACADES, ids=lambda facade: facade.__name__)
+def test_facades_export_at_run_time_what_type_checkers_see(facade: types.ModuleType) -> None:
+    declared = declared_to_type_checkers(facade)
+    assert facade.__all__ == dir(facade) == sorted(declared)
+    for name, (module, attribute) in declared.items():
+        value = getattr(facade, name)
+        if isinstance(value, types.ModuleType):
+            assert value.__name__ == f"{module}.{attribute}"
+        else:
+            assert value is getattr(importlib.import_module(module), attribute)
+    with pytest.raises(AttributeError, match=f"module '{facade.__name__}' has no attribute 'none'"):
+        _ = facade.none
 
 
-def test_run_time_and_type_checkers_agree() -> None:
-    declared = declared_to_type_checkers(nbrt)
-    assert declared == nbrt._HOME_OF
-    assert set(declared) | {"__version__"} == set(nbrt.__all__)
-
-
-@pytest.mark.parametrize("room", LAZY_ROOMS, ids=lambda room: room.__name__)
-def test_lazy_rooms_agree_with_type_checkers_as_well(room: types.ModuleType) -> None:
-    declared = declared_to_type_checkers(room)
-    homes = {
-        name: module.removeprefix(f"{room.__name__}.") for name, (module, _) in declared.items()
-    }
-    assert homes == {name: home.removeprefix(".") for name, home in room._HOME_OF.items()}
-    assert set(declared) == set(room.__all__)
-    assert dir(room) == sorted(room.__all__)
-    for name in room.__all__:
-        assert getattr(room, name) is not None
-    with pytest.raises(AttributeError, match=f"module '{room.__name__}' has no attribute 'none'"):
-        _ = room.none
+def test_lazy_exports_need_the_source_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nbrt.memory.__spec__, "loader", None)
+    with pytest.raises(ImportError, match=r"expected the source file of nbrt\.memory"):
+        lazy_exports("nbrt.memory")
 
 
 @pytest.mark.parametrize("name", nbrt.__all__)
@@ -69,9 +66,8 @@ def test_every_name_can_be_had_and_is_documented(name: str) -> None:
         assert isinstance(value, str)
         return
     assert inspect.getdoc(value), f"nbrt.{name} has no docstring"
-    module, attribute = nbrt._HOME_OF[name]
+    module, attribute = declared_to_type_checkers(nbrt)[name]
     if not isinstance(value, types.ModuleType):
-        assert value is getattr(importlib.import_module(module), attribute)
         assert attribute in importlib.import_module(module).__all__
 
 
@@ -79,11 +75,6 @@ def test_star_import_gives_all() -> None:
     namespace: dict[str, object] = {}
     exec("from nbrt import *", namespace)
     assert set(nbrt.__all__) <= set(namespace)
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'nbrt' has no attribute 'no_such_name'"):
-        _ = nbrt.no_such_name
 
 
 @pytest.mark.parametrize("module", public_modules(), ids=lambda module: module.__name__)
