@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.distributed.communicators.checks import Parcel
+from nbrt.distributed.communicators.checks import MessageMemo
 from nbrt.distributed.mesh import checked_mesh, current_mesh
 from nbrt.distributed.ops.arithmetic import ArrayMethods
 from nbrt.distributed.placements import Replicate, checked_placements
-from nbrt.distributed.prims import FromLocal, Redistribute, submit
 from nbrt.distributed.process_group import world
+from nbrt.distributed.replayable_ops import FromLocal, Redistribute, submit
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.array import asarray, copy, to_host
@@ -267,7 +267,7 @@ class DTensor(ArrayMethods):
         )
 
     def _repr_html_(self) -> str:
-        from nbrt.distributed.picture import dtensor_html
+        from nbrt.distributed.visualization.html import dtensor_html
 
         return dtensor_html(self)
 
@@ -283,7 +283,7 @@ class DTensor(ArrayMethods):
 
         Where the part is a thing beside the tensor, as in a list of both, it is copied once.
         """
-        if isinstance(memo, Parcel):
+        if isinstance(memo, MessageMemo):
             self.__reduce__()
         known = memo.get(id(self._local))
         if known is None:
@@ -316,9 +316,9 @@ def _random_dispatch() -> Callable[..., Any]:
 
 def _checked_target(mesh: DeviceMesh, source: DeviceMesh) -> DeviceMesh:
     """Return the mesh to move to, if ranks of both can talk in one world."""
-    if mesh.device_kind != source.device_kind:
+    if mesh.device_type != source.device_type:
         raise ArgumentError(
-            f"expected a mesh of kind {source.device_kind!r}, as the tensor's, got {mesh}; make "
+            f"expected a mesh of kind {source.device_type!r}, as the tensor's, got {mesh}; make "
             f"it there of full_tensor() by distribute_tensor"
         )
     if not mesh.communicator is source.communicator is world():

@@ -13,7 +13,7 @@ from nbrt._internal import rank_context as context
 from nbrt._internal.device import Device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import plain_int
-from nbrt.distributed.communicators.headers import described
+from nbrt.distributed.communicators.signatures import described
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankFailedError
 from nbrt.random.defaults import default_generator, isolated_default_generators
@@ -23,7 +23,7 @@ from nbrt.runtime.guard import DeviceGuard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.distributed.communicators.rounds import World
+    from nbrt.distributed.communicators.thread_rendezvous import World
     from nbrt.distributed.communicators.threads import ThreadCommunicator
 
 __all__ = ["run"]
@@ -35,7 +35,7 @@ def run(
     function: Callable[..., Any],
     *args: Any,
     ranks: int,
-    device_kind: str | None = None,
+    device_type: str | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> list[Any]:
     """Call a function on several ranks, each a thread of this process, and return their results.
@@ -55,7 +55,7 @@ def run(
         Its arguments, shared by the ranks.
     ranks : int
         How many.
-    device_kind : str, optional
+    device_type : str, optional
         Kind of the devices, the current device's by default. Rank k gets device k modulo their
         number.
     timeout : float
@@ -81,7 +81,7 @@ def run(
     [0, 1, 4, 9]
     """
     _check_function(function)
-    devices = _devices(ranks, device_kind)
+    devices = _devices(ranks, device_type)
     world, members = thread_world(devices, timeout)
     ended: SimpleQueue[_Rank] = SimpleQueue()
     # Ranks on different devices agree: all continue from where the caller is.
@@ -100,15 +100,15 @@ def _check_function(function: object) -> None:
         )
 
 
-def _devices(ranks: Any, device_kind: str | None) -> list[Device]:
+def _devices(ranks: Any, device_type: str | None) -> list[Device]:
     number = plain_int(ranks)
     if number is None:
         raise ArgumentTypeError(f"expected ranks as an int, got {ranks!r}")
     if not 1 <= number <= _MOST_RANKS:
         raise ArgumentError(f"expected from 1 to {_MOST_RANKS} ranks, got {number}")
-    kind = current_device().kind if device_kind is None else device_kind
+    kind = current_device().kind if device_type is None else device_type
     if not isinstance(kind, str):
-        raise ArgumentTypeError(f"expected device_kind as a str, got {kind!r}")
+        raise ArgumentTypeError(f"expected device_type as a str, got {kind!r}")
     count = device_count(kind)
     if not count:
         raise ArgumentError(f"expected a kind that has devices, got {kind!r}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from nbrt._internal import rank_context
 from nbrt._internal import rank_context as context
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import Communicator
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.typing import HostArray, Shape
 
-__all__ = ["DeviceMesh", "checked_mesh", "current_mesh", "init_device_mesh"]
+__all__ = [
+    "DeviceMesh",
+    "checked_mesh",
+    "current_mesh",
+    "init_device_mesh",
+    "mesh_of_this_rank",
+    "remember",
+]
 
 _MOST_SHOWN = 64
 
@@ -36,7 +44,7 @@ class DeviceMesh:
 
     Parameters
     ----------
-    device_kind : str
+    device_type : str
         "cpu", "cuda" or another backend.
     mesh : array_like of int
         Ranks of the world, each once.
@@ -55,7 +63,7 @@ class DeviceMesh:
 
     def __init__(
         self,
-        device_kind: str,
+        device_type: str,
         mesh: Any,
         mesh_dim_names: Sequence[str] | None = None,
         *,
@@ -63,16 +71,16 @@ class DeviceMesh:
         communicator: Communicator | None = None,
     ) -> None:
         names = _either(mesh_dim_names, dim_names)
-        get_interface_for_device(device_kind)  # raises on a kind that nobody knows
-        if not isinstance(device_kind, str) or ":" in device_kind:
+        get_interface_for_device(device_type)  # raises on a kind that nobody knows
+        if not isinstance(device_type, str) or ":" in device_type:
             raise ArgumentError(
-                f"expected a kind of device, such as 'cpu', got {device_kind!r}; each rank has a "
+                f"expected a kind of device, such as 'cpu', got {device_type!r}; each rank has a "
                 f"device of its own"
             )
         everyone = world() if communicator is None else communicator
         if not hasattr(everyone, "ranks"):
             raise ArgumentTypeError(f"expected a communicator, got {communicator!r}")
-        self._kind = device_kind
+        self._device_type = device_type
         self._ranks = _checked_ranks(mesh, everyone.size)
         self._names = _checked_names(names, self._ranks.ndim)
         self._communicator = everyone
@@ -83,19 +91,14 @@ class DeviceMesh:
         self._coordinate = tuple(int(one) for one in place[0]) if len(place) else None
         # Meshes are equal by their ranks' numbers in the world, whatever they were counted in.
         self._world_ranks = np.array(everyone.ranks, np.int64)[self._ranks]
-        self._hash = hash((device_kind, self.shape, self._world_ranks.tobytes(), self._names))
+        self._hash = hash((device_type, self.shape, self._world_ranks.tobytes(), self._names))
 
     # -- what it is --------------------------------------------------------------------------------
 
     @property
-    def device_kind(self) -> str:
-        """The kind of the ranks' devices."""
-        return self._kind
-
-    @property
     def device_type(self) -> str:
-        """`device_kind`, by torch's name."""
-        return self._kind
+        """The kind of the ranks' devices."""
+        return self._device_type
 
     @property
     def mesh(self) -> HostArray:
@@ -144,7 +147,7 @@ class DeviceMesh:
             return NotImplemented
         return (
             self._hash == other._hash
-            and self._kind == other._kind
+            and self._device_type == other._device_type
             and self._names == other._names
             and np.array_equal(self._world_ranks, other._world_ranks)
         )
@@ -154,10 +157,10 @@ class DeviceMesh:
 
     def __repr__(self) -> str:
         names = "" if self._names is None else f", mesh_dim_names={self._names!r}"
-        return f"DeviceMesh({self._kind!r}, {_shown(self._ranks)}{names})"
+        return f"DeviceMesh({self._device_type!r}, {_shown(self._ranks)}{names})"
 
     def _repr_html_(self) -> str:
-        from nbrt.distributed.picture import mesh_html
+        from nbrt.distributed.visualization.html import mesh_html
 
         return mesh_html(self)
 
@@ -167,11 +170,12 @@ class DeviceMesh:
     def device(self) -> Device:
         """Where this rank's arrays live; raises if ranks are not of the mesh's kind of device."""
         device = self._communicator.device
-        if device.kind != self._kind:
+        if device.kind != self._device_type:
             raise DistributedError(
-                f"expected ranks on devices of kind {self._kind!r}, got rank {self.get_rank()} on "
-                f"{device}; start them with run(..., device_kind={self._kind!r}) or "
-                f"init_process_group(device={self._kind!r})"
+                f"expected ranks on devices of type {self._device_type!r}, got rank "
+                f"{self.get_rank()} on {device}; start them with "
+                f"run(..., device_type={self._device_type!r}) or "
+                f"init_process_group(device={self._device_type!r})"
             )
         return device
 
@@ -276,7 +280,7 @@ class DeviceMesh:
     _flatten = flatten
 
     def _derived(self, ranks: HostArray, names: Sequence[str] | None) -> DeviceMesh:
-        made = DeviceMesh(self._kind, ranks, names, communicator=self._communicator)
+        made = DeviceMesh(self._device_type, ranks, names, communicator=self._communicator)
         made._root = self._root
         return made
 
@@ -289,7 +293,7 @@ class DeviceMesh:
     def from_group(
         cls,
         group: Communicator | Sequence[Communicator],
-        device_kind: str | None = None,
+        device_type: str | None = None,
         mesh: Any = None,
         mesh_dim_names: Sequence[str] | None = None,
     ) -> Self:
@@ -299,7 +303,7 @@ class DeviceMesh:
         ----------
         group : Communicator, or a sequence of them
             The ranks, for a 1-D mesh; or, with `mesh`, one group along each of its dimensions.
-        device_kind : str, optional
+        device_type : str, optional
             That of the group's device by default.
         mesh : array_like of int, optional
             Ranks of the world; of a single group by default its own.
@@ -315,7 +319,7 @@ class DeviceMesh:
             raise ArgumentError(
                 f"expected one group, or a group for each dimension and mesh, got {len(groups)}"
             )
-        kind = groups[0].device.kind if device_kind is None else device_kind
+        kind = groups[0].device.kind if device_type is None else device_type
         made = cls(kind, groups[0].ranks if mesh is None else mesh, mesh_dim_names)
         if len(groups) != made.ndim:
             raise ArgumentError(f"expected {made.ndim} groups for {made}, got {len(groups)}")
@@ -349,11 +353,11 @@ class DeviceMesh:
                 return
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DeviceMesh, (self._kind, self._world_ranks.tolist(), self._names)
+        return DeviceMesh, (self._device_type, self._world_ranks.tolist(), self._names)
 
 
 def init_device_mesh(
-    device_kind: str | None = None,
+    device_type: str | None = None,
     mesh_shape: Shape | None = None,
     *,
     mesh_dim_names: Sequence[str] | None = None,
@@ -366,7 +370,7 @@ def init_device_mesh(
 
     Parameters
     ----------
-    device_kind : str, optional
+    device_type : str, optional
         The current device's kind by default.
     mesh_shape : int or sequence of int, optional
         Ranks along each dimension; all ranks in one dimension by default. At most as many as the
@@ -380,7 +384,7 @@ def init_device_mesh(
     >>> dist.run(lambda: dist.init_device_mesh("cpu", (2, 2)).get_coordinate(), ranks=4)
     [(0, 0), (0, 1), (1, 0), (1, 1)]
     """
-    kind = current_device().kind if device_kind is None else device_kind
+    kind = current_device().kind if device_type is None else device_type
     join_launched(kind)
     ranks = world().size
     shape = (ranks,) if mesh_shape is None else checked_shape(mesh_shape)
@@ -466,3 +470,19 @@ def _checked_names(names: Any, ndim: int) -> tuple[str, ...] | None:
     ):
         raise ArgumentError(f"expected {ndim} different names of dimensions, got {given}")
     return given
+
+
+def remember(mesh: DeviceMesh) -> None:
+    """Note a mesh of the running rank, unless an equal one is known."""
+    rank_context.meshes.get().setdefault(mesh, mesh)
+
+
+def mesh_of_this_rank(mesh: DeviceMesh) -> DeviceMesh:
+    """Return the running rank's mesh that equals one, in its own world; made if there is none."""
+    known = rank_context.meshes.get()
+    found: DeviceMesh | None = known.get(checked_mesh(mesh))
+    if found is None or found.communicator is not world():
+        found = DeviceMesh(mesh.device_type, mesh.mesh, mesh.mesh_dim_names)
+        known.pop(mesh, None)
+        known[found] = found
+    return found

@@ -36,7 +36,7 @@ EACH = 29
 def on_all_ranks(
     case: DrawCase, wanted: tuple[Sharding, ...], gather: bool = False, ranks: int = MOST_RANKS
 ) -> list[str]:
-    found = dist.run(differing, case, wanted, gather, ranks=ranks, device_kind="cpu")
+    found = dist.run(differing, case, wanted, gather, ranks=ranks, device_type="cpu")
     return [wrong for each in found for wrong in each]
 
 
@@ -104,4 +104,4 @@ def test_vectors_may_be_cut_in_the_middle(method: str) -> None:
                 found.append(f"rank {dist.get_rank()}: {one}")
         return found
 
-    assert dist.run(wrong, ranks=MOST_RANKS, device_kind="cpu") == [[]] * MOST_RANKS
+    assert dist.run(wrong, ranks=MOST_RANKS, device_type="cpu") == [[]] * MOST_RANKS

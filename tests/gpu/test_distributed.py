@@ -29,7 +29,7 @@ WANTED = tuple(shardings(((7,), (2, 3), (2, 2, 2)), ((5, 3), (0, 3))))
 )
 def test_any_sharding_gives_the_single_device_bits(case: DrawCase) -> None:
     gather = case.method == "random"
-    found = dist.run(differing, case, WANTED, gather, ranks=8, device_kind="cuda")
+    found = dist.run(differing, case, WANTED, gather, ranks=8, device_type="cuda")
 
     assert found == [[]] * 8
 
@@ -43,7 +43,7 @@ def test_nccl_does_what_every_communicator_must() -> None:
 
     # NCCL takes one rank for each device.
     ranks = nbrt.device_count("cuda")
-    assert dist.run(cases, ranks=ranks, device_kind="cuda") == [ranks] * ranks
+    assert dist.run(cases, ranks=ranks, device_type="cuda") == [ranks] * ranks
 
 
 @pytest.mark.multi_gpu
@@ -60,4 +60,4 @@ def test_shardings_over_nccl_give_the_single_device_bits(second_device: nbrt.Dev
                 found.append(str(placement))
         return found
 
-    assert dist.run(wrong, ranks=2, device_kind="cuda") == [[], []]
+    assert dist.run(wrong, ranks=2, device_type="cuda") == [[], []]

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import clock
-from nbrt.distributed.communicators import notices
+from nbrt.distributed.communicators import watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Set
@@ -37,8 +37,8 @@ class _Clock:
 
 def end_grace_with(world: Any, ranks: Set[int]) -> None:
     """Let the grace of a wait of this rank end once these ranks have said where they are."""
-    known: Any = world._notices
-    notices._GRACE = _LONG
+    known: Any = world._failure_detector
+    watchdog._GRACE = _LONG
     others = ranks - {world.rank}
     # A rank that has told no other yet is still within its timeout.
     clock.monotonic = _Clock(
@@ -48,8 +48,8 @@ def end_grace_with(world: Any, ranks: Set[int]) -> None:
 
 def end_farewell_with(world: Any, paths: list[str]) -> None:
     """Let a farewell of this rank end once these files exist; if there are none, never."""
-    known: Any = world._notices
-    notices._FAREWELL = _LONG
+    known: Any = world._failure_detector
+    watchdog._SHUTDOWN_GRACE = _LONG
     clock.monotonic = _Clock(
         lambda: known._place is None and bool(paths) and all(map(os.path.exists, paths))
     )

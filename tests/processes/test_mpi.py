@@ -207,7 +207,7 @@ def test_a_rank_that_raises_in_a_block_is_known_at_once_and_also_outside_its_gro
         "group = None if odd else world.group([0, 1, 3])\n"
         "        MPI.COMM_WORLD.Barrier()\n"
         "        try:\n"
-        "            with world.failing_loudly():\n"
+        "            with world.announce_failures():\n"
         '                if odd: raise KeyError("planted")\n'
         "        except KeyError:\n"
         "            threading.Event().wait()\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 import numpy as np
 
 from nbrt.distributed.communicators.base import REDUCTIONS
-from nbrt.distributed.communicators.headers import described
+from nbrt.distributed.communicators.signatures import described
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nbrt.typing import Array
 
 __all__ = [
-    "Parcel",
+    "MessageMemo",
     "check_array",
     "check_arrays",
     "check_elements",
@@ -42,7 +42,7 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Parcel(dict[int, Any]):
+class MessageMemo(dict[int, Any]):
     """What `copy.deepcopy` of an object for another rank goes by, so that objects can see it."""
 
 

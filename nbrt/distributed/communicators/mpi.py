@@ -27,9 +27,9 @@ from nbrt.distributed.communicators.checks import (
     refuse_pickling,
     unsendable,
 )
-from nbrt.distributed.communicators.headers import Header, disagreement
-from nbrt.distributed.communicators.notices import Notices, Place
 from nbrt.distributed.communicators.packing import Packer, counts_of
+from nbrt.distributed.communicators.signatures import Header, disagreement
+from nbrt.distributed.communicators.watchdog import FailureDetector, Place
 from nbrt.errors import (
     ArgumentTypeError,
     BackendUnavailableError,
@@ -98,8 +98,8 @@ class MpiCommunicator:
         seconds = check_timeout(timeout)
         source = _mpi().COMM_WORLD if comm is None else comm
         chosen = _local_device(source) if device is None else resolve_device(device)
-        notices = Notices(source.Dup())
-        self._set_up(source.Dup(), tuple(range(source.size)), chosen, seconds, notices, ())
+        failure_detector = FailureDetector(source.Dup())
+        self._set_up(source.Dup(), tuple(range(source.size)), chosen, seconds, failure_detector, ())
 
     def _set_up(
         self,
@@ -107,7 +107,7 @@ class MpiCommunicator:
         ranks: tuple[int, ...],
         device: Device,
         timeout: float,
-        notices: Notices,
+        failure_detector: FailureDetector,
         key: tuple[Any, ...],
     ) -> None:
         self.rank = comm.rank
@@ -116,7 +116,7 @@ class MpiCommunicator:
         self.device = device
         self._timeout = timeout
         self._comm = comm
-        self._notices = notices
+        self._failure_detector = failure_detector
         self._key = key
         self._count = 0
         self._digests = np.empty(1, np.int64), np.empty(self.size, np.int64)
@@ -270,7 +270,7 @@ class MpiCommunicator:
         made = object.__new__(MpiCommunicator)
         comm = self._comm.Create_group(chosen, _MEETING)
         chosen.Free()
-        made._set_up(comm, world_ranks, self.device, self._timeout, self._notices, key)
+        made._set_up(comm, world_ranks, self.device, self._timeout, self._failure_detector, key)
         return made
 
     # -- the end -----------------------------------------------------------------------------------
@@ -281,10 +281,10 @@ class MpiCommunicator:
         They raise `RankFailedError` where they wait for others. A process that ends with an
         exception nobody caught does so on its own.
         """
-        self._notices.announce_failure(error)
+        self._failure_detector.announce_failure(error)
 
     @contextmanager
-    def failing_loudly(self) -> Iterator[None]:
+    def announce_failures(self) -> Iterator[None]:
         """Announce the exception that ends the block, if one does, and pass it on."""
         try:
             yield
@@ -300,7 +300,7 @@ class MpiCommunicator:
         """
         if self._comm:
             if not self._key:
-                self._notices.leave()
+                self._failure_detector.leave()
             self._comm.Free()
 
     # -- how ---------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class MpiCommunicator:
         """Begin an operation."""
         self._count += 1
         place = Place(self._key, self.ranks, self._count, header)
-        self._notices.check(place)
+        self._failure_detector.check(place)
         if config.settings().distributed_check:
             self._compare(place)
         return place
@@ -319,7 +319,7 @@ class MpiCommunicator:
             current_stream(self.device).synchronize()  # MPI knows no streams
         nbytes = sum(getattr(each[0], "nbytes", 0) for each in args if isinstance(each, list))
         try:
-            self._notices.wait(function(*args), place, self._timeout, nbytes, args)
+            self._failure_detector.wait(function(*args), place, self._timeout, nbytes, args)
         except _mpi().Exception as error:
             raise DistributedError(
                 f"MPI failed in {place.header} on rank {self.ranks[self.rank]}: "

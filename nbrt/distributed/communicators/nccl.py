@@ -19,9 +19,14 @@ from nbrt.distributed.communicators.checks import (
     check_shapes,
     check_timeout,
 )
-from nbrt.distributed.communicators.headers import Header, disagreement
 from nbrt.distributed.communicators.packing import Packer, counts_of
-from nbrt.distributed.communicators.rendezvous import Rendezvous, Seat, find_seat, polls
+from nbrt.distributed.communicators.signatures import Header, disagreement
+from nbrt.distributed.communicators.tcp_bootstrap import (
+    RankAssignment,
+    Rendezvous,
+    find_rank_assignment,
+    polls,
+)
 from nbrt.errors import ArgumentError, ArgumentTypeError, CollectiveTimeoutError
 from nbrt.runtime.array import copy, to, to_host
 from nbrt.runtime.device import device_count, resolve_device
@@ -95,12 +100,12 @@ class NcclCommunicator:
     ) -> None:
         source = _source(bootstrap, timeout, rank, world_size, address)
         if device is None:
-            local_rank = source.local_rank if isinstance(source, Seat) else source.rank
+            local_rank = source.local_rank if isinstance(source, RankAssignment) else source.rank
             device = Device("cuda", local_rank % max(1, device_count("cuda")))
         self.device = resolve_device(device)
         self._packer = Packer(self.device)
         interface = current_stream(self.device).interface
-        if isinstance(source, Seat):
+        if isinstance(source, RankAssignment):
             source = Rendezvous.open(interface, source, timeout)
         self._bootstrap = source
         self.rank = source.rank
@@ -313,7 +318,7 @@ def _source(
     rank: int | None,
     world_size: int | None,
     address: str | None,
-) -> Communicator | Rendezvous | Seat:
+) -> Communicator | Rendezvous | RankAssignment:
     """Return who tells this rank of the others."""
     if bootstrap is not None:
         if (rank, world_size, address) != (None, None, None):
@@ -322,7 +327,7 @@ def _source(
                 "knows them"
             )
         return bootstrap
-    seat = find_seat(rank, world_size, address)
+    seat = find_rank_assignment(rank, world_size, address)
     if seat is not None:
         return seat
     from nbrt.distributed.communicators.mpi import MpiCommunicator

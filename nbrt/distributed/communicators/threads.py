@@ -10,7 +10,7 @@ import numpy as np
 from nbrt._internal import rank_context as context
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import (
-    Parcel,
+    MessageMemo,
     check_array,
     check_arrays,
     check_elements,
@@ -23,8 +23,8 @@ from nbrt.distributed.communicators.checks import (
     refuse_pickling,
     unsendable,
 )
-from nbrt.distributed.communicators.headers import Header
-from nbrt.distributed.communicators.rounds import World
+from nbrt.distributed.communicators.signatures import Header
+from nbrt.distributed.communicators.thread_rendezvous import World
 from nbrt.errors import ArgumentError, DistributedError, RankMismatchError
 from nbrt.runtime.array import copy
 from nbrt.runtime.creation import empty
@@ -297,7 +297,7 @@ class ThreadCommunicator:
 
 def _copied_object(value: Any) -> Any:
     try:
-        return deepcopy(value, Parcel())
+        return deepcopy(value, MessageMemo())
     except Exception as error:
         raise unsendable(value, error) from error
 

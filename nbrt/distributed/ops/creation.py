@@ -36,7 +36,9 @@ def empty_like(tensor: DTensor, dtype: DTypeLike | None = None) -> DTensor:
 
 
 def _like(name: str, tensor: DTensor, dtype: DTypeLike | None, *value: Any) -> DTensor:
-    from nbrt.distributed import factories  # which makes DTensors, and they have these methods
+    from nbrt.distributed.creation import (
+        factories,  # which makes DTensors, and they have these methods
+    )
 
     make: Callable[..., DTensor] = getattr(factories, name)
     return make(tensor, *value, dtype=dtype, placements=without(tensor.placements, partial=True))

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import without
-from nbrt.distributed.random.current import current_tracker
-from nbrt.distributed.random.failures import failing_together
+from nbrt.distributed.random.generator_checks import checked_rank_generator, failing_together
 from nbrt.distributed.random.mesh_draws import MeshDraws
 from nbrt.distributed.random.mesh_generator import MeshGenerator
-from nbrt.distributed.random.numbers import is_number, number
-from nbrt.distributed.random.ownership import own_generator
-from nbrt.distributed.random.parameters import checked_tensor
+from nbrt.distributed.random.parameters import checked_tensor, is_number, number
+from nbrt.distributed.random.state_tracker import current_tracker
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentTypeError
 from nbrt.random import functions
@@ -66,7 +64,7 @@ def _over(mesh: DeviceMesh, generator: Generator | None) -> MeshDraws:
 
     Whose a generator is, the region that is drawn in finds out in any case.
     """
-    chosen = own_generator(mesh, None) if generator is None else generator
+    chosen = checked_rank_generator(mesh, None) if generator is None else generator
     last: MeshDraws | None = getattr(chosen, "_drawing", None)
     if last is None or last._mesh is not mesh:
         last = MeshDraws(mesh, None, chosen)

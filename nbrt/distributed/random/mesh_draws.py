@@ -12,16 +12,17 @@ from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.mesh import DeviceMesh, checked_mesh, current_mesh
 from nbrt.distributed.ops.propagation import without
 from nbrt.distributed.placements import Placement
-from nbrt.distributed.random.current import current_tracker
-from nbrt.distributed.random.failures import failing_together
-from nbrt.distributed.random.numbers import is_number, known_number, known_range
-from nbrt.distributed.random.ownership import own_generator
+from nbrt.distributed.random.generator_checks import checked_rank_generator, failing_together
 from nbrt.distributed.random.parameters import (
     Elsewhere,
     checked_tensor,
     cut_copy,
+    is_number,
+    known_number,
+    known_range,
     local_parameter,
 )
+from nbrt.distributed.random.state_tracker import current_tracker
 from nbrt.distributed.spec import DTensorSpec, spec_of
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random.arguments import (
@@ -72,7 +73,7 @@ class MeshDraws(Generator):
             raise ArgumentTypeError(f"expected a sequence of placements, got {placements!r}")
         if isinstance(generator, MeshDraws):
             generator = generator.plain
-        self._plain = own_generator(self._mesh, generator)
+        self._plain = checked_rank_generator(self._mesh, generator)
         fresh: dict[str, Any] = {"_kinds": {}, "_parts": {}, "_drawing": None}
         self.__dict__ = {**self._plain.__dict__, **self.__dict__, **fresh}
 
@@ -224,7 +225,7 @@ class MeshDraws(Generator):
 
     def bytes(self, length: int) -> bytes:
         """Return random bytes, the same on all ranks."""
-        return own_generator(self._mesh, self._plain).bytes(length)
+        return checked_rank_generator(self._mesh, self._plain).bytes(length)
 
     def _careful(
         self, part: Generator, distribution: str, parameters: tuple[Any, ...], spec: DTensorSpec

@@ -10,12 +10,16 @@ import numpy as np
 
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import moved, on_dim, without
-from nbrt.distributed.random.current import current_tracker
+from nbrt.distributed.random.generator_checks import checked_rank_generator
 from nbrt.distributed.random.mesh_draws import MeshDraws
-from nbrt.distributed.random.numbers import known_number, taking_numbers
-from nbrt.distributed.random.ownership import own_generator
-from nbrt.distributed.random.parameters import checked_tensor, cut, cut_copy
-from nbrt.distributed.random.state_tracker import put_back_on_failure
+from nbrt.distributed.random.parameters import (
+    checked_tensor,
+    cut,
+    cut_copy,
+    known_number,
+    taking_numbers,
+)
+from nbrt.distributed.random.state_tracker import current_tracker, put_back_on_failure
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.random.arguments import integer, is_array, rectangular
 from nbrt.random.sampling import checked_axis
@@ -37,7 +41,7 @@ def _put_back_on_failure(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def whole_or_nothing(self: MeshGenerator, *args: Any, **kwargs: Any) -> DTensor:
-        with put_back_on_failure(own_generator(self._mesh, self._plain)):
+        with put_back_on_failure(checked_rank_generator(self._mesh, self._plain)):
             return method(self, *args, **kwargs)
 
     return cast("_Method", whole_or_nothing)
@@ -101,7 +105,7 @@ class MeshGenerator(MeshDraws):
         See `nbrt.Generator.shuffle`.
         """
         if not isinstance(x, DTensor) or not x.ndim:
-            own_generator(self._mesh, self._plain).shuffle(x, axis)
+            checked_rank_generator(self._mesh, self._plain).shuffle(x, axis)
             return
         kept = MeshGenerator(self._mesh, x.placements, self._plain)
         copy(x._local, kept.permutation(x, axis)._local)

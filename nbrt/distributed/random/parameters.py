@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -12,14 +14,15 @@ from nbrt.distributed.ops.propagation import moved, on_dim
 from nbrt.distributed.placements import Placement, Replicate
 from nbrt.distributed.redistribution.execute import take
 from nbrt.distributed.redistribution.selection import common
-from nbrt.errors import ArgumentError, PlacementError
+from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
 from nbrt.random.arguments import is_array
-from nbrt.runtime.array import asarray, copy
+from nbrt.random.generator import Generator
+from nbrt.runtime.array import asarray, copy, to_host
 from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nbrt._internal.device import Device
     from nbrt.distributed.dtensor import DTensor
@@ -27,7 +30,19 @@ if TYPE_CHECKING:
     from nbrt.distributed.spec import DTensorSpec
     from nbrt.typing import Array
 
-__all__ = ["Elsewhere", "checked_tensor", "cut", "cut_copy", "local_parameter"]
+
+__all__ = [
+    "Elsewhere",
+    "checked_tensor",
+    "cut",
+    "cut_copy",
+    "is_number",
+    "known_number",
+    "known_range",
+    "local_parameter",
+    "number",
+    "taking_numbers",
+]
 
 
 class Elsewhere(np.ndarray[Any, Any]):
@@ -139,3 +154,99 @@ def _aligned(shape: tuple[int, ...], spec: DTensorSpec) -> tuple[Placement, ...]
         else:
             found.append(moved(placement, at))
     return tuple(found)
+
+
+_Class = TypeVar("_Class", bound=type)
+
+_NUMBERS = frozenset([float, int])
+_COUNTED = ("multinomial", "multivariate_hypergeometric")
+"""Draws of vectors whose numbers are counts, of which 0 is always a right one."""
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a parameter is a distributed tensor without dimensions."""
+    return is_dtensor(value) and not value.ndim
+
+
+def number(value: Any, mesh: DeviceMesh, elsewhere: float | None = None) -> Any:
+    """Return a tensor without dimensions as an array of the host, and other things as they are.
+
+    Such a tensor is replicated, so every rank of the mesh has its value. Off the mesh, `elsewhere`
+    takes its place, by default an `Elsewhere`; of its dtype, so a wrong one is refused there too.
+
+    Raises
+    ------
+    PlacementError
+        If the tensor is partial, or of another mesh.
+    """
+    if not is_number(value):
+        return value
+    local = checked_tensor(value, mesh).to_local()
+    if mesh.get_coordinate() is not None:
+        return to_host(local)
+    if elsewhere is None:
+        return np.empty(0, value.dtype).view(Elsewhere)
+    return np.full((), elsewhere, value.dtype)
+
+
+def known_number(name: str, value: Any, mesh: DeviceMesh) -> Any:
+    """Return a `number` that all ranks must know, since how far the state moves depends on it."""
+    if is_number(value) and mesh.size() < mesh.communicator.size:
+        raise ArgumentTypeError(
+            f"expected {name} as a number that all ranks know, got a DTensor without dimensions: "
+            f"how far the state moves depends on it, also on ranks off {mesh}; pass a number, or "
+            f"draw over a mesh of all ranks"
+        )
+    return number(value, mesh)
+
+
+def known_range(
+    low: Any, high: Any, mesh: DeviceMesh, words: Callable[[int, int], int]
+) -> tuple[Any, Any]:
+    """Return the bounds of integers; on a rank off the mesh, of others that take as many words.
+
+    Parameters
+    ----------
+    low, high : int, or DTensor without dimensions
+        Bounds.
+    mesh : DeviceMesh
+        What is drawn over.
+    words : callable
+        Returns how many words a draw between bounds takes; as many or more for larger ranges.
+    """
+    least = int(np.iinfo(low.dtype).min) if is_number(low) else low
+    most = int(np.iinfo(high.dtype).max) if is_number(high) else high
+    if words(0, 1) != words(least, max(most, least + 1)):
+        return known_number("low", low, mesh), known_number("high", high, mesh)
+    bounds = number(low, mesh, 0), number(high, mesh, 0)
+    return (0, 1) if mesh.get_coordinate() is None else bounds
+
+
+def taking_numbers(cls: _Class) -> _Class:
+    """Let the draws that a class has of `Generator` take such tensors where they take numbers.
+
+    That is before `size`.
+    """
+    for name, method in inspect.getmembers(Generator, inspect.isfunction):
+        names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+        if not name.startswith("_") and "size" in names[1:] and getattr(cls, name) is method:
+            setattr(cls, name, _taking(method, names[: names.index("size")]))
+    return cls
+
+
+def _taking(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    count, named = len(names), frozenset(names)
+    elsewhere = 0 if method.__name__ in _COUNTED else None
+
+    @functools.wraps(method)
+    def taking(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if named.isdisjoint(kwargs) and _NUMBERS.issuperset(map(type, args[:count])):
+            return method(self, *args, **kwargs)
+        first = [number(each, self._mesh, elsewhere) for each in args[:count]]
+        others = {
+            name: number(each, self._mesh, elsewhere) if name in named else each
+            for name, each in kwargs.items()
+        }
+        return method(self, *first, *args[count:], **others)
+
+    return taking

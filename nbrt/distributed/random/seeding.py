@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.distributed.agreement import check_alike
 from nbrt.distributed.communicators.checks import plain_int
+from nbrt.distributed.consistency import check_alike
 from nbrt.distributed.mesh import checked_mesh
 from nbrt.random import defaults
 from nbrt.random.state import checked_seed
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.random.generator import Generator
 
-__all__ = ["check_equal_states", "manual_seed"]
+__all__ = ["manual_seed"]
 
 _ADVICE = "pass the same one, or seed ranks of a kind over a mesh of their own, such as mesh['tp']"
 
@@ -61,16 +61,3 @@ def manual_seed(seed: int, mesh: DeviceMesh, check: bool = True) -> Generator:
         check_alike(seeds, mesh.get_group().ranks, "seed", advice=_ADVICE)
     defaults.manual_seed(chosen)
     return defaults.default_generator(mesh.device)
-
-
-def check_equal_states(generator: Generator, mesh: DeviceMesh) -> None:
-    """Raise on all ranks of a mesh if they are about to draw together from different states.
-
-    Takes one exchange of small objects; without it, parts of different tensors make up one.
-    """
-    if mesh.get_coordinate() is None:
-        return
-    group = mesh.get_group()
-    states = group.all_gather_object(repr(generator.state))
-    advice = "call nbrt.distributed.manual_seed(seed, mesh) before"
-    check_alike(states, group.ranks, "state of the generator", advice=advice)

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from nbrt import config
-from nbrt.distributed.random.ownership import own_generator
-from nbrt.distributed.random.seeding import check_equal_states
+from nbrt._internal import rank_context
+from nbrt.backends.draw import Region
+from nbrt.distributed.process_group import world
+from nbrt.distributed.random.generator_checks import check_equal_states, checked_rank_generator
 from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
 from nbrt.random.defaults import default_generator
@@ -20,11 +23,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from nbrt.distributed.communicators.base import Communicator
     from nbrt.distributed.spec import DTensorSpec
     from nbrt.random.stream_position import Cell, Place
     from nbrt.typing import DeviceLike
 
-__all__ = ["MODEL_PARALLEL", "RNGStateTracker", "put_back_on_failure"]
+__all__ = [
+    "MODEL_PARALLEL",
+    "RNGStateTracker",
+    "SingleDeviceRNGTracker",
+    "current_tracker",
+    "put_back_on_failure",
+    "set_tracker",
+    "use_tracker",
+]
 
 MODEL_PARALLEL = "model-parallel-rng"
 """Name of the stream in which the ranks of a tensor parallel group differ, as Megatron has it."""
@@ -287,7 +299,7 @@ def _check_name(name: object) -> None:
 
 
 def _chosen(spec: DTensorSpec, generator: Generator | None) -> Generator:
-    chosen = own_generator(spec.mesh, generator)
+    chosen = checked_rank_generator(spec.mesh, generator)
     is_plain = type(chosen) is Generator or not hasattr(chosen, "device_mesh")
     if chosen._part is not None or not is_plain:
         raise ArgumentTypeError(
@@ -305,3 +317,80 @@ def _chosen(spec: DTensorSpec, generator: Generator | None) -> Generator:
             f"tensor have no single-device values; draw it sharded or replicated, and redistribute"
         )
     return chosen
+
+
+_MOST_PARTS = 256
+_NOTHING = Region(0, (0,), (0,))
+
+
+class SingleDeviceRNGTracker(RNGStateTracker):
+    """Draws a rank's part of what one device would draw: the same bits on any mesh, the default.
+
+    A rank evaluates the generator's layout at the indices that it holds, and moves the state as
+    the draw of the whole does. Nothing is said between ranks, and replicas draw equal values. Ranks
+    off the mesh, and those whose part is empty, draw nothing and move on too, so generators that
+    start equal stay equal.
+    """
+
+    def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:
+        parts = generator._parts
+        runs, _ = spec._own()
+        # Nothing of the mesh, which would live as long as the generator. Runs, of which there may
+        # be thousands, take long to hash: those that are kept have an id of their own.
+        key = (spec.shape, id(runs))
+        known = parts.get(key)
+        if known is None:
+            if len(parts) >= _MOST_PARTS:
+                parts.clear()
+            part = generator.shard(spec.shape, _NOTHING if runs is None else runs)
+            known = parts[key] = runs, part
+        return known[1]
+
+
+_defaults: WeakKeyDictionary[Communicator, RNGStateTracker] = WeakKeyDictionary()
+"""What the ranks of this process have until they choose; a rank is its place in a world."""
+
+
+def current_tracker() -> RNGStateTracker:
+    """Return the running rank's tracker: a `SingleDeviceRNGTracker` unless another one was set."""
+    chosen: RNGStateTracker | None = rank_context.tracker.get()
+    if chosen is not None:
+        return chosen
+    place = world()
+    own = _defaults.get(place)
+    return _defaults.setdefault(place, SingleDeviceRNGTracker()) if own is None else own
+
+
+def set_tracker(tracker: RNGStateTracker | None) -> None:
+    """Choose the tracker of the running rank; None: its default one.
+
+    It holds in the running context, as `contextvars` have it.
+    """
+    rank_context.tracker.set(_checked(tracker))
+
+
+@contextmanager
+def use_tracker(tracker: RNGStateTracker | None) -> Iterator[RNGStateTracker]:
+    """Choose the tracker of the running rank for a block, which may nest.
+
+    Examples
+    --------
+    >>> import nbrt.distributed as dist
+    >>> before = dist.current_tracker()
+    >>> with dist.use_tracker(dist.SingleDeviceRNGTracker()) as own:
+    ...     dist.current_tracker() is own
+    True
+    >>> dist.current_tracker() is before
+    True
+    """
+    token = rank_context.tracker.set(_checked(tracker))
+    try:
+        yield current_tracker()
+    finally:
+        rank_context.tracker.reset(token)
+
+
+def _checked(tracker: object) -> RNGStateTracker | None:
+    if tracker is None or isinstance(tracker, RNGStateTracker):
+        return tracker
+    raise ArgumentTypeError(f"expected an RNGStateTracker or None, got {tracker!r}")

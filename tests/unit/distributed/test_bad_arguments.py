@@ -67,7 +67,7 @@ OTHERS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "get_local_rank": (of_a_mesh("get_local_rank"), ["x", object(), np.array([1, 2])]),
     "from_group": (dist.DeviceMesh.from_group, [*WRONG, []]),
     "communicator": (lambda x: dist.DeviceMesh("cpu", [0], communicator=x), WRONG[1:]),
-    "device_kind": (lambda x: dist.run(int, ranks=1, device_kind=x), [1, [1], np.array([1, 2])]),
+    "device_type": (lambda x: dist.run(int, ranks=1, device_type=x), [1, [1], np.array([1, 2])]),
     "ranks": (lambda x: dist.run(int, ranks=x), WRONG),
     "Shard": (dist.Shard, [None, "x", 1.5, True, [1], np.array([1, 2])]),
     "StridedShard": (lambda x: dist.StridedShard(0, x), WRONG[:4] + WRONG[5:]),

@@ -56,7 +56,7 @@ def test_ranks_take_the_devices_in_turn() -> None:
         return str(nbrt.current_device()), str(dist.world().device)
 
     expected = [(f"cpu:{rank % 4}",) * 2 for rank in range(6)]
-    assert dist.run(device, ranks=6) == dist.run(device, ranks=6, device_kind="cpu") == expected
+    assert dist.run(device, ranks=6) == dist.run(device, ranks=6, device_type="cpu") == expected
     with nbrt.device("cpu:3"):
         assert dist.run(device, ranks=6) == expected
         assert str(nbrt.current_device()) == "cpu:3"
@@ -68,7 +68,7 @@ def test_ranks_on_another_kind_of_device() -> None:
         found = dist.world().all_reduce(np.full(2, dist.get_rank() + 1.0))
         return dist.world().device.kind, float(found[0])
 
-    assert dist.run(total, ranks=3, device_kind="sample") == [("sample", 6.0)] * 3
+    assert dist.run(total, ranks=3, device_type="sample") == [("sample", 6.0)] * 3
 
 
 def test_default_generators_are_the_ranks_own() -> None:
@@ -389,7 +389,7 @@ def test_bad_arguments_are_refused() -> None:
         with pytest.raises(ArgumentError, match="timeout in seconds"):
             dist.run(int, ranks=2, timeout=timeout)  # type: ignore[arg-type]
     with pytest.raises(UnknownDeviceError, match="cpx"):
-        dist.run(int, ranks=2, device_kind="cpx")
+        dist.run(int, ranks=2, device_type="cpx")
     assert set(threading.enumerate()) <= before  # threads of streams may have ended
     assert dist.run(int, ranks=np.int64(2)) == [0, 0]  # type: ignore[arg-type]
 

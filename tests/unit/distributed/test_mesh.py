@@ -55,7 +55,7 @@ def test_sizes_names_and_array() -> None:
     assert (made.shape, made.ndim, made.size()) == ((2, 3), 2, 6)
     assert [made.size(dim) for dim in (0, 1, -1, "dp", "tp", np.int64(1))] == [2, 3, 3, 2, 3, 3]
     assert made.mesh_dim_names == ("dp", "tp")
-    assert made.device_kind == made.device_type == "cpu"
+    assert made.device_type == "cpu"
     assert made.mesh.dtype == np.int64
     assert made.mesh.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert repr(made) == ("DeviceMesh('cpu', [[0, 1, 2], [3, 4, 5]], mesh_dim_names=('dp', 'tp'))")
@@ -212,7 +212,7 @@ def test_from_group_adopts_groups() -> None:
         world = dist.world()
         plain = DeviceMesh.from_group(world.group([3, 2, 1, 0]), mesh_dim_names=("x",))
         assert plain.mesh.tolist() == [3, 2, 1, 0]
-        assert plain.device_kind == "cpu"
+        assert plain.device_type == "cpu"
         assert plain.get_local_rank("x") == 3 - world.rank
         row, column = divmod(world.rank, 2)
         rows, columns = world.group([column, column + 2]), world.group([2 * row, 2 * row + 1])
@@ -428,8 +428,8 @@ def test_ranks_of_another_kind_make_no_tensors_over_a_mesh() -> None:
 
     def rank() -> tuple[int, ...]:
         mesh = dist.init_device_mesh("cuda", (2,))
-        with pytest.raises(DistributedError, match=r"kind 'cuda', got rank [01] on cpu:[01];"):
+        with pytest.raises(DistributedError, match=r"type 'cuda', got rank [01] on cpu:[01];"):
             dist.rand(4, device_mesh=mesh)
         return dist.DTensorSpec(mesh, [dist.Shard(0)], (3,), "float32").local_shape
 
-    assert dist.run(rank, ranks=2, device_kind="cpu") == [(2,), (1,)]
+    assert dist.run(rank, ranks=2, device_type="cpu") == [(2,), (1,)]

@@ -58,7 +58,7 @@ def test_a_mesh_of_another_rank_is_refused(use: Callable[[dist.DeviceMesh], Any]
         dist.world().barrier()
 
     with pytest.raises(DistributedError, match=r"rank 0, which made this mesh.*got rank 1"):
-        dist.run(rank, ranks=2, device_kind="cpu")
+        dist.run(rank, ranks=2, device_type="cpu")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_generator_that_ranks_share_is_refused(takes: Callable[..., Any]) -> N
             takes(mesh, shared if takes is draw else dist.MeshGenerator(mesh, CUT, shared))
 
     with pytest.raises(DistributedError, match=r"alone, got Generator.*seed=7.*clone\(\)"):
-        dist.run(rank, ranks=5, device_kind="cpu")
+        dist.run(rank, ranks=5, device_type="cpu")
 
 
 def test_clones_and_later_runs_may_have_it() -> None:
@@ -88,10 +88,10 @@ def test_clones_and_later_runs_may_have_it() -> None:
         mesh = dist.DeviceMesh("cpu", [0, 4])
         return draw(mesh, shared.clone()).full_tensor().tolist()
 
-    found = dist.run(rank, ranks=5, device_kind="cpu")
+    found = dist.run(rank, ranks=5, device_type="cpu")
     assert found[0] == found[4] == expected
     for _ in range(2):
-        dist.run(lambda: draw(line(), shared), ranks=1, device_kind="cpu")
+        dist.run(lambda: draw(line(), shared), ranks=1, device_type="cpu")
     assert shared.get_offset() == 16
 
 
@@ -100,9 +100,9 @@ def test_ranks_that_a_rank_starts_may_use_its_mesh() -> None:
         return draw(mesh).to_local().size
 
     def rank() -> list[int]:
-        return dist.run(inner, line(), ranks=2, device_kind="cpu")
+        return dist.run(inner, line(), ranks=2, device_type="cpu")
 
-    assert dist.run(rank, ranks=2, device_kind="cpu") == [[4, 4], [4, 4]]
+    assert dist.run(rank, ranks=2, device_type="cpu") == [[4, 4], [4, 4]]
 
 
 def in_a_thread(function: Callable[[], Any]) -> Any:
@@ -121,7 +121,7 @@ def test_a_thread_without_the_context_of_its_rank_has_no_default_generator_there
 
     nbrt.manual_seed(5)
     expected = nbrt.Generator(3).random(8, "float32"), nbrt.Generator(5).random(8, "float32")
-    found = dist.run(rank, ranks=2, device_kind="cpu")
+    found = dist.run(rank, ranks=2, device_type="cpu")
     for which in range(2):
         assert np.array_equal(np.concatenate([each[which] for each in found]), expected[which])
     assert draw(found[1][2]).to_local().shape == (4,)  # the ranks have ended

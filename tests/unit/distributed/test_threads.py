@@ -15,8 +15,8 @@ import nbrt.distributed as dist
 from helpers.clocks import PATIENCE, JumpingClock, ManualClock
 from helpers.collectives import CASES
 from nbrt.distributed.communicators.base import Communicator
-from nbrt.distributed.communicators.rounds import World
 from nbrt.distributed.communicators.single import single_world
+from nbrt.distributed.communicators.thread_rendezvous import World
 from nbrt.distributed.communicators.threads import ThreadCommunicator, thread_world
 from nbrt.errors import (
     ArgumentError,

@@ -12,9 +12,9 @@ import pytest
 
 import nbrt.distributed as dist
 from nbrt.distributed import DTensorSpec, Partial, Replicate, Shard, StridedShard
-from nbrt.distributed.picture import dtensor_html, mesh_html, sharding_figure, tiles_of
-from nbrt.distributed.tiles import empty_ranks
-from nbrt.distributed.visualize import visualize_sharding
+from nbrt.distributed.visualization.html import dtensor_html, mesh_html, sharding_figure, tiles_of
+from nbrt.distributed.visualization.text import visualize_sharding
+from nbrt.distributed.visualization.tiles import empty_ranks
 from nbrt.errors import ArgumentTypeError, DistributedError, NotSupportedError
 
 if TYPE_CHECKING:

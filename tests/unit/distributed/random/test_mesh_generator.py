@@ -12,7 +12,7 @@ import nbrt
 import nbrt.distributed as dist
 from helpers.mesh_draws import assert_as_on_one_device
 from nbrt.distributed import Partial, Replicate, Shard, StridedShard
-from nbrt.distributed.distribute import distribute_tensor
+from nbrt.distributed.creation.distribute import distribute_tensor
 from nbrt.distributed.dtensor import DTensor
 from nbrt.errors import (
     ArgumentError,

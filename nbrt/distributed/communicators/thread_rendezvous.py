@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from nbrt._internal import clock
-from nbrt.distributed.communicators.headers import described, disagreement
+from nbrt.distributed.communicators.signatures import described, disagreement
 from nbrt.errors import CollectiveTimeoutError, DistributedError, RankFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from nbrt.distributed.communicators.headers import Header
+    from nbrt.distributed.communicators.signatures import Header
     from nbrt.distributed.communicators.threads import ThreadCommunicator
 
 __all__ = ["World"]

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from helpers.clocks import JumpingClock
-from nbrt.distributed.communicators.rendezvous import Rendezvous, Seat, find_seat, polls
+from nbrt.distributed.communicators.tcp_bootstrap import (
+    RankAssignment,
+    Rendezvous,
+    find_rank_assignment,
+    polls,
+)
 from nbrt.errors import ArgumentError, CollectiveTimeoutError, RankMismatchError
 
 LAUNCHED = {
@@ -30,17 +35,17 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_arguments_and_environment_say_who_a_rank_is(environment: Any) -> None:
-    assert find_seat(None, None, None) is None
-    assert find_seat(1, 2, "here:80") == Seat(1, 2, "here", 80, 1)
+    assert find_rank_assignment(None, None, None) is None
+    assert find_rank_assignment(1, 2, "here:80") == RankAssignment(1, 2, "here", 80, 1)
     environment()
-    assert find_seat(None, None, None) == Seat(3, 8, "node1", 29500, 1)
-    assert find_seat(0, None, "127.0.0.1:1") == Seat(0, 8, "127.0.0.1", 1, 1)
+    assert find_rank_assignment(None, None, None) == RankAssignment(3, 8, "node1", 29500, 1)
+    assert find_rank_assignment(0, None, "127.0.0.1:1") == RankAssignment(0, 8, "127.0.0.1", 1, 1)
 
 
 def test_torchrun_keeps_the_port_it_names(environment: Any) -> None:
     environment(TORCHELASTIC_USE_AGENT_STORE="True")
-    assert find_seat(None, None, None) == Seat(3, 8, "node1", 29501, 1)
-    assert find_seat(None, None, "here:80") == Seat(3, 8, "here", 80, 1)
+    assert find_rank_assignment(None, None, None) == RankAssignment(3, 8, "node1", 29501, 1)
+    assert find_rank_assignment(None, None, "here:80") == RankAssignment(3, 8, "here", 80, 1)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_torchrun_keeps_the_port_it_names(environment: Any) -> None:
 def test_what_is_wrong_is_named(environment: Any, changes: Any, arguments: Any, said: str) -> None:
     environment(**changes)
     with pytest.raises(ArgumentError, match=said):
-        find_seat(*arguments)
+        find_rank_assignment(*arguments)
 
 
 class Shelf:

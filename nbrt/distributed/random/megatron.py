@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.distributed.mesh import checked_mesh
-from nbrt.distributed.random.current import current_tracker
-from nbrt.distributed.random.state_tracker import MODEL_PARALLEL
+from nbrt.distributed.random.state_tracker import MODEL_PARALLEL, current_tracker
 from nbrt.random import defaults
 from nbrt.random.state import checked_seed
 

@@ -18,11 +18,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from nbrt.distributed.agreement import agreed_shape
-from nbrt.distributed.known_meshes import own_mesh, remember
+from nbrt.distributed.consistency import agree_on_shape
+from nbrt.distributed.mesh import mesh_of_this_rank, remember
 from nbrt.distributed.placements import checked_placements
+from nbrt.distributed.redistribution.cross_mesh import move
 from nbrt.distributed.redistribution.execute import execute
-from nbrt.distributed.redistribution.move import move
 from nbrt.distributed.redistribution.plan import plan_redistribute
 from nbrt.distributed.sharding import cuts_of
 from nbrt.distributed.spec import DTensorSpec
@@ -109,7 +109,7 @@ class FromLocal(_Replayed):
 
     def here(self) -> FromLocal:
         """Return the prim over the running rank's mesh."""
-        return dataclasses.replace(self, mesh=own_mesh(self.mesh))
+        return dataclasses.replace(self, mesh=mesh_of_this_rank(self.mesh))
 
     def run(self, local: Array) -> Parts:
         """Return the part, not copied, and the spec."""
@@ -121,7 +121,7 @@ class FromLocal(_Replayed):
             spec = DTensorSpec(self.mesh, self.placements, shape, local.dtype)
             return _nothing(spec), spec
         if self.run_check:
-            shape = agreed_shape(local, self.mesh, self.placements, self.shape)
+            shape = agree_on_shape(local, self.mesh, self.placements, self.shape)
         spec = DTensorSpec(self.mesh, self.placements, shape, local.dtype)
         _check_part(local, spec)
         return local, spec
@@ -155,8 +155,8 @@ class Redistribute(_Replayed):
 
     def here(self) -> Redistribute:
         """Return the prim over the running rank's meshes."""
-        target = None if self.target_mesh is None else own_mesh(self.target_mesh)
-        return dataclasses.replace(self, mesh=own_mesh(self.mesh), target_mesh=target)
+        target = None if self.target_mesh is None else mesh_of_this_rank(self.target_mesh)
+        return dataclasses.replace(self, mesh=mesh_of_this_rank(self.mesh), target_mesh=target)
 
     def run(self, local: Array) -> Parts:
         """Return the part under the new placements, and the new spec."""

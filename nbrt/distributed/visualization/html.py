@@ -11,13 +11,19 @@ import numpy as np
 
 from nbrt._internal.figures import new_figure
 from nbrt.distributed.sharding import compute_local_shape
-from nbrt.distributed.tiles import empty_ranks, holders, is_drawable, pieces, shown_dims
-from nbrt.distributed.visualize import (
+from nbrt.distributed.visualization.text import (
     holders_text,
     sides_text,
     spec_of,
     spec_text,
     visualize_sharding,
+)
+from nbrt.distributed.visualization.tiles import (
+    empty_ranks,
+    holders,
+    is_drawable,
+    pieces,
+    shown_dims,
 )
 from nbrt.errors import DistributedError
 
@@ -95,7 +101,7 @@ def mesh_html(mesh: DeviceMesh) -> str:
     )
     here = mesh.get_rank()
     off = "" if mesh.get_coordinate() is not None else f", rank {here} is not in it"
-    title = f"<div>DeviceMesh on {html.escape(mesh.device_kind)}: {sizes}{off}</div>"
+    title = f"<div>DeviceMesh on {html.escape(mesh.device_type)}: {sizes}{off}</div>"
     if mesh.size() > _MOST_RANKS:
         return title
     tables = "".join(

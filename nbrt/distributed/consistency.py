@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nbrt.distributed.placements import Placement
     from nbrt.typing import Array
 
-__all__ = ["agreed_shape", "check_alike"]
+__all__ = ["agree_on_shape", "check_alike"]
 
 _MOST_NAMED = 8
 
@@ -36,7 +36,7 @@ class _Part(NamedTuple):
     digest: bytes | None
 
 
-def agreed_shape(
+def agree_on_shape(
     local: Array,
     mesh: DeviceMesh,
     placements: tuple[Placement, ...],

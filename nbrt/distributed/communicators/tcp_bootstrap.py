@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.transport import Store
 
-__all__ = ["Rendezvous", "Seat", "find_seat", "polls"]
+__all__ = ["RankAssignment", "Rendezvous", "find_rank_assignment", "polls"]
 
 _WORLD = "world"
 _SHORT = 5e-5
 """Seconds between the first two looks of a wait."""
 
 
-class Seat(NamedTuple):
+class RankAssignment(NamedTuple):
     """Which rank a process is, and where it meets the others.
 
     `local_rank` is its number among those of its machine, as far as the launcher tells.
@@ -76,7 +76,7 @@ class Rendezvous:
         self._groups: dict[tuple[int, ...], int] = {}
 
     @classmethod
-    def open(cls, interface: DeviceInterface, seat: Seat, timeout: float) -> Rendezvous:
+    def open(cls, interface: DeviceInterface, seat: RankAssignment, timeout: float) -> Rendezvous:
         """Return that of the world, whose rank 0 begins to serve the store."""
         seconds = check_timeout(timeout)
         store = interface.open_store(seat.host, seat.port, seat.rank == 0)
@@ -181,7 +181,9 @@ class Rendezvous:
         return error
 
 
-def find_seat(rank: int | None, world_size: int | None, address: str | None) -> Seat | None:
+def find_rank_assignment(
+    rank: int | None, world_size: int | None, address: str | None
+) -> RankAssignment | None:
     """Return what the arguments say, and for those left out the environment.
 
     The variables are those of torchrun: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, LOCAL_RANK.
@@ -196,7 +198,7 @@ def find_seat(rank: int | None, world_size: int | None, address: str | None) -> 
         raise ArgumentError(f"expected rank in [0, {size}), as world_size says, got {number}")
     host, port = _address(address)
     local_rank = _whole("LOCAL_RANK", os.environ.get("LOCAL_RANK", number))
-    return Seat(number, size, host, port, local_rank)
+    return RankAssignment(number, size, host, port, local_rank)
 
 
 def polls(seconds: float, longest: float = 1.0) -> Iterator[None]:

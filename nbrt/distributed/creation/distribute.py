@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.distributed.agreement import check_alike
+from nbrt.distributed.consistency import check_alike
 from nbrt.distributed.dtensor import DTensor, on_device_of
 from nbrt.distributed.mesh import current_mesh
 from nbrt.distributed.redistribution.execute import take

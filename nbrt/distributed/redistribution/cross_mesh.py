@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nbrt.distributed.agreement import check_alike
-from nbrt.distributed.known_meshes import own_mesh
-from nbrt.distributed.mesh import DeviceMesh
+from nbrt.distributed.consistency import check_alike
+from nbrt.distributed.mesh import DeviceMesh, mesh_of_this_rank
 from nbrt.distributed.placements import Partial, Replicate
 from nbrt.distributed.redistribution.execute import execute, put, take
 from nbrt.distributed.redistribution.layout import cut_dims, layout_of, part_of
@@ -64,7 +63,7 @@ def _without_terms(spec: DTensorSpec) -> DTensorSpec:
 def _exchange(local: Array, result: Array, source: DTensorSpec, target: DTensorSpec) -> None:
     """Fill a rank's part under `target` with what the ranks of `source` have of it."""
     parties = np.union1d(source.mesh.mesh, target.mesh.mesh)
-    mesh = own_mesh(DeviceMesh(target.mesh.device_kind, parties))
+    mesh = mesh_of_this_rank(DeviceMesh(target.mesh.device_type, parties))
     if mesh.get_coordinate() is None:
         return
     route = _Route(source, target)

@@ -9,7 +9,14 @@ import numpy as np
 
 from nbrt.distributed.placements import Partial
 from nbrt.distributed.spec import DTensorSpec
-from nbrt.distributed.tiles import Piece, empty_ranks, holders, is_drawable, pieces, shown_dims
+from nbrt.distributed.visualization.tiles import (
+    Piece,
+    empty_ranks,
+    holders,
+    is_drawable,
+    pieces,
+    shown_dims,
+)
 from nbrt.errors import ArgumentTypeError
 
 if TYPE_CHECKING:

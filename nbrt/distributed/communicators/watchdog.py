@@ -2,8 +2,8 @@
 
 The normal path costs nothing: a rank polls its request, giving way to other processes, and looks
 for notices only once it has waited for a millisecond. A rank that has waited for too long says
-where; those who wait there too answer, and whoever is not heard of is named. Notices travel on a
-communicator of their own.
+where; ranks that wait there too answer, and the others are named as missing. Notices travel on
+a communicator of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbrt._internal import clock
-from nbrt.distributed.communicators.headers import Header, described, disagreement
+from nbrt.distributed.communicators.signatures import Header, described, disagreement
 from nbrt.errors import (
     CollectiveTimeoutError,
     DistributedError,
@@ -26,13 +26,13 @@ from nbrt.errors import (
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Notices", "Place"]
+__all__ = ["FailureDetector", "Place"]
 
 _TAG = 1
 _GRACE = 1.0
 """Seconds that ranks have to say where they wait, once one has waited for too long."""
 
-_FAREWELL = 3.0
+_SHUTDOWN_GRACE = 3.0
 """Seconds that the others have to end on their own, once a rank has failed."""
 
 _SHORT, _LONG = 5e-5, 1e-3
@@ -75,7 +75,7 @@ def _yield() -> None:
 _give_way = getattr(os, "sched_yield", _yield)
 
 
-class Notices:
+class FailureDetector:
     """What one rank of the world knows of the others' troubles.
 
     Parameters
@@ -149,7 +149,7 @@ class Notices:
         while not request.Test():
             self._receive()
             if deadline is None and (self._failure is not None or self._is_stuck()):
-                deadline = clock.monotonic() + _FAREWELL
+                deadline = clock.monotonic() + _SHUTDOWN_GRACE
             if deadline is not None and clock.monotonic() > deadline:
                 self._abort()
             clock.sleep(_LONG)

@@ -1,0 +1,1 @@
+"""Tensors over a mesh from shapes and from arrays of one device."""

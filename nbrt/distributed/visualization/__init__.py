@@ -1,0 +1,1 @@
+"""Which rank holds which part of a tensor, as text, HTML and figures."""
