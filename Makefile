@@ -57,6 +57,8 @@ lint: $(VENV)/.dev  ## Check style, types, import rules and sizes
 	$(BIN)/ruff check .
 	@echo "==> ruff format --check"
 	$(BIN)/ruff format --check .
+	@echo "==> codespell"
+	$(BIN)/codespell
 	@echo "==> mypy (strict)"
 	$(BIN)/mypy
 	@echo "==> lint-imports: who may import whom"

@@ -255,9 +255,9 @@ def _rebuild() -> None:
 
 def _hooks_of(kind: str) -> _Hooks:
     chosen = _chosen.values()
-    befores = (each.tap.before for each in chosen if each.before is None or kind in each.before)
+    prepared = (each.tap.before for each in chosen if each.before is None or kind in each.before)
     afters = (each.tap.after for each in chosen if each.after is None or kind in each.after)
-    return tuple(befores), tuple(afters)
+    return tuple(prepared), tuple(afters)
 
 
 def _noters_of(kind: str) -> tuple[Callable[[RuntimeEvent], None], ...]:
@@ -288,10 +288,10 @@ def emit(
 
 def dispatch_with_hooks(stream: Stream, command: Command) -> Any:
     """Run a command past every tap that looks at its kind."""
-    befores, afters = _hooks.get(command.kind, ((), ()))
+    prepared, afters = _hooks.get(command.kind, ((), ()))
     complaints: list[str] | None = None  # texts: an exception would hold this frame, and its memory
     try:
-        for before in befores:
+        for before in prepared:
             try:
                 before(stream, command)
             except Exception as error:

@@ -241,16 +241,16 @@ def test_cancel_ends_what_an_interrupted_synchronize_waited_for() -> None:
 def test_cancelling_one_launch_of_a_plan_leaves_the_others() -> None:
     code = """
         streams = [nbrt.Stream(), nbrt.Stream()]
-        seens, outs = [flags(), flags(), flags()], [np.zeros(4), np.zeros(4), np.zeros(4)]
-        for stream, one, out in zip(streams, seens, outs):
+        observed, outs = [flags(), flags(), flags()], [np.zeros(4), np.zeros(4), np.zeros(4)]
+        for stream, one, out in zip(streams, observed, outs):
             endless[4, 1, stream](out, one)
-        thread = threading.Thread(target=lambda: endless[4, 1](outs[2], seens[2]))
+        thread = threading.Thread(target=lambda: endless[4, 1](outs[2], observed[2]))
         thread.start()
-        for one in seens:
+        for one in observed:
             wait_for(one)
         streams[0].cancel()
         streams[0].synchronize()
-        for one in seens[1:]:
+        for one in observed[1:]:
             one[1] = 1
         streams[1].synchronize()
         thread.join()
