@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from nbrt.observe.leaks.tracebacks import held_by_tracebacks as held_by_tracebacks
     from nbrt.observe.leaks.tracebacks import hint_after_errors as hint_after_errors
     from nbrt.observe.leaks.tracebacks import release_tracebacks as release_tracebacks
-    from nbrt.observe.pictures.page import save_html as save_html
-    from nbrt.observe.pictures.page import to_html as to_html
-    from nbrt.observe.pictures.segment_map import Fragmentation as Fragmentation
-    from nbrt.observe.pictures.segment_map import fragmentation as fragmentation
-    from nbrt.observe.pictures.segment_map import plot_segments as plot_segments
-    from nbrt.observe.pictures.timeline import Timeline as Timeline
-    from nbrt.observe.pictures.timeline import plot_timeline as plot_timeline
-    from nbrt.observe.pictures.timeline import timeline as timeline
+    from nbrt.observe.plots.html_report import save_html as save_html
+    from nbrt.observe.plots.html_report import to_html as to_html
+    from nbrt.observe.plots.segment_map import Fragmentation as Fragmentation
+    from nbrt.observe.plots.segment_map import fragmentation as fragmentation
+    from nbrt.observe.plots.segment_map import plot_segments as plot_segments
+    from nbrt.observe.plots.timeline import Timeline as Timeline
+    from nbrt.observe.plots.timeline import plot_timeline as plot_timeline
+    from nbrt.observe.plots.timeline import timeline as timeline
     from nbrt.observe.races.checker import RaceChecker as RaceChecker
     from nbrt.observe.races.checker import check_races as check_races
     from nbrt.observe.races.reports import MemoryRaceReport as MemoryRaceReport

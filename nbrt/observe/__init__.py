@@ -1,1 +1,4 @@
-"""Watching what devices do, never steering it: history, pictures, leaks, races."""
+"""Observation of devices, which never changes what they do: history, plots, leaks, races.
+
+The package has no public name: its API is part of `nbrt.memory`.
+"""

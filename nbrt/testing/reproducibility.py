@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from nbrt.random.generator import Generator
     from nbrt.typing import DeviceLike
 
-__all__ = ["Checked", "NotReproducibleError", "check_reproducible"]
+__all__ = ["NotReproducibleError", "Reproducibility", "check_reproducible"]
 
 
 class NotReproducibleError(NbrtError, AssertionError):
     """Code drew other bits in another place, or drew nothing."""
 
 
-class Checked(NamedTuple):
+class Reproducibility(NamedTuple):
     """What a successful check has done; ``str()`` of it is a summary.
 
     Attributes
@@ -74,7 +74,7 @@ def check_reproducible(
     threads: Sequence[int] = (1, 2),
     shards: Iterable[int] = (1, 3),
     generators: Iterable[Generator] = (),
-) -> Checked:
+) -> Reproducibility:
     """Call a function several times and check that it draws the same bits each time.
 
     Every call starts from the same default generators, with another current device or another
@@ -96,7 +96,7 @@ def check_reproducible(
 
     Returns
     -------
-    checked : Checked
+    checked : Reproducibility
         What was done; without runs, if none of the devices can run here.
 
     Raises
@@ -112,7 +112,7 @@ def check_reproducible(
             f"expected devices and numbers of threads to run with, got {devices!r} and {threads!r}"
         )
     if not found:
-        return Checked(0, (), 0, tuple(missing))
+        return Reproducibility(0, (), 0, tuple(missing))
     runs = _runs(found, threads)
     recordings = _recordings(function, runs, list(generators))
     for run, recording in zip(runs[1:], recordings[1:], strict=True):
@@ -124,7 +124,7 @@ def check_reproducible(
     if not draws:
         raise NotReproducibleError("expected random draws to compare, got none")
     replayed = _check_shards(draws, tuple(shards))
-    return Checked(len(draws), tuple(map(str, runs)), replayed, tuple(missing))
+    return Reproducibility(len(draws), tuple(map(str, runs)), replayed, tuple(missing))
 
 
 def _devices(wanted: Iterable[DeviceLike] | None) -> tuple[list[Device], list[str]]:

@@ -51,8 +51,8 @@ _figure.Figure.__init__ = _counting
 DRAW_WITHOUT_PYPLOT = [
     "import nbrt.distributed as dist\n"
     "from nbrt import memory\n"
-    "from nbrt.cli.demo.pictures import draw_timeline\n"
-    "from nbrt.cli.demo.timeline import Step\n"
+    "from nbrt.cli.demo.figures import draw_timeline\n"
+    "from nbrt.cli.demo.step_timer import DemoStep\n"
     "snapshot = {'segments': [], 'device_traces': [[]]}\n"
     "def spec():\n"
     "    mesh = dist.init_device_mesh('cpu', (2,))\n"
@@ -60,7 +60,7 @@ DRAW_WITHOUT_PYPLOT = [
     "memory.plot_timeline(snapshot)",
     "memory.plot_segments(snapshot)",
     "dist.sharding_figure(dist.run(spec, ranks=2)[0])",
-    "draw_timeline((Step('upload', 'copy', 0.0, 1.0, 8, 8),), 'one step')",
+    "draw_timeline((DemoStep('upload', 'copy', 0.0, 1.0, 8, 8),), 'one step')",
 ]
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from nbrt.cli.demo.pictures import save_pictures, save_timeline
+from nbrt.cli.demo.figures import save_pictures, save_timeline
 from nbrt.cli.demo.pipeline import DemoResult, run_demo
 from nbrt.errors import ArgumentError
 

@@ -11,7 +11,7 @@ import nbrt
 import nbrt_kernels
 from nbrt.cli.demo.checks import Check, check_histogram, check_image, check_noise, check_pieces
 from nbrt.cli.demo.photo import load_photo
-from nbrt.cli.demo.timeline import Step, Timeline
+from nbrt.cli.demo.step_timer import DemoStep, StepTimer
 from nbrt_kernels.filters import bilateral_reference
 from nbrt_kernels.images import add_noise_reference
 
@@ -44,7 +44,7 @@ class DemoResult:
         The picture before, with noise, and after.
     counts : dict of str to int64 array, shape (64,)
         Histograms over [0, 1) of the noisy and the denoised picture.
-    steps : tuple of Step
+    steps : tuple of DemoStep
         What ran where, and for how long.
     checks : tuple of Check
         Every comparison with NumPy, and of the noise in four pieces with the whole.
@@ -55,7 +55,7 @@ class DemoResult:
     noisy: HostArray
     denoised: HostArray
     counts: dict[str, HostArray]
-    steps: tuple[Step, ...]
+    steps: tuple[DemoStep, ...]
     checks: tuple[Check, ...]
 
 
@@ -132,9 +132,9 @@ def draw_pieces(shape: tuple[int, ...], seed: int, devices: int) -> HostArray:
 
 def _run(
     original: HostArray, seed: int, sigma: float
-) -> tuple[dict[str, HostArray], tuple[Step, ...]]:
+) -> tuple[dict[str, HostArray], tuple[DemoStep, ...]]:
     compute, side = nbrt.Stream(), nbrt.Stream()
-    timeline = Timeline({"compute": compute, "side": side})
+    timeline = StepTimer({"compute": compute, "side": side})
     nbytes = original.nbytes
     with timeline.step("upload", side, 2 * nbytes):
         image = nbrt.to(original, side.device, copy=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_form"]
+__all__ = ["check_file_schema"]
 
 _Form = tuple[tuple[str, ...], dict[str, type]]
 """The keys that must be there, and the types of those that are known; torch adds further ones."""
@@ -34,12 +34,12 @@ _EVENT: _Form = (
 _FRAME: _Form = (("filename", "line", "name"), {"filename": str, "line": int, "name": str})
 
 
-def check_form(found: Any) -> None:
+def check_file_schema(found: Any) -> None:
     """Raise a ValueError or TypeError that says what is wrong, if this is no snapshot.
 
     Examples
     --------
-    >>> check_form({"segments": [], "device_traces": [[{}]]})
+    >>> check_file_schema({"segments": [], "device_traces": [[{}]]})
     Traceback (most recent call last):
     ValueError: device_traces[0][0] has no 'action'
     """

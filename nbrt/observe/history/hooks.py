@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "StreamHandles", "allocation_hook", "free_hook", "raw_stream"]
 
 Entry: TypeAlias = tuple[Any, ...]
-"""An event as the history keeps it: the fields of `Event`. Of a free that completes at once only
-the entry of its request, which knows all the rest."""
+"""An event in the history: the fields of `MemoryEvent`. A free that completes at once is a tuple of
+one item, the entry of its request."""
 
-_ROAD, _ROAD_OF_FREE = 4, 3
+_HOOK_DEPTH, _FREE_HOOK_DEPTH = 4, 3
 """Which frame a stack begins with, above a hook's own: `dispatch_with_hooks` and its caller are
 left out, and of an allocation the function that makes the array. Python makes an object of a frame
 that is looked at, so this saves time; but a thread may begin with an array, and end with one."""
@@ -66,7 +66,7 @@ def allocation_hook(
         site = None
         if number is not None:
             try:
-                frame = _getframe(_ROAD)
+                frame = _getframe(_HOOK_DEPTH)
             except ValueError:
                 frame = _getframe(1)
             seen = number(frame)
@@ -112,7 +112,7 @@ def free_hook(
         site = None
         if number is not None:
             try:
-                frame = _getframe(_ROAD_OF_FREE)
+                frame = _getframe(_FREE_HOOK_DEPTH)
             except ValueError:
                 frame = _getframe(1)
             seen = number(frame)

@@ -28,7 +28,7 @@ __all__ = [
     "ACTIONS",
     "MAX_ENTRIES",
     "Action",
-    "Event",
+    "MemoryEvent",
     "MemoryHistory",
     "current_history",
     "memory_history",
@@ -61,7 +61,7 @@ _NOTICES: dict[RuntimeEventKind, tuple[Action, ...]] = {
 ACTIONS: frozenset[str] = frozenset(Action.__args__)  # type: ignore[attr-defined]  # of a Literal
 
 
-class Event(NamedTuple):
+class MemoryEvent(NamedTuple):
     """One thing that happened to memory.
 
     Attributes
@@ -199,7 +199,7 @@ class MemoryHistory:
         """Forget the events."""
         self._events.clear()
 
-    def events(self, device: DeviceLike = None) -> list[Event]:
+    def events(self, device: DeviceLike = None) -> list[MemoryEvent]:
         """Return what was recorded, the oldest first; annotations are of every device.
 
         Parameters
@@ -262,10 +262,10 @@ class MemoryHistory:
         )
 
 
-def _event(entry: Entry) -> Event:
+def _event(entry: Entry) -> MemoryEvent:
     if len(entry) == 1:
-        return Event("free_completed", *entry[0][1:])
-    return Event(*entry)
+        return MemoryEvent("free_completed", *entry[0][1:])
+    return MemoryEvent(*entry)
 
 
 _recording: tuple[MemoryHistory, ...] = ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nbrt._version import __version__
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.observe.history.format import check_form
+from nbrt.observe.history.format import check_file_schema
 from nbrt.observe.history.hooks import raw_stream
 from nbrt.observe.history.recorder import current_history
 from nbrt.runtime.device import current_device, device_count, lookup
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nbrt._internal.callsite import CallSite, Frame
     from nbrt._internal.device import Device
     from nbrt.backends.pools import SegmentInfo
-    from nbrt.observe.history.recorder import Event, MemoryHistory
+    from nbrt.observe.history.recorder import MemoryEvent, MemoryHistory
     from nbrt.runtime.memory.allocation import Allocation
     from nbrt.runtime.memory.core import PoolImpl
     from nbrt.runtime.memory.device_allocator import DeviceAllocator
@@ -76,7 +76,7 @@ def snapshot(device: DeviceLike = None) -> dict[str, Any]:
     else:
         kind = lookup(device)[0].kind
         shelf = [allocator_for(device)]
-    writer = _Writer(history)
+    writer = _SnapshotWriter(history)
     traces: list[list[dict[str, Any]]] = [[] for _ in range(device_count(kind))]
     segments: list[dict[str, Any]] = []
     notes: list[dict[str, Any]] = []
@@ -176,7 +176,7 @@ def load_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{form}: {error!r}; write one with nbrt.memory.dump_snapshot"
             ) from error
     try:
-        check_form(found)
+        check_file_schema(found)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"expected a memory snapshot in {str(source)!r}, with segments and device_traces, got "
@@ -210,7 +210,7 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
-class _Writer:
+class _SnapshotWriter:
     """Turns what was found into dicts; stacks that are the same become the same list."""
 
     def __init__(self, history: MemoryHistory | None) -> None:
@@ -273,7 +273,7 @@ class _Writer:
         }
 
     def trace(
-        self, events: Iterable[Event], segments: list[dict[str, Any]]
+        self, events: Iterable[MemoryEvent], segments: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Return the events of one device."""
         pools = {each["address"]: each["segment_pool_id"] for each in segments}
@@ -294,7 +294,9 @@ class _Writer:
             trace.append(entry)
         return trace
 
-    def external_annotations(self, events: Iterable[Event], index: int) -> list[dict[str, Any]]:
+    def external_annotations(
+        self, events: Iterable[MemoryEvent], index: int
+    ) -> list[dict[str, Any]]:
         """Return the beginnings and ends of annotations, as torch's profiler writes them."""
         notes: list[dict[str, Any]] = []
         for event in events:
@@ -307,7 +309,7 @@ class _Writer:
         return notes
 
 
-def _events(history: MemoryHistory | None, device: Device) -> list[Event]:
+def _events(history: MemoryHistory | None, device: Device) -> list[MemoryEvent]:
     """Return what happened on a device, and mark the snapshot behind it."""
     if history is None:
         return []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-from nbrt.observe.pictures.sites import NO_STACK, SiteTable
+from nbrt.observe.call_sites import NO_STACK, CallSiteTable
 from nbrt.runtime.memory.device_allocator import allocator_for
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nbrt.runtime.memory.allocation import Allocation
     from nbrt.typing import DeviceLike
 
-__all__ = ["Holder", "MemorySummary", "PoolNumbers", "memory_summary"]
+__all__ = ["MemorySummary", "PoolNumbers", "SiteTotal", "memory_summary"]
 
 _ROWS = (
     ("allocated_bytes", "held by arrays", True),
@@ -29,7 +29,7 @@ _ROWS = (
 )
 _COLUMNS = (("current", "now"), ("peak", "peak"), ("allocated", "taken"), ("freed", "given back"))
 _SIZES = (("small_pool", "  up to 1 MiB"), ("large_pool", "  larger"))
-_MOST_HOLDERS = 10
+_MAX_SITES = 10
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STYLE = "text-align:right;font-family:monospace;white-space:pre"
 
@@ -54,7 +54,7 @@ class PoolNumbers(NamedTuple):
     limit: int | None
 
 
-class Holder(NamedTuple):
+class SiteTotal(NamedTuple):
     """The arrays that are alive and were made by one line of a program.
 
     Attributes
@@ -86,7 +86,7 @@ class MemorySummary:
         The most bytes that the device's pools may hold.
     pools : tuple of PoolNumbers
         The default pool first.
-    holders : tuple of Holder
+    holders : tuple of SiteTotal
         Who holds most, the largest first. Lines are known of what was allocated while
         `record_memory_history` was on, and of arrays above 1 MiB.
     """
@@ -95,7 +95,7 @@ class MemorySummary:
     stats: Mapping[str, int]
     limit: int | None
     pools: tuple[PoolNumbers, ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[SiteTotal, ...]
 
     def __str__(self) -> str:
         parts = [self._title(), _text(self._table())]
@@ -178,8 +178,8 @@ def memory_summary(device: DeviceLike = None) -> MemorySummary:
         return MemorySummary(books.device, stats, books.limit, pools, _holders(alive))
 
 
-def _holders(alive: Iterable[Allocation]) -> tuple[Holder, ...]:
-    sites = SiteTable()
+def _holders(alive: Iterable[Allocation]) -> tuple[SiteTotal, ...]:
+    sites = CallSiteTable()
     counts: dict[int, tuple[int, int]] = {}
     numbers: dict[int, int] = {}  # a stack is looked up once, however many arrays it made
     for allocation in alive:
@@ -194,7 +194,7 @@ def _holders(alive: Iterable[Allocation]) -> tuple[Holder, ...]:
     found = sorted(counts.items(), key=lambda item: -item[1][1])
     if all(labels[number] == NO_STACK for number in counts):
         return ()
-    return tuple(Holder(labels[number], *each) for number, each in found[:_MOST_HOLDERS])
+    return tuple(SiteTotal(labels[number], *each) for number, each in found[:_MAX_SITES])
 
 
 def _text(table: list[list[str]]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.callsite import CallSite
 from nbrt.errors import ArgumentError, MemoryLeakError
-from nbrt.observe.leaks.holders import HolderSearch
+from nbrt.observe.leaks.referrers import ReferrerSearch
 from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import interface_of, resolve_device
 from nbrt.runtime.memory.functions import allocations
@@ -115,7 +115,7 @@ def live_arrays(device: DeviceLike = None) -> list[HeldMemory]:
     >>> [held.nbytes for held in live_arrays("cpu:0") if "weights['w']" in str(held.holders)]
     [4000]
     """
-    return list(_described({each: _Birth(each.site) for each in allocations(device)}))
+    return list(_described({each: _AllocationSeen(each.site) for each in allocations(device)}))
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def find_leaks(device: DeviceLike = None, *, collect: bool = True) -> Iterator[L
     >>> report.nbytes, report.leaks[0].holders[0].split(",")[0]
     (4000, 'x')
     """
-    births = _Births(None if device is None else resolve_device(device))
+    births = _AllocationLog(None if device is None else resolve_device(device))
     report = LeakReport()
     with install_hook(births, ("allocate", "free")):
         try:
@@ -203,7 +203,7 @@ def find_leaks(device: DeviceLike = None, *, collect: bool = True) -> Iterator[L
 
 
 @dataclass(frozen=True, slots=True)
-class _Birth:
+class _AllocationSeen:
     """Where an allocation was made."""
 
     site: CallSite | Any
@@ -211,13 +211,13 @@ class _Birth:
 
 
 @dataclass(slots=True)
-class _Births:
+class _AllocationLog:
     """A tap that writes down the allocations of a device, or of all, while they are in use."""
 
     device: Device | None
-    _of: dict[Allocation, _Birth] = field(default_factory=dict)
+    _of: dict[Allocation, _AllocationSeen] = field(default_factory=dict)
 
-    def alive(self) -> dict[Allocation, _Birth]:
+    def alive(self) -> dict[Allocation, _AllocationSeen]:
         """Return those that arrays hold now."""
         # Ends that came while another thread held the books are read, and so told, here.
         for device in {allocation.device for allocation in tuple(self._of)}:
@@ -230,21 +230,21 @@ class _Births:
 
     def after(self, stream: Stream, command: Command, result: Any) -> None:
         if command.kind == "allocate" and self.device in (None, stream.device):
-            self._of[result] = _Birth(CallSite.here(), threading.current_thread().name)
+            self._of[result] = _AllocationSeen(CallSite.here(), threading.current_thread().name)
 
 
-def _described(births: Mapping[Allocation, _Birth]) -> tuple[HeldMemory, ...]:
+def _described(births: Mapping[Allocation, _AllocationSeen]) -> tuple[HeldMemory, ...]:
     """Return what is known of allocations, with their holders; the largest first."""
     if not births:
         return ()
     interfaces = {each.device.kind: interface_of(each.device) for each in births}
-    holders = HolderSearch(births, interfaces.values()).run()
+    holders = ReferrerSearch(births, interfaces.values()).run()
     held = [_held(each, birth, holders[each]) for each, birth in births.items()]
     return tuple(sorted(held, key=lambda each: -each.nbytes))
 
 
 def _held(
-    allocation: Allocation, birth: _Birth, holders: tuple[str, ...] | None = None
+    allocation: Allocation, birth: _AllocationSeen, holders: tuple[str, ...] | None = None
 ) -> HeldMemory:
     site = _text_of(birth.site) if isinstance(birth.site, CallSite) else ""
     return HeldMemory(

@@ -15,12 +15,12 @@ from nbrt._internal.callsite import CallSite
 from nbrt.backends import registry
 from nbrt.backends.pools import SegmentInfo
 from nbrt.errors import ArgumentError, MemoryRaceError, MemoryRaceWarning
+from nbrt.observe.races.access_modes import argument_access_modes
 from nbrt.observe.races.footprint import arrays_in, footprint_of
-from nbrt.observe.races.kernel_uses import uses_of_arguments
 from nbrt.observe.races.poison import Poisoner
 from nbrt.observe.races.reports import report_damage
-from nbrt.observe.races.shadow import ShadowMemory
-from nbrt.observe.races.tenancies import Access, StreamKey, StreamName, Tenancy
+from nbrt.observe.races.shadow_blocks import MemoryAccess, ShadowBlock, StreamKey, StreamName
+from nbrt.observe.races.shadow_memory import ShadowMemory
 from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import lookup
 from nbrt.runtime.memory.allocation import Allocation
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.observe.races.footprint import Footprint
     from nbrt.observe.races.reports import MemoryRaceReport
-    from nbrt.observe.races.shadow import Piece
-    from nbrt.observe.races.tenancies import AccessMode
+    from nbrt.observe.races.shadow_blocks import AccessMode
+    from nbrt.observe.races.shadow_memory import BlockRange
     from nbrt.runtime.commands import Command, RuntimeEvent
     from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.runtime.stream import Stream
@@ -57,7 +57,7 @@ _WAITED_FOR_STREAM = frozenset({"stream_sync", "stream_query"})
 _WAITED_FOR_EVENT = frozenset({"event_sync", "event_query"})
 """Who asks whether work is done, and hears that it is, needs not wait for it any more."""
 
-_MOST_RECENT = 8
+_MAX_RECENT = 8
 """Commands of a stream that a report about changed memory can name."""
 
 
@@ -66,9 +66,9 @@ class RaceChecker:
 
     It sees what passes nbrt: not the host's own reading and writing, other libraries' kernels and
     synchronisation, host arrays that nbrt did not allocate, or what was before its time. Threads of
-    the host count as ordered among themselves. What a kernel does with an array is what its source
-    says, see `uses_of_arguments`; where that does not say, a launch counts as writing it, read-only
-    NumPy arrays apart. Bytes of strided views are told apart exactly.
+    the host count as ordered among themselves. The source of a kernel says what it does with an
+    array (`argument_access_modes`); where it does not, a launch counts as writing it, unless that
+    is a read-only NumPy array. Bytes of strided views are told apart exactly.
     A block remembers its last 64 different uses.
 
     Attributes
@@ -87,7 +87,7 @@ class RaceChecker:
         self._shadow = ShadowMemory()
         self._books: set[DeviceAllocator] = set()
         self._recent: dict[Hashable, deque[tuple[int, str]]] = defaultdict(
-            lambda: deque(maxlen=_MOST_RECENT)
+            lambda: deque(maxlen=_MAX_RECENT)
         )
         self._told: set[tuple[object, ...]] = set()
         self._late: list[MemoryRaceReport] = []
@@ -143,7 +143,7 @@ class RaceChecker:
             and isinstance(subject, Allocation)
             and self._watches(subject)
         ):
-            spans = self._poisoner.pour(subject)
+            spans = self._poisoner.fill(subject)
             self._in_turn(partial(self._keep_poisoned, subject, spans))
 
     def finish(self) -> list[MemoryRaceReport]:
@@ -179,7 +179,7 @@ class RaceChecker:
     ) -> None:
         accesses = self._accesses(stream, command, site)
         self._judged.last = id(command), accesses
-        reports = map(self._shadow.judge, accesses)
+        reports = map(self._shadow.check, accesses)
         found += [report for report in reports if report is not None]
 
     def _note(self, stream: Stream, command: Command) -> None:
@@ -190,13 +190,13 @@ class RaceChecker:
         step = self._shadow.clocks.advance(key)
         self._recent[key].append((step, _label(command)))
         for access in accesses:
-            if not access.tenancy.is_freed:
+            if not access.block.is_freed:
                 access.step = step
                 self._shadow.note(access)
 
-    def _accesses(self, stream: Stream, command: Command, site: CallSite) -> list[Access]:
+    def _accesses(self, stream: Stream, command: Command, site: CallSite) -> list[MemoryAccess]:
         name, label = _name(stream), _label(command)
-        accesses: list[Access] = []
+        accesses: list[MemoryAccess] = []
         for mode, array in _touched(command):
             footprint = footprint_of(array)
             if footprint is not None:
@@ -204,46 +204,46 @@ class RaceChecker:
                 # As the runtime's recording of streams does, see `nbrt.memory.record_stream`.
                 is_recorded = owner is not None and any(array is one for one in command.args)
                 accesses += [
-                    Access(
-                        mode, footprint, tenancy, label, name, site, is_recorded,
+                    MemoryAccess(
+                        mode, footprint, block, label, name, site, is_recorded,
                         is_launch=command.kind == "launch",
                     )
-                    for tenancy in self._tenancies(array, owner, footprint)
+                    for block in self._tenancies(array, owner, footprint)
                 ]  # fmt: skip
         return accesses
 
     def _tenancies(
         self, array: Any, owner: Allocation | None, footprint: Footprint
-    ) -> list[Tenancy]:
+    ) -> list[ShadowBlock]:
         if owner is not None:
             return [self._tenancy_of(owner)] if self._watches(owner) else []
         found = [entry[2] for entry in self._shadow.map.find(footprint.begin, footprint.end)]
-        if any(tenancy.is_freed for tenancy in found) and _owns_its_memory(array):
+        if any(block.is_freed for block in found) and _owns_its_memory(array):
             # The system has handed it out again, so the pool had given it back.
             self._shadow.map.cut(footprint.begin, footprint.end)
             return []
         return found
 
-    def _tenancy_of(self, allocation: Allocation) -> Tenancy:
-        """Return the tenancy of a block in use; a new one if it began before the watch."""
+    def _tenancy_of(self, allocation: Allocation) -> ShadowBlock:
+        """Return the block of a block in use; a new one if it began before the watch."""
         begin = allocation.address
-        for low, _, tenancy in self._shadow.map.find(begin, begin + allocation.nbytes):
-            if low == tenancy.address == begin and not tenancy.is_freed:
-                return tenancy
+        for low, _, block in self._shadow.map.find(begin, begin + allocation.nbytes):
+            if low == block.address == begin and not block.is_freed:
+                return block
         site = allocation.site if isinstance(allocation.site, CallSite) else None
         stream = allocation.stream
         device = allocation.device
         unknown = StreamName(StreamKey(device, None), "an unknown stream")
         name = unknown if stream is None else _name(stream)
-        tenancy = Tenancy(device, begin, allocation.nbytes, name, site)
+        block = ShadowBlock(device, begin, allocation.nbytes, name, site)
         self._books.add(allocation.pool.books)
-        self._shadow.map.insert(tenancy)
-        return tenancy
+        self._shadow.map.insert(block)
+        return block
 
     def _begin(self, allocation: Allocation, name: StreamName, site: CallSite) -> None:
-        tenancy = Tenancy(allocation.device, allocation.address, allocation.nbytes, name, site)
+        block = ShadowBlock(allocation.device, allocation.address, allocation.nbytes, name, site)
         self._books.add(allocation.pool.books)
-        self._report(self._changed(self._shadow.allocate(tenancy)))
+        self._report(self._changed(self._shadow.allocate(block)))
 
     def _end(self, allocation: Allocation, site: CallSite) -> None:
         passed = [_name(stream).key for stream in allocation.recorded or ()]
@@ -251,8 +251,8 @@ class RaceChecker:
 
     def _keep_poisoned(self, allocation: Allocation, spans: tuple[tuple[int, int], ...]) -> None:
         begin = allocation.address
-        for _, _, tenancy in self._shadow.map.find(begin, begin + allocation.nbytes):
-            tenancy.poisoned = spans
+        for _, _, block in self._shadow.map.find(begin, begin + allocation.nbytes):
+            block.poisoned = spans
 
     def _settle(self, device: Device) -> None:
         for key in self._shadow.clocks.streams:
@@ -272,8 +272,8 @@ class RaceChecker:
             for each in pool.segments_seen.values()
             if books.device == notice.device
         ]
-        for begin, end, tenancy in self._shadow.map:
-            if tenancy.device == notice.device and tenancy.is_freed:
+        for begin, end, block in self._shadow.map:
+            if block.device == notice.device and block.is_freed:
                 is_held = any(low <= begin and end <= high for low, high in held)
                 is_inside = begin < info.address + info.nbytes and info.address < end
                 if not is_held or (is_whole and is_inside):
@@ -291,24 +291,23 @@ class RaceChecker:
             if each.ending is not None
         ]
         self._report(
-            (tenancy, address)
-            for tenancy, address in found
+            (block, address)
+            for block, address in found
             if not any(address in block for block in in_use)
         )
 
-    def _changed(self, pieces: list[Piece]) -> list[tuple[Tenancy, int]]:
+    def _changed(self, pieces: list[BlockRange]) -> list[tuple[ShadowBlock, int]]:
         """Return what holds changed poison, and where."""
         found = (
-            (tenancy, self._poisoner.first_change(tenancy, begin, end))
-            for begin, end, tenancy in pieces
+            (block, self._poisoner.first_change(block, begin, end)) for begin, end, block in pieces
         )
-        return [(tenancy, address) for tenancy, address in found if address is not None]
+        return [(block, address) for block, address in found if address is not None]
 
-    def _report(self, changed: Iterable[tuple[Tenancy, int]]) -> None:
-        for tenancy, address in changed:
-            recent = self._recent[tenancy.stream.key]
-            since = [label for step, label in recent if step > tenancy.freed_at]
-            report = report_damage(tenancy, address, since)
+    def _report(self, changed: Iterable[tuple[ShadowBlock, int]]) -> None:
+        for block, address in changed:
+            recent = self._recent[block.stream.key]
+            since = [label for step, label in recent if step > block.freed_at]
+            report = report_damage(block, address, since)
             self._late.append(report)
             self._keep(report)
 
@@ -423,7 +422,7 @@ def _touched(command: Command) -> Iterator[tuple[AccessMode, Any]]:
     if command.kind == "launch":
         # Of a `PlanWithSource`; to ask for the Protocol takes longer than all the rest.
         source = getattr(getattr(command.function, "__self__", None), "function", None)
-        modes = uses_of_arguments(source, command.args)
+        modes = argument_access_modes(source, command.args)
     for place, value in enumerate(command.args):
         mode = modes[place] if place < len(modes) else "uses"
         for array in arrays_in((value,)):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Footprint", "arrays_in", "footprint_of"]
 
-_MOST_WORK = 100_000
+_MAX_WORK = 100_000
 """Candidates that the search for a common byte of two strided arrays may try."""
 
 
@@ -45,7 +45,7 @@ class Footprint(NamedTuple):
             return np.shares_memory(
                 _Addresses(self),
                 _Addresses(other),
-                max_work=_MOST_WORK,  # type: ignore[arg-type]  # the stubs know 0 and -1 only
+                max_work=_MAX_WORK,  # type: ignore[arg-type]  # the stubs know 0 and -1 only
             )
         except np.exceptions.TooHardError:
             return True

@@ -14,19 +14,16 @@ import numpy as np
 from nbrt.backends.pools import Lease
 
 if TYPE_CHECKING:
-    from nbrt.observe.races.tenancies import Tenancy
+    from nbrt.observe.races.shadow_blocks import ShadowBlock, Span
     from nbrt.runtime.memory.allocation import Allocation
 
-__all__ = ["PATTERN", "Poisoner", "Span"]
+__all__ = ["PATTERN", "Poisoner"]
 
 PATTERN = 0x7FFB
 
 _DTYPE = np.dtype("<u2")
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 """Of a larger block only half as much at either end."""
-
-Span = tuple[int, int]
-"""The first address of a range, and the one behind its last."""
 
 
 class Poisoner:
@@ -41,7 +38,7 @@ class Poisoner:
     def __init__(self, poison: bool | Literal["all"]) -> None:
         self._poison = poison
 
-    def pour(self, allocation: Allocation) -> tuple[Span, ...]:
+    def fill(self, allocation: Allocation) -> tuple[Span, ...]:
         """Fill a block that nobody uses any more; return the addresses that hold poison now."""
         if not self._poison:
             return ()
@@ -60,9 +57,9 @@ class Poisoner:
                 interface.fill(allocation.stream.queue, whole[first // 2 : last // 2], PATTERN)
         return ()
 
-    def first_change(self, tenancy: Tenancy, begin: int, end: int) -> int | None:
+    def first_change(self, block: ShadowBlock, begin: int, end: int) -> int | None:
         """Return the first address in a range of a block that held poison and does not any more."""
-        for low, high in tenancy.poisoned:
+        for low, high in block.poisoned:
             low, high = max(low, begin), min(high, end)
             if low < high:
                 changed = _words(low, high) != PATTERN
@@ -73,9 +70,9 @@ class Poisoner:
 
     def _spans(self, address: int, nbytes: int) -> tuple[Span, ...]:
         end = address + nbytes // _DTYPE.itemsize * _DTYPE.itemsize
-        if self._poison == "all" or nbytes <= _MOST_BYTES:
+        if self._poison == "all" or nbytes <= _MAX_BYTES:
             return ((address, end),)
-        half = _MOST_BYTES // 2
+        half = _MAX_BYTES // 2
         return ((address, address + half), (end - half, end))
 
 

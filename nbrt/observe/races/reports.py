@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
-    from nbrt.observe.races.tenancies import Access, StreamName, Tenancy
+    from nbrt.observe.races.shadow_blocks import MemoryAccess, ShadowBlock, StreamName
 
 __all__ = [
     "MemoryRaceReport",
-    "Place",
     "RaceKind",
+    "ReportedCall",
     "report_damage",
     "report_freed",
     "report_race",
@@ -25,7 +25,7 @@ RaceKind: TypeAlias = Literal["use_after_free", "write_after_free", "reuse_race"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReportedCall:
     """Something that was done to memory, and where.
 
     Attributes
@@ -70,14 +70,14 @@ class MemoryRaceReport:
         Whose memory it is.
     address, nbytes : int
         The bytes that the command touches, or that were found changed.
-    touched : Place or None
+    touched : ReportedCall or None
         The command that was found; None where what wrote to freed memory was no command.
-    other : Place or None
+    other : ReportedCall or None
         The command that it is not ordered behind.
-    allocated : Place or None
+    allocated : ReportedCall or None
         The allocation of the block; None if that came before the watch. Of a reused block, the use
         that has ended.
-    freed : Place or None
+    freed : ReportedCall or None
         The end of that use.
     message, advice : str
         What is wrong, and how to mend it.
@@ -89,10 +89,10 @@ class MemoryRaceReport:
     nbytes: int
     message: str
     advice: str
-    touched: Place | None = None
-    other: Place | None = None
-    allocated: Place | None = None
-    freed: Place | None = None
+    touched: ReportedCall | None = None
+    other: ReportedCall | None = None
+    allocated: ReportedCall | None = None
+    freed: ReportedCall | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.kind.replace('_', ' ')} on {self.device}: {self.message}"]
@@ -101,12 +101,12 @@ class MemoryRaceReport:
         return "\n".join([*lines, f"  to mend it: {self.advice}"])
 
 
-def report_freed(access: Access) -> MemoryRaceReport:
+def report_freed(access: MemoryAccess) -> MemoryRaceReport:
     """Report a command that touches memory whose arrays are gone."""
-    footprint, tenancy = access.footprint, access.tenancy
+    footprint, block = access.footprint, access.block
     return MemoryRaceReport(
         "use_after_free",
-        tenancy.device,
+        block.device,
         footprint.begin,
         footprint.end - footprint.begin,
         f"{access.label} {access.mode} {_range(footprint.begin, footprint.end)}, which was freed "
@@ -114,18 +114,18 @@ def report_freed(access: Access) -> MemoryRaceReport:
         "keep the array, or a view of it, for as long as its memory is used: an address, or an "
         "array made from one, keeps nothing alive",
         touched=_place(access.label, access.stream, access.site),
-        allocated=_place("allocation", tenancy.stream, tenancy.allocated),
-        freed=_place("free", tenancy.stream, tenancy.freed),
+        allocated=_place("allocation", block.stream, block.allocated),
+        freed=_place("free", block.stream, block.freed),
     )
 
 
-def report_race(access: Access, other: Access) -> MemoryRaceReport:
+def report_race(access: MemoryAccess, other: MemoryAccess) -> MemoryRaceReport:
     """Report a command that is not ordered behind an earlier one on another stream."""
-    footprint, tenancy = access.footprint, other.tenancy
+    footprint, block = access.footprint, other.block
     touches = f"{access.label} {access.mode} {_range(footprint.begin, footprint.end)}"
     rest = f"earlier {other.label} {other.mode} on another stream, and nothing orders the two"
     kind: RaceKind
-    if access.tenancy is tenancy:
+    if access.block is block:
         kind, message = "unordered_use", f"{touches}, which an {rest}"
         advice = (
             f"make one wait for the other: call wait_stream({other.stream.text}) on "
@@ -141,25 +141,25 @@ def report_race(access: Access, other: Access) -> MemoryRaceReport:
         advice = (
             f"make {access.stream.text} wait for the stream that the block was allocated for, or "
             f"allocate it for the stream that uses it"
-            if other.stream.key == tenancy.stream.key
+            if other.stream.key == block.stream.key
             else f"before the old array dies, call nbrt.memory.record_stream(array, stream) for "
             f"the stream of the {other.label}; or let {access.stream.text} wait for that stream"
         )
     return MemoryRaceReport(
         kind,
-        tenancy.device,
+        block.device,
         footprint.begin,
         footprint.end - footprint.begin,
         message,
         advice,
         touched=_place(access.label, access.stream, access.site),
         other=_place(f"earlier {other.label}", other.stream, other.site),
-        allocated=_place("allocation", tenancy.stream, tenancy.allocated),
-        freed=_place("free", tenancy.stream, tenancy.freed),
+        allocated=_place("allocation", block.stream, block.allocated),
+        freed=_place("free", block.stream, block.freed),
     )
 
 
-def report_damage(tenancy: Tenancy, address: int, since: Sequence[str]) -> MemoryRaceReport:
+def report_damage(block: ShadowBlock, address: int, since: Sequence[str]) -> MemoryRaceReport:
     """Report freed memory that has changed; `since` are the commands its stream got meanwhile."""
     given = (
         f"its stream was given since: {', '.join(since)}"
@@ -168,20 +168,20 @@ def report_damage(tenancy: Tenancy, address: int, since: Sequence[str]) -> Memor
     )
     return MemoryRaceReport(
         "write_after_free",
-        tenancy.device,
+        block.device,
         address,
         1,
-        f"byte {address - tenancy.address} of {tenancy.nbytes} freed bytes at "
-        f"{tenancy.address:#x} was written after the free; {given}",
+        f"byte {address - block.address} of {block.nbytes} freed bytes at "
+        f"{block.address:#x} was written after the free; {given}",
         "look for who keeps the address past its array: a pointer handed to foreign code, an "
         "array made from an address, a thread that was not waited for",
-        allocated=_place("allocation", tenancy.stream, tenancy.allocated),
-        freed=_place("free", tenancy.stream, tenancy.freed),
+        allocated=_place("allocation", block.stream, block.allocated),
+        freed=_place("free", block.stream, block.freed),
     )
 
 
-def _place(what: str, stream: StreamName, site: CallSite | None) -> Place | None:
-    return None if site is None else Place(what, stream.text, site.format())
+def _place(what: str, stream: StreamName, site: CallSite | None) -> ReportedCall | None:
+    return None if site is None else ReportedCall(what, stream.text, site.format())
 
 
 def _range(begin: int, end: int) -> str:

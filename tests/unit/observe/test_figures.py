@@ -20,13 +20,13 @@ import nbrt.distributed as dist
 from helpers.memory_snapshots import MIB, Heap, frame, training_heap
 from nbrt import memory
 from nbrt._internal.notebook_figure import NotebookFigure
-from nbrt.cli.demo.pictures import draw_pictures, draw_timeline
+from nbrt.cli.demo.figures import draw_pictures, draw_timeline
 from nbrt.cli.demo.pipeline import DemoResult
-from nbrt.cli.demo.timeline import Step
-from nbrt.observe.pictures import colors
-from nbrt.observe.pictures.colors import NO_STACK_COLOR, OTHER_COLOR, site_colors
-from nbrt.observe.pictures.page import to_html
-from nbrt.observe.pictures.sites import NO_STACK
+from nbrt.cli.demo.step_timer import DemoStep
+from nbrt.observe.call_sites import NO_STACK
+from nbrt.observe.plots import style
+from nbrt.observe.plots.html_report import to_html
+from nbrt.observe.plots.style import NO_STACK_COLOR, OTHER_COLOR, site_colors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +35,8 @@ PACKAGE = Path(nbrt.__file__).parent
 
 
 STEPS = (
-    Step("upload", "copy", 0.0, 1.0, nbytes=8, peak_bytes=8),
-    Step("noise", "compute", 1.0, 2.0, nbytes=8, peak_bytes=8),
+    DemoStep("upload", "copy", 0.0, 1.0, nbytes=8, peak_bytes=8),
+    DemoStep("noise", "compute", 1.0, 2.0, nbytes=8, peak_bytes=8),
 )
 
 
@@ -56,15 +56,15 @@ def sharding() -> NotebookFigure:
 
 
 FIGURES: dict[str, Callable[[], NotebookFigure]] = {
-    "observe.pictures.timeline.plot_timeline": lambda: memory.plot_timeline(
+    "observe.plots.timeline.plot_timeline": lambda: memory.plot_timeline(
         training_heap().snapshot()
     ),
-    "observe.pictures.segment_map.plot_segments": lambda: memory.plot_segments(
+    "observe.plots.segment_map.plot_segments": lambda: memory.plot_segments(
         training_heap().snapshot()
     ),
     "distributed.picture.sharding_figure": sharding,
-    "cli.demo.pictures.draw_pictures": demo_figure,
-    "cli.demo.pictures.draw_timeline": lambda: draw_timeline(STEPS, "steps"),
+    "cli.demo.figures.draw_pictures": demo_figure,
+    "cli.demo.figures.draw_timeline": lambda: draw_timeline(STEPS, "steps"),
 }
 
 
@@ -127,7 +127,7 @@ def test_showing_a_figure_needs_no_pyplot() -> None:
 @pytest.fixture(autouse=True)
 def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """No site has a colour yet."""
-    monkeypatch.setattr(colors, "_numbers", {})
+    monkeypatch.setattr(style, "_numbers", {})
 
 
 def timeline_colors(snapshot: Any, **how: Any) -> dict[str, str]:
@@ -204,11 +204,11 @@ def test_memory_without_a_stack_is_neutral() -> None:
     assert NO_STACK_COLOR not in others
     assert OTHER_COLOR != NO_STACK_COLOR
     # It takes no place among the colours: the first site has the first.
-    assert lines["c.py:3 step"] == colors._COLORS[0]
+    assert lines["c.py:3 step"] == style._COLORS[0]
 
 
 def test_a_hundred_sites_have_a_hundred_colours() -> None:
     stacks = [[frame("a.py", line)] for line in range(100)]
     first = site_colors(stacks)
-    assert len({*first, OTHER_COLOR, NO_STACK_COLOR, colors.BEFORE_COLOR}) == 103
+    assert len({*first, OTHER_COLOR, NO_STACK_COLOR, style.BEFORE_COLOR}) == 103
     assert site_colors(stacks[::-1]) == first[::-1]

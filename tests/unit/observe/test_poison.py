@@ -12,7 +12,7 @@ import nbrt
 from nbrt._internal.device import Device
 from nbrt.observe.races.checker import check_races
 from nbrt.observe.races.poison import PATTERN, Poisoner
-from nbrt.observe.races.tenancies import StreamKey, StreamName, Tenancy
+from nbrt.observe.races.shadow_blocks import ShadowBlock, StreamKey, StreamName
 
 MIB = 1 << 20
 DEVICE = Device("fake", 0)
@@ -46,9 +46,9 @@ def allocation_over(memory: np.ndarray[Any, Any], kind: str, *, is_host: bool) -
     )
 
 
-def tenancy_of(memory: np.ndarray[Any, Any], spans: Any) -> Tenancy:
+def block_of(memory: np.ndarray[Any, Any], spans: Any) -> ShadowBlock:
     stream = StreamName(StreamKey(DEVICE, 0), "stream")
-    return Tenancy(DEVICE, memory.ctypes.data, memory.nbytes, stream, None, poisoned=spans)
+    return ShadowBlock(DEVICE, memory.ctypes.data, memory.nbytes, stream, None, poisoned=spans)
 
 
 @pytest.mark.parametrize("poison", [True, "all"])
@@ -57,26 +57,26 @@ def test_the_host_fills_and_looks_again(poison: Any, nbytes: int) -> None:
     memory = np.zeros(nbytes, np.uint8)
     start = memory.ctypes.data
     poisoner = Poisoner(poison)
-    spans = poisoner.pour(allocation_over(memory, "caching", is_host=True))
+    spans = poisoner.fill(allocation_over(memory, "caching", is_host=True))
     half = MIB // 2
     ends = ((start, start + half), (start + nbytes - half, start + nbytes))
     is_whole = poison == "all" or nbytes <= MIB
     assert spans == (((start, start + nbytes),) if is_whole else ends)
     words = memory.view("<u2")
     assert np.count_nonzero(words == PATTERN) == sum(end - begin for begin, end in spans) // 2
-    tenancy = tenancy_of(memory, spans)
-    assert poisoner.first_change(tenancy, start, start + nbytes) is None
+    block = block_of(memory, spans)
+    assert poisoner.first_change(block, start, start + nbytes) is None
     for place in (nbytes - 1, nbytes - 30, 33, 0):
         memory[place] ^= 1
-        assert poisoner.first_change(tenancy, start, start + nbytes) == start + place // 2 * 2
-    assert poisoner.first_change(tenancy, start + 2, start + 32) is None
-    assert poisoner.first_change(tenancy, start + nbytes, start + 2 * nbytes) is None
+        assert poisoner.first_change(block, start, start + nbytes) == start + place // 2 * 2
+    assert poisoner.first_change(block, start + 2, start + 32) is None
+    assert poisoner.first_change(block, start + nbytes, start + 2 * nbytes) is None
 
 
 def test_a_device_fills_in_the_order_of_the_stream() -> None:
     memory = np.zeros(3 * MIB, np.uint8)
     allocation = allocation_over(memory, "caching", is_host=False)
-    assert Poisoner(True).pour(allocation) == ()
+    assert Poisoner(True).fill(allocation) == ()
     half = MIB // 2
     assert allocation.pool.books.interface.fills == [
         ("the stream's queue", 0, half, PATTERN),
@@ -87,9 +87,9 @@ def test_a_device_fills_in_the_order_of_the_stream() -> None:
 def test_what_is_left_alone() -> None:
     memory = np.zeros(4096, np.uint8)
     pinned = allocation_over(memory, "pinned", is_host=False)
-    assert Poisoner(True).pour(pinned) == ()
+    assert Poisoner(True).fill(pinned) == ()
     assert pinned.pool.books.interface.fills == []
-    assert Poisoner(False).pour(allocation_over(memory, "caching", is_host=True)) == ()
+    assert Poisoner(False).fill(allocation_over(memory, "caching", is_host=True)) == ()
     assert not memory.any()
 
 

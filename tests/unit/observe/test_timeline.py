@@ -13,13 +13,13 @@ from matplotlib.image import imread
 import nbrt
 from helpers.memory_snapshots import MIB, Heap, frame, large_snapshot, training_heap
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from nbrt.observe.call_sites import NO_STACK, CallSiteTable
 from nbrt.observe.history.annotations import annotate
 from nbrt.observe.history.recorder import memory_history
 from nbrt.observe.history.snapshot import snapshot
-from nbrt.observe.pictures.lives import active_blocks, read_lives
-from nbrt.observe.pictures.segment_map import fragmentation, plot_segments
-from nbrt.observe.pictures.sites import NO_STACK, SiteTable
-from nbrt.observe.pictures.timeline import Timeline, plot_timeline, site_uses, timeline
+from nbrt.observe.plots.lifetimes import active_blocks, read_lifetimes
+from nbrt.observe.plots.segment_map import fragmentation, plot_segments
+from nbrt.observe.plots.timeline import Timeline, plot_timeline, site_uses, timeline
 
 SITES = [frame(f"/p/{name}.py", line) for name in "abc" for line in (3, 8)]
 
@@ -93,7 +93,7 @@ def test_uses_of_sites_are_sums_over_the_trace() -> None:
     heap = random_heap(4)
     snapshot = heap.snapshot()
     whole = timeline(snapshot)
-    uses = {use.label: use for use in site_uses(read_lives(snapshot))}
+    uses = {use.label: use for use in site_uses(read_lifetimes(snapshot))}
     for row, site in enumerate(whole.sites[:-2]):
         events = [
             event["size"]
@@ -125,7 +125,7 @@ def test_a_block_that_is_reused_at_once_counts_once() -> None:
         for at in range(5)
     ]
     snapshot = {"segments": [], "device_traces": [events]}
-    assert site_uses(read_lives(snapshot))[0].peak == 100
+    assert site_uses(read_lifetimes(snapshot))[0].peak == 100
     assert timeline(snapshot).total.max() == 100
 
 
@@ -161,7 +161,7 @@ def test_the_site_is_the_innermost_line_of_a_person() -> None:
         frame("??", 0, "unknown"),
     ]
     user = frame("/home/nbrt/numpy/mine.py", 5, "load")
-    table = SiteTable()
+    table = CallSiteTable()
     stacks: list[list[dict[str, Any]]] = [
         [*inside, user, frame("main.py", 1)],
         [user],

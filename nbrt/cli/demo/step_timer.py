@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from nbrt.runtime.event import Event
     from nbrt.runtime.stream import Stream
 
-__all__ = ["Step", "Timeline"]
+__all__ = ["DemoStep", "StepTimer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DemoStep:
     """One step that ran.
 
     Attributes
@@ -46,7 +46,7 @@ class Step:
         return self.nbytes / self.milliseconds / 1e6 if self.milliseconds > 0 else float("nan")
 
 
-class Timeline:
+class StepTimer:
     """Records steps; times are read once everything is done."""
 
     def __init__(self, streams: dict[str, Stream]) -> None:
@@ -68,12 +68,12 @@ class Timeline:
         peak = nbrt.max_memory_allocated(stream.device)
         self._open.append((name, stream, start, end, nbytes, peak))
 
-    def finish(self) -> tuple[Step, ...]:
+    def finish(self) -> tuple[DemoStep, ...]:
         """Wait for the streams and return the steps in the order of their submission."""
         for stream in self.streams.values():
             stream.synchronize()
         return tuple(
-            Step(
+            DemoStep(
                 name,
                 self._names[stream.id],
                 self._origin.elapsed_time(start),

@@ -1,4 +1,4 @@
-"""The map of tenancies, against a dictionary of bytes; what a block remembers."""
+"""The address map of shadow blocks, against a dictionary of bytes; what a block remembers."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ import pytest
 from nbrt._internal.callsite import CallSite
 from nbrt._internal.device import Device
 from nbrt.observe.races.footprint import Footprint, footprint_of
-from nbrt.observe.races.shadow import ShadowMemory
-from nbrt.observe.races.tenancies import (
-    Access,
+from nbrt.observe.races.shadow_blocks import (
     AccessMode,
+    AddressMap,
+    MemoryAccess,
+    ShadowBlock,
     StreamKey,
     StreamName,
-    Tenancy,
-    TenancyMap,
 )
+from nbrt.observe.races.shadow_memory import ShadowMemory
 
 DEVICE = Device("cpu", 0)
 A, B, C = (StreamName(StreamKey(DEVICE, name), f"stream {name}") for name in "abc")
 
 
-def tenancy(address: int, nbytes: int, stream: StreamName = A) -> Tenancy:
-    return Tenancy(DEVICE, address, nbytes, stream, CallSite.here())
+def make_block(address: int, nbytes: int, stream: StreamName = A) -> ShadowBlock:
+    return ShadowBlock(DEVICE, address, nbytes, stream, CallSite.here())
 
 
 def access(
     shadow: ShadowMemory,
     mode: AccessMode,
-    of: Tenancy,
+    of: ShadowBlock,
     stream: StreamName,
     *,
     part: tuple[int, int] | None = None,
     is_recorded: bool = False,
-) -> Access:
+) -> MemoryAccess:
     low, high = part or (0, of.nbytes)
     footprint = Footprint(
         of.address + low, of.address + high, of.address + low, (high - low,), (1,), 1
     )
     step = shadow.clocks.advance(stream.key)
-    return Access(mode, footprint, of, "copy", stream, CallSite.here(), is_recorded, step)
+    return MemoryAccess(mode, footprint, of, "copy", stream, CallSite.here(), is_recorded, step)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_map_agrees_with_a_dictionary_of_bytes(seed: int) -> None:
     choose = random.Random(seed)
-    known, model = TenancyMap(), dict[int, Tenancy]()
+    known, model = AddressMap(), dict[int, ShadowBlock]()
     for _ in range(60):
         begin = choose.randrange(100)
         end = begin + choose.randrange(1, 30)
         owners = {model[byte] for byte in range(begin, end) if byte in model}
         assert {entry[2] for entry in known.find(begin, end)} == owners
         if choose.random() < 0.6:
-            new = tenancy(begin, end - begin)
+            new = make_block(begin, end - begin)
             pieces = known.insert(new)
             taken = {byte: model[byte] for byte in range(begin, end) if byte in model}
             model.update(dict.fromkeys(range(begin, end), new))
@@ -70,28 +70,28 @@ def test_the_map_agrees_with_a_dictionary_of_bytes(seed: int) -> None:
 
 def test_the_next_tenant_comes_after_all_that_the_last_one_did() -> None:
     shadow = ShadowMemory()
-    old = tenancy(0, 64)
+    old = make_block(0, 64)
     shadow.allocate(old)
     shadow.note(access(shadow, "reads", old, B))
     shadow.free(old, CallSite.here(), ())
-    new = tenancy(0, 64)
+    new = make_block(0, 64)
     shadow.allocate(new)
-    report = shadow.judge(access(shadow, "writes", new, A))
+    report = shadow.check(access(shadow, "writes", new, A))
     assert report is not None
     assert report.kind == "reuse_race"
     shadow.clocks.host_waits_for_stream(B.key)
-    assert shadow.judge(access(shadow, "writes", new, A)) is None
+    assert shadow.check(access(shadow, "writes", new, A)) is None
 
 
 def test_a_tenant_that_does_nothing_hands_on_what_came_before_it() -> None:
     shadow = ShadowMemory()
-    tenants = [tenancy(0, 64) for _ in range(3)]
+    tenants = [make_block(0, 64) for _ in range(3)]
     shadow.allocate(tenants[0])
     shadow.note(access(shadow, "writes", tenants[0], B))
     for old, new in itertools.pairwise(tenants):
         shadow.free(old, CallSite.here(), ())
         shadow.allocate(new)
-    report = shadow.judge(access(shadow, "reads", tenants[2], A))
+    report = shadow.check(access(shadow, "reads", tenants[2], A))
     assert report is not None
     assert report.kind == "reuse_race"
     assert tenants[0].accesses == {}
@@ -100,26 +100,26 @@ def test_a_tenant_that_does_nothing_hands_on_what_came_before_it() -> None:
 @pytest.mark.parametrize("how", ["passed", "launch", "other stream"])
 def test_what_the_pool_waits_for_is_not_handed_on(how: str) -> None:
     shadow = ShadowMemory()
-    old = tenancy(0, 64)
+    old = make_block(0, 64)
     shadow.allocate(old)
     shadow.note(access(shadow, "uses", old, B, is_recorded=how == "launch"))
     shadow.free(old, CallSite.here(), [B.key] if how == "passed" else [])
-    new = tenancy(0, 64, C if how == "other stream" else A)
+    new = make_block(0, 64, C if how == "other stream" else A)
     shadow.allocate(new)
     assert new.accesses == {}
 
 
 def test_a_part_of_a_block_hands_on_what_happened_there() -> None:
     shadow = ShadowMemory()
-    old = tenancy(0, 128)
+    old = make_block(0, 128)
     shadow.allocate(old)
     shadow.note(access(shadow, "reads", old, B, part=(64, 128)))
     shadow.free(old, CallSite.here(), ())
-    low, high = tenancy(0, 64), tenancy(64, 64)
+    low, high = make_block(0, 64), make_block(64, 64)
     shadow.allocate(low)
     shadow.allocate(high)
-    assert shadow.judge(access(shadow, "writes", low, A)) is None
-    assert shadow.judge(access(shadow, "writes", high, A)) is not None
+    assert shadow.check(access(shadow, "writes", low, A)) is None
+    assert shadow.check(access(shadow, "writes", high, A)) is not None
 
 
 # What a kernel uses it may write, what a call uses it is trusted to read.
@@ -135,31 +135,31 @@ MAY_MEET = {
 @pytest.mark.parametrize("first", DOINGS)
 @pytest.mark.parametrize("second", DOINGS)
 def test_on_a_block_in_use_writes_must_be_ordered(first: str, second: str) -> None:
-    def doing(what: str, stream: StreamName) -> Access:
+    def doing(what: str, stream: StreamName) -> MemoryAccess:
         command, mode = what.split()
         made = access(shadow, cast("AccessMode", mode), block, stream)
         made.is_launch = command == "launch"
         return made
 
     shadow = ShadowMemory()
-    block = tenancy(0, 64)
+    block = make_block(0, 64)
     shadow.allocate(block)
     shadow.note(doing(first, A))
-    report = shadow.judge(doing(second, B))
+    report = shadow.check(doing(second, B))
     assert (report is None) == bool({(first, second), (second, first)} & MAY_MEET)
-    assert shadow.judge(doing(second, A)) is None
+    assert shadow.check(doing(second, A)) is None
     if report is not None:
         assert report.kind == "unordered_use"
 
 
 def test_the_next_tenant_waits_for_atomic_operations_too() -> None:
     shadow = ShadowMemory()
-    old, new = tenancy(0, 64), tenancy(0, 64)
+    old, new = make_block(0, 64), make_block(0, 64)
     shadow.allocate(old)
     shadow.note(access(shadow, "updates", old, B))
     shadow.free(old, CallSite.here(), ())
     shadow.allocate(new)
-    report = shadow.judge(access(shadow, "updates", new, A))
+    report = shadow.check(access(shadow, "updates", new, A))
     assert report is not None
     assert report.kind == "reuse_race"
 
@@ -170,7 +170,7 @@ def test_memory_of_the_past_is_bounded() -> None:
     whole = footprint_of(memory)
     assert whole is not None
     for number in range(300):
-        block = tenancy(whole.begin, 4096)
+        block = make_block(whole.begin, 4096)
         shadow.allocate(block)
         for place in range(number, number + 100):
             stream = (A, B, C)[place % 3]

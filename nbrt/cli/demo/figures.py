@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nbrt.cli.demo.pipeline import DemoResult
-    from nbrt.cli.demo.timeline import Step
+    from nbrt.cli.demo.step_timer import DemoStep
     from nbrt.typing import HostArray
 
 __all__ = ["draw_pictures", "draw_timeline", "save_pictures", "save_timeline"]
@@ -25,7 +25,7 @@ def save_pictures(result: DemoResult, path: Path) -> None:
     draw_pictures(result).savefig(path, dpi=_DPI)
 
 
-def save_timeline(steps: tuple[Step, ...], title: str, path: Path) -> None:
+def save_timeline(steps: tuple[DemoStep, ...], title: str, path: Path) -> None:
     """Write the steps as bars over time, one row per stream, as PNG."""
     draw_timeline(steps, title).savefig(path, dpi=_DPI)
 
@@ -47,7 +47,7 @@ def draw_pictures(result: DemoResult) -> NotebookFigure:
     return figure
 
 
-def draw_timeline(steps: tuple[Step, ...], title: str) -> NotebookFigure:
+def draw_timeline(steps: tuple[DemoStep, ...], title: str) -> NotebookFigure:
     """Return the figure of the steps over time."""
     streams = list(dict.fromkeys(step.stream for step in steps))
     figure = NotebookFigure(figsize=(12, 1.2 + 1.1 * len(streams)), layout="constrained")

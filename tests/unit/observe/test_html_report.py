@@ -13,10 +13,10 @@ from matplotlib.image import imread
 from helpers.chromium import BrowserMissingError, browse
 from helpers.memory_snapshots import MIB, Heap, frame, large_snapshot, training_heap
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.observe.pictures.page import save_html, to_html
-from nbrt.observe.pictures.segment_map import pieces as cut
-from nbrt.observe.pictures.sites import SiteTable
-from nbrt.observe.pictures.timeline import timeline
+from nbrt.observe.call_sites import CallSiteTable
+from nbrt.observe.plots.html_report import save_html, to_html
+from nbrt.observe.plots.segment_map import pieces as cut
+from nbrt.observe.plots.timeline import timeline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def test_what_the_page_shows(page: Path) -> None:
     assert areas == 6
     assert legend == [*whole.sites[:5], "other", "┅ reserved"]
     assert bars == [f"{segment['address']:#x} 20.0 MiB" for segment in snapshot["segments"]]
-    assert pieces == sum(len(cut(segment, SiteTable())) for segment in snapshot["segments"])
+    assert pieces == sum(len(cut(segment, CallSiteTable())) for segment in snapshot["segments"])
     assert marks == [1, 7]
     assert figures[:5] == ["71.4 MiB", "25.1 MiB", "80.0 MiB in 4", "80.0 MiB", "54.9 MiB"]
     assert sites == list(whole.sites[:-2])

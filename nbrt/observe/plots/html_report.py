@@ -9,31 +9,30 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from nbrt.observe.pictures.colors import OTHER_COLOR
-from nbrt.observe.pictures.drawing import size_text
-from nbrt.observe.pictures.form import check_snapshot
-from nbrt.observe.pictures.lives import device_name, read_lives, segments_of, trace_of
-from nbrt.observe.pictures.segment_map import FREE, Piece, fragmentation_of, largest, pieces
-from nbrt.observe.pictures.sites import format_frame
-from nbrt.observe.pictures.timeline import row_colors, site_uses, timeline_of, top_uses
+from nbrt.observe.call_sites import format_frame
+from nbrt.observe.plots.lifetimes import device_name, read_lifetimes, segments_of, trace_of
+from nbrt.observe.plots.segment_map import FREE, DrawnBlock, fragmentation_of, largest, pieces
+from nbrt.observe.plots.style import OTHER_COLOR, size_text
+from nbrt.observe.plots.timeline import row_colors, site_uses, timeline_of, top_uses
+from nbrt.observe.snapshot_schema import check_snapshot
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from nbrt.observe.pictures.lives import Lives
-    from nbrt.observe.pictures.segment_map import Fragmentation
-    from nbrt.observe.pictures.sites import Frames
-    from nbrt.observe.pictures.timeline import SiteUse, Timeline
+    from nbrt.observe.call_sites import Frames
+    from nbrt.observe.plots.lifetimes import Lifetimes
+    from nbrt.observe.plots.segment_map import Fragmentation
+    from nbrt.observe.plots.timeline import SiteUsage, Timeline
 
 __all__ = ["save_html", "to_html"]
 
 _HERE = Path(__file__).parent
 _POINTS = 800
-_MOST_USES = 200
-_MOST_SEGMENTS = 120
-_MOST_MARKS = 300
-_MOST_LINES = 40
+_MAX_SITES = 200
+_MAX_SEGMENTS = 120
+_MAX_MARKS = 300
+_MAX_FRAMES = 40
 
 
 def to_html(snapshot: Mapping[str, Any], *, top: int = 12) -> str:
@@ -67,14 +66,14 @@ def to_html(snapshot: Mapping[str, Any], *, top: int = 12) -> str:
     ('<!DOCTYPE html>', False)
     """
     check_snapshot(snapshot)
-    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    script = (_HERE / "html_report.js").read_text(encoding="utf-8")
     # The browser is told to run this script and no other, whatever the snapshot may hold.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
     devices = range(len(snapshot["device_traces"]))
     shown = [device for device in devices if _has_something(snapshot, device)] or list(devices)[:1]
     data = json.dumps([_device(snapshot, device, top) for device in shown], separators=(",", ":"))
-    page = Template((_HERE / "page.html").read_text(encoding="utf-8"))
+    page = Template((_HERE / "html_report.html").read_text(encoding="utf-8"))
     # Within a script element only "<" could end it, and JSON can spell that as an escape.
     return page.substitute(policy=policy, data=data.replace("<", "\\u003c"), script=script)
 
@@ -104,7 +103,7 @@ def _has_something(snapshot: Mapping[str, Any], device: int) -> bool:
 
 
 def _device(snapshot: Mapping[str, Any], device: int, top: int) -> dict[str, Any]:
-    lives = read_lives(snapshot, device)
+    lives = read_lifetimes(snapshot, device)
     uses = site_uses(lives)
     chosen = top_uses(uses, top)
     drawn = timeline_of(snapshot, lives, device, chosen).sampled(_POINTS)
@@ -127,10 +126,10 @@ def _device(snapshot: Mapping[str, Any], device: int, top: int) -> dict[str, Any
         "rows": rows,
         "total": drawn.total.tolist(),
         "reserved": drawn.reserved.tolist(),
-        "marks": [mark._asdict() for mark in drawn.marks[-_MOST_MARKS:]],
-        "segments": _segments(largest(segments, _MOST_SEGMENTS), lives, color_of),
-        "hidden": max(len(segments) - _MOST_SEGMENTS, 0),
-        "uses": [_use(use) for use in uses[:_MOST_USES]],
+        "marks": [mark._asdict() for mark in drawn.marks[-_MAX_MARKS:]],
+        "segments": _segments(largest(segments, _MAX_SEGMENTS), lives, color_of),
+        "hidden": max(len(segments) - _MAX_SEGMENTS, 0),
+        "uses": [_use(use) for use in uses[:_MAX_SITES]],
     }
 
 
@@ -149,7 +148,7 @@ def _figures(drawn: Timeline, now: Fragmentation, events: int) -> list[tuple[str
     ]
 
 
-def _use(use: SiteUse) -> dict[str, Any]:
+def _use(use: SiteUsage) -> dict[str, Any]:
     return {
         "name": use.label, "stack": _stack(use.stack), "alive": use.alive, "peak": use.peak,
         "total": use.total, "allocations": use.allocations,
@@ -157,16 +156,16 @@ def _use(use: SiteUse) -> dict[str, Any]:
 
 
 def _stack(frames: Frames) -> list[str]:
-    return [format_frame(frame, folders=3) for frame in frames[:_MOST_LINES]]
+    return [format_frame(frame, folders=3) for frame in frames[:_MAX_FRAMES]]
 
 
 def _segments(
-    segments: Sequence[Mapping[str, Any]], lives: Lives, colors: Mapping[int, str]
+    segments: Sequence[Mapping[str, Any]], lives: Lifetimes, colors: Mapping[int, str]
 ) -> list[dict[str, Any]]:
     bars = [pieces(segment, lives.sites) for segment in segments]
     labels = lives.sites.labels()
 
-    def shown(piece: Piece) -> list[Any]:
+    def shown(piece: DrawnBlock) -> list[Any]:
         free = piece.site == FREE
         name = "free" if free else labels[piece.site]
         color = "transparent" if free else colors.get(piece.site, OTHER_COLOR)

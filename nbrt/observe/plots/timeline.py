@@ -9,16 +9,23 @@ import numpy as np
 
 from nbrt._internal.figures import new_figure
 from nbrt.errors import ArgumentError
-from nbrt.observe.pictures.colors import BEFORE_COLOR, OTHER_COLOR, site_colors
-from nbrt.observe.pictures.drawing import legend_label, shorten, size_text, time_unit
-from nbrt.observe.pictures.lives import (
+from nbrt.observe.plots.lifetimes import (
     BEFORE,
     checked_top,
     device_index,
     device_name,
-    read_lives,
+    read_lifetimes,
     segments_of,
     trace_of,
+)
+from nbrt.observe.plots.style import (
+    BEFORE_COLOR,
+    OTHER_COLOR,
+    legend_label,
+    shorten,
+    site_colors,
+    size_text,
+    time_unit,
 )
 
 if TYPE_CHECKING:
@@ -28,13 +35,13 @@ if TYPE_CHECKING:
 
     from nbrt._internal.device import Device
     from nbrt._internal.notebook_figure import NotebookFigure
-    from nbrt.observe.pictures.lives import IntArray, Lives
-    from nbrt.observe.pictures.sites import Frames
+    from nbrt.observe.call_sites import Frames
+    from nbrt.observe.plots.lifetimes import IntArray, Lifetimes
 
 __all__ = [
-    "Mark",
-    "SiteUse",
+    "SiteUsage",
     "Timeline",
+    "TimelineMark",
     "plot_timeline",
     "row_colors",
     "site_uses",
@@ -47,7 +54,7 @@ _DRAWN_POINTS = 2000
 _RESERVED = {"alloc": 1, "map": 1, "free": -1, "unmap": -1}
 
 
-class Mark(NamedTuple):
+class TimelineMark(NamedTuple):
     """Something to point out in a timeline.
 
     Attributes
@@ -65,7 +72,7 @@ class Mark(NamedTuple):
     text: str
 
 
-class SiteUse(NamedTuple):
+class SiteUsage(NamedTuple):
     """What one call site allocated.
 
     Attributes
@@ -108,7 +115,7 @@ class Timeline:
         Bytes alive, as asked for; memory whose free waits for a stream is alive.
     reserved : ndarray of int64, shape (points,)
         Bytes held from the system.
-    marks : tuple of Mark
+    marks : tuple of TimelineMark
         Failed allocations and annotations.
     """
 
@@ -116,7 +123,7 @@ class Timeline:
     sites: tuple[str, ...]
     nbytes: IntArray
     reserved: IntArray
-    marks: tuple[Mark, ...]
+    marks: tuple[TimelineMark, ...]
 
     @property
     def total(self) -> IntArray:
@@ -183,22 +190,22 @@ def timeline(
     (('train.py:3 step', 'other', 'before the record'), [0, 0, 150], [0, 10, 0])
     """
     index = device_index(snapshot, device)
-    lives = read_lives(snapshot, index)
+    lives = read_lifetimes(snapshot, index)
     return timeline_of(snapshot, lives, index, top_uses(site_uses(lives), top))
 
 
-def top_uses(uses: Iterable[SiteUse], top: int) -> list[SiteUse]:
+def top_uses(uses: Iterable[SiteUsage], top: int) -> list[SiteUsage]:
     """Return the first `top` of the uses that have a call site, of all that `site_uses` returns."""
     return [use for use in uses if use.number != BEFORE][: checked_top(top)]
 
 
-def row_colors(chosen: Iterable[SiteUse]) -> list[str]:
+def row_colors(chosen: Iterable[SiteUsage]) -> list[str]:
     """Return the colour of each row of the timeline that tells these uses apart."""
     return [*site_colors(use.stack for use in chosen), OTHER_COLOR, BEFORE_COLOR]
 
 
 def timeline_of(
-    snapshot: Mapping[str, Any], lives: Lives, device: int, chosen: Sequence[SiteUse]
+    snapshot: Mapping[str, Any], lives: Lifetimes, device: int, chosen: Sequence[SiteUsage]
 ) -> Timeline:
     """Return the timeline of lives that were read already, with a row for each chosen use."""
     trace = trace_of(snapshot, device)
@@ -220,7 +227,7 @@ def timeline_of(
     )
 
 
-def site_uses(lives: Lives) -> list[SiteUse]:
+def site_uses(lives: Lifetimes) -> list[SiteUsage]:
     """Return what each call site allocated, the highest peak first."""
     if not lives.site.size:
         return []
@@ -240,7 +247,7 @@ def site_uses(lives: Lives) -> list[SiteUse]:
     labels = [*lives.sites.labels(), "before the record"]  # BEFORE, -1, is the last
     stacks: list[Frames] = [*lives.sites.stacks, ()]
     uses = [
-        SiteUse(
+        SiteUsage(
             labels[site], stacks[site], alive[site - BEFORE], peak, total[site - BEFORE],
             count[site - BEFORE], site,
         )
@@ -270,14 +277,16 @@ def _reserved(trace: Sequence[Mapping[str, Any]], now: int) -> IntArray:
     return held
 
 
-def _marks(trace: Sequence[Mapping[str, Any]]) -> Iterator[Mark]:
+def _marks(trace: Sequence[Mapping[str, Any]]) -> Iterator[TimelineMark]:
     for event in trace:
         time = event["time_us"] - trace[0]["time_us"]
         if event["action"] == "oom":
             free = size_text(event["device_free"])
-            yield Mark(time, "oom", f"out of memory: {size_text(event['size'])} asked, {free} free")
+            yield TimelineMark(
+                time, "oom", f"out of memory: {size_text(event['size'])} asked, {free} free"
+            )
         elif event["action"] == "annotate" and event.get("stage") != "END":
-            yield Mark(time, "note", event["name"])
+            yield TimelineMark(time, "note", event["name"])
 
 
 @overload
@@ -327,7 +336,7 @@ def plot_timeline(
         If matplotlib is missing.
     """
     index = device_index(snapshot, device)
-    lives = read_lives(snapshot, index)
+    lives = read_lifetimes(snapshot, index)
     chosen = top_uses(site_uses(lives), top)
     drawn = timeline_of(snapshot, lives, index, chosen).sampled(_DRAWN_POINTS)
     figure = new_figure(10.0, 4.5) if ax is None else None

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 __all__ = [
     "NO_STACK",
+    "CallSiteTable",
     "Frames",
     "SiteKey",
-    "SiteTable",
     "format_frame",
     "site_frame",
     "site_key",
@@ -25,7 +25,7 @@ SiteKey: TypeAlias = tuple[str, int, str]
 """File, line and function of a call site."""
 
 NO_STACK = "no stack recorded"
-_HERE = str(Path(__file__).parents[2]) + os.sep
+_HERE = str(Path(__file__).parents[1]) + os.sep
 # A snapshot may come from another machine, so nbrt is looked for where installers put it as well.
 _LIBRARY = re.compile(
     r"[/\\](site|dist)-packages[/\\](nbrt|nbrt_kernels|numpy|cupy|cupyx|cupy_backends|numba)[/\\]"
@@ -89,7 +89,7 @@ def format_frame(frame: Mapping[str, Any], folders: int = 0) -> str:
     return f"{place}:{frame['line']}{name}"
 
 
-class SiteTable:
+class CallSiteTable:
     """The call sites of a snapshot, numbered from 0 in the order in which they are met.
 
     Attributes

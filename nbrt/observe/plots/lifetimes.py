@@ -9,23 +9,23 @@ import numpy as np
 
 from nbrt._internal.device import Device
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.observe.pictures.form import check_snapshot
-from nbrt.observe.pictures.sites import SiteTable
+from nbrt.observe.call_sites import CallSiteTable
+from nbrt.observe.snapshot_schema import check_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nbrt.observe.pictures.sites import Frames
+    from nbrt.observe.call_sites import Frames
 
 __all__ = [
     "BEFORE",
     "IntArray",
-    "Lives",
+    "Lifetimes",
     "active_blocks",
     "checked_top",
     "device_index",
     "device_name",
-    "read_lives",
+    "read_lifetimes",
     "segments_of",
     "trace_of",
 ]
@@ -35,7 +35,7 @@ IntArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 BEFORE = -1
 
 
-class Lives(NamedTuple):
+class Lifetimes(NamedTuple):
     """When each allocation began and ended, in points of the trace.
 
     Point 0 is the state before the first event, point i that after event i - 1. One entry of the
@@ -50,7 +50,7 @@ class Lives(NamedTuple):
         Its bytes, as asked for.
     site : ndarray of int64
         Number of its call site; `BEFORE` for what was allocated before the trace began.
-    sites : SiteTable
+    sites : CallSiteTable
         The call sites.
     points : int
         How many points there are.
@@ -60,7 +60,7 @@ class Lives(NamedTuple):
     stop: IntArray
     nbytes: IntArray
     site: IntArray
-    sites: SiteTable
+    sites: CallSiteTable
     points: int
 
 
@@ -124,7 +124,7 @@ def active_blocks(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [block for block in segment["blocks"] if block["state"].startswith("active")]
 
 
-def read_lives(snapshot: Mapping[str, Any], device: int = 0) -> Lives:
+def read_lifetimes(snapshot: Mapping[str, Any], device: int = 0) -> Lifetimes:
     """Follow every allocation of a snapshot from its event to its end.
 
     An allocation lives until its free is completed; if the trace has no such event, until its free
@@ -138,7 +138,7 @@ def read_lives(snapshot: Mapping[str, Any], device: int = 0) -> Lives:
         Index of the device.
     """
     trace = trace_of(snapshot, device)
-    reader = _Reader()
+    reader = _TraceReader()
     for point, event in enumerate(trace, 1):
         match event["action"]:
             case "alloc":
@@ -155,14 +155,14 @@ def read_lives(snapshot: Mapping[str, Any], device: int = 0) -> Lives:
     reader.finish(held, len(trace) + 1)
     rows: IntArray = np.array(reader.ended, np.int64).reshape(-1, 4)
     start, stop, nbytes, site = rows.T
-    return Lives(start, stop, nbytes, site, reader.sites, len(trace) + 1)
+    return Lifetimes(start, stop, nbytes, site, reader.sites, len(trace) + 1)
 
 
-class _Reader:
+class _TraceReader:
     """The allocations that are alive while a trace is read."""
 
     def __init__(self) -> None:
-        self.sites = SiteTable()
+        self.sites = CallSiteTable()
         self.ended: list[tuple[int, int, int, int]] = []
         self._alive: dict[int, tuple[int, int, int]] = {}
         self._requested: dict[int, int] = {}

@@ -15,7 +15,7 @@ from numba import cuda
 
 import nbrt
 from helpers.sample_backend import SampleProgram
-from nbrt.observe.races.kernel_uses import uses_of_arguments
+from nbrt.observe.races.access_modes import argument_access_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -420,8 +420,8 @@ def arrays_in(argument: Any) -> list[np.ndarray]:
 def test_what_a_kernel_does(
     kernel: Callable[..., object], arguments: list[Any], modes: list[str]
 ) -> None:
-    assert uses_of_arguments(kernel, arguments) == modes
-    assert uses_of_arguments(nbrt.kernel(kernel), arguments) == modes
+    assert argument_access_modes(kernel, arguments) == modes
+    assert argument_access_modes(nbrt.kernel(kernel), arguments) == modes
     before = arrays_in(tuple(arguments))
     arguments = copy.deepcopy(arguments)
     for mode, argument in zip(modes, arguments, strict=True):
@@ -436,12 +436,12 @@ def test_what_a_kernel_does(
 
 @pytest.mark.parametrize("arguments", [[], [one(), one(), 1.0, 2.0], [one()] * 3 + [one()]])
 def test_a_wrong_number_of_arguments(arguments: list[Any]) -> None:
-    assert uses_of_arguments(scale, arguments) == ["uses"] * len(arguments)
+    assert argument_access_modes(scale, arguments) == ["uses"] * len(arguments)
 
 
 @pytest.mark.parametrize("kernel", [None, len, np.add, Inner(len)])
 def test_what_is_no_python_function(kernel: object) -> None:
-    assert uses_of_arguments(kernel, [one(), 1.0]) == ["uses"] * 2
+    assert argument_access_modes(kernel, [one(), 1.0]) == ["uses"] * 2
 
 
 def test_arrays_of_other_libraries() -> None:
@@ -449,8 +449,8 @@ def test_arrays_of_other_libraries() -> None:
         """An array that does not tell its dimensions."""
 
     # `value *= factor` may be done to a row of it, in place.
-    assert uses_of_arguments(scale, [Array(), Array(), 3.0]) == ["writes", "writes", "reads"]
-    assert uses_of_arguments(rows, [Array(), Array()]) == ["writes", "reads"]
+    assert argument_access_modes(scale, [Array(), Array(), 3.0]) == ["writes", "writes", "reads"]
+    assert argument_access_modes(rows, [Array(), Array()]) == ["writes", "reads"]
 
 
 SOURCE = """
@@ -475,13 +475,13 @@ def compiled(path: Path, source: str) -> Any:
 def test_the_source_must_be_what_was_compiled(tmp_path: Path) -> None:
     path = tmp_path / "kernels.py"
     first, second = compiled(path, SOURCE), compiled(path, SOURCE)
-    assert uses_of_arguments(first, [one(), one()]) == ["writes", "reads"]
+    assert argument_access_modes(first, [one(), one()]) == ["writes", "reads"]
     path.write_text(SOURCE.replace("x[0] = y[0]", "y[0] = x[0]"))
-    assert uses_of_arguments(second, [one(), one()]) == ["uses", "uses"]
+    assert argument_access_modes(second, [one(), one()]) == ["uses", "uses"]
     path.write_text(SOURCE.replace("copy(x", "copy x"))
-    assert uses_of_arguments(compiled_again(second), [one(), one()]) == ["uses", "uses"]
+    assert argument_access_modes(compiled_again(second), [one(), one()]) == ["uses", "uses"]
     path.unlink()
-    assert uses_of_arguments(compiled_again(second), [one(), one()]) == ["uses", "uses"]
+    assert argument_access_modes(compiled_again(second), [one(), one()]) == ["uses", "uses"]
 
 
 def compiled_again(function: types.FunctionType) -> types.FunctionType:
@@ -493,7 +493,7 @@ def test_nothing_is_kept_alive() -> None:
     def kernel(x):
         put(x, 0, 1.0)
 
-    assert uses_of_arguments(kernel, [one()]) == ["writes"]
+    assert argument_access_modes(kernel, [one()]) == ["writes"]
     gone = weakref.ref(kernel)
     del kernel
     gc.collect()

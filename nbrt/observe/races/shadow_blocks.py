@@ -1,4 +1,4 @@
-"""`Tenancy`: one use of a block of memory; `TenancyMap`: which range of addresses is whose."""
+"""`ShadowBlock`: one use of a block of memory; `AddressMap`: which range of addresses is whose."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ if TYPE_CHECKING:
     from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
     from nbrt.observe.races.footprint import Footprint
-    from nbrt.observe.races.poison import Span
 
-__all__ = ["Access", "AccessKind", "AccessMode", "StreamKey", "StreamName", "Tenancy", "TenancyMap"]
+__all__ = [
+    "AccessKey",
+    "AccessMode",
+    "AddressMap",
+    "MemoryAccess",
+    "ShadowBlock",
+    "Span",
+    "StreamKey",
+    "StreamName",
+]
+
+Span: TypeAlias = tuple[int, int]
+"""A range of addresses: the first, and the one behind the last."""
 
 AccessMode: TypeAlias = Literal["reads", "writes", "updates", "uses"]
 """``updates``: by atomic operations of a kernel alone. ``uses``: cannot be seen from outside."""
@@ -34,17 +45,17 @@ class StreamName(NamedTuple):
     text: str
 
 
-AccessKind: TypeAlias = tuple[StreamKey, AccessMode, bool]
+AccessKey: TypeAlias = tuple[StreamKey, AccessMode, bool]
 """Stream, mode, and whether it is a launch's."""
 
 
 @dataclass(eq=False, slots=True)
-class Access:
+class MemoryAccess:
     """What one command did to one array.
 
     Attributes
     ----------
-    mode, footprint, tenancy
+    mode, footprint, block
         What it did, to which bytes of which block.
     label : str
         The command.
@@ -61,7 +72,7 @@ class Access:
 
     mode: AccessMode
     footprint: Footprint
-    tenancy: Tenancy
+    block: ShadowBlock
     label: str
     stream: StreamName
     site: CallSite
@@ -70,13 +81,13 @@ class Access:
     is_launch: bool = False
 
     @property
-    def kind(self) -> AccessKind:
+    def kind(self) -> AccessKey:
         """What tells it from a later one of the same bytes that takes its place."""
         return self.stream.key, self.mode, self.is_launch
 
 
 @dataclass(eq=False, slots=True)
-class Tenancy:
+class ShadowBlock:
     """A block of memory from its allocation to its free, and on until it is handed out again.
 
     Attributes
@@ -103,7 +114,7 @@ class Tenancy:
     allocated: CallSite | None
     freed: CallSite | None = None
     freed_at: int = 0
-    accesses: dict[object, Access] = field(default_factory=dict)
+    accesses: dict[object, MemoryAccess] = field(default_factory=dict)
     poisoned: tuple[Span, ...] = ()
 
     @property
@@ -112,7 +123,7 @@ class Tenancy:
         return self.freed is not None
 
 
-class TenancyMap:
+class AddressMap:
     """Ranges of addresses, which do not overlap, and their tenancies.
 
     Devices and host share one space of addresses, as with CUDA's unified addressing.
@@ -120,37 +131,37 @@ class TenancyMap:
 
     def __init__(self) -> None:
         self._begins: list[int] = []
-        self._entries: list[tuple[int, int, Tenancy]] = []
+        self._entries: list[tuple[int, int, ShadowBlock]] = []
 
-    def find(self, begin: int, end: int) -> list[tuple[int, int, Tenancy]]:
+    def find(self, begin: int, end: int) -> list[tuple[int, int, ShadowBlock]]:
         """Return the entries that a range touches."""
         first, last = self._places(begin, end)
         return self._entries[first:last]
 
-    def insert(self, tenancy: Tenancy) -> list[tuple[int, int, Tenancy]]:
-        """Give a tenancy its range; return what it takes from others."""
-        begin, end = tenancy.address, tenancy.address + tenancy.nbytes
+    def insert(self, block: ShadowBlock) -> list[tuple[int, int, ShadowBlock]]:
+        """Give a block its range; return what it takes from others."""
+        begin, end = block.address, block.address + block.nbytes
         taken = self.cut(begin, end)
         place = bisect.bisect_left(self._begins, begin)
         self._begins.insert(place, begin)
-        self._entries.insert(place, (begin, end, tenancy))
+        self._entries.insert(place, (begin, end, block))
         return taken
 
-    def cut(self, begin: int, end: int) -> list[tuple[int, int, Tenancy]]:
+    def cut(self, begin: int, end: int) -> list[tuple[int, int, ShadowBlock]]:
         """Forget a range; return what was there."""
         first, last = self._places(begin, end)
         touched = self._entries[first:last]
         left = [
-            (low, high, tenancy)
-            for start, stop, tenancy in touched
+            (low, high, block)
+            for start, stop, block in touched
             for low, high in ((start, min(stop, begin)), (max(start, end), stop))
             if low < high
         ]
         self._entries[first:last] = left
         self._begins[first:last] = [entry[0] for entry in left]
-        return [(max(low, begin), min(high, end), tenancy) for low, high, tenancy in touched]
+        return [(max(low, begin), min(high, end), block) for low, high, block in touched]
 
-    def __iter__(self) -> Iterator[tuple[int, int, Tenancy]]:
+    def __iter__(self) -> Iterator[tuple[int, int, ShadowBlock]]:
         return iter(list(self._entries))
 
     def _places(self, begin: int, end: int) -> tuple[int, int]:

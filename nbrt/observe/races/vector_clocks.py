@@ -1,4 +1,4 @@
-"""`StreamClocks`: which work is ordered before which, from what was recorded and waited for.
+"""`VectorClocks`: which work is ordered before which, from what was recorded and waited for.
 
 Vector clocks (Fidge 1988, Mattern 1989): every stream counts its commands, and knows of every other
 stream up to which command it comes after it. The host has a clock too: work waited for on the host
@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["StreamClocks"]
+__all__ = ["VectorClocks"]
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-class StreamClocks(Generic[Key]):
+class VectorClocks(Generic[Key]):
     """The clocks of all streams, of recorded events, and of the host.
 
     The threads of the host share one clock: what orders them among themselves is not seen, so they
@@ -26,7 +26,7 @@ class StreamClocks(Generic[Key]):
 
     Examples
     --------
-    >>> clocks: StreamClocks[str] = StreamClocks()
+    >>> clocks: VectorClocks[str] = VectorClocks()
     >>> step = clocks.advance("first")
     >>> clocks.is_ordered("first", step, before="second")
     False

@@ -1,4 +1,4 @@
-"""`uses_of_arguments`: what a kernel does with the arrays it is given, as its source says.
+"""`argument_access_modes`: what a kernel does with the arrays it is given, as its source says.
 
 A kernel knows no pointers: it writes memory by assignments to elements, by atomic operations, and
 by functions that it gives an array to. So a walk through its syntax tree that follows names, views
@@ -26,9 +26,9 @@ from nbrt.observe.races.kernel_source import tree_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nbrt.observe.races.tenancies import AccessMode
+    from nbrt.observe.races.shadow_blocks import AccessMode
 
-__all__ = ["uses_of_arguments"]
+__all__ = ["argument_access_modes"]
 
 _RANKS: dict[AccessMode, int] = {"reads": 0, "updates": 1, "uses": 2, "writes": 3}
 
@@ -58,12 +58,12 @@ Of what is known to be a number, or to be made of numbers alone, it is empty.
 _UNKNOWN = ""
 """Stands in `_Parts` for anything else, such as a slice, or None, which is a new axis."""
 
-_known: weakref.WeakKeyDictionary[FunctionType, dict[tuple[float, ...], _Uses | None]]
+_known: weakref.WeakKeyDictionary[FunctionType, dict[tuple[float, ...], _AccessSummary | None]]
 _known = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
 
 
-class _Uses(NamedTuple):
+class _AccessSummary(NamedTuple):
     """What a function does with its arguments, and how deep in which it is what it returns.
 
     A mode of None: it reads no element.
@@ -75,7 +75,7 @@ class _Uses(NamedTuple):
     """What it returns that is no part of its arguments."""
 
 
-def uses_of_arguments(kernel: object, arguments: Sequence[object]) -> list[AccessMode]:
+def argument_access_modes(kernel: object, arguments: Sequence[object]) -> list[AccessMode]:
     """Return what a kernel may do with each of its arguments.
 
     Parameters
@@ -102,14 +102,14 @@ def uses_of_arguments(kernel: object, arguments: Sequence[object]) -> list[Acces
     ...     i = cuda.grid(1)
     ...     if i < x.size:
     ...         out[i] = 2.0 * x[i]
-    >>> uses_of_arguments(scale, [np.zeros(3), np.ones(3)])
+    >>> argument_access_modes(scale, [np.zeros(3), np.ones(3)])
     ['writes', 'reads']
     """
     function = getattr(kernel, "py_func", kernel)
     found = None
     if isinstance(function, FunctionType):
         with _lock:
-            found = _uses_of(function, tuple(map(_depth, arguments)))
+            found = _access_summary(function, tuple(map(_depth, arguments)))
     if found is None:
         return ["uses"] * len(arguments)
     return [mode or "reads" for mode in found.modes]
@@ -132,7 +132,7 @@ def _depth(argument: Any) -> float:
     return math.inf if is_nested else depth + 1
 
 
-def _uses_of(function: FunctionType, depths: tuple[float, ...]) -> _Uses | None:
+def _access_summary(function: FunctionType, depths: tuple[float, ...]) -> _AccessSummary | None:
     """Return what a function does with arguments of such depths; None if that is not known."""
     found = _known.setdefault(function, {})
     if depths not in found:
@@ -140,9 +140,9 @@ def _uses_of(function: FunctionType, depths: tuple[float, ...]) -> _Uses | None:
         tree = tree_of(function)
         names = _names(function, len(depths))
         if tree is not None and len(names) == len(depths):
-            walk = _Walk(function, names, depths)
+            walk = _AccessVisitor(function, names, depths)
             walk.run(tree)
-            found[depths] = _Uses(
+            found[depths] = _AccessSummary(
                 [walk.uses.get(name) for name in names],
                 [walk.returned.get(name, 0) for name in names],
                 _unknown(walk.returned),
@@ -177,7 +177,7 @@ def _unknown(parts: _Parts) -> _Parts:
     return dict.fromkeys(parts.keys() & {_UNKNOWN}, math.inf)
 
 
-class _Walk(ast.NodeVisitor):
+class _AccessVisitor(ast.NodeVisitor):
     """A walk through one function.
 
     Visiting an expression returns the `_Parts` that its value may be; what is done to them on the
@@ -327,7 +327,7 @@ class _Walk(ast.NodeVisitor):
         elif not any(named):
             inner = getattr(callee, "py_func", None)
             depths = tuple(max(parts.values(), default=0) for parts in given)
-            found = _uses_of(inner, depths) if isinstance(inner, FunctionType) else None
+            found = _access_summary(inner, depths) if isinstance(inner, FunctionType) else None
             if found is not None:
                 return self._called(found, given)
         for parts in (*given, *named):
@@ -372,7 +372,7 @@ class _Walk(ast.NodeVisitor):
             _merge(parts, self.visit(each))
         return parts
 
-    def _called(self, found: _Uses, given: Sequence[_Parts]) -> _Parts:
+    def _called(self, found: _AccessSummary, given: Sequence[_Parts]) -> _Parts:
         """Take over what a device function does with what it is given, and returns of it."""
         returned = dict(found.made)
         for mode, depth, parts in zip(found.modes, found.returned, given, strict=True):

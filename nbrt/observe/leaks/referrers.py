@@ -1,4 +1,4 @@
-"""`HolderSearch`: which variables, attributes and containers keep device memory alive.
+"""`ReferrerSearch`: which variables, attributes and containers keep device memory alive.
 
 NumPy arrays are unknown to Python's garbage collector, so one cannot ask it who refers to them. But
 it knows the objects that do: all of them are looked through once for arrays over the memory in
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.observe.leaks.ancestors import Ancestors
 from nbrt.observe.leaks.choice import chosen
 from nbrt.observe.leaks.expressions import Link, Paths, is_array_type, referents
 from nbrt.observe.leaks.frames import (
@@ -23,6 +22,7 @@ from nbrt.observe.leaks.frames import (
     place_of,
     running_frames,
 )
+from nbrt.observe.leaks.referrer_paths import ReferrerPaths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.interface import DeviceInterface
 
-__all__ = ["HolderSearch"]
+__all__ = ["ReferrerSearch"]
 
 _MAX_NAMES = 3
 """Names given for one allocation."""
@@ -47,7 +47,7 @@ _MAX_DEPTH = 8
 _OTHER, _ARRAY, _PLAIN = range(3)
 
 
-class HolderSearch:
+class ReferrerSearch:
     """Finds out by whom memory is held.
 
     Parameters
@@ -88,7 +88,7 @@ class HolderSearch:
         for owner, link in links:
             turns[owner] += 1
             (first if turns[owner] <= _FAIR_SHARE else further).append(link.held)
-        ancestors = Ancestors([*first, *further], self._locals, self._paths)
+        ancestors = ReferrerPaths([*first, *further], self._locals, self._paths)
         for owner, link in links:
             names = found[owner]
             if len(names) < _MAX_CANDIDATES:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nbrt.observe.races.clocks import StreamClocks
+from nbrt.observe.races.vector_clocks import VectorClocks
 
 STREAMS = ("a", "b", "c")
 
@@ -45,7 +45,7 @@ class Graph:
 @pytest.mark.parametrize("seed", range(60))
 def test_clocks_agree_with_a_search_of_the_graph(seed: int) -> None:
     choose = random.Random(seed)
-    clocks: StreamClocks[str] = StreamClocks()
+    clocks: VectorClocks[str] = VectorClocks()
     graph = Graph()
     marks = [Mark() for _ in range(3)]
     recorded: dict[Mark, int] = {}
@@ -78,7 +78,7 @@ def test_clocks_agree_with_a_search_of_the_graph(seed: int) -> None:
 
 
 def test_an_event_keeps_the_point_it_was_recorded_at() -> None:
-    clocks: StreamClocks[str] = StreamClocks()
+    clocks: VectorClocks[str] = VectorClocks()
     mark = Mark()
     early = clocks.advance("a")
     clocks.record("a", mark)
@@ -89,7 +89,7 @@ def test_an_event_keeps_the_point_it_was_recorded_at() -> None:
 
 
 def test_an_event_recorded_again_forgets_the_first_point() -> None:
-    clocks: StreamClocks[str] = StreamClocks()
+    clocks: VectorClocks[str] = VectorClocks()
     mark = Mark()
     early = clocks.advance("a")
     clocks.record("a", mark)
@@ -99,14 +99,14 @@ def test_an_event_recorded_again_forgets_the_first_point() -> None:
 
 
 def test_dead_events_are_forgotten() -> None:
-    clocks: StreamClocks[str] = StreamClocks()
+    clocks: VectorClocks[str] = VectorClocks()
     for _ in range(10):
         clocks.record("a", Mark())
     assert len(clocks._events) == 0
 
 
 def test_now_counts_the_commands_of_one_stream() -> None:
-    clocks: StreamClocks[str] = StreamClocks()
+    clocks: VectorClocks[str] = VectorClocks()
     assert clocks.now("a") == 0
     assert [clocks.advance("a"), clocks.advance("b"), clocks.advance("a")] == [1, 1, 2]
     assert (clocks.now("a"), clocks.now("b"), clocks.streams) == (2, 1, ["a", "b"])

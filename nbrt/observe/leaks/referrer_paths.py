@@ -1,4 +1,4 @@
-"""`Ancestors`: from containers up to something with a name, for many at once."""
+"""`ReferrerPaths`: from containers up to something with a name, for many at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from nbrt.observe.leaks.expressions import Paths
 
-__all__ = ["Ancestors"]
+__all__ = ["ReferrerPaths"]
 
 _MAX_DEPTH = 8
 """Steps from a container up to a name."""
@@ -45,7 +45,7 @@ class _Node:
         self.is_last = False
 
 
-class Ancestors:
+class ReferrerPaths:
     """What holds containers, up to something with a name.
 
     Parameters

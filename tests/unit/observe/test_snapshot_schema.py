@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from helpers.memory_snapshots import MIB, Heap, frame
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.observe.pictures.page import to_html
-from nbrt.observe.pictures.segment_map import fragmentation, plot_segments
-from nbrt.observe.pictures.timeline import plot_timeline, timeline
+from nbrt.observe.plots.html_report import to_html
+from nbrt.observe.plots.segment_map import fragmentation, plot_segments
+from nbrt.observe.plots.timeline import plot_timeline, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

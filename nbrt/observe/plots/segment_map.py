@@ -6,9 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from nbrt._internal.figures import new_figure
-from nbrt.observe.pictures.colors import FREE_COLOR, OTHER_COLOR, site_colors
-from nbrt.observe.pictures.drawing import legend_label, size_text
-from nbrt.observe.pictures.lives import (
+from nbrt.observe.call_sites import CallSiteTable
+from nbrt.observe.plots.lifetimes import (
     active_blocks,
     checked_top,
     device_index,
@@ -16,7 +15,7 @@ from nbrt.observe.pictures.lives import (
     segments_of,
     trace_of,
 )
-from nbrt.observe.pictures.sites import SiteTable
+from nbrt.observe.plots.style import FREE_COLOR, OTHER_COLOR, legend_label, site_colors, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FREE",
+    "DrawnBlock",
     "Fragmentation",
-    "Piece",
     "fragmentation",
     "fragmentation_of",
     "largest",
@@ -38,8 +37,8 @@ __all__ = [
 ]
 
 FREE = -1
-_MOST_BARS = 48
-_MOST_PIECES = 400
+_MAX_BARS = 48
+_MAX_DRAWN_BLOCKS = 400
 
 
 class Fragmentation(NamedTuple):
@@ -131,7 +130,7 @@ def fragmentation_of(snapshot: Mapping[str, Any], device: int) -> Fragmentation:
     )
 
 
-class Piece(NamedTuple):
+class DrawnBlock(NamedTuple):
     """A stretch of a segment that a picture shows as one.
 
     Attributes
@@ -153,27 +152,29 @@ class Piece(NamedTuple):
     blocks: int
 
 
-def pieces(segment: Mapping[str, Any], sites: SiteTable, most: int = _MOST_PIECES) -> list[Piece]:
+def pieces(
+    segment: Mapping[str, Any], sites: CallSiteTable, most: int = _MAX_DRAWN_BLOCKS
+) -> list[DrawnBlock]:
     """Return the blocks of a segment in address order, small neighbours as one.
 
     Parameters
     ----------
     segment : mapping
         Of a snapshot.
-    sites : SiteTable
+    sites : CallSiteTable
         Numbers the call sites.
     most : int, default 400
         How many pieces are wanted at most, about: blocks below that part of the segment are joined
         with their neighbours.
     """
-    found: list[Piece] = []
-    run: list[Piece] = []
+    found: list[DrawnBlock] = []
+    run: list[DrawnBlock] = []
     length = 0
     least = segment["total_size"] / most
     for block in sorted(segment["blocks"], key=lambda block: block["address"]):
         state = block["state"]
         site = sites.number(block.get("frames", ())) if state.startswith("active") else FREE
-        piece = Piece(block["address"] - segment["address"], block["size"], state, site, 1)
+        piece = DrawnBlock(block["address"] - segment["address"], block["size"], state, site, 1)
         if max(piece.nbytes, length) >= least:
             found += _joined(run)
             run, length = [], 0
@@ -182,14 +183,14 @@ def pieces(segment: Mapping[str, Any], sites: SiteTable, most: int = _MOST_PIECE
     return found + _joined(run)
 
 
-def _joined(run: Sequence[Piece]) -> list[Piece]:
+def _joined(run: Sequence[DrawnBlock]) -> list[DrawnBlock]:
     if not run:
         return []
     shares = Counter[tuple[str, int]]()
     for piece in run:
         shares[piece.state, piece.site] += piece.nbytes
     (state, site), _ = shares.most_common(1)[0]
-    return [Piece(run[0].offset, sum(piece.nbytes for piece in run), state, site, len(run))]
+    return [DrawnBlock(run[0].offset, sum(piece.nbytes for piece in run), state, site, len(run))]
 
 
 def largest(segments: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
@@ -247,11 +248,11 @@ def plot_segments(
     """
     index, top = device_index(snapshot, device), checked_top(top)
     figures = fragmentation_of(snapshot, index)
-    segments = largest(segments_of(snapshot, index), _MOST_BARS)
+    segments = largest(segments_of(snapshot, index), _MAX_BARS)
     figure = new_figure(10.0, 1.6 + 0.28 * max(len(segments), 4)) if ax is None else None
     axes = ax if figure is None else figure.subplots()
     assert axes is not None
-    sites = SiteTable()
+    sites = CallSiteTable()
     bars = [pieces(segment, sites) for segment in segments]
     colors = _top_colors(bars, sites, top)
     for row, bar in enumerate(bars):
@@ -271,7 +272,9 @@ def _name(segment: Mapping[str, Any]) -> str:
     return f"{segment['address']:#x}{stream}  {segment['total_size'] / 2**20:.1f} MiB"
 
 
-def _top_colors(bars: Iterable[Sequence[Piece]], sites: SiteTable, top: int) -> dict[int, str]:
+def _top_colors(
+    bars: Iterable[Sequence[DrawnBlock]], sites: CallSiteTable, top: int
+) -> dict[int, str]:
     """Return the colours of the sites with the most bytes, and of no other."""
     held = Counter[int]()
     for bar in bars:
@@ -282,7 +285,7 @@ def _top_colors(bars: Iterable[Sequence[Piece]], sites: SiteTable, top: int) -> 
     return dict(zip(chosen, site_colors(sites.stacks[site] for site in chosen), strict=True))
 
 
-def _draw_bar(axes: Axes, row: int, bar: Sequence[Piece], colors: Mapping[int, str]) -> None:
+def _draw_bar(axes: Axes, row: int, bar: Sequence[DrawnBlock], colors: Mapping[int, str]) -> None:
     for waiting in (False, True):
         drawn = [
             piece
@@ -296,7 +299,7 @@ def _draw_bar(axes: Axes, row: int, bar: Sequence[Piece], colors: Mapping[int, s
         )  # fmt: skip
 
 
-def _color(piece: Piece, colors: Mapping[int, str]) -> str:
+def _color(piece: DrawnBlock, colors: Mapping[int, str]) -> str:
     return FREE_COLOR if piece.site == FREE else colors.get(piece.site, OTHER_COLOR)
 
 

@@ -1,1 +1,0 @@
-"""Snapshots as pictures: a timeline, a map of segments, a page."""

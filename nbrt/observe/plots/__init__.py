@@ -1,0 +1,1 @@
+"""Snapshots of memory as figures and as an HTML report."""
