@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from nbrt._internal.checks import checked_int
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["Device"]
@@ -99,11 +100,7 @@ def _checked_index(index: object) -> int:
         return 0
     if isinstance(index, str):
         index = int(index)
-    if isinstance(index, bool) or not hasattr(index, "__index__"):
-        raise ArgumentTypeError(
-            f"expected a device index of type int, got {index!r} of type {type(index).__name__}"
-        )
-    value = int(index.__index__())
+    value = checked_int("a device index", index)
     if not 0 <= value < _MAX_INDEX:
         raise ArgumentError(f"expected a device index in [0, {_MAX_INDEX}), got {value}")
     return value

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.checks import checked_shape
 from nbrt.distributed.communicators.checks import MessageMemo
 from nbrt.distributed.mesh import checked_mesh, current_mesh
 from nbrt.distributed.ops.arithmetic import ArrayMethods
@@ -16,7 +17,7 @@ from nbrt.distributed.replayable_ops import FromLocal, Redistribute, submit
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.array import asarray, copy, to_host
-from nbrt.runtime.creation import checked_shape, empty
+from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

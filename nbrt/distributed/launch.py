@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import clock
 from nbrt._internal import rank_context as context
+from nbrt._internal.checks import as_int
 from nbrt._internal.device import Device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
-from nbrt.distributed.communicators.checks import plain_int
 from nbrt.distributed.communicators.signatures import described
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankFailedError
@@ -101,7 +101,7 @@ def _check_function(function: object) -> None:
 
 
 def _devices(ranks: Any, device_type: str | None) -> list[Device]:
-    number = plain_int(ranks)
+    number = as_int(ranks)
     if number is None:
         raise ArgumentTypeError(f"expected ranks as an int, got {ranks!r}")
     if not 1 <= number <= _MOST_RANKS:

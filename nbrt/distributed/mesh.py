@@ -9,12 +9,11 @@ import numpy as np
 
 from nbrt._internal import rank_context
 from nbrt._internal import rank_context as context
+from nbrt._internal.checks import as_int, checked_shape
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import Communicator
-from nbrt.distributed.communicators.checks import plain_int
 from nbrt.distributed.process_group import join_launched, world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
-from nbrt.runtime.creation import checked_shape
 from nbrt.runtime.device import current_device
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class DeviceMesh:
                     f"{mesh_dim!r}"
                 )
             return self._names.index(mesh_dim)
-        number = plain_int(mesh_dim)
+        number = as_int(mesh_dim)
         if number is None:
             raise ArgumentTypeError(f"expected a dimension by number or name, got {mesh_dim!r}")
         if not -self.ndim <= number < self.ndim:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from nbrt._internal.checks import as_int
 from nbrt.distributed.communicators.base import REDUCTIONS, ReduceOp
-from nbrt.distributed.communicators.checks import plain_int
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class StridedShard(Placement):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", _checked_dim(self.dim))
-        factor = plain_int(self.split_factor)
+        factor = as_int(self.split_factor)
         if factor is None or factor < 1:
             raise ArgumentError(
                 f"expected split_factor as an int of at least 1, got {self.split_factor!r}"
@@ -182,7 +182,7 @@ def _normalized(placement: Any, ndim: int) -> Placement:
 
 
 def _checked_dim(dim: Any) -> int:
-    number = plain_int(dim)
+    number = as_int(dim)
     if number is None:
         raise ArgumentTypeError(f"expected the dimension to cut as an int, got {dim!r}")
     return number

@@ -12,14 +12,13 @@ two strided cuts in turn do not, the runs are irregular, and about `split_factor
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, NamedTuple
 
+from nbrt._internal.checks import checked_ints, checked_shape
 from nbrt.backends.draw import Runs
 from nbrt.distributed.placements import Placement, Shard, StridedShard, checked_placements
 from nbrt.distributed.run_tables import picked
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime.creation import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -360,10 +359,7 @@ def _checked(
 
 
 def _checked_index(index: Sequence[int], shape: tuple[int, ...], what: str) -> tuple[int, ...]:
-    try:
-        found = tuple(map(operator.index, index))
-    except TypeError:
-        raise ArgumentTypeError(f"expected {what} as ints, got {index!r}") from None
+    found = checked_ints(what, index)
     if len(found) != len(shape) or not all(
         0 <= position < size for position, size in zip(found, shape, strict=True)
     ):

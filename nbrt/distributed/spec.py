@@ -6,17 +6,16 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from nbrt._internal.checks import as_dtype, checked_int, checked_shape
 from nbrt.distributed.mesh import checked_mesh
 from nbrt.distributed.placements import Partial, Placement, checked_placements
 from nbrt.distributed.sharding import local_runs
 from nbrt.errors import ArgumentTypeError, PlacementError
-from nbrt.random.state import checked_int
-from nbrt.runtime.creation import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
 
     from nbrt.backends.draw import Runs
     from nbrt.distributed.mesh import DeviceMesh
@@ -69,7 +68,7 @@ class DTensorSpec:
         shape: Shape,
         dtype: DTypeLike,
     ) -> None:
-        sizes, kind = checked_shape(shape), _checked_dtype(dtype)
+        sizes, kind = checked_shape(shape), as_dtype(dtype)
         places = checked_placements(placements, checked_mesh(mesh).ndim, len(sizes))
         if kind.kind in "iub" and any(each.is_partial("avg") for each in places):
             raise PlacementError(
@@ -184,13 +183,6 @@ def spec_of(
             known.clear()
         spec = known[key] = DTensorSpec(mesh, placements, shape, dtype)
     return spec
-
-
-def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from nbrt._internal.checks import as_dtype, checked_shape
 from nbrt.errors import (
     ArgumentError,
     ArgumentOverflowError,
@@ -17,14 +18,12 @@ from nbrt.errors import (
 )
 from nbrt.runtime.adoption import holder_of
 from nbrt.runtime.array import device_of, to_host
-from nbrt.runtime.creation import checked_shape
 
 if TYPE_CHECKING:
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, DTypeLike, HostArray, Shape
 
 __all__ = [
-    "as_dtype",
     "checked_array",
     "checked_flag",
     "checked_out",
@@ -62,19 +61,6 @@ _KNOWN_FLOATS: dict[object, np.dtype[Any]] = {
 }
 _NUMBERS = frozenset([float, int])
 _NATIVE_FLOATS = frozenset(_KNOWN_FLOATS.values())
-
-
-def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return a dtype; "bfloat16" names that of ml_dtypes."""
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        import ml_dtypes
-
-        brain: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return brain
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from None
 
 
 @functools.cache

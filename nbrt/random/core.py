@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from nbrt._internal.checks import checked_int, checked_shape
 from nbrt._internal.tracebacks import at_caller
 from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError
@@ -19,14 +20,13 @@ from nbrt.random.memory_order import as_kernel_view, fill_pieces, memory_order, 
 from nbrt.random.regions import checked_part
 from nbrt.random.state import (
     PhiloxState,
-    checked_int,
     checked_offset,
     checked_seed,
     whole_blocks,
 )
 from nbrt.random.stream_position import Cell
 from nbrt.runtime.array import asarray, copy
-from nbrt.runtime.creation import checked_shape, empty
+from nbrt.runtime.creation import empty
 from nbrt.runtime.device import resolve_device
 from nbrt.runtime.stream import current_stream
 

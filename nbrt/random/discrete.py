@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.checks import as_dtype, checked_shape
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import (
-    as_dtype,
     checked_array,
     checked_flag,
     checked_out,
@@ -29,7 +29,7 @@ from nbrt.random.arguments import (
 from nbrt.random.core import GeneratorCore, common_shape
 from nbrt.random.memory_order import as_kernel_view
 from nbrt.runtime.array import asarray, copy, to_host
-from nbrt.runtime.creation import checked_shape, empty
+from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from nbrt._internal.checks import checked_int, checked_shape
 from nbrt.errors import ArgumentError, ArgumentTypeError, UnsupportedArgumentError
 from nbrt.random.arguments import (
     checked_array,
@@ -22,9 +23,7 @@ from nbrt.random.continuous import Continuous
 from nbrt.random.discrete import Discrete
 from nbrt.random.exceptions import ArgumentAxisError
 from nbrt.random.layouts.torch import permutation_keys
-from nbrt.random.state import checked_int
 from nbrt.runtime.array import asarray, copy, to_host
-from nbrt.runtime.creation import checked_shape
 from nbrt.runtime.guard import OptionalStreamGuard
 from nbrt.runtime.stream import current_stream
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from nbrt._internal.checks import checked_int
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.philox import philox_block
 
-__all__ = ["PhiloxState", "checked_int", "checked_offset", "checked_seed", "whole_blocks"]
+__all__ = ["PhiloxState", "checked_offset", "checked_seed", "whole_blocks"]
 
 _WORDS_PER_BLOCK = 4
 _LAYOUT = struct.Struct("<QQ")
@@ -147,19 +147,6 @@ def checked_offset(offset: object) -> int:
             f"expected an offset that is a multiple of 4 (whole blocks), got {value}"
         )
     return value
-
-
-def checked_int(what: str, value: Any) -> int:
-    """Return what counts as an integer, NumPy's too, as an int; `what` it is, for the message."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:  # as of an array of several, which has the method
-        number = None
-    if number is None:
-        raise ArgumentTypeError(
-            f"expected {what} of type int, got {value!r} of type {type(value).__name__}"
-        )
-    return number
 
 
 def whole_blocks(words: int) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.checks import checked_dtype
 from nbrt.backends.inline import SynchronousQueue
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime.adoption import (
@@ -20,7 +21,6 @@ from nbrt.runtime.adoption import (
 )
 from nbrt.runtime.commands import Command
 from nbrt.runtime.creation import (
-    checked_dtype,
     checked_stream,
     empty,
     empty_pinned,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt._internal import scopes
+from nbrt._internal.checks import checked_dtype, checked_shape
 from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.errors import ArgumentError, ArgumentTypeError
@@ -20,7 +20,7 @@ from nbrt.runtime.stream import Stream, current_stream
 if TYPE_CHECKING:
     from nbrt.typing import Array, DeviceLike, DTypeLike, HostArray, Shape
 
-__all__ = ["checked_dtype", "checked_shape", "checked_stream", "empty", "empty_pinned", "new_dtype"]
+__all__ = ["checked_stream", "empty", "empty_pinned", "new_dtype"]
 
 _MAX_KINDS = 256
 
@@ -210,37 +210,6 @@ def checked_stream(device: DeviceLike, stream: Stream | None) -> Stream:
             f"expected a stream of {lookup(device)[0]}, got one of {stream.device}; pass one only"
         )
     return stream
-
-
-def checked_shape(shape: Shape) -> tuple[int, ...]:
-    """Return a shape as a tuple of ints that are not negative."""
-    if type(shape) is int and shape >= 0:
-        return (shape,)
-    given = shape if isinstance(shape, (tuple, list, range)) else (shape,)
-    if isinstance(shape, np.ndarray) and shape.ndim == 1:
-        given = tuple(shape)
-    try:
-        sizes = tuple(map(operator.index, given))
-    except TypeError:
-        raise ArgumentTypeError(f"expected a shape of ints, got {shape!r}") from None
-    if any(isinstance(each, bool) for each in given):
-        raise ArgumentTypeError(f"expected a shape of ints, got {shape!r}")
-    if sizes and min(sizes) < 0:
-        raise ArgumentError(f"expected a shape without negative sizes, got {shape!r}")
-    return sizes
-
-
-def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return a dtype that device memory can hold: no Python objects."""
-    try:
-        kind = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"expected a dtype, got {dtype!r}") from error
-    if kind.hasobject:
-        raise ArgumentError(
-            f"expected a dtype of plain bytes, got {kind}, which holds Python objects"
-        )
-    return kind
 
 
 def new_dtype(dtype: DTypeLike) -> np.dtype[Any]:

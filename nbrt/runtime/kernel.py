@@ -7,6 +7,7 @@ import inspect
 import operator
 from typing import TYPE_CHECKING, Any, overload
 
+from nbrt._internal.checks import as_int
 from nbrt._internal.gpus import capability_of
 from nbrt._internal.tracebacks import at_caller
 from nbrt.backends.interface import Check, CheckableProgram
@@ -464,15 +465,12 @@ def _dim3(name: str, value: Any, smallest: int) -> Dim3:
 
 
 def _checked_int(name: str, value: Any, smallest: int) -> int:
-    if isinstance(value, bool):
-        raise LaunchError(f"expected {name} to be an int, got {value!r}")
-    try:
-        number = operator.index(value)
-    except TypeError:
+    number = as_int(value)
+    if number is None:
         raise LaunchError(
             f"expected {name} to be an int, got {value!r} of type {type(value).__name__}; for a "
             f"ceiling division write (n + block - 1) // block"
-        ) from None
+        )
     if number < smallest:
         raise LaunchError(f"expected {name} to be at least {smallest}, got {number}")
     return number

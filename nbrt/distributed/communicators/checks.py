@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-from typing import TYPE_CHECKING, Any, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.checks import as_int
 from nbrt.distributed.communicators.base import REDUCTIONS
 from nbrt.distributed.communicators.signatures import described
 from nbrt.errors import ArgumentError, ArgumentTypeError
@@ -28,7 +28,6 @@ __all__ = [
     "check_root",
     "check_shapes",
     "check_timeout",
-    "plain_int",
     "reduced",
     "refuse_pickling",
     "unsendable",
@@ -117,16 +116,8 @@ def check_members(ranks: Sequence[int], rank: int, size: int) -> tuple[int, ...]
     return tuple(int(member) for member in members)
 
 
-def plain_int(value: object) -> int | None:
-    """Return what counts as an int as one, NumPy's too; None for other things, and for bools."""
-    try:
-        return None if isinstance(value, bool) else operator.index(cast("SupportsIndex", value))
-    except TypeError:
-        return None
-
-
 def _is_rank(value: object, size: int) -> bool:
-    number = plain_int(value)
+    number = as_int(value)
     return number is not None and 0 <= number < size
 
 

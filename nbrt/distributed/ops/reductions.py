@@ -8,11 +8,11 @@ numbers therefore depend on the number of ranks, in their last bits; everything 
 from __future__ import annotations
 
 import functools
-import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from nbrt._internal.checks import checked_ints
 from nbrt.distributed.ops.elementwise import elementwise, store
 from nbrt.distributed.ops.operands import checked_call, derived, is_dtensor, placed
 from nbrt.distributed.ops.propagation import Placements, moved, on_dim, without
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "checked_axes",
-    "checked_ints",
     "extreme",
     "kept_shape",
     "reduce_by",
@@ -180,21 +179,13 @@ def checked_axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]
     if axis is None:
         return tuple(range(ndim))
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    axes = checked_ints(given, "axes")
+    axes = checked_ints("axes", given)
     if any(not -ndim <= one < ndim for one in axes):
         raise ArgumentError(f"expected axes of a {ndim}-d tensor, got {axis}")
     axes = tuple(one % ndim for one in axes)
     if len(set(axes)) != len(axes):
         raise ArgumentError(f"expected every axis once, got {axis}")
     return axes
-
-
-def checked_ints(values: Sequence[Any], what: str) -> tuple[int, ...]:
-    """Return values that are ints, as such."""
-    try:
-        return tuple(map(operator.index, values))
-    except TypeError:
-        raise ArgumentTypeError(f"expected {what} as ints, got {values!r}") from None
 
 
 def kept_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.checks import checked_ints
 from nbrt.distributed.ops.operands import derived, placed
 from nbrt.distributed.ops.propagation import Placements, moved, on_dim, without
-from nbrt.distributed.ops.reductions import checked_axes, checked_ints, kept_shape
+from nbrt.distributed.ops.reductions import checked_axes, kept_shape
 from nbrt.distributed.placements import Shard
 from nbrt.errors import ArgumentError
 
@@ -121,7 +122,7 @@ def reshape(tensor: DTensor, shape: int | Sequence[int]) -> DTensor:
 
 def _checked_target(tensor: DTensor, shape: int | Sequence[int]) -> tuple[int, ...]:
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    sizes = checked_ints(given, "sizes")
+    sizes = checked_ints("sizes", given)
     rest = math.prod(size for size in sizes if size != -1)
     if sizes.count(-1) == 1 and rest and tensor.size % rest == 0:
         sizes = tuple(tensor.size // rest if size == -1 else size for size in sizes)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
+from nbrt._internal.checks import checked_shape
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.mesh import DeviceMesh, checked_mesh, current_mesh
 from nbrt.distributed.ops.propagation import without
@@ -35,7 +36,6 @@ from nbrt.random.arguments import (
 )
 from nbrt.random.generator import Generator
 from nbrt.runtime.array import asarray, copy
-from nbrt.runtime.creation import checked_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

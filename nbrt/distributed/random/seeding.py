@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.distributed.communicators.checks import plain_int
+from nbrt._internal.checks import as_int
 from nbrt.distributed.consistency import check_alike
 from nbrt.distributed.mesh import checked_mesh
 from nbrt.random import defaults
@@ -53,7 +53,7 @@ def manual_seed(seed: int, mesh: DeviceMesh, check: bool = True) -> Generator:
     """
     is_checked = checked_mesh(mesh).get_coordinate() is not None and check
     # First of all: a seed that is none must not keep the other ranks waiting.
-    number = plain_int(seed)
+    number = as_int(seed)
     said = repr(seed if number is None else number)
     seeds = mesh.get_group().all_gather_object(said) if is_checked else []
     chosen = checked_seed(seed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
+from nbrt._internal.checks import checked_ints
 from nbrt.distributed.placements import Partial
 from nbrt.distributed.redistribution.layout import part_of
 from nbrt.distributed.redistribution.selection import common, part_shape
@@ -147,10 +147,7 @@ def plan_redistribute(
 
 
 def _checked_coordinate(coordinate: Any, mesh_shape: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        place = tuple(map(operator.index, coordinate))
-    except TypeError:
-        raise ArgumentTypeError(f"expected a coordinate as ints, got {coordinate!r}") from None
+    place = checked_ints("a coordinate", coordinate)
     inside = (0 <= at < n for at, n in zip(place, mesh_shape, strict=False))
     if len(place) != len(mesh_shape) or not all(inside):
         raise ArgumentError(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.checks import as_dtype
 from nbrt.backends.draw import Draw, Region, RunTable
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
-from nbrt.random.arguments import as_dtype
 from nbrt.random.memory_order import as_kernel_view
 from nbrt.runtime.array import asarray, to_host
 from nbrt.runtime.commands import Command
