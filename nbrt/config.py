@@ -15,7 +15,7 @@ from nbrt.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Settings", "override", "settings"]
+__all__ = ["Settings", "in_force", "override", "settings"]
 
 _MAX_CPU_DEVICES = 64
 _CACHE_LIMIT = 512 * 2**20
@@ -124,7 +124,8 @@ class Settings:
         _check_index("NBRT_INTERPRET_THREAD", self.interpret_thread)
 
 
-_in_force: Settings | None = None
+in_force: Settings | None = None
+"""The settings in force; None before the first read. Hot paths read it without a call."""
 
 
 def settings() -> Settings:
@@ -136,7 +137,7 @@ def settings() -> Settings:
         If an ``NBRT_*`` variable has a value that its setting does not accept.
     """
     # Every launch asks: one test, no further call.
-    return _in_force if _in_force is not None else _read()
+    return in_force if in_force is not None else _read()
 
 
 @contextmanager
@@ -159,26 +160,26 @@ def override(**changes: object) -> Iterator[Settings]:
     ...     settings().cpu_threads
     1
     """
-    global _in_force
-    before = _in_force
+    global in_force
+    before = in_force
     unknown = sorted(set(changes) - {field.name for field in fields(Settings)})
     if unknown:
         raise ArgumentError(
             f"expected settings among {sorted(field.name for field in fields(Settings))}, "
             f"got {unknown}"
         )
-    _in_force = replace(settings(), **changes)  # type: ignore[arg-type]  # checked by Settings
+    in_force = replace(settings(), **changes)  # type: ignore[arg-type]  # checked by Settings
     try:
-        yield _in_force
+        yield in_force
     finally:
-        _in_force = before
+        in_force = before
 
 
 def _read() -> Settings:
     """Read the environment, once for the process."""
-    global _in_force
-    _in_force = _parse(os.environ)
-    return _in_force
+    global in_force
+    in_force = _parse(os.environ)
+    return in_force
 
 
 def _parse(environment: Mapping[str, str]) -> Settings:

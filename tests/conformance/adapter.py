@@ -29,8 +29,8 @@ from numba.cuda.simulator.cudadrv import devices as host_devices
 from numba.cuda.typing.typeof import Purpose, typeof
 
 import nbrt
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.frontend import dialect, overloads
-from nbrt.backends.cpu.simt.runtime.kernel import SimtKernel
 from tests.conformance import rules
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Dispatcher(CUDADispatcher):
         signature = sigutils.normalize_signature(sig)[0]
         self._declared.append(signature)
         try:
-            SimtKernel(self.py_func, cache=False).entry((1, 1, 1)).compile(
+            CpuProgram(self.py_func, cache=False).entry((1, 1, 1)).compile(
                 (types.int64, *signature)
             )
         except (nbrt.errors.CompileError, numba.core.errors.NumbaError) as error:

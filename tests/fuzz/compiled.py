@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fuzz import program as p
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.codegen import lowering
-from nbrt.backends.cpu.simt.runtime.kernel import SimtKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,15 +29,14 @@ def kernel_of(program: p.Program) -> Any:
 
 def run(program: p.Program, ways: Sequence[str | None]) -> Iterator[dict[str, np.ndarray]]:
     """Run a program lowered in each of some ways, None for nbrt's choice; give its arrays."""
-    kernel = SimtKernel(kernel_of(program), cache=False)
+    kernel = CpuProgram(kernel_of(program), cache=False)
     for way in ways:
         arrays = arrays_of(program)
         arguments = [np.int32(program.n), *(arrays[name] for name in program.parameters[1:])]
         # The code of one thread is kept; what it becomes for a block is made anew.
         kernel._entries.clear()
-        kernel._plans.clear()
         with contextlib.nullcontext() if way is None else lowering.force(way):
-            kernel.plan((program.grid, 1, 1), (program.block, 1, 1))(*arguments)
+            kernel.plan(0, (program.grid, 1, 1), (program.block, 1, 1))(*arguments)
         yield arrays
 
 

@@ -14,7 +14,7 @@ from numba.cuda import compile_ptx as _numba_compile_ptx
 from numba.cuda import dispatcher
 
 from nbrt.backends.cpu.backend import CpuInterface
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt_kernels.random import Fill, fills_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ COMPUTE_CAPABILITIES = ((8, 0), (9, 0))
 
 _MARGIN = 64
 
-_compiled = cache(SimtKernel)
+_compiled = cache(CpuProgram)
 
 
 def launch(
@@ -40,7 +40,7 @@ def launch(
     shape = (*block, 1, 1)[:3]
     extent = (*threads, 1, 1)[:3]
     grid = tuple(-(-n // b) for n, b in zip(extent, shape, strict=True))
-    _compiled(kernel).plan(grid, shape)(*arguments)
+    _compiled(kernel).plan(0, grid, shape)(*arguments)
 
 
 def memory_dtype(dtype: str) -> str:

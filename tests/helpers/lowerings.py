@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.cpu.interpret import interpret
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.codegen.lowering import force
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(
     """Run a kernel in a forced lowering on copies of the arguments, and give these."""
     args = copied(args)
     with force(kind):
-        SimtKernel(kernel, cache=False).plan(dim3(grid), dim3(block), shared)(*args)
+        CpuProgram(kernel, cache=False).plan(0, dim3(grid), dim3(block), shared)(*args)
     return args
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.kernels import memory_dtype
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt_kernels.random.torch.requests import stateless_launches, torch_launches
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TINY = (512, 2**28)
 """Constants of the torch layout for a GPU of one multiprocessor with 512 threads."""
 
-compiled = cache(SimtKernel)
+compiled = cache(CpuProgram)
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
     for launch in launches:
         part = out if launch.part is None else out[launch.part]
         blocks = -(-launch.threads // block)
-        plan = compiled(launch.kernel).plan((blocks, 1, 1), (block, 1, 1))
+        plan = compiled(launch.kernel).plan(0, (blocks, 1, 1), (block, 1, 1))
         start = np.uint64((ahead + launch.ahead) % 2**64)
         plan(part, state, start, *launch.arguments)
     return out

@@ -11,8 +11,8 @@ from numba.core import types
 
 from helpers.kernels import compile_ptx, launch
 from kernels.test_ptx import assert_ieee
-from nbrt.backends.cpu.simt import SimtKernel
 from nbrt.backends.cpu.simt.runtime.fingerprint import fingerprint
+from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 from nbrt_kernels._dialect import cuda, device_function
 from nbrt_kernels.random import (
     bits_reference,
@@ -238,8 +238,8 @@ def test_equal_requests_give_one_kernel_and_others_another_fingerprint():
 @pytest.mark.parametrize("name", ["uniform32", "uniform64", "normal32", "normal64"])
 def test_tiles_are_vectorised(name):
     case, n = CASES[name], 4096
-    plan = SimtKernel(fill(**case.parts)).plan((n // 128, 1, 1), (1, 1, 1))
-    code = plan.llvm(np.zeros(n, case.dtype), *place(0), *case.parameters)
+    arguments = np.zeros(n, case.dtype), *place(0), *case.parameters
+    code = CpuCode(fill(**case.parts), arguments, (1, 1, 1)).llvm
     kind = {"float32": "float", "float64": "double"}[case.dtype]
     assert re.search(r"mul nuw <\d+ x i64>", code)
     assert re.search(rf"call [^\n]*<\d+ x {kind}> @llvm\.fma", code)

@@ -137,7 +137,7 @@ class CpuInterface(DeviceInterface):
         """Return what the SIMT compiler makes of a kernel."""
         from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
-        return CpuCode(function, args, grid, block)
+        return CpuCode(function, args, block)
 
     def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""

@@ -1,189 +1,390 @@
-"""Kernels on CPU devices: the SIMT compiler's plans, put on queues."""
+"""Kernels on CPU devices: `CpuProgram` holds a kernel, `CpuPlan` launches it."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import operator
-from functools import cached_property
+import time
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.cpu.crash import LAST_LAUNCH, watch_for_crashes
-from nbrt.backends.cpu.interrupts import main_runner, runners
+from nbrt import config
+from nbrt.backends.captures import Captures
+from nbrt.backends.cpu.block_scheduler import LaunchRecord, get_num_threads, run_shared
+from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text, watch_for_crashes
+from nbrt.backends.cpu.interrupts import main_runner, run_stoppable, runners
 from nbrt.backends.cpu.memory import owner_of
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.simt.frontend.source import kernel_function
+from nbrt.backends.cpu.simt.runtime.arguments import argument_types
+from nbrt.backends.cpu.simt.runtime.cache import KernelCache
+from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
 from nbrt.backends.inline import SynchronousQueue
-from nbrt.config import settings
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 from nbrt.typing import SupportsCudaArrayInterface
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.simt import LaunchPlan
-    from nbrt.backends.cpu.simt.checked.kernel import CheckedKernel, CheckedPlan
+    from nbrt.backends.cpu.simt.checked.kernel import CheckedKernel, CheckedRun
+    from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
     from nbrt.backends.interface import Check
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
 
 __all__ = ["CpuPlan", "CpuProgram"]
 
+_MIN_SHARED_NS = 60_000
+"""Shorter launches run in the calling thread: waking a helper takes some tens of microseconds."""
+
+_MIN_CHUNK_NS = 20_000
+"""Least work claimed at a time, so that the cost of claiming is negligible."""
+
+_CHUNKS_PER_THREAD = 16
+"""Chunks for each thread: they balance blocks and cores of different speed."""
+
 
 class CpuProgram:
-    """A kernel for CPU devices.
+    """A kernel for CPU devices, compiled on first use for each block shape and argument types.
 
     Parameters
     ----------
     function : callable
-        The kernel, or a ``cuda.jit`` dispatcher of it.
-    has_many_devices : bool
-        Whether arrays may belong to another CPU device, which is then looked for at every launch.
+        A plain function in the CUDA dialect, or a ``@cuda.jit`` dispatcher.
+    has_many_devices : bool, default False
+        Whether several CPU devices exist; every launch then checks the device of its arrays.
+    cache : bool, default True
+        Whether compiled code is kept on disk for other processes.
 
     Attributes
     ----------
     captures : Captures
-        The values of globals and the like that the kernel is compiled with.
+        The values of globals, closure variables and attributes that the kernel is compiled with.
+    source : callable
+        `function`.
+    function : function
+        The kernel's Python function, over the captured values.
+    has_many_devices : bool
+        As given.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If `function` is not a function.
+    CompileError
+        If it is of a kind that a kernel cannot be, such as a generator.
     """
 
-    def __init__(self, function: Callable[..., object], has_many_devices: bool) -> None:
-        self._function = function
-        self._kernel = SimtKernel(function)
-        self._has_many_devices = has_many_devices
-        self.captures = self._kernel.captures
+    def __init__(
+        self, function: Callable[..., object], *, has_many_devices: bool = False, cache: bool = True
+    ) -> None:
+        self.source = function
+        self.captures = Captures(kernel_function(function))
+        self.function = self.captures.frozen
+        self.has_many_devices = has_many_devices
+        self._cache = KernelCache(self.captures) if cache else None
+        self._entries: dict[Dim3, EntryDispatcher] = {}
 
-    def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CpuPlan:
-        """Fix a configuration."""
-        owner = index if self._has_many_devices else None
-        source = (self._function, grid, block, shared)
-        return CpuPlan(self._kernel.plan(grid, block, shared), owner, source)
+    def __repr__(self) -> str:
+        return f"<CpuProgram {self.function.__name__}>"
+
+    def plan(self, index: int, grid: Dim3, block: Dim3, shared: int = 0) -> CpuPlan:
+        """Return a plan that launches the kernel in one configuration; compiles nothing.
+
+        Parameters
+        ----------
+        index : int
+            The CPU device.
+        grid, block : tuple of int
+            Blocks of the grid and threads of a block along x, y and z, each at least 1.
+        shared : int, default 0
+            Bytes of dynamic shared memory for each block.
+        """
+        return CpuPlan(self, index, grid, block, shared)
 
     def checked_plan(
         self, index: int, grid: Dim3, block: Dim3, shared: int, check: Check
     ) -> CpuPlan:
-        """Fix a configuration whose launches raise `KernelCheckError` if they find a fault."""
-        plan = self._checked.plan(grid, block, shared, check)
-        owner = index if self._has_many_devices else None
-        return CpuPlan(plan, owner, (self._function, grid, block, shared))
+        """Return a plan whose launches raise `KernelCheckError` if they find a fault."""
+        return CpuPlan(self, index, grid, block, shared, check)
 
-    @cached_property
-    def _checked(self) -> CheckedKernel:
-        # Most programs never check: what it takes is imported by those that do.
+    def entry(self, block: Dim3) -> EntryDispatcher:
+        """Return the dispatcher of the native entry function for one block shape."""
+        entry = self._entries.get(block)
+        if entry is None:
+            entry = EntryDispatcher(self.captures, lambda: self.body, block, self._cache)
+            entry = self._entries.setdefault(block, entry)
+        return entry
+
+    @functools.cached_property
+    def body(self) -> KernelBody:
+        """The code of one thread, which all block shapes share."""
+        from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
+
+        return KernelBody(self.captures)
+
+    @functools.cached_property
+    def checked(self) -> CheckedKernel:
+        """The kernel in checked mode."""
         from nbrt.backends.cpu.simt.checked.kernel import CheckedKernel
 
         return CheckedKernel(self.captures)
 
 
 class CpuPlan:
-    """A kernel with its configuration.
+    """A kernel with its launch configuration. Several threads may launch it at once.
 
-    `index` is the device to hold arguments against, if any; `source` what to interpret: function,
-    grid, block and dynamic shared memory.
+    Parameters
+    ----------
+    program : CpuProgram
+        The kernel.
+    index : int
+        The CPU device, compared with that of array arguments if there are several.
+    grid, block : tuple of int
+        Blocks of the grid and threads of a block along x, y and z.
+    shared : int
+        Bytes of dynamic shared memory for each block.
+    check : Check, optional
+        How launches are checked for faults; None: not at all.
+
+    Attributes
+    ----------
+    record : LaunchRecord
+        State that launches in the main thread share with native code.
     """
 
-    __slots__ = ("_adopts", "_crash_text", "_direct", "_index", "_plan", "_record", "_source")
+    __slots__ = (
+        "_check",
+        "_converts",
+        "_crash_text",
+        "_entry",
+        "_expected_ns",
+        "_index",
+        "_is_short",
+        "_native",
+        "_program",
+        "_total",
+        "block",
+        "grid",
+        "record",
+        "shared",
+    )
 
     def __init__(
         self,
-        plan: LaunchPlan | CheckedPlan,
-        index: int | None,
-        source: tuple[Callable[..., object], Dim3, Dim3, int],
+        program: CpuProgram,
+        index: int,
+        grid: Dim3,
+        block: Dim3,
+        shared: int = 0,
+        check: Check | None = None,
     ) -> None:
-        self._source = source
-        self._plan = plan
-        self._direct = plan.direct
-        self._record = plan.record
-        self._crash_text = plan.crash_text
         watch_for_crashes()
-        self._index = index
-        self._adopts = False
+        self._program = program
+        self._index = index if program.has_many_devices else None
+        self.grid, self.block, self.shared = grid, block, shared
+        self._total = grid[0] * grid[1] * grid[2]
+        self._crash_text = crash_text(program.function, checked=check is not None)
+        self.record = self._new_record(self._total, 0, 0)
+        self._check: CheckedRun | None = None
+        if check is None:
+            native: Any = program.entry(block)
+            self._entry = native
+            # A C function around a C function: a call makes no Python frame.
+            self._native = functools.partial(native, ctypes.addressof(self.record))
+        else:
+            self._check = program.checked.run(grid, block, shared, check)
+        self._expected_ns: float | None = None
+        self._is_short = self._total == 1 and check is None
+        self._converts = False
+
+    def __repr__(self) -> str:
+        return f"<CpuPlan {self._program.function.__name__}[{self.grid}, {self.block}]>"
 
     @property
     def function(self) -> Callable[..., object]:
         """The kernel, or a ``cuda.jit`` dispatcher of it."""
-        return self._source[0]
+        return self._program.source
 
     def launch(self, queue: Queue, *args: Any) -> None:
-        """Run the blocks: at once on the default stream, else in the stream's thread."""
-        if settings().interpret:
+        """Run all blocks: at once on the default stream, else in the stream's thread.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If the number or a type of the arguments does not fit.
+        CompileError
+            If the kernel does not compile for these types.
+        Exception
+            What the kernel raises, with a note of the block and the thread.
+        """
+        if (config.in_force or config.settings()).interpret:
             self._interpret(queue, args)
             return
-        if self._adopts:
-            args = _adopted(args)
+        if self._converts:
+            args = _as_numpy(args)
         if self._index is not None:
             _check_owners(args, self._index)
         try:
-            if type(queue) is SynchronousQueue:
-                with queue.lock:
-                    direct = self._direct
-                    if direct is None or runners.get(get_ident()) is not main_runner:
-                        self._plan(*args)
-                        return
-                    LAST_LAUNCH[0] = self._crash_text
-                    # As `run_stoppable` does it, less a call.
-                    before, main_runner.record = main_runner.record, self._record
-                    if not main_runner.is_watched:
-                        main_runner.watch()
-                    try:
-                        direct(*args)
-                    finally:
-                        main_runner.record = before
-            else:
-                # Wrong types show here, in the caller, not in the thread that runs the work.
-                self._plan.prepare(args)
-                queue.put(self._plan, *args)
-        except TypeError as error:
-            # Arrays of other libraries are looked for once the compiler has refused an argument:
-            # a launch without any pays nothing for them. Any other TypeError may be the kernel's
-            # own, and a kernel that has started must not be launched again.
-            is_refused = isinstance(error, ArgumentTypeError) and not self._adopts
-            adopted = _adopted(args) if is_refused else args
-            if all(map(operator.is_, adopted, args)):
-                self._plan.kernel.check_count(args)
-                self._plan.note(error)
-                raise
-            self._adopts = True
-            self.launch(queue, *adopted)
+            if type(queue) is not SynchronousQueue:
+                # Wrong types raise here, in the caller, not in the thread that runs the work.
+                self.prepare(args)
+                queue.put(self, *args)
+                return
+            with queue.lock:
+                if not self._is_short or get_ident() != main_runner.ident:
+                    self._run(args)
+                    return
+                # `run_stoppable` without its calls: a launch takes about a microsecond.
+                LAST_LAUNCH[0] = self._crash_text
+                begin = time.perf_counter_ns() if self._total > 1 else 0
+                before, main_runner.record = main_runner.record, self.record
+                if not main_runner.is_watched:
+                    main_runner.watch()
+                try:
+                    self._native(*args)
+                finally:
+                    main_runner.record = before
+                if begin:
+                    self._expect(time.perf_counter_ns() - begin)
         except Exception as error:
-            self._plan.note(error)
+            # Arrays of other libraries are looked for once the compiler has refused an argument:
+            # a launch without any pays nothing for them. Any other TypeError may be the kernel's,
+            # and a kernel that has started must not be launched again.
+            if isinstance(error, ArgumentTypeError) and not self._converts:
+                converted = _as_numpy(args)
+                if any(map(operator.is_not, converted, args)):
+                    self._converts = True
+                    self.launch(queue, *converted)
+                    return
+            self._explain(error, args)
             raise
 
+    def __call__(self, *args: Any) -> None:
+        """Run all blocks now, in this thread and its helpers; raises as `launch`."""
+        try:
+            self._run(args)
+        except Exception as error:
+            self._explain(error, args)
+            raise
+
+    def prepare(self, args: tuple[object, ...]) -> None:
+        """Compile for the types of the arguments, without running anything.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If the number or a type of the arguments does not fit.
+        CompileError
+            If the kernel does not compile for these types.
+        """
+        (self._check or self._entry).prepare(args)
+
+    def _explain(self, error: Exception, args: tuple[Any, ...]) -> None:
+        """Note which thread raised an error; raise another one for wrong arguments."""
+        if isinstance(error, TypeError) and not isinstance(error, ArgumentTypeError):
+            argument_types(self._program.function, args)
+        self.record.note(error)
+
     def _interpret(self, queue: Queue, args: tuple[Any, ...]) -> None:
-        """Run the blocks in plain Python, here, where a debugger's terminal is."""
+        """Run the blocks in plain Python, in the calling thread, which has the debugger."""
         from nbrt.backends.cpu.interpret import interpret
 
-        args = _adopted(args)
+        args = _as_numpy(args)
         if self._index is not None:
             _check_owners(args, self._index)
         queue.synchronize()
-        chosen = settings()
-        interpret(*self._source, args, (chosen.interpret_block, chosen.interpret_thread))
+        chosen = config.settings()
+        watched = chosen.interpret_block, chosen.interpret_thread
+        interpret(self.function, self.grid, self.block, self.shared, args, watched)
+
+    def _run(self, args: tuple[object, ...]) -> None:
+        """Run all blocks in this thread if that is quickest, else together with helpers."""
+        LAST_LAUNCH[0] = self._crash_text
+        if self._check is not None:
+            self._check(args)
+            return
+        threads, total = get_num_threads(), self._total
+        if threads == 1 or total == 1:
+            self._run_alone(args)
+            return
+        done, expected = 0, self._expected_ns
+        if expected is None:
+            self.prepare(args)
+            first = self._new_record(1, 1, 0)
+            elapsed = self._timed(args, first)
+            if first.activity:  # blocks that wait for each other: it has run them all
+                self._expect(elapsed)
+                return
+            self._expect(elapsed * total)
+            done, expected = 1, float(elapsed * (total - 1))
+        begin = time.perf_counter_ns()
+        if expected >= _MIN_SHARED_NS:
+            chunks = max(1, min(threads * _CHUNKS_PER_THREAD, int(expected / _MIN_CHUNK_NS)))
+            chunk = max(1, (total - done) // chunks)
+            run_shared(self._entry, self._new_record(total, chunk, done), args)
+            self._expect((time.perf_counter_ns() - begin) * threads)
+        elif done:
+            self._timed(args, self._new_record(total, total, done))
+        else:
+            self._run_alone(args)
+            self._expect(time.perf_counter_ns() - begin)
+
+    def _expect(self, elapsed: float) -> None:
+        """Expect the next launch to take as many nanoseconds, in one thread."""
+        self._expected_ns = elapsed
+        self._is_short = elapsed < _MIN_SHARED_NS
+
+    def _run_alone(self, args: tuple[object, ...]) -> None:
+        """Run all blocks in this thread."""
+        runner = runners.get(get_ident())
+        if runner is None:
+            self._native(*args)
+        elif runner is main_runner:
+            run_stoppable(self._entry, ctypes.addressof(self.record), self.record, args)
+        else:
+            # Each thread has another record: cancelling this launch ends no other.
+            self._timed(args, self._new_record(self._total, 0, 0))
+
+    def _new_record(self, total: int, chunk: int, first: int) -> LaunchRecord:
+        return LaunchRecord(*self.grid, total, chunk, first, self.shared)
+
+    def _timed(self, args: tuple[object, ...], record: LaunchRecord) -> int:
+        begin = time.perf_counter_ns()
+        try:
+            run_stoppable(self._entry, ctypes.addressof(record), record, args)
+        except Exception as error:
+            record.note(error)
+            raise
+        return time.perf_counter_ns() - begin
 
 
 def _check_owners(args: tuple[Any, ...], index: int) -> None:
     for position, argument in enumerate(args):
-        holder = getattr(owner_of(argument), "index", index)
-        if holder != index:
+        owner = getattr(owner_of(argument), "index", index)
+        if owner != index:
             raise DeviceMismatchError(
                 f"expected argument {position} on cpu:{index}, where the kernel runs, got an array "
-                f"of cpu:{holder}; copy it with nbrt.to(array, 'cpu:{index}')"
+                f"of cpu:{owner}; copy it with nbrt.to(array, 'cpu:{index}')"
             )
 
 
-def _adopted(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _as_numpy(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Replace host arrays of other libraries by NumPy arrays over the same memory."""
-    adopted = []
+    converted = []
     for position, argument in enumerate(args):
         if isinstance(argument, np.ndarray):
             is_plain = type(argument) is np.ndarray
-            adopted.append(argument if is_plain else argument.view(np.ndarray))
+            converted.append(argument if is_plain else argument.view(np.ndarray))
         elif isinstance(argument, SupportsCudaArrayInterface):
             raise DeviceMismatchError(
                 f"expected argument {position} in host memory, got a CUDA array of type "
                 f"{type(argument).__name__}; copy it with nbrt.to(array, 'cpu')"
             )
         elif hasattr(argument, "__dlpack__") and not isinstance(argument, np.generic):
-            adopted.append(np.from_dlpack(argument))
+            converted.append(np.from_dlpack(argument))
         else:
-            adopted.append(argument)
-    return tuple(adopted)
+            converted.append(argument)
+    return tuple(converted)

@@ -20,7 +20,7 @@ from numba.cuda import blockDim, blockIdx, grid, laneid, threadIdx, warpsize
 import nbrt
 from nbrt import config
 from nbrt.backends.cpu.interpret import interpret
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -37,7 +37,7 @@ def both(kernel: Any, *arrays: Any, block: int = 32, extra: tuple[Any, ...] = ()
     """Launch compiled and interpreted; all arrays must come out equal, bit for bit."""
     size = (-(-N // block), 1, 1)
     copies = [array.copy() for array in arrays]
-    SimtKernel(kernel).plan(size, (block, 1, 1))(*arrays, *extra)
+    CpuProgram(kernel).plan(0, size, (block, 1, 1))(*arrays, *extra)
     interpret(kernel, size, (block, 1, 1), 0, (*copies, *extra))
     for position, (compiled, interpreted) in enumerate(zip(arrays, copies, strict=True)):
         assert compiled.tobytes() == interpreted.tobytes(), f"array {position}"
@@ -243,7 +243,7 @@ def test_extremes_of_a_number_and_a_nan_are_the_number() -> None:
         a = np.array([1.0, np.nan, 2.0, 3.0, np.inf, -np.inf], dtype)
         out, compiled = np.zeros((6, 5)), np.zeros((6, 5))
         interpret(kernel, ONE, (6, 1, 1), 0, (a, out))
-        SimtKernel(kernel, cache=False).plan(ONE, (6, 1, 1))(a, compiled)
+        CpuProgram(kernel, cache=False).plan(0, ONE, (6, 1, 1))(a, compiled)
         np.testing.assert_array_equal(out, compiled)
         np.testing.assert_array_equal(out[:, 0], np.fmax(a, np.roll(a, -1)))
         np.testing.assert_array_equal(out[:, 1], np.fmin(a, np.roll(a, -1)))
@@ -317,7 +317,7 @@ def test_compiled_kernels_say_how_to_stop_in_them() -> None:
         out[0] = 1
 
     with pytest.raises(CompileError, match=r"NBRT_INTERPRET=1"):
-        SimtKernel(kernel).plan(ONE, ONE)(np.zeros(1))
+        CpuProgram(kernel).plan(0, ONE, ONE)(np.zeros(1))
 
 
 @pytest.mark.parametrize("bad", [(0, 0), 3, (0, 0, -1), (0.0, 0, 0), None])

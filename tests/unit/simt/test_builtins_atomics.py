@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import CompileError
 
 INTEGERS = [np.int32, np.int64, np.uint32, np.uint64]
@@ -17,7 +17,7 @@ NUMBERS = [*INTEGERS, np.float32, np.float64]
 
 
 def run(kernel: Any, *arguments: Any, threads: int = 64) -> None:
-    SimtKernel(kernel, cache=False).plan((2, 1, 1), (threads // 2, 1, 1))(*arguments)
+    CpuProgram(kernel, cache=False).plan(0, (2, 1, 1), (threads // 2, 1, 1))(*arguments)
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
@@ -94,7 +94,7 @@ def test_compare_and_swap(dtype: Any) -> None:
         cuda.atomic.compare_and_swap(a, 5, 8)
 
     a, old = np.array([5, 0, 7, 3], dtype), np.zeros(4, dtype)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (4, 1, 1))(a, old)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (4, 1, 1))(a, old)
     assert a[0] == 8
     assert a[1] == old[-1] + 1
     assert a[2] < 4
@@ -126,7 +126,7 @@ def test_signed_zeros_compare_equal() -> None:
         cuda.atomic.min(a, 1, v[1])
 
     a = np.array([-0.0, 0.0])
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))(a, np.array([0.0, -0.0]))
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(a, np.array([0.0, -0.0]))
     assert list(np.signbit(a)) == [True, False]
 
 
@@ -151,7 +151,7 @@ def test_blocks_on_several_os_threads_lose_nothing() -> None:
             cuda.atomic.max(a, 1, cuda.grid(1))
 
     a = np.zeros(2, np.float64)
-    plan = SimtKernel(kernel, cache=False).plan((64, 1, 1), (32, 1, 1))
+    plan = CpuProgram(kernel, cache=False).plan(0, (64, 1, 1), (32, 1, 1))
     plan.prepare((a,))
     workers = [threading.Thread(target=plan, args=(a,)) for _ in range(3)]
     for worker in workers:

@@ -10,7 +10,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import fp16
 
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 
 ALL = np.arange(2**16, dtype=np.uint16).view(np.float16)
 FINITE = ALL[np.isfinite(ALL)]
@@ -25,7 +25,7 @@ THIRD = np.roll(SOME, 234)
 def run(kernel: Any, *arguments: Any) -> None:
     threads = 128
     blocks = -(-arguments[0].shape[0] // threads)
-    SimtKernel(kernel, cache=False).plan((blocks, 1, 1), (threads, 1, 1))(*arguments)
+    CpuProgram(kernel, cache=False).plan(0, (blocks, 1, 1), (threads, 1, 1))(*arguments)
 
 
 def rows(expressions: list[str], *inputs: Any, result: Any = np.float16) -> Any:

@@ -15,14 +15,14 @@ from numba.cuda.vector_types import vector_types
 
 import nbrt
 from helpers.processes import output_of
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.frontend.dialect import dialect_name
 from nbrt.backends.cpu.simt.runtime.fingerprint import fingerprint
 from nbrt.errors import CompileError
 
 
 def run(kernel: Any, *arguments: Any) -> None:
-    SimtKernel(kernel, cache=False).plan((2, 1, 1), (32, 1, 1))(*arguments)
+    CpuProgram(kernel, cache=False).plan(0, (2, 1, 1), (32, 1, 1))(*arguments)
 
 
 # -- vector types ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import scipy.special as sp
 from numba import cuda
 from numba.cuda import libdevice
 
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import UnsupportedConstructError
 
 RNG = np.random.default_rng(8)
@@ -60,7 +60,7 @@ def over(expressions: list[str], result: Any, **inputs: Any) -> Any:
     count = len(inputs[names[0]])
     out = np.zeros((len(expressions), count), result)
     grid = (-(-count // 64), 1, 1)
-    SimtKernel(scope["kernel"], cache=False).plan(grid, (64, 1, 1))(out, *inputs.values())
+    CpuProgram(scope["kernel"], cache=False).plan(0, grid, (64, 1, 1))(out, *inputs.values())
     return out
 
 

@@ -13,7 +13,7 @@ import pytest
 from numba import cuda, types
 from numba.core.errors import TypingError
 
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.frontend.pipeline import (
     ThreadDispatcher,
     _WholeKernelCompiler,
@@ -280,7 +280,7 @@ def test_a_block_does_what_the_markers_stand_for() -> None:
         out[5, i] = cuda.popc(cuda.ballot_sync(0xFFFFFFFF, t % 2) & cuda.lanemask_lt())
 
     a, out = np.arange(128, dtype=np.float32), np.zeros((6, 128), np.float32)
-    SimtKernel(kernel, cache=False).plan((2, 1, 1), (64, 1, 1))(a, out)
+    CpuProgram(kernel, cache=False).plan(0, (2, 1, 1), (64, 1, 1))(a, out)
     back, lane = a.reshape(2, 64)[:, ::-1].ravel(), np.arange(128) % 32
     np.testing.assert_array_equal(out[0], back + 1000 * back)
     np.testing.assert_array_equal(out[1], 3 * back)

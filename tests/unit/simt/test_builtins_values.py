@@ -13,14 +13,14 @@ from numba.cuda.extending import intrinsic, overload, register_jitable
 from numba.cuda.typing import signature
 
 from helpers.processes import output_of
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import CompileError, UnsupportedConstructError
 
 LANES = 32
 
 
 def run(kernel: Any, *arguments: Any) -> None:
-    SimtKernel(kernel, cache=False).plan((2, 1, 1), (LANES, 1, 1))(*arguments)
+    CpuProgram(kernel, cache=False).plan(0, (2, 1, 1), (LANES, 1, 1))(*arguments)
 
 
 # -- names as values -------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_atomics_cut_off_a_real_index() -> None:
 _SUBMODULES = """
 import numpy as np
 from numba import cuda
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 
 for name in ("fp16", "libdevice"):
     vars(cuda).pop(name, None)
@@ -119,7 +119,7 @@ def kernel(out):
     out[1] = cuda.libdevice.sqrt(4.0)
 
 out = np.zeros(2)
-SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))(out)
+CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(out)
 print(*out)
 """
 

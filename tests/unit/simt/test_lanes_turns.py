@@ -9,7 +9,7 @@ import pytest
 from numba import cuda, float32, int32
 
 from helpers.lowerings import agree
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.codegen.lowering import force
 
 RNG = np.random.default_rng(7)
@@ -182,7 +182,7 @@ def test_range_by_the_block_has_the_turns_of_pythons(start: int, stop: int) -> N
 
 def test_large_turns_are_lanes_not_coroutines() -> None:
     with force("lanes"):
-        plan = SimtKernel(counts_by_range, cache=False).plan((2, 1, 1), (64, 1, 1))
+        plan = CpuProgram(counts_by_range, cache=False).plan(0, (2, 1, 1), (64, 1, 1))
         out = np.zeros(16, np.int32)
         plan(out, BYTES)
     assert out.sum() == BYTES.size

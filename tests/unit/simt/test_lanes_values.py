@@ -10,7 +10,7 @@ import pytest
 from numba import cuda, float32, float64, int32, int64, uint32
 
 from helpers.lowerings import LOWERINGS, agree, run
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import CompileError
 
 RNG = np.random.default_rng(5)
@@ -481,7 +481,7 @@ def test_threads_that_print_run_as_coroutines(capfd: pytest.CaptureFixture[str])
     x = np.arange(64)[::-1] % 16
     with pytest.raises(CompileError, match="threads print"):
         run("lanes", kernel, 1, 64, x)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (64, 1, 1))(x)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (64, 1, 1))(x)
     lines = capfd.readouterr().out.splitlines()
     told = [f"thread {t} {x[63 - t]}" for t in range(64) if x[t] > 12]
     assert sorted(lines) == sorted(told)

@@ -9,14 +9,14 @@ import pytest
 from numba import cuda
 
 from helpers.simt_reference import fma
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import ArgumentTypeError, CompileError
 
 ONE = ((1, 1, 1), (8, 1, 1))
 
 
 def launch(kernel: Any, *args: Any, grid: int = 1) -> None:
-    SimtKernel(kernel, cache=False).plan((grid, 1, 1), (8, 1, 1))(*args)
+    CpuProgram(kernel, cache=False).plan(0, (grid, 1, 1), (8, 1, 1))(*args)
 
 
 def scale(out: Any, a: Any, factor: Any) -> None:
@@ -123,7 +123,7 @@ def test_default_arguments() -> None:
         if i < n:
             out[i] += by
 
-    plan = SimtKernel(kernel, cache=False).plan(*ONE)
+    plan = CpuProgram(kernel, cache=False).plan(0, *ONE)
     for args in ((), (6,), (6, 2.0)):
         out = np.zeros(8)
         plan.prepare((out, *args))
@@ -153,12 +153,13 @@ def test_each_type_gets_its_own_version_in_any_order() -> None:
     def kernel(out: Any, a: Any) -> None:
         out[0] = a / 3
 
-    plan = SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))
+    program = CpuProgram(kernel, cache=False)
+    plan = program.plan(0, (1, 1, 1), (1, 1, 1))
     out = np.zeros(1)
     for a in (1.0, np.float32(1), 1, np.uint8(1), True, np.int16(1)):
         plan(out, a)
         assert out[0] == 1 / 3  # also for float32: Numba promotes float32 / int64 to float64
-    assert len(plan.signatures) == 6
+    assert len(program.entry((1, 1, 1)).overloads) == 6
 
 
 # -- builtins --------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ def test_constant_arrays() -> None:
     ],
 )
 def test_other_types_are_refused(value: Any, named: str) -> None:
-    plan = SimtKernel(scale, cache=False).plan(*ONE)
+    plan = CpuProgram(scale, cache=False).plan(0, *ONE)
     for call in (plan, lambda *args: plan.prepare(args)):
         with pytest.raises(ArgumentTypeError, match="'factor'") as caught:
             call(np.zeros(8), np.zeros(8), value)
@@ -253,7 +254,7 @@ def test_other_types_are_refused(value: Any, named: str) -> None:
 
 @pytest.mark.parametrize("value", [2**70, -(2**63) - 1, (1, (2**64,))])
 def test_integers_beyond_64_bits_are_refused(value: Any) -> None:
-    plan = SimtKernel(scale, cache=False).plan(*ONE)
+    plan = CpuProgram(scale, cache=False).plan(0, *ONE)
     for call in (plan, lambda *args: plan.prepare(args)):
         with pytest.raises(ArgumentTypeError, match=r"'factor' holds an integer outside"):
             call(np.zeros(8), np.zeros(8), value)
@@ -262,7 +263,7 @@ def test_integers_beyond_64_bits_are_refused(value: Any) -> None:
 @pytest.mark.parametrize("count", [0, 2, 4])
 @pytest.mark.parametrize("grid", [1, 3])
 def test_a_wrong_number_of_arguments_is_refused(count: int, grid: int) -> None:
-    plan = SimtKernel(scale, cache=False).plan((grid, 1, 1), (8, 1, 1))
+    plan = CpuProgram(scale, cache=False).plan(0, (grid, 1, 1), (8, 1, 1))
     for call in (plan, lambda *args: plan.prepare(args)):
         with pytest.raises(ArgumentTypeError, match=r"scale\(out: .*, a: .*, factor: .*\)"):
             call(*[np.zeros(8)] * count)

@@ -23,7 +23,7 @@ from nbrt.backends.cpu.block_scheduler import (
     run_shared,
     set_num_threads,
 )
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def in_blocks(visits: Any, rounds: Any) -> None:
 @pytest.mark.parametrize("rounds", [0, 2000])
 @pytest.mark.parametrize("count", [1, 2, 31, 1000])
 def test_every_thread_of_every_block_runs_once(count: int, rounds: int) -> None:
-    plan = SimtKernel(count_visits, cache=False).plan((count, 1, 1), (8, 1, 1))
+    plan = CpuProgram(count_visits, cache=False).plan(0, (count, 1, 1), (8, 1, 1))
     for repeat in range(4):
         visits = np.zeros(count * 8)
         plan(visits, count * 8 - 3, rounds)
@@ -177,7 +177,7 @@ def test_every_thread_of_every_block_runs_once(count: int, rounds: int) -> None:
 @pytest.mark.parametrize("grid", [(1, 1, 1), (5, 1, 1), (3, 4, 5), (1, 1, 40), (7, 1, 6)])
 @pytest.mark.parametrize("rounds", [1, 50_000])
 def test_every_block_of_a_grid_runs_once(grid: tuple[int, int, int], rounds: int) -> None:
-    plan = SimtKernel(in_blocks, cache=False).plan(grid, (4, 2, 3))
+    plan = CpuProgram(in_blocks, cache=False).plan(0, grid, (4, 2, 3))
     visits = np.zeros(grid[0] * grid[1] * grid[2] * 24, np.int64)
     for repeat in range(1, 4):
         plan(visits, rounds)
@@ -185,7 +185,7 @@ def test_every_block_of_a_grid_runs_once(grid: tuple[int, int, int], rounds: int
 
 
 def test_many_threads_launch_at_once() -> None:
-    kernel = SimtKernel(count_visits, cache=False)
+    kernel = CpuProgram(count_visits, cache=False)
     failures: list[Any] = []
 
     def stream(index: int) -> None:
@@ -193,7 +193,9 @@ def test_many_threads_launch_at_once() -> None:
             for repeat in range(20):
                 blocks_here = 1 + (index * 7 + repeat) % 40
                 visits = np.zeros(blocks_here * 8)
-                kernel.plan((blocks_here, 1, 1), (8, 1, 1))(visits, visits.size, 500 * (repeat % 3))
+                kernel.plan(0, (blocks_here, 1, 1), (8, 1, 1))(
+                    visits, visits.size, 500 * (repeat % 3)
+                )
                 assert (visits == 1).all()
         except BaseException as error:  # noqa: BLE001 - shown below
             failures.append(error)
@@ -217,7 +219,7 @@ def wait_for_answer(flags: Any, looks: Any) -> None:
 
 
 def test_the_gil_is_released_while_a_kernel_runs() -> None:
-    plan = SimtKernel(wait_for_answer, cache=False).plan((1, 1, 1), (1, 1, 1))
+    plan = CpuProgram(wait_for_answer, cache=False).plan(0, (1, 1, 1), (1, 1, 1))
     plan(np.zeros(3, np.int64), 1)
     flags = np.zeros(3, np.int64)
     thread = threading.Thread(target=plan, args=(flags, 20_000_000_000))
@@ -234,7 +236,7 @@ import os, sys
 import numpy as np
 from numba import cuda
 from nbrt.backends.cpu.block_scheduler import set_num_threads
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 
 set_num_threads(3)
 
@@ -243,7 +245,7 @@ def kernel(x, rounds):
     for _ in range(rounds):
         x[i] += 1
 
-plan = SimtKernel(kernel, cache=False).plan((64, 1, 1), (8, 1, 1))
+plan = CpuProgram(kernel, cache=False).plan(0, (64, 1, 1), (8, 1, 1))
 for _ in range(3):
     plan(np.zeros(512), 20_000)
 child = os.fork()

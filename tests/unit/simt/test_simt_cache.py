@@ -14,9 +14,10 @@ import pytest
 from numba import cuda
 
 from helpers.processes import output_of
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.runtime.cache import _trimmed, cache_directory
 from nbrt.backends.cpu.simt.runtime.fingerprint import UnhashableError, fingerprint
+from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 from nbrt.config import override
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ MODULE = """
 import json, sys
 import numpy as np
 from numba import cuda
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.frontend.pipeline import ThreadDispatcher
 import settings
 
@@ -57,7 +58,7 @@ def counting(self, arguments):
 ThreadDispatcher.result = counting
 
 x = np.zeros(6)
-SimtKernel(make({shift})).plan((2, 1, 1), ({block}, 1, 1))(x, 6)
+CpuProgram(make({shift})).plan(0, (2, 1, 1), ({block}, 1, 1))(x, 6)
 print(json.dumps([bool(compiled), x.tolist()]))
 """
 
@@ -147,9 +148,9 @@ def test_the_cache_can_be_switched_off(folder: Path) -> None:
     def kernel(x: Any) -> None:
         x[cuda.grid(1)] = 1
 
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (4, 1, 1))(np.zeros(4))
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (4, 1, 1))(np.zeros(4))
     assert files(folder) == []
-    SimtKernel(kernel).plan((1, 1, 1), (4, 1, 1))(np.zeros(4))
+    CpuProgram(kernel).plan(0, (1, 1, 1), (4, 1, 1))(np.zeros(4))
     assert len(files(folder)) == 1
 
 
@@ -159,7 +160,7 @@ def test_exceptions_survive_the_disk(folder: Path) -> None:
             raise ValueError("zero")
 
     for _ in range(2):
-        plan = SimtKernel(kernel).plan((1, 1, 1), (1, 1, 1))
+        plan = CpuProgram(kernel).plan(0, (1, 1, 1), (1, 1, 1))
         with pytest.raises(ValueError, match="zero"):
             plan(np.zeros(1))
     assert len(files(folder)) == 1
@@ -170,16 +171,16 @@ def test_loaded_kernels_can_be_looked_into(folder: Path) -> None:
         x[cuda.grid(1)] = 1
 
     for _ in range(2):
-        plan = SimtKernel(kernel).plan((1, 1, 1), (4, 1, 1))
+        plan = CpuProgram(kernel).plan(0, (1, 1, 1), (4, 1, 1))
         plan(np.zeros(4))
-        assert "define" in plan.llvm(np.zeros(4))
+        assert "define" in CpuCode(kernel, (np.zeros(4),), (4, 1, 1)).llvm
 
 
 TALKING = """
 import sys
 import numpy as np
 from numba import cuda
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 
 @cuda.jit(device=True)
 def next_of(i):
@@ -198,10 +199,10 @@ def other(x):
 
 x = np.array([0.0, 0.0, 0.5, 0.0])
 try:
-    SimtKernel(kernel).plan((1, 1, 1), (4, 1, 1))(x)
+    CpuProgram(kernel).plan(0, (1, 1, 1), (4, 1, 1))(x)
 except ValueError as error:
     print(error.args, x)
-SimtKernel(other).plan((1, 1, 1), (4, 1, 1))(x[3:])
+CpuProgram(other).plan(0, (1, 1, 1), (4, 1, 1))(x[3:])
 names = ("pipeline", "builtins", "lowering", "diagnostics")
 loaded = [name for name in names if f"nbrt.backends.cpu.simt.{name}" in sys.modules]
 print(loaded, "numba.np.arraymath" in sys.modules)
@@ -223,7 +224,7 @@ def test_the_oldest_go_when_the_folder_grows_too_large(folder: Path) -> None:
         def kernel(x: Any) -> None:
             x[0] = value
 
-        SimtKernel(kernel).plan((1, 1, 1), (1, 1, 1))(np.zeros(1))
+        CpuProgram(kernel).plan(0, (1, 1, 1), (1, 1, 1))(np.zeros(1))
 
     for value in range(4):
         launch(value)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
+from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
 
 def saxpy(a: Any, x: Any, y: Any, n: Any) -> None:
@@ -58,7 +59,7 @@ PLANE = (np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32), 64)
 
 
 def vector_operations(kernel: Any, block: tuple[int, int, int], args: Any) -> set[str]:
-    text = SimtKernel(kernel, cache=False).plan((2, 2, 1), block).llvm(np.float32(2), *args)
+    text = CpuCode(kernel, (np.float32(2), *args), block).llvm
     assert "masked" not in text
     assert "gather" not in text
     return set(re.findall(r"(fmul|fadd|load|store) <\d+ x float>", text))
@@ -83,22 +84,19 @@ def test_fma_vectorises() -> None:
         if i < n:
             y[i] = cuda.fma(a, x[i], y[i])
 
-    text = SimtKernel(kernel, cache=False).plan((2, 1, 1), (256, 1, 1)).llvm(np.float32(2), *LINE)
+    text = CpuCode(kernel, (np.float32(2), *LINE), (256, 1, 1)).llvm
     assert re.search(r"@llvm\.fma\.v\d+f32", text)
     assert "@llvm.fmuladd" not in text
 
 
 def test_machine_code_and_signatures_can_be_seen() -> None:
-    plan = SimtKernel(saxpy, cache=False).plan((1, 1, 1), (256, 1, 1))
-    assert plan.signatures == []
-    plan.prepare((2.0, *LINE))
-    assert [str(typ) for typ in plan.signatures[0]][::3] == ["float64", "int64"]
-    assert "saxpy" in plan.asm(2.0, *LINE)
+    code = CpuCode(saxpy, (2.0, *LINE), (256, 1, 1))
+    assert "float64" in code.signature
+    assert "int64" in code.signature
+    assert "saxpy" in code.asm
 
 
 def test_names_are_shown() -> None:
-    kernel = SimtKernel(saxpy, cache=False)
-    assert kernel.name == "saxpy"
-    assert repr(kernel) == "<SimtKernel saxpy>"
-    assert repr(kernel.plan((2, 1, 1), (8, 1, 1))) == "<LaunchPlan saxpy[(2, 1, 1), (8, 1, 1)]>"
-    assert kernel.plan((2, 1, 1), (8, 1, 1)) is kernel.plan((2, 1, 1), (8, 1, 1))
+    kernel = CpuProgram(saxpy, cache=False)
+    assert repr(kernel) == "<CpuProgram saxpy>"
+    assert repr(kernel.plan(0, (2, 1, 1), (8, 1, 1))) == "<CpuPlan saxpy[(2, 1, 1), (8, 1, 1)]>"

@@ -15,7 +15,7 @@ from numba import cuda as renamed
 from numba.cuda import blockDim, blockIdx, grid, gridsize, threadIdx
 
 from helpers.simt_reference import run_reference
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ def check(kernel: Any, launch: tuple[Dim3, Dim3], *args: Any) -> tuple[Any, ...]
     expected = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
     run_reference(kernel, *launch, *expected)
     got = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
-    SimtKernel(kernel, cache=False).plan(*launch)(*got)
+    CpuProgram(kernel, cache=False).plan(0, *launch)(*got)
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, other)
     return got
@@ -212,10 +212,10 @@ def test_device_functions_are_specialised_for_each_block_shape() -> None:
     def kernel(out: Any) -> None:
         out[cuda.grid(1)] = width()
 
-    compiled = SimtKernel(kernel, cache=False)
+    compiled = CpuProgram(kernel, cache=False)
     for size in (2, 6, 3):
         out = np.zeros(6, np.int64)
-        compiled.plan((6 // size, 1, 1), (size, 1, 1))(out)
+        compiled.plan(0, (6 // size, 1, 1), (size, 1, 1))(out)
         assert (out == size).all()
 
 
@@ -231,7 +231,7 @@ def test_random_numbers_of_numba_cuda_are_device_functions_like_others() -> None
         out[i] = random.xoroshiro128p_uniform_float32(states, i)
 
     out = np.zeros(4, np.float32)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (4, 1, 1))(states, out)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (4, 1, 1))(states, out)
     assert ((out >= 0) & (out < 1)).all()
     assert states["s1"].all()
 
@@ -273,7 +273,7 @@ def test_local_arrays_in_a_loop_do_not_grow_the_stack() -> None:
         out[cuda.grid(1)] = total
 
     out = np.zeros(2)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (2, 1, 1))(out)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (2, 1, 1))(out)
     assert (out == sum(range(100_000))).all()
 
 
@@ -297,7 +297,7 @@ def test_index_types_are_those_of_the_cuda_target() -> None:
         out[2] = (cuda.threadIdx.x + np.float32(0.1)) * 3
 
     out = np.zeros(3)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))(out)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(out)
     assert out[1] == 2.0**31
     assert out[2] == float(np.float64(np.float32(0.1))) * 3
 
@@ -309,7 +309,7 @@ def test_large_grids_count_past_32_bits() -> None:
             out[i - (2**31 * 256 - 512)] = i
 
     out = np.zeros(512, np.int64)
-    SimtKernel(kernel, cache=False).plan((2**31 - 1, 1, 1), (256, 1, 1))(out)
+    CpuProgram(kernel, cache=False).plan(0, (2**31 - 1, 1, 1), (256, 1, 1))(out)
     assert (out[:256] == np.arange(2**31 * 256 - 512, 2**31 * 256 - 256)).all()
 
 
@@ -320,11 +320,11 @@ def test_the_compiler_imports_numba_cuda_only_if_a_kernel_has() -> None:
     program = """
 import sys
 import numpy as np
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 def kernel(x):
     x[0] = 1
 x = np.zeros(1)
-SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))(x)
+CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(x)
 print(x[0], [name for name in ("numba.cuda", "cupy", "nbrt_kernels") if name in sys.modules])
 """
     done = subprocess.run(

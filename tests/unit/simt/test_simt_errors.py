@@ -11,7 +11,7 @@ import pytest
 from numba import cuda
 from numba.cuda import bf16, libdevice
 
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import ArgumentTypeError, CompileError, UnsupportedConstructError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def compile_error(kernel: Any, *args: Any) -> CompileError:
-    plan = SimtKernel(kernel, cache=False).plan((1, 1, 1), (32, 1, 1))
+    plan = CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (32, 1, 1))
     arguments = args or (np.zeros(32),)
     with pytest.raises(CompileError) as caught:
         plan.prepare(arguments)
@@ -179,15 +179,15 @@ def test_what_cannot_be_a_kernel() -> None:
     def keyword(x: Any, *, n: int) -> None: ...
 
     with pytest.raises(ArgumentTypeError, match="bound method"):
-        SimtKernel(Holder().method)
+        CpuProgram(Holder().method)
     for wrong in (3, len, Holder, functools.partial(keyword, n=1)):
         with pytest.raises(ArgumentTypeError, match="must be a Python function"):
-            SimtKernel(wrong)  # type: ignore[arg-type]
+            CpuProgram(wrong)  # type: ignore[arg-type]
     for wrong in (coroutine, generator):
         with pytest.raises(UnsupportedConstructError, match="plain function"):
-            SimtKernel(wrong)
+            CpuProgram(wrong)
     with pytest.raises(CompileError, match="'n' can only be given by keyword"):
-        SimtKernel(keyword)
+        CpuProgram(keyword)
 
 
 def test_wrapped_kernels_are_what_they_wrap_in_bytecode_only() -> None:
@@ -199,7 +199,7 @@ def test_wrapped_kernels_are_what_they_wrap_in_bytecode_only() -> None:
         x[cuda.grid(1)] = y
 
     x = np.zeros(4)
-    SimtKernel(wrapper, cache=False).plan((1, 1, 1), (4, 1, 1))(x, 3.0)
+    CpuProgram(wrapper, cache=False).plan(0, (1, 1, 1), (4, 1, 1))(x, 3.0)
     assert (x == 3).all()
 
 
@@ -221,7 +221,7 @@ def test_exceptions_of_the_kernel_reach_the_caller(grid: int) -> None:
     # From text, as pytest rewrites the assertions of this file.
     scope: dict[str, Any] = {"cuda": cuda}
     exec(FAILS_WHERE_TOLD, scope)
-    plan = SimtKernel(scope["kernel"], cache=False).plan((grid, 1, 1), (32, 1, 1))
+    plan = CpuProgram(scope["kernel"], cache=False).plan(0, (grid, 1, 1), (32, 1, 1))
     x = np.zeros(grid * 32)
     for _ in range(3):
         with pytest.raises(IndexError, match="out of bounds"):
@@ -238,7 +238,7 @@ def test_a_type_error_of_the_kernel_is_not_taken_for_a_wrong_argument() -> None:
             raise TypeError("mine")
 
     with pytest.raises(TypeError, match="mine") as caught:
-        SimtKernel(kernel, cache=False).plan((1, 1, 1), (1, 1, 1))(np.zeros(1))
+        CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(np.zeros(1))
     assert type(caught.value) is TypeError
 
 
@@ -247,7 +247,7 @@ def test_the_traceback_leaves_the_compiler_out(broken: str) -> None:
     namespace: dict[str, Any] = {"cuda": cuda}
     exec(f"def kernel(x):\n    {broken}\n", namespace)
     with pytest.raises(CompileError) as caught:
-        SimtKernel(namespace["kernel"]).plan((1, 1, 1), (1, 1, 1))(np.zeros(1))
+        CpuProgram(namespace["kernel"]).plan(0, (1, 1, 1), (1, 1, 1))(np.zeros(1))
     files = [str(entry.path) for entry in caught.traceback]
     assert not any("/numba/core/" in file for file in files)
     cause = caught.value.__cause__

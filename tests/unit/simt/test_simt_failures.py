@@ -9,7 +9,7 @@ from numba import cuda, int32
 
 import nbrt
 from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.codegen.lowering import force
 from nbrt.errors import ArgumentTypeError
 
@@ -55,7 +55,7 @@ def test_a_note_names_the_block_and_the_thread(kernel, kind, grid, threads) -> N
     thread, block = (5, 2, 0), (grid[0] - 1, grid[1] - 1, 0)
     x[block[1] * 4 + thread[1], block[0] * 8 + thread[0]] = 77
     with force(kind):
-        plan = SimtKernel(kernel, cache=False).plan(grid, (8, 4, 1))
+        plan = CpuProgram(kernel, cache=False).plan(0, grid, (8, 4, 1))
     for _ in range(3):  # the first of several blocks is timed, the next launches go by that
         with force(kind), pytest.raises(ValueError, match="seventy-seven") as caught:
             plan(np.zeros_like(x), x)
@@ -71,7 +71,7 @@ def test_a_launch_shared_between_os_threads_names_the_thread() -> None:
     set_num_threads(4)
     try:
         x = np.ones((4 * 500, 8 * 50), np.int32)
-        plan = SimtKernel(waiting, cache=False).plan((50, 500, 1), (8, 4, 1))
+        plan = CpuProgram(waiting, cache=False).plan(0, (50, 500, 1), (8, 4, 1))
         plan(np.zeros_like(x), x)
         x[4 * 321 + 3, 8 * 40 + 7] = 77
         with pytest.raises(ValueError, match="seventy-seven") as caught:

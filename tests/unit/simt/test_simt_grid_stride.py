@@ -12,7 +12,8 @@ from numba import cuda, float64
 from helpers.grid_stride import LAUNCHES, LENGTH, SIZES, arrays, axes_taken_out, compare
 from helpers.simt_reference import run_reference
 from nbrt.backends.cpu.block_scheduler import LaunchRecord, run_shared
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
+from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
 PLANE_LAUNCHES = [((2, 3, 1), (4, 2, 1)), ((1, 1, 1), (3, 5, 1)), ((3, 1, 2), (1, 4, 1))]
 
@@ -255,7 +256,7 @@ TAKEN_OUT = [
 
 @pytest.mark.parametrize("kernel", TAKEN_OUT, ids=lambda kernel: kernel.__name__)
 def test_turns_made_by_the_launch(kernel: Any) -> None:
-    compiled = SimtKernel(kernel, cache=False)
+    compiled = CpuProgram(kernel, cache=False)
     for launch in LAUNCHES:
         for n in SIZES:
             compare(kernel, compiled, launch, LENGTH, n)
@@ -264,7 +265,7 @@ def test_turns_made_by_the_launch(kernel: Any) -> None:
 
 @pytest.mark.parametrize("kernel", [range_form, while_form, by_formula])
 def test_limits_of_other_types(kernel: Any) -> None:
-    compiled = SimtKernel(kernel, cache=False)
+    compiled = CpuProgram(kernel, cache=False)
     for n in (np.int32(23), np.uint8(23), np.uint64(23), np.int16(-1)):
         compare(kernel, compiled, LAUNCHES[0], LENGTH, n)
 
@@ -272,11 +273,11 @@ def test_limits_of_other_types(kernel: Any) -> None:
 @pytest.mark.parametrize("kernel", [while_form, while_not, while_inclusive])
 @pytest.mark.parametrize("n", [7.5, 20.0, -0.5, -float("inf")])
 def test_a_limit_between_the_positions(kernel: Any, n: float) -> None:
-    compare(kernel, SimtKernel(kernel, cache=False), LAUNCHES[0], LENGTH, n)
+    compare(kernel, CpuProgram(kernel, cache=False), LAUNCHES[0], LENGTH, n)
 
 
 def test_no_turn_below_nan() -> None:
-    compare(while_form, SimtKernel(while_form, cache=False), LAUNCHES[0], LENGTH, float("nan"))
+    compare(while_form, CpuProgram(while_form, cache=False), LAUNCHES[0], LENGTH, float("nan"))
 
 
 # -- two and three dimensions ----------------------------------------------------------------
@@ -376,7 +377,7 @@ PLANES = [
 
 @pytest.mark.parametrize(("kernel", "axes"), PLANES, ids=lambda v: getattr(v, "__name__", ""))
 def test_two_dimensions(kernel: Any, axes: Any) -> None:
-    compiled = SimtKernel(kernel, cache=False)
+    compiled = CpuProgram(kernel, cache=False)
     for launch in PLANE_LAUNCHES:
         for shape in ((0, 5), (5, 0), (1, 1), (7, 19), (20, 3)):
             if kernel is rows_only and shape[1] > 8:
@@ -394,7 +395,7 @@ def test_three_dimensions() -> None:
                 for i in range(x0, x.shape[2], xs):
                     y[k, j, i] += x[k, j, i] * (k + 1) - j
 
-    compiled = SimtKernel(kernel, cache=False)
+    compiled = CpuProgram(kernel, cache=False)
     for shape in ((3, 5, 7), (1, 1, 1), (6, 0, 2), (4, 4, 4)):
         compare(kernel, compiled, ((2, 1, 2), (2, 3, 1)), shape)
     assert axes_taken_out(compiled) == [[2, 1, 0]]
@@ -407,7 +408,7 @@ def test_three_dimensions() -> None:
 def test_turns_are_shared_out_like_any_blocks(chunk: int) -> None:
     for kernel in (range_form, own_earlier_turn):
         expected, got = arrays(4000), arrays(4000)
-        plan = SimtKernel(kernel, cache=False).plan((7, 1, 1), (8, 1, 1))
+        plan = CpuProgram(kernel, cache=False).plan(0, (7, 1, 1), (8, 1, 1))
         run_shared(plan._entry, LaunchRecord(7, 1, 1, 7, chunk, 0), (*got, 4000))
         run_reference(kernel, (7, 1, 1), (8, 1, 1), *expected, 4000)
         np.testing.assert_array_equal(got[1], expected[1])
@@ -416,7 +417,7 @@ def test_turns_are_shared_out_like_any_blocks(chunk: int) -> None:
 @pytest.mark.parametrize("kernel", [range_form, while_form, by_formula, while_true])
 def test_neighbouring_positions_share_vectors(kernel: Any) -> None:
     line = np.zeros(512, np.float32)
-    text = SimtKernel(kernel, cache=False).plan((2, 1, 1), (256, 1, 1)).llvm(line, line, 512)
+    text = CpuCode(kernel, (line, line, 512), (256, 1, 1)).llvm
     assert "masked" not in text
     assert "gather" not in text
     assert {"load", "store"} <= set(re.findall(r"(load|store) <\d+ x float>", text))
@@ -433,9 +434,9 @@ def test_a_failed_turn_is_reported() -> None:
         for i in range(cuda.grid(1), n, cuda.gridsize(1)):
             y[i] = checked(x[i])
 
-    compiled = SimtKernel(kernel, cache=False)
+    compiled = CpuProgram(kernel, cache=False)
     with pytest.raises(ValueError, match="too large"):
-        compiled.plan(*LAUNCHES[0])(*arrays(LENGTH), LENGTH)
+        compiled.plan(0, *LAUNCHES[0])(*arrays(LENGTH), LENGTH)
     assert axes_taken_out(compiled) == [[0]]
 
 
@@ -446,5 +447,5 @@ def test_the_size_of_the_grid_is_a_limit_like_any_other() -> None:
             out[i] = 1
 
     got = np.zeros(20)
-    SimtKernel(kernel, cache=False).plan((4, 1, 1), (5, 1, 1))(got)
+    CpuProgram(kernel, cache=False).plan(0, (4, 1, 1), (5, 1, 1))(got)
     assert got.sum() == 16

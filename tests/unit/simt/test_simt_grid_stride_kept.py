@@ -8,7 +8,7 @@ import pytest
 from numba import cuda, float64
 
 from helpers.grid_stride import LAUNCHES, LENGTH, SIZES, axes_taken_out, compare
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 
 
 def accumulator(x: Any, y: Any, n: Any) -> None:
@@ -279,7 +279,7 @@ KEPT = [
 
 @pytest.mark.parametrize("kernel", KEPT, ids=lambda kernel: kernel.__name__)
 def test_turns_made_by_the_thread(kernel: Any) -> None:
-    compiled = SimtKernel(kernel, cache=False)
+    compiled = CpuProgram(kernel, cache=False)
     # One thread at a time, as the reference does: some of these kernels have races else.
     for launch in LAUNCHES[:1]:
         for n in SIZES:

@@ -9,7 +9,7 @@ import pytest
 from numba import cuda
 
 from helpers.simt_reference import run_reference
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.frontend.pipeline import bounds_of
 
 N = 29
@@ -186,16 +186,16 @@ INTEGER_KERNELS = (thread_index, computed_limit, limit_in_memory)
 @pytest.mark.parametrize(("kernel", "bounds"), KERNELS, ids=lambda v: getattr(v, "__name__", v))
 def test_the_same_threads_run(kernel: Any, bounds: int) -> None:
     launch = ((6, 1, 1), (5, 1, 1))
-    compiled = SimtKernel(kernel, cache=False)
+    compiled = CpuProgram(kernel, cache=False)
     values = [n for n in VALUES if not isinstance(n, float) or kernel not in INTEGER_KERNELS]
     for n in values:
         # Room beyond the threads, for the forms that let a thread past the end.
         expected, got = np.zeros(N + 4), np.zeros(N + 4)
         run_reference(kernel, *launch, expected, n)
-        compiled.plan(*launch)(got, n)
+        compiled.plan(0, *launch)(got, n)
         np.testing.assert_array_equal(got, expected, err_msg=f"n = {n}")
     # That many limits came out of the body; the rest of the tests stayed in it.
-    limits = list(compiled._body._limits.overloads.values())
+    limits = list(compiled.body._limits.overloads.values())
     assert len(bounds_of(limits[0]) if limits else []) == bounds
 
 
@@ -215,11 +215,11 @@ def in_three_dimensions(out: Any) -> None:
 @pytest.mark.parametrize("block", [(4, 4, 1), (1, 3, 1), (8, 1, 1), (32, 32, 1)])
 def test_two_dimensions(block: tuple[int, int, int]) -> None:
     launch = ((-(-30 // block[0]), -(-16 // block[1]), 1), block)
-    compiled = SimtKernel(in_two_dimensions, cache=False)
+    compiled = CpuProgram(in_two_dimensions, cache=False)
     for shape in ((7, 9), (1, 1), (16, 8), (3, 30), (0, 4)):
         expected, got = np.zeros(shape), np.zeros(shape)
         run_reference(in_two_dimensions, *launch, expected)
-        compiled.plan(*launch)(got)
+        compiled.plan(0, *launch)(got)
         np.testing.assert_array_equal(got, expected)
 
 
@@ -229,7 +229,7 @@ def test_three_dimensions(shape: tuple[int, int, int], block: tuple[int, int, in
     grid = (-(-shape[2] // block[0]), -(-shape[1] // block[1]), -(-shape[0] // block[2]))
     expected, got = np.zeros(shape), np.zeros(shape)
     run_reference(in_three_dimensions, grid, block, expected)
-    SimtKernel(in_three_dimensions, cache=False).plan(grid, block)(got)
+    CpuProgram(in_three_dimensions, cache=False).plan(0, grid, block)(got)
     np.testing.assert_array_equal(got, expected)
     assert (got != 0).all()
 
@@ -241,12 +241,12 @@ def test_a_limit_of_an_odd_type_leaves_the_guard_in_the_body() -> None:
             out[i] += 1
 
     got = np.zeros(4)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (4, 1, 1))(got, True)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (4, 1, 1))(got, True)
     assert got.tolist() == [1, 0, 0, 0]
 
 
 def test_the_source_function_is_left_as_it_was() -> None:
     before = if_less.__code__
-    SimtKernel(if_less, cache=False).plan((1, 1, 1), (4, 1, 1))(np.zeros(4), 2)
+    CpuProgram(if_less, cache=False).plan(0, (1, 1, 1), (4, 1, 1))(np.zeros(4), 2)
     assert if_less.__code__ is before
     assert not hasattr(if_less, "__signature__")

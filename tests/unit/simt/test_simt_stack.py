@@ -9,7 +9,7 @@ import pytest
 from numba import cuda, float64, int32
 
 from helpers.lowerings import agree
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 
 
 @cuda.jit(device=True)
@@ -25,7 +25,7 @@ def test_recursion_from_a_typed_constant_and_from_an_argument() -> None:
         out[cuda.threadIdx.x] = depth(np.int64(100)) * 1000 + depth(n)
 
     out = np.zeros(3, np.int64)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (3, 1, 1))(out, 7)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (3, 1, 1))(out, 7)
     assert out.tolist() == [100007] * 3
 
 
@@ -39,7 +39,7 @@ def test_local_arrays_of_any_length(count: int) -> None:
         out[t] = own[count - 1] - own[0]
 
     out = np.zeros(4)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (4, 1, 1))(out)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (4, 1, 1))(out)
     assert out.tolist() == [count - 1] * 4
 
 
@@ -60,5 +60,7 @@ def test_returns_out_of_a_loop_around_a_barrier(block: int) -> None:
     out = (np.arange(block) >= 40).astype(np.int32)
     agree(kernel, 1, block, np.zeros(block, np.int32), np.zeros(block, np.int64), expected=out)
     got = np.zeros(block, np.int64)
-    SimtKernel(kernel, cache=False).plan((1, 1, 1), (block, 1, 1))(np.zeros(block, np.int32), got)
+    CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (block, 1, 1))(
+        np.zeros(block, np.int32), got
+    )
     np.testing.assert_array_equal(got, turns)

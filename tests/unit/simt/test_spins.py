@@ -18,7 +18,7 @@ from helpers.coroutines import compiled, thread
 from helpers.spinning import CASES, DEADLOCKS, line_of, ticket_lock
 from nbrt.backends.cpu import waiting
 from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
-from nbrt.backends.cpu.simt import SimtKernel
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.codegen.resident_calls import MAX_RESIDENT_BLOCKS
 from nbrt.backends.cpu.simt.runtime.fingerprint import fingerprint
 from nbrt.backends.cpu.simt.stop_codes import STOPPED
@@ -26,13 +26,13 @@ from nbrt.config import override
 from nbrt.errors import KernelDeadlockError
 
 TESTS = Path(__file__).parents[2]
-_kernels: dict[object, SimtKernel] = {}
+_kernels: dict[object, CpuProgram] = {}
 _checked: dict[object, nbrt.Kernel] = {}
 
 
 def _native(kernel, grid, block, *arguments) -> None:
-    made = _kernels.setdefault(kernel, SimtKernel(kernel, cache=False))
-    made.plan((grid, 1, 1), (block, 1, 1))(*arguments)
+    made = _kernels.setdefault(kernel, CpuProgram(kernel, cache=False))
+    made.plan(0, (grid, 1, 1), (block, 1, 1))(*arguments)
 
 
 def _check(kernel, grid, block, *arguments) -> None:
@@ -149,7 +149,7 @@ entry:
 
 def test_a_stop_word_ends_threads_that_spin() -> None:
     kernel, _ = DEADLOCKS[0]
-    plan = SimtKernel(kernel, cache=False).plan((1, 1, 1), (8, 1, 1))
+    plan = CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (8, 1, 1))
     plan.record.stop = 1
     out = np.zeros(8, np.int32)
     plan(np.zeros(1, np.int32), out)

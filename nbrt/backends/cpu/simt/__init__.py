@@ -3,9 +3,3 @@
 In processing order: `frontend` (passes on Numba IR), `codegen` with the lowerings `lanes` and
 `coroutines` (the entry function of a launch), `runtime` (argument types, cache, launches).
 """
-
-from __future__ import annotations
-
-from nbrt.backends.cpu.simt.runtime.kernel import LaunchPlan, SimtKernel
-
-__all__ = ["LaunchPlan", "SimtKernel"]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.cpu.block_scheduler import note_place
-from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text
 from nbrt.backends.cpu.interrupts import run_stoppable
 from nbrt.backends.cpu.simt.checked.compiler import compiled_sites
 from nbrt.backends.cpu.simt.checked.entry import CheckedEntry, CheckedLaunch
@@ -20,20 +19,17 @@ from nbrt.backends.cpu.simt.checked.limits import faults, static_faults
 from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
 from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader, unravelled
 from nbrt.backends.cpu.simt.frontend.pipeline import marker_kinds
-from nbrt.backends.cpu.simt.runtime.arguments import check_count
 from nbrt.backends.cpu.waiting import wait_address
 from nbrt.errors import KernelCheckError, KernelDeadlockError, LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nbrt.backends.captures import Captures
     from nbrt.backends.cpu.simt.checked.limits import Fault
     from nbrt.backends.cpu.simt.checked.memory import Argument
     from nbrt.backends.interface import Check
     from nbrt.typing import Dim3
 
-__all__ = ["CheckedKernel", "CheckedPlan"]
+__all__ = ["CheckedKernel", "CheckedRun"]
 
 _SHOWN = 10
 """Reports whose text goes into the error's own; all are in its `reports`."""
@@ -61,9 +57,9 @@ class CheckedKernel:
         self.name = self.function.__name__
         self._entries: dict[tuple[Dim3, bool], CheckedEntry] = {}
 
-    def plan(self, grid: Dim3, block: Dim3, shared: int, check: Check) -> CheckedPlan:
-        """Give what launches this kernel with one configuration; compiles nothing."""
-        return CheckedPlan(self, grid, block, shared, check)
+    def run(self, grid: Dim3, block: Dim3, shared: int, check: Check) -> CheckedRun:
+        """Return the launch of this kernel in one configuration; compiles nothing."""
+        return CheckedRun(self, grid, block, shared, check)
 
     def entry(self, block: Dim3, seeded: bool) -> CheckedEntry:
         """Give the compiled entry for one block shape, with threads in or out of their order."""
@@ -73,12 +69,8 @@ class CheckedKernel:
             entry = self._entries.setdefault((block, seeded), made)
         return entry
 
-    def check_count(self, arguments: tuple[object, ...]) -> None:
-        """Raise `ArgumentTypeError` if there are too few or too many arguments."""
-        check_count(self.function, arguments)
 
-
-class CheckedPlan:
+class CheckedRun:
     """A kernel with its launch configuration, run with checks.
 
     Attributes
@@ -86,32 +78,23 @@ class CheckedPlan:
     kernel : CheckedKernel
         The kernel.
     label : str
-        What messages call it.
-    crash_text : bytes
-        What the process writes if it crashes.
-    direct, record : None
-        There is no way around the checks.
+        The kernel's name in messages.
     """
-
-    direct: Callable[..., object] | None = None
-    record: None = None
 
     def __init__(
         self, kernel: CheckedKernel, grid: Dim3, block: Dim3, shared: int, check: Check
     ) -> None:
         self.kernel = kernel
         self.label = f"kernel {kernel.name}"
-        self.crash_text = crash_text(kernel.function, checked=True)
         self._grid, self._block, self._shared = grid, block, shared
         self._check = check
         self._entry = kernel.entry(block, check.seed is not None)
 
     def prepare(self, args: tuple[object, ...]) -> None:
-        """Check the arguments and compile for their types, without running anything."""
-        self.kernel.check_count(args)
+        """Compile for the types of the arguments, without running anything."""
         self._entry.prepare(args)
 
-    def __call__(self, *args: object) -> None:
+    def __call__(self, args: tuple[object, ...]) -> None:
         """Run every block, then raise what was found.
 
         Raises
@@ -119,8 +102,6 @@ class CheckedPlan:
         KernelCheckError
             With one report for each fault.
         """
-        LAST_LAUNCH[0] = self.crash_text
-        self.kernel.check_count(args)
         thread = self._entry.prepare(args)
         self._raise(self._limits(thread))
         arguments = self._arrays(args)
@@ -148,9 +129,6 @@ class CheckedPlan:
                 stacklevel=2,
             )
         self._raise(found)
-
-    def note(self, error: Exception) -> None:
-        """Leave an exception as it is: the launch itself has noted which thread has raised it."""
 
     def _counts(self) -> tuple[int, int]:
         blocks = self._grid[0] * self._grid[1] * self._grid[2]

@@ -54,8 +54,9 @@ def argument_types(function: FunctionType, arguments: Sequence[object]) -> tuple
     Raises
     ------
     ArgumentTypeError
-        If an argument is of a type that no kernel takes.
+        If there are too few or too many arguments, or one is of a type that no kernel takes.
     """
+    check_count(function, arguments)
     return tuple(_type_of(function, index, value) for index, value in enumerate(arguments))
 
 

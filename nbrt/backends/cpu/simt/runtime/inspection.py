@@ -6,15 +6,15 @@ import inspect
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
-from nbrt.backends.cpu.simt.runtime.kernel import SimtKernel
+from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
 from nbrt.backends.cpu.simt.runtime.vector_loops import innermost_loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.simt.runtime.launch import EntryDispatcher
     from nbrt.backends.inspection import Loop, Lowering
     from nbrt.typing import Dim3
 
@@ -30,26 +30,22 @@ class CpuCode:
         The kernel, or a ``cuda.jit`` dispatcher of it.
     args : tuple
         Arguments, or what has the same types.
-    grid, block : tuple of int
-        Blocks in the grid, threads in a block.
+    block : tuple of int
+        Threads in a block.
     """
 
-    def __init__(
-        self, function: Callable[..., object], args: tuple[Any, ...], grid: Dim3, block: Dim3
-    ) -> None:
+    def __init__(self, function: Callable[..., object], args: tuple[Any, ...], block: Dim3) -> None:
         self._function = kernel_function(function)
-        self._kernel = SimtKernel(function)
-        self._plan = self._kernel.plan(grid, block)
+        self._block = block
         self._args = args
 
     @cached_property
     def signature(self) -> str:
         """The kernel's name, its parameters and their types."""
-        self._kernel.check_count(self._args)
         types = argument_types(self._function, self._args)
         bound = inspect.signature(self._function, follow_wrapped=False).bind(*types)
         parameters = ", ".join(f"{name}: {typ}" for name, typ in bound.arguments.items())
-        return f"{self._kernel.name}({parameters})"
+        return f"{self._function.__name__}({parameters})"
 
     @cached_property
     def lowering(self) -> Lowering:
@@ -74,9 +70,11 @@ class CpuCode:
 
     @cached_property
     def _library(self) -> Any:
-        self._kernel.check_count(self._args)
         return self._entry.prepare(self._args).library
 
     @cached_property
     def _entry(self) -> EntryDispatcher:
-        return self._kernel.entry(self._plan.block, cached=False)
+        from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
+
+        captures = Captures(self._function)
+        return EntryDispatcher(captures, lambda: KernelBody(captures), self._block, None)

@@ -11,6 +11,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numba._dispatcher import compute_fingerprint
 from numba.core import errors, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
@@ -67,14 +68,22 @@ class EntryDispatcher(CPUDispatcher):
         self._block = block
         self._body = body
         self._disk = cache
+        self._results: dict[bytes, Any] = {}
         super().__init__(_entry_function(self._function), targetoptions=dict(_OPTIONS))
 
     def prepare(self, arguments: tuple[object, ...]) -> Any:
-        """Compile for the types of the kernel's arguments and give Numba's compile result."""
-        bound = self.fold_argument_types(
-            (types.int64, *argument_types(self._function, arguments)), {}
-        )[1]
-        return self._prepared(tuple(bound))
+        """Compile for the types of the kernel's arguments; return Numba's compile result."""
+        try:
+            fingerprint = compute_fingerprint(arguments)
+        except NotImplementedError:
+            fingerprint = None
+        if fingerprint in self._results:
+            return self._results[fingerprint]
+        given = (types.int64, *argument_types(self._function, arguments))
+        result = self._prepared(tuple(self.fold_argument_types(given, {})[1]))
+        if fingerprint is not None:
+            self._results[fingerprint] = result
+        return result
 
     @property
     def lowering(self) -> Lowering:
