@@ -86,7 +86,7 @@ def run(
     ended: SimpleQueue[_Rank] = SimpleQueue()
     # Ranks on different devices agree: all continue from where the caller is.
     here = current_device()
-    start = default_generator(here if here.kind == devices[0].kind else devices[0]).snapshot()
+    start = default_generator(here if here.kind == devices[0].kind else devices[0])._position.mark()
     runs = [_Rank(world, member, ended, function, args, start) for member in members]
     _start_and_join(world, runs, ended, members[0].timeout)
     _raise_failures(world, runs)
@@ -149,7 +149,7 @@ class _Rank:
         self._world.begin(self.member.rank)
         try:
             with DeviceGuard(self.member.device), isolated_default_generators():
-                default_generator().restore(self._start)
+                default_generator()._position.rewind(self._start)
                 self.result = function(*args)
         except BaseException as error:  # noqa: BLE001  # the caller raises it
             self.error = error

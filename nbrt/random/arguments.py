@@ -20,6 +20,8 @@ from nbrt.runtime.adoption import holder_of
 from nbrt.runtime.array import device_of, to_host
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, DTypeLike, HostArray, Shape
 
@@ -27,6 +29,7 @@ __all__ = [
     "checked_array",
     "checked_flag",
     "checked_out",
+    "common_shape",
     "dtype_name",
     "exact_integers",
     "float_dtype",
@@ -365,3 +368,13 @@ def checked_out(stream: Stream, out: Any, size: Shape | None, dtype: np.dtype[An
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise ArgumentError("expected a writable out, got a read-only array")
     return out
+
+
+def common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape to which parameters of some shapes broadcast."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ArgumentError(
+            f"expected parameters that broadcast together, got shapes {list(shapes)}"
+        ) from None

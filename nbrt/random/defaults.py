@@ -7,10 +7,11 @@ import threading
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nbrt._internal import rank_context
 from nbrt.errors import ArgumentTypeError
+from nbrt.random.distributions import Distributions
 from nbrt.random.generator import Generator
 from nbrt.random.state import PhiloxState, checked_seed
 from nbrt.runtime.device import current_device, resolve_device
@@ -110,11 +111,11 @@ def _store() -> _Store:
 
 def checked_generator(generator: object) -> Generator:
     """Return a generator if it is one of nbrt's."""
-    if not isinstance(generator, Generator):
+    if not isinstance(generator, Distributions):
         raise ArgumentTypeError(
             f"expected generator as an nbrt.Generator, got {type(generator).__name__}"
         )
-    return generator
+    return cast("Generator", generator)
 
 
 def manual_seed(seed: int, device: DeviceLike = None) -> Generator:
@@ -227,14 +228,14 @@ def fork_rng(devices: Iterable[DeviceLike] | None = None, enabled: bool = True) 
     with store.lock:
         chosen = None if devices is None else [default_generator(one) for one in devices]
         held = list(store.generators.values()) if chosen is None else chosen
-        states = [(generator, generator.snapshot()) for generator in held]
+        states = [(generator, generator._position.mark()) for generator in held]
         seed_of_new = store.seed_of_new
     try:
         yield
     finally:
         with store.lock:
-            for generator, snapshot in states:
-                generator.restore(snapshot)
+            for generator, mark in states:
+                generator._position.rewind(mark)
             if chosen is None:
                 store.seed_of_new = seed_of_new
                 known = {id(generator) for generator in held}

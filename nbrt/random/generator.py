@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
-from nbrt.random.gammas import RejectionSampled
-from nbrt.random.multivariate import Multivariate
+import math
+import secrets
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from nbrt._internal.checks import checked_int, checked_shape
+from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.random import sampling
+from nbrt.random.arguments import (
+    checked_array,
+    checked_flag,
+    checked_out,
+    float_dtype,
+    integer,
+    is_array,
+    most_integer,
+    number_dtype,
+    probability,
+)
+from nbrt.random.array_filler import ArrayFiller
+from nbrt.random.distributions import Distributions
+from nbrt.random.distributions.discrete import check_integer_range
+from nbrt.random.layouts import follows_torch, resolve_layout
+from nbrt.random.layouts.element import ElementLayout
+from nbrt.random.memory_order import as_kernel_view
+from nbrt.random.multivariate import multivariate_normal
+from nbrt.random.regions import checked_part
+from nbrt.random.state import PhiloxState, checked_seed
+from nbrt.random.stream_position import StreamPosition
+from nbrt.runtime.array import asarray, copy, to_host
+from nbrt.runtime.creation import empty
+from nbrt.runtime.device import resolve_device
+from nbrt.runtime.stream import current_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from typing import Self
+
+    from nbrt._internal.device import Device
+    from nbrt.backends.draw import Region
+    from nbrt.random.layouts import Gpu, Layout
+    from nbrt.random.regions import Index
+    from nbrt.typing import Array, ArrayLike, DeviceLike, Shape
 
 __all__ = ["Generator"]
 
+_MODULUS = 2**64
+_MAX_ELEMENTS = 2**62
+_MAX_CHILDREN = 2**32
 
-class Generator(RejectionSampled, Multivariate):
+
+class Generator(Distributions):
     """Random arrays on one device, with the methods of `numpy.random.Generator`.
 
     Element i of a draw is a function of (seed, offset, i) alone, so every device gives the same
@@ -38,3 +84,337 @@ class Generator(RejectionSampled, Multivariate):
     >>> bool((a == b[:4]).all())
     True
     """
+
+    def __init__(
+        self,
+        seed: int | np.random.SeedSequence | None = None,
+        device: DeviceLike = None,
+        layout: str | Layout = "element",
+        *,
+        gpu: Gpu | None = None,
+    ) -> None:
+        chosen = resolve_device(device)
+        rule = resolve_layout(layout, gpu, chosen)
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else None
+        if sequence is not None:
+            number = int(sequence.generate_state(1, np.uint64)[0])
+        else:
+            number = secrets.randbits(64) if seed is None else checked_seed(seed)
+        self._adopt(ArrayFiller(chosen, rule, StreamPosition(PhiloxState(number), sequence)))
+
+    def _adopt(self, filler: ArrayFiller) -> None:
+        self._filler = filler
+        self._position = filler.position
+        # Shards of distributed tensors over the same state, each with its key's indices.
+        self._shards: dict[Hashable, tuple[Any, Self]] = {}
+        # The last mesh generator over this one. A weak dictionary outside would keep both alive:
+        # its values refer to its keys.
+        self._mesh_generator: Any = None
+
+    def _with(self, filler: ArrayFiller) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._adopt(filler)
+        return other
+
+    def _at(self, position: StreamPosition) -> Self:
+        return self._with(self._filler.at(position))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self._at(self._position.copy()).__dict__)
+
+    def __repr__(self) -> str:
+        seed, offset = self._position.state
+        layout = "" if self.layout == ElementLayout() else f", layout={self.layout!r}"
+        return f"Generator(seed={seed}, offset={offset}, device='{self.device}'{layout})"
+
+    @property
+    def device(self) -> Device:
+        """The device on which arrays are made."""
+        return self._filler.device
+
+    @property
+    def layout(self) -> Layout:
+        """The rule that gives each element of a draw its words."""
+        return self._filler.layout
+
+    def clone(self) -> Self:
+        """Return an independent generator with the same state, also of spawning."""
+        return self._at(self._position.copy())
+
+    def _split_off(self, skipped: int, words: int) -> Self:
+        """Return an independent generator `skipped` words ahead, and move the state by `words`.
+
+        Both are multiples of 4.
+        """
+        state, _ = self._position.reserve(words)
+        position = self._position.copy()
+        position.state = PhiloxState(state.seed, (state.offset + skipped) % _MODULUS)
+        return self._at(position)
+
+    def spawn(self, n_children: int) -> list[Self]:
+        """Return generators of independent streams, as `numpy.random.Generator.spawn` does.
+
+        Child k of a generator is seeded with ``SeedSequence(seed).spawn(k + 1)[k]``; a later call
+        goes on counting. Nothing is drawn.
+
+        Parameters
+        ----------
+        n_children : int
+            How many.
+        """
+        count = checked_int("n_children", n_children)
+        if not 0 <= count < _MAX_CHILDREN:
+            raise ArgumentError(f"expected n_children >= 0 and below 2**32, got {count}")
+        sequence = self.seed_seq
+        with self._position.lock:
+            children = sequence.spawn(count)
+        return [
+            self._at(StreamPosition(PhiloxState(int(child.generate_state(1, np.uint64)[0])), child))
+            for child in children
+        ]
+
+    def shard(self, shape: Shape, region: Region | Index | tuple[Index, ...]) -> Self:
+        """Return a view of the generator whose draws are a part of the whole draw.
+
+        Both share one state: a draw of the part moves it as the draw of the whole would, so many
+        processes that each draw a part with equal generators stay in step without a word.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Shape of the whole draw; may be far larger than memory.
+        region : Region, or tuple of slice, int, Runs, and list of slice and Runs
+            Which part, as one would index the whole array, with positive steps. A list takes its
+            slices one after the other, also the same elements twice. Lists of equal slices at equal
+            distances, and `Runs`, are drawn as fast as one slice.
+
+        Examples
+        --------
+        >>> import nbrt
+        >>> whole = nbrt.Generator(1, device="cpu:0").random((6, 8))
+        >>> part = nbrt.Generator(1, device="cpu:0").shard((6, 8), (slice(2, 5), slice(1, 7, 2)))
+        >>> bool((part.random() == whole[2:5, 1:7:2]).all())
+        True
+        >>> part = nbrt.Generator(1, device="cpu:0").shard((6, 8), [slice(0, 1), slice(3, 6)])
+        >>> bool((part.random() == whole[[0, 3, 4, 5]]).all())
+        True
+        """
+        sizes = checked_shape(shape)
+        whole = math.prod(sizes)
+        if whole > _MAX_ELEMENTS:
+            raise ArgumentError(f"expected a draw of at most 2**62 elements, got shape {sizes}")
+        subset = checked_part(sizes, region, self.device)
+        return self._with(ArrayFiller(self.device, self.layout, self._position, subset, whole))
+
+    # -- draws -------------------------------------------------------------------------------------
+
+    def _draw(
+        self,
+        distribution: str,
+        parameters: tuple[Any, ...],
+        size: Shape | None,
+        dtype: np.dtype[Any],
+        out: Array | None = None,
+    ) -> Any:
+        return self._filler.draw(distribution, parameters, size, dtype, out)
+
+    @property
+    def _is_shard(self) -> bool:
+        return self._filler.subset is not None
+
+    def _leading(self, size: Shape | None, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        subset = self._filler.subset
+        return subset.shape[:-1] if size is None and subset else super()._leading(size, default)
+
+    def choice(
+        self,
+        a: ArrayLike,
+        size: Shape | None = None,
+        replace: bool = True,
+        p: ArrayLike | None = None,
+        axis: int = 0,
+        shuffle: bool = True,
+    ) -> Any:
+        """Return elements picked at random.
+
+        Parameters
+        ----------
+        a : int or array_like
+            What to pick from: an array, along `axis`, or ``arange(a)``.
+        size : int or tuple of int, optional
+            How many, as a shape; a single one if None.
+        replace : bool
+            Whether an element may be picked more than once.
+        p : array_like, shape (n,), optional
+            Chances of the elements, of sum 1; equal ones by default.
+        axis : int
+            Of the array to pick along.
+        shuffle : bool
+            Accepted as NumPy's generators do; what is picked without replacement always comes in
+            random order.
+        """
+        return sampling.choice(self, a, size, replace, p, axis)
+
+    def permutation(self, x: int | ArrayLike, axis: int = 0) -> Any:
+        """Return a shuffled copy of an array along an axis, or of ``arange(x)``.
+
+        Parameters
+        ----------
+        x : int or array_like
+            What to permute.
+        axis : int
+            Slices along it keep their contents.
+        """
+        return sampling.permutation(self, x, axis)
+
+    def shuffle(self, x: Any, axis: int = 0) -> None:
+        """Shuffle an array or a list in place, along an axis.
+
+        Parameters
+        ----------
+        x : array or list
+            What to shuffle.
+        axis : int
+            Slices along it keep their contents; 0 for a list.
+        """
+        sampling.shuffle(self, x, axis)
+
+    def permuted(self, x: ArrayLike, *, axis: int | None = None, out: Array | None = None) -> Any:
+        """Return a copy of an array with each slice along an axis shuffled for itself.
+
+        Parameters
+        ----------
+        x : array_like
+            What to permute.
+        axis : int, optional
+            Each line along it is shuffled independently; None: all elements together.
+        out : array, optional
+            Of the shape of `x` and a dtype that `x` casts to within its kind; may be `x` itself.
+        """
+        return sampling.permuted(self, x, axis, out)
+
+    def multivariate_normal(
+        self,
+        mean: ArrayLike,
+        cov: ArrayLike,
+        size: Shape | None = None,
+        check_valid: Literal["warn", "raise", "ignore"] = "warn",
+        tol: float = 1e-8,
+        *,
+        method: Literal["svd", "eigh", "cholesky"] = "svd",
+    ) -> Any:
+        """Return normal vectors: ``mean + z @ factor`` with ``factor.T @ factor`` equal to `cov`.
+
+        The factor is computed on the host by LAPACK, and the product by the array library, so
+        unlike all other draws its last bits may differ between machines; on one, a shard has those
+        of the whole.
+
+        Parameters
+        ----------
+        mean : array_like, shape (k,)
+            Means.
+        cov : array_like, shape (k, k)
+            Covariances, symmetric and positive semidefinite.
+        size : int or tuple of int, optional
+            Shape of the result without its last axis, which has length k.
+        check_valid : {"warn", "raise", "ignore"}
+            What to do about a matrix that is no covariance.
+        tol : float
+            How far the singular values may be from the eigenvalues in that check.
+        method : {"svd", "eigh", "cholesky"}
+            How the factor is found.
+        """
+        return multivariate_normal(self, mean, cov, size, check_valid, tol, method)
+
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes, drawn as whole 32-bit words.
+
+        Parameters
+        ----------
+        length : int
+            How many.
+        """
+        count = integer("length", length)
+        if is_array(count) or count < 0:
+            raise ArgumentError(f"expected a length >= 0, got {length!r}")
+        words = to_host(self.random_bits(-(-count // 4)), copy=None)
+        return words.astype("<u4").tobytes()[:count]
+
+    def dropout(self, x: ArrayLike, p: float = 0.5, training: bool = True) -> tuple[Any, Any]:
+        """Zero elements with probability `p` and scale the rest by ``1 / (1 - p)``, in one pass.
+
+        Parameters
+        ----------
+        x : array_like of floats
+            What to thin out.
+        p : float
+            In [0, 1]; 1 gives zeros.
+        training : bool
+            False: return a copy and a mask of True.
+
+        Returns
+        -------
+        result, mask : arrays
+            In the shape of `x`; the mask, of bool, says which elements were kept. Nothing is drawn
+            where the outcome is certain.
+        """
+        stream = current_stream(self.device)
+        values = asarray(x, device=self.device, stream=stream)
+        if isinstance(values, np.ndarray):
+            values = values.view(np.ndarray)
+        kind = float_dtype(values.dtype)
+        chance = probability("p", p)
+        if is_array(chance):
+            raise ArgumentTypeError(f"expected p as one number, got {p!r}")
+        is_training = checked_flag("training", training)
+        axes = self._filler.axes(values)
+        ordered = values if axes is None else values.transpose(axes)
+        if not ordered.flags.c_contiguous:
+            gathered = empty(ordered.shape, kind, stream=stream)
+            copy(gathered, ordered, stream=stream)
+            ordered = gathered
+        result = empty(ordered.shape, kind, stream=stream)
+        mask = empty(ordered.shape, np.bool_, stream=stream)
+        if not is_training or chance == 0.0:
+            copy(result, ordered, stream=stream)
+            copy(mask, np.True_, stream=stream)
+        elif chance == 1.0:
+            copy(result, kind.type(0), stream=stream)
+            copy(mask, np.False_, stream=stream)
+        else:
+            parameters = (chance, as_kernel_view(ordered), as_kernel_view(mask))
+            self._filler.fill(stream, result, "dropout", parameters, values.shape, has_arrays=True)
+        if axes is None:
+            return result, mask
+        back = np.argsort(axes)
+        return result.transpose(back), mask.transpose(back)
+
+    def fill_integers(self, out: Array, low: int | None = None, high: int | None = None) -> Array:
+        """Fill an array of any numbers with integers of [low, high), and return it.
+
+        Parameters
+        ----------
+        out : array
+            Of integers, floats or bool.
+        low, high : int, optional
+            Bounds, or without them the range of the dtype as torch has it: [0, 2**(bits - 1)) of
+            signed integers, [0, 2**bits) of unsigned ones, both values of bool, and [0, 2**p] of
+            floats with p bits of precision.
+        """
+        kind = number_dtype(checked_array("out", out).dtype)
+        is_torch = follows_torch(self.layout)
+        if (low is None) != (high is None):
+            raise ArgumentError(f"expected both bounds or none, got low={low}, high={high}")
+        if low is None or high is None:
+            if is_torch:
+                return self._draw("random", (), None, kind, out)
+            low, high = 0, most_integer(kind) + 1
+        if kind.kind in "iub":
+            return self.integers(low, high, dtype=kind, out=out)
+        check_integer_range(integer("low", low), integer("high", high), np.dtype(np.int64))
+        if is_torch:
+            return self._draw("integers", (low, high), None, kind, out)
+        into = checked_out(current_stream(self.device), out, None, kind)
+        copy(into, self.integers(low, high, into.shape))
+        return out

@@ -1,4 +1,4 @@
-"""`Sampling`: choices and permutations, made of other draws."""
+"""Choices and permutations, made of other draws: the methods of `nbrt.Generator` as functions."""
 
 from __future__ import annotations
 
@@ -19,270 +19,227 @@ from nbrt.random.arguments import (
     rectangular,
     vector,
 )
-from nbrt.random.continuous import Continuous
-from nbrt.random.discrete import Discrete
+from nbrt.random.array_filler import call_on_stream, host_scalar
 from nbrt.random.exceptions import ArgumentAxisError
+from nbrt.random.layouts import follows_torch
 from nbrt.random.layouts.torch import permutation_keys
 from nbrt.runtime.array import asarray, copy, to_host
-from nbrt.runtime.guard import OptionalStreamGuard
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from nbrt.random.distributions import Distributions
     from nbrt.typing import Array, ArrayLike, Shape
 
-__all__ = ["Sampling", "checked_axis", "checked_samples", "multinomial_indices"]
+__all__ = [
+    "checked_axis",
+    "checked_samples",
+    "choice",
+    "multinomial_indices",
+    "permutation",
+    "permuted",
+    "shuffle",
+]
 
 _TOLERANCE = 1e-8
 """How far chances may add up to something else than 1, as in NumPy; the root of eps, if more."""
 
 
-class Sampling(Continuous, Discrete):
-    """Draws that pick from or reorder something that exists.
+def choice(
+    generator: Distributions,
+    a: ArrayLike,
+    size: Shape | None,
+    replace: bool,
+    p: ArrayLike | None,
+    axis: int,
+) -> Any:
+    """Return elements picked at random; see `nbrt.Generator.choice`."""
+    array = _population(generator, "a", a)
+    count = _size_of_range(a) if array is None else array.shape[checked_axis(axis, array.ndim)]
+    shape = () if size is None else checked_shape(size)
+    wanted = math.prod(shape)
+    if count <= 0 and wanted:
+        raise ArgumentError(f"expected something to pick from, got {count} elements")
+    chances = None if p is None else _chances(p, count)
+    if replace:
+        index = _with_replacement(generator, count, shape, chances)
+    else:
+        index = _without_replacement(generator, count, wanted, chances).reshape(shape)
+    if array is not None and array.dtype.hasobject and array.ndim == 1 and not shape:
+        return _object_at(array, int(to_host(index, copy=None)), size is None)
+    picked = index if array is None else _picked(generator, array, index, axis)
+    if isinstance(picked, np.generic):
+        return picked if size is None else np.asarray(picked)
+    if size is None and not picked.shape:
+        return host_scalar(current_stream(generator.device), picked)
+    return picked
 
-    A permutation sorts by 64-bit random keys, ties by index, so it is uniform up to a chance of
-    about ``n**2 / 2**65`` of a tie. It depends on n: the shorter one is no prefix of the longer.
+
+def permutation(generator: Distributions, x: int | ArrayLike, axis: int) -> Any:
+    """Return a shuffled copy; see `nbrt.Generator.permutation`."""
+    array = _population(generator, "x", x)
+    if array is None:
+        try:
+            count = operator.index(x)  # type: ignore[arg-type]  # no array, as it turned out
+        except TypeError:
+            raise ArgumentAxisError(
+                f"expected x as an integer or an array with at least one axis, got {x!r}"
+            ) from None
+        if count < 0:
+            raise ArgumentError(f"expected x >= 0, got {count}")
+        return _order(generator, count)
+    order = _order(generator, array.shape[checked_axis(axis, array.ndim)])
+    return _picked(generator, array, order, axis)
+
+
+def shuffle(generator: Distributions, x: Any, axis: int) -> None:
+    """Shuffle an array or a list in place; see `nbrt.Generator.shuffle`."""
+    if isinstance(x, list):
+        if axis != 0:
+            raise UnsupportedArgumentError(
+                f"expected axis 0 for a list, got {axis}; shuffle an array along other axes"
+            )
+        x[:] = [x[index] for index in to_host(_order(generator, len(x)), copy=None)]
+        return
+    wanted: Any = getattr(x, "dtype", None)
+    if wanted is None or not getattr(x, "ndim", 0):
+        raise ArgumentTypeError(
+            f"expected a list or an array of at least one dimension to shuffle, got {x!r}"
+        )
+    if isinstance(x, np.ndarray) and _is_shuffled_by_numpy(x):
+        if not x.flags.writeable:
+            raise ArgumentError("expected an array that can be written to, got a read-only one")
+        order = to_host(_order(generator, x.shape[checked_axis(axis, x.ndim)]), copy=None)
+        x[...] = x.take(order, axis)
+        return
+    array = checked_out(current_stream(generator.device), x, None, wanted)
+    copy(array, permutation(generator, array, axis))
+
+
+def permuted(generator: Distributions, x: ArrayLike, axis: int | None, out: Array | None) -> Any:
+    """Return a copy with each slice shuffled for itself; see `nbrt.Generator.permuted`."""
+    array = _population(generator, "x", x)
+    if array is None:
+        array = asarray(x, device=generator.device, copy=None)
+    if axis is None and not array.ndim:
+        raise ArgumentTypeError(
+            f"expected x as an array with at least one axis, got {x!r}; for range(x) use "
+            f"permutation"
+        )
+    if out is not None:
+        out = _permuted_out(generator, out, array)
+    if axis is None:
+        result = _picked(generator, array.reshape(-1), _order(generator, array.size), 0)
+        result = result.reshape(array.shape)
+    else:
+        chosen = checked_axis(axis, array.ndim)
+        _check_whole(generator)
+        keys = generator.random_bits(array.shape, np.uint64)
+        order = call_on_stream(generator.device, np.argsort, keys, chosen, "stable")
+        if array.dtype.hasobject:
+            order = to_host(order, copy=None)
+        result = call_on_stream(generator.device, np.take_along_axis, array, order, chosen)
+    if out is None:
+        return result
+    if array.dtype.hasobject:
+        out[...] = result
+    else:
+        copy(out, result)
+    return out
+
+
+def _permuted_out(generator: Distributions, out: Any, array: Any) -> Array:
+    """Return `out` if it can hold a permuted array."""
+    checked_array("out", out)
+    if out.shape != array.shape:
+        raise ArgumentError(f"expected out of the same shape as x, {array.shape}, got {out.shape}")
+    if not np.can_cast(array.dtype, out.dtype, "same_kind"):
+        raise ArgumentTypeError(
+            f"expected out of a dtype of the kind of x. Cannot cast {array.dtype} to {out.dtype}"
+        )
+    if array.dtype.hasobject and out.flags.writeable:
+        return cast("Array", out)
+    return checked_out(current_stream(generator.device), out, None, out.dtype)
+
+
+def _population(generator: Distributions, name: str, value: Any) -> Any:
+    """Return what is picked from or permuted as an array; None if it has no dimensions.
+
+    On the generator's device, or on the host if its elements are Python objects.
     """
+    if is_array(value):
+        array = rectangular(name, value)
+    elif hasattr(value, "__array__") and not hasattr(value, "ndim"):
+        array = np.asarray(value)
+    else:
+        return None
+    if isinstance(array, np.ndarray) and array.dtype.hasobject:
+        return array
+    return asarray(array, device=generator.device, copy=None)
 
-    def choice(
-        self,
-        a: ArrayLike,
-        size: Shape | None = None,
-        replace: bool = True,
-        p: ArrayLike | None = None,
-        axis: int = 0,
-        shuffle: bool = True,
-    ) -> Any:
-        """Return elements picked at random.
 
-        Parameters
-        ----------
-        a : int or array_like
-            What to pick from: an array, along `axis`, or ``arange(a)``.
-        size : int or tuple of int, optional
-            How many, as a shape; a single one if None.
-        replace : bool
-            Whether an element may be picked more than once.
-        p : array_like, shape (n,), optional
-            Chances of the elements, of sum 1; equal ones by default.
-        axis : int
-            Of the array to pick along.
-        shuffle : bool
-            Accepted as NumPy's generators do; what is picked without replacement always comes in
-            random order.
-        """
-        array = self._population("a", a)
-        count = _size_of_range(a) if array is None else array.shape[checked_axis(axis, array.ndim)]
-        shape = () if size is None else checked_shape(size)
-        wanted = math.prod(shape)
-        if count <= 0 and wanted:
-            raise ArgumentError(f"expected something to pick from, got {count} elements")
-        chances = None if p is None else _chances(p, count)
-        if replace:
-            index = self._with_replacement(count, shape, chances)
-        else:
-            index = self._without_replacement(count, wanted, chances).reshape(shape)
-        if array is not None and array.dtype.hasobject and array.ndim == 1 and not shape:
-            return _object_at(array, int(to_host(index, copy=None)), size is None)
-        picked = index if array is None else self._picked(array, index, axis)
-        if isinstance(picked, np.generic):
-            return picked if size is None else np.asarray(picked)
-        if size is None and not picked.shape:
-            return self._scalar(current_stream(self.device), picked)
-        return picked
+def _picked(generator: Distributions, array: Any, index: Any, axis: int) -> Any:
+    """Return elements of an array of `_population` along an axis."""
+    if array.dtype.hasobject:
+        return array.take(to_host(index, copy=None), axis)
+    return call_on_stream(generator.device, array.take, index, axis)
 
-    def permutation(self, x: int | ArrayLike, axis: int = 0) -> Any:
-        """Return a shuffled copy of an array along an axis, or of ``arange(x)``.
 
-        Parameters
-        ----------
-        x : int or array_like
-            What to permute.
-        axis : int
-            Slices along it keep their contents.
-        """
-        array = self._population("x", x)
-        if array is None:
-            try:
-                count = operator.index(x)  # type: ignore[arg-type]  # no array, as it turned out
-            except TypeError:
-                raise ArgumentAxisError(
-                    f"expected x as an integer or an array with at least one axis, got {x!r}"
-                ) from None
-            if count < 0:
-                raise ArgumentError(f"expected x >= 0, got {count}")
-            return self._order(count)
-        order = self._order(array.shape[checked_axis(axis, array.ndim)])
-        return self._picked(array, order, axis)
+def _order(generator: Distributions, count: int) -> Any:
+    """Return a random permutation of range(count), int64."""
+    _check_whole(generator)
+    if follows_torch(generator.layout) and count:
+        return _torch_order(generator, count)
+    keys = generator.random_bits(count, np.uint64)
+    return call_on_stream(generator.device, np.argsort, keys, 0, "stable")
 
-    def shuffle(self, x: Any, axis: int = 0) -> None:
-        """Shuffle an array or a list in place, along an axis.
 
-        Parameters
-        ----------
-        x : array or list
-            What to shuffle.
-        axis : int
-            Slices along it keep their contents; 0 for a list.
-        """
-        if isinstance(x, list):
-            if axis != 0:
-                raise UnsupportedArgumentError(
-                    f"expected axis 0 for a list, got {axis}; shuffle an array along other axes"
-                )
-            x[:] = [x[index] for index in to_host(self._order(len(x)), copy=None)]
-            return
-        wanted: Any = getattr(x, "dtype", None)
-        if wanted is None or not getattr(x, "ndim", 0):
-            raise ArgumentTypeError(
-                f"expected a list or an array of at least one dimension to shuffle, got {x!r}"
-            )
-        if isinstance(x, np.ndarray) and _is_shuffled_by_numpy(x):
-            if not x.flags.writeable:
-                raise ArgumentError("expected an array that can be written to, got a read-only one")
-            order = to_host(self._order(x.shape[checked_axis(axis, x.ndim)]), copy=None)
-            x[...] = x.take(order, axis)
-            return
-        array = checked_out(current_stream(self.device), x, None, wanted)
-        copy(array, self.permutation(array, axis))
+def _check_whole(generator: Distributions) -> None:
+    if generator._is_shard:
+        raise ArgumentError(
+            "expected a generator of whole draws for a permutation, got a shard; permute with "
+            "the generator itself and take the part"
+        )
 
-    def permuted(self, x: ArrayLike, *, axis: int | None = None, out: Array | None = None) -> Any:
-        """Return a copy of an array with each slice along an axis shuffled for itself.
 
-        Parameters
-        ----------
-        x : array_like
-            What to permute.
-        axis : int, optional
-            Each line along it is shuffled independently; None: all elements together.
-        out : array, optional
-            Of the shape of `x` and a dtype that `x` casts to within its kind; may be `x` itself.
-        """
-        array = self._population("x", x)
-        if array is None:
-            array = asarray(x, device=self.device, copy=None)
-        if axis is None and not array.ndim:
-            raise ArgumentTypeError(
-                f"expected x as an array with at least one axis, got {x!r}; for range(x) use "
-                f"permutation"
-            )
-        if out is not None:
-            out = self._permuted_out(out, array)
-        if axis is None:
-            result = self._picked(array.reshape(-1), self._order(array.size), 0)
-            result = result.reshape(array.shape)
-        else:
-            chosen = checked_axis(axis, array.ndim)
-            self._check_whole()
-            keys = self.random_bits(array.shape, np.uint64)
-            order = self._on_arrays(np.argsort, keys, chosen, "stable")
-            if array.dtype.hasobject:
-                order = to_host(order, copy=None)
-            result = self._on_arrays(np.take_along_axis, array, order, chosen)
-        if out is None:
-            return result
-        if array.dtype.hasobject:
-            out[...] = result
-        else:
-            copy(out, result)
-        return out
+def _torch_order(generator: Distributions, count: int) -> Any:
+    """Return what torch.randperm returns."""
+    dtype, low, high, mask = permutation_keys(count)
+    keys = generator.integers(low, high, count, dtype)
+    order, ranked = call_on_stream(generator.device, _ranked, keys, mask)
+    # Torch shuffles the elements whose keys are equal.
+    return generator._draw("shuffle_runs", (ranked,), None, order.dtype, order)
 
-    def _permuted_out(self, out: Any, array: Any) -> Array:
-        """Return `out` if it can hold a permuted array."""
-        checked_array("out", out)
-        if out.shape != array.shape:
-            raise ArgumentError(
-                f"expected out of the same shape as x, {array.shape}, got {out.shape}"
-            )
-        if not np.can_cast(array.dtype, out.dtype, "same_kind"):
-            raise ArgumentTypeError(
-                f"expected out of a dtype of the kind of x. Cannot cast {array.dtype} to "
-                f"{out.dtype}"
-            )
-        if array.dtype.hasobject and out.flags.writeable:
-            return cast("Array", out)
-        return checked_out(current_stream(self.device), out, None, out.dtype)
 
-    def _population(self, name: str, value: Any) -> Any:
-        """Return what is picked from or permuted as an array; None if it has no dimensions.
+def _with_replacement(
+    generator: Distributions, count: int, shape: tuple[int, ...], chances: Any
+) -> Any:
+    if chances is None:
+        if not math.prod(shape):
+            return generator.random_bits(shape, np.uint64).astype(np.int64)
+        return generator.integers(0, count, size=shape)
+    # Summed on the host, in one order, so that every device cuts at the same places.
+    sums = np.cumsum(chances)
+    sums /= sums[-1]
+    table = asarray(sums, device=generator.device, copy=None)
+    return call_on_stream(
+        generator.device, np.searchsorted, table, generator.random(shape), "right"
+    )
 
-        On the generator's device, or on the host if its elements are Python objects.
-        """
-        if is_array(value):
-            array = rectangular(name, value)
-        elif hasattr(value, "__array__") and not hasattr(value, "ndim"):
-            array = np.asarray(value)
-        else:
-            return None
-        if isinstance(array, np.ndarray) and array.dtype.hasobject:
-            return array
-        return asarray(array, device=self.device, copy=None)
 
-    def _picked(self, array: Any, index: Any, axis: int) -> Any:
-        """Return elements of an array of `_population` along an axis."""
-        if array.dtype.hasobject:
-            return array.take(to_host(index, copy=None), axis)
-        return self._on_arrays(array.take, index, axis)
-
-    def _order(self, count: int) -> Any:
-        """Return a random permutation of range(count), int64."""
-        self._check_whole()
-        if self.layout.name == "torch" and count:
-            return self._torch_order(count)
-        keys = self.random_bits(count, np.uint64)
-        return self._on_arrays(np.argsort, keys, 0, "stable")
-
-    def _check_whole(self) -> None:
-        if self._part is not None:
-            raise ArgumentError(
-                "expected a generator of whole draws for a permutation, got a shard; permute with "
-                "the generator itself and take the part"
-            )
-
-    def _torch_order(self, count: int) -> Any:
-        """Return what torch.randperm returns."""
-        dtype, low, high, mask = permutation_keys(count)
-        keys = self.integers(low, high, count, dtype)
-        order, ranked = self._on_arrays(_ranked, keys, mask)
-        # Equal keys are drawn once more: torch shuffles the elements that share one.
-        stream = current_stream(self.device)
-        self._fill(stream, order, "shuffle_runs", (ranked,), order.shape, has_arrays=True)
-        return order
-
-    def _with_replacement(self, count: int, shape: tuple[int, ...], chances: Any) -> Any:
-        if chances is None:
-            if not math.prod(shape):
-                return self.random_bits(shape, np.uint64).astype(np.int64)
-            return self.integers(0, count, size=shape)
-        # Summed on the host, in one order, so that every device cuts at the same places.
-        sums = np.cumsum(chances)
-        sums /= sums[-1]
-        table = asarray(sums, device=self.device, copy=None)
-        return self._on_arrays(np.searchsorted, table, self.random(shape), "right")
-
-    def _without_replacement(self, count: int, wanted: int, chances: Any) -> Any:
-        available = count if chances is None else int(np.count_nonzero(chances))
-        if wanted > available:
-            raise ArgumentError(
-                f"expected at most {available} elements to pick without replacement, got {wanted}; "
-                f"pass replace=True or fewer"
-            )
-        if chances is None:
-            return self._order(count)[:wanted]
-        # The smallest of exponentials over their rates is element i with chance p[i]: sorted, they
-        # are a draw without replacement (P. Efraimidis, P. Spirakis, 2006).
-        waits = self.standard_exponential(count)
-        rates = asarray(chances, device=self.device, copy=None)
-        return self._on_arrays(_order_of_ratios, waits, rates)[:wanted]
-
-    def _on_arrays(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function of the arrays' own library once the draws before it are done."""
-        stream = current_stream(self.device)
-        if stream.interface.capabilities.host_addressable:
-            stream.synchronize()
-        with OptionalStreamGuard(stream):
-            return function(*args)
+def _without_replacement(generator: Distributions, count: int, wanted: int, chances: Any) -> Any:
+    available = count if chances is None else int(np.count_nonzero(chances))
+    if wanted > available:
+        raise ArgumentError(
+            f"expected at most {available} elements to pick without replacement, got {wanted}; "
+            f"pass replace=True or fewer"
+        )
+    if chances is None:
+        return _order(generator, count)[:wanted]
+    # The smallest of exponentials over their rates is element i with chance p[i]: sorted, they
+    # are a draw without replacement (P. Efraimidis, P. Spirakis, 2006).
+    waits = generator.standard_exponential(count)
+    rates = asarray(chances, device=generator.device, copy=None)
+    return call_on_stream(generator.device, _order_of_ratios, waits, rates)[:wanted]
 
 
 def checked_samples(shape: tuple[int, ...], num_samples: int, replacement: bool) -> int:
@@ -299,7 +256,7 @@ def checked_samples(shape: tuple[int, ...], num_samples: int, replacement: bool)
 
 
 def multinomial_indices(
-    generator: Sampling, weights: Any, num_samples: int, replacement: bool
+    generator: Distributions, weights: Any, num_samples: int, replacement: bool
 ) -> Any:
     """Return indices drawn with chances in proportion to weights; see `random.multinomial`."""
     count = checked_samples(weights.shape, num_samples, replacement)
@@ -313,7 +270,7 @@ def multinomial_indices(
         raise _too_many(fewest, count)
     waits = generator.standard_exponential(table.shape)
     rates = asarray(table, device=generator.device, copy=None)
-    return generator._on_arrays(_order_of_ratios, waits, rates)[..., :count]
+    return call_on_stream(generator.device, _order_of_ratios, waits, rates)[..., :count]
 
 
 def _too_many(fewest: int, count: int) -> ArgumentError:
@@ -323,7 +280,7 @@ def _too_many(fewest: int, count: int) -> ArgumentError:
     )
 
 
-def _rows_with_replacement(generator: Sampling, weights: Any, count: int) -> Any:
+def _rows_with_replacement(generator: Distributions, weights: Any, count: int) -> Any:
     # Summed on the host, in one order, so that every device cuts at the same places.
     sums = np.cumsum(weights / weights.max(axis=-1, keepdims=True), axis=-1)
     sums /= sums[..., -1:]

@@ -1,10 +1,10 @@
-"""`Cell`: where a generator is in its stream, and how far its spawning has come."""
+"""`StreamPosition`: the state of a generator, which its shards share."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,53 +13,64 @@ from nbrt.random.state import PhiloxState
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["Cell", "Place"]
+__all__ = ["PositionMark", "StreamPosition"]
 
 _MODULUS = 2**64
 _numbers = itertools.count(1)
 
-Place: TypeAlias = "tuple[PhiloxState, np.random.SeedSequence | None, int]"
-"""State, what children are spawned from, and how many it has spawned."""
+PositionMark: TypeAlias = "tuple[PhiloxState, np.random.SeedSequence | None, int]"
+"""State, the `SeedSequence` of spawning, and the children that it had spawned."""
 
 
-class Cell:
-    """What a generator and its shards share: the state, and what guards it."""
+class StreamPosition:
+    """Seed, offset and `SeedSequence` of a generator, with a lock."""
 
-    def __init__(self, state: PhiloxState, sequence: np.random.SeedSequence | None) -> None:
+    def __init__(self, state: PhiloxState, sequence: np.random.SeedSequence | None = None) -> None:
         self.lock = threading.Lock()
         self.number = next(_numbers)
         self.state = state
         self.sequence = sequence
 
-    def take(self, words: int) -> tuple[PhiloxState, PhiloxState]:
-        """Move on by `words`; return the state before and after."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StreamPosition, self.mark()[:2]
+
+    def reserve(self, words: int) -> tuple[PhiloxState, PhiloxState]:
+        """Move the offset by `words`, a multiple of 4; return the state before and after."""
         with self.lock:
-            taken = self.state
-            # `advance` without its frames; layouts count whole blocks.
-            offset = (taken.offset + words) % _MODULUS
-            self.state = reserved = PhiloxState(taken.seed, offset)
-        return taken, reserved
+            before = self.state
+            self.state = after = PhiloxState(before.seed, (before.offset + words) % _MODULUS)
+        return before, after
 
-    def give_back(self, taken: PhiloxState, reserved: PhiloxState) -> None:
-        """Undo `take`, unless somebody has taken more since."""
+    def unreserve(self, before: PhiloxState, after: PhiloxState) -> None:
+        """Undo `reserve`, unless a later draw has moved the state."""
         with self.lock:
-            if self.state == reserved:
-                self.state = taken
+            if self.state == after:
+                self.state = before
 
-    def place(self) -> Place:
-        """Return what `go_back` needs, without the copy of a snapshot."""
-        sequence = self.sequence
-        return self.state, sequence, 0 if sequence is None else sequence.n_children_spawned
+    def mark(self) -> PositionMark:
+        """Return a value from which `rewind` restores state and spawning."""
+        with self.lock:
+            sequence = self.sequence
+            return self.state, sequence, 0 if sequence is None else sequence.n_children_spawned
 
-    def go_back(self, place: Place) -> None:
-        """Continue as from when `place` was called."""
-        state, sequence, spawned = place
-        if sequence is not None and sequence.n_children_spawned != spawned:
-            sequence = np.random.SeedSequence(
-                sequence.entropy,
-                spawn_key=sequence.spawn_key,
-                pool_size=sequence.pool_size,
-                n_children_spawned=spawned,
+    def rewind(self, mark: PositionMark) -> None:
+        """Restore a mark of this position, or of another one."""
+        state, sequence, spawned = mark
+        with self.lock:
+            is_same = sequence is self.sequence and (
+                sequence is None or sequence.n_children_spawned == spawned
             )
-        with self.lock:
+            if not is_same and sequence is not None:
+                sequence = np.random.SeedSequence(
+                    sequence.entropy,
+                    spawn_key=sequence.spawn_key,
+                    pool_size=sequence.pool_size,
+                    n_children_spawned=spawned,
+                )
             self.state, self.sequence = state, sequence
+
+    def copy(self) -> StreamPosition:
+        """Return an independent position with the same state and spawning."""
+        position = StreamPosition(self.state)
+        position.rewind(self.mark())
+        return position

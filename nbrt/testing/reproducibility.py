@@ -158,13 +158,13 @@ def _recordings(
     function: Callable[[], object], runs: list[_Run], generators: list[Generator]
 ) -> list[audit.Recording]:
     """Call the function once for each run, always from the same states."""
-    states = [(each, each.state, each._cell.sequence) for each in generators]
+    states = [(each, each.state, each._position.sequence) for each in generators]
     recordings = []
     with tempfile.TemporaryDirectory() as folder:
         for number, run in enumerate(runs):
             for generator, state, sequence in states:
                 generator.state = state
-                generator._cell.sequence = copy.deepcopy(sequence)
+                generator._position.sequence = copy.deepcopy(sequence)
             recordings.append(_recorded(function, run, Path(folder) / f"{number}.jsonl"))
     return recordings
 

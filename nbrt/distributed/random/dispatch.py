@@ -65,10 +65,10 @@ def _over(mesh: DeviceMesh, generator: Generator | None) -> MeshDraws:
     Whose a generator is, the region that is drawn in finds out in any case.
     """
     chosen = checked_rank_generator(mesh, None) if generator is None else generator
-    last: MeshDraws | None = getattr(chosen, "_drawing", None)
+    last: MeshDraws | None = getattr(chosen, "_mesh_generator", None)
     if last is None or last._mesh is not mesh:
         last = MeshDraws(mesh, None, chosen)
-        last.plain._drawing = last
+        last.plain._mesh_generator = last
     return last
 
 

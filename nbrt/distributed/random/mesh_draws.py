@@ -28,6 +28,7 @@ from nbrt.distributed.spec import DTensorSpec, spec_of
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random.arguments import (
     checked_flag,
+    common_shape,
     dtype_name,
     integer,
     integer_dtype,
@@ -35,6 +36,7 @@ from nbrt.random.arguments import (
     vector,
 )
 from nbrt.random.generator import Generator
+from nbrt.random.multivariate import mean_and_factor
 from nbrt.runtime.array import asarray, copy
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ class MeshDraws(Generator):
         if isinstance(generator, MeshDraws):
             generator = generator.plain
         self._plain = checked_rank_generator(self._mesh, generator)
-        fresh: dict[str, Any] = {"_kinds": {}, "_parts": {}, "_drawing": None}
+        fresh: dict[str, Any] = {"_shards": {}, "_mesh_generator": None}
         self.__dict__ = {**self._plain.__dict__, **self.__dict__, **fresh}
 
     def __repr__(self) -> str:
@@ -182,7 +184,7 @@ class MeshDraws(Generator):
 
         def words(least: int, most: int) -> int:
             span = max(least, int(first)), min(most + endpoint, int(last) + 1)
-            return self._layout.increment("integers", kind, count, span) if count else 0
+            return self.layout.increment("integers", kind, count, span) if count else 0
 
         return known_range(low, high, self._mesh, words)
 
@@ -254,8 +256,8 @@ class MeshDraws(Generator):
         """Draw nothing, as a rank off the mesh by numbers that it does not know."""
         nothing = self._plain._draw(distribution, parameters, size, dtype, out)
         numbers = (0.0 if isinstance(each, Elsewhere) else each for each in parameters)
-        _, words = part._kind_of(distribution, dtype, 0, tuple(numbers))
-        part._cell.take(words)
+        _, words = part._filler.plan(distribution, dtype, 0, tuple(numbers))
+        part._position.reserve(words)
         return nothing
 
     # -- vectors -----------------------------------------------------------------------------------
@@ -276,7 +278,7 @@ class MeshDraws(Generator):
         rows = _whole_rows(spec)
         with current_tracker().distribute_region(rows, self._plain) as part:
             if rows.local_runs is None:
-                part._centre_and_factor(mean, cov, check_valid, tol, method)
+                mean_and_factor(mean, cov, check_valid, tol, method)
                 local = part.standard_normal(rows.local_shape)
             else:
                 lengths = rows.local_shape[:-1]
@@ -290,7 +292,7 @@ class MeshDraws(Generator):
     def _shape_of(self, size: Shape | None, parameters: tuple[Any, ...]) -> tuple[int, ...]:
         if size is not None:
             return checked_shape(size)
-        return self._shape(None, tuple(np.broadcast_to(0, _shape(each)) for each in parameters))
+        return common_shape([_shape(each) for each in parameters]) if parameters else ()
 
     def _spec_of(self, out: Any, size: Shape | None, dtype: np.dtype[Any]) -> DTensorSpec:
         """Return what a draw fills, if that is what it makes."""

@@ -22,6 +22,7 @@ from nbrt.distributed.random.parameters import (
 from nbrt.distributed.random.state_tracker import current_tracker, put_back_on_failure
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.random.arguments import integer, is_array, rectangular
+from nbrt.random.array_filler import call_on_stream
 from nbrt.random.sampling import checked_axis
 from nbrt.runtime.array import asarray, copy
 
@@ -188,7 +189,7 @@ class MeshGenerator(MeshDraws):
         if between.local_runs is not None:
             axis %= source.ndim
             own = cut(picks, between.local_runs[axis : axis + picks.ndim], self.device)
-            local = self._plain._on_arrays(np.take, local, own, axis)
+            local = call_on_stream(self.device, np.take, local, own, axis)
             local = asarray(local, device=self.device, copy=None)
         return self._placed(DTensor(local, between))
 
@@ -202,9 +203,9 @@ class MeshGenerator(MeshDraws):
         local = source._local
         if spec.local_runs is not None and result.local_runs is not None:
             axis %= source.ndim
-            order = self._plain._on_arrays(np.argsort, keys, axis, "stable")
+            order = call_on_stream(self.device, np.argsort, keys, axis, "stable")
             own = cut(order, result.local_runs[axis : axis + 1], self.device, first=axis)
-            local = self._plain._on_arrays(np.take_along_axis, local, own, axis)
+            local = call_on_stream(self.device, np.take_along_axis, local, own, axis)
         return self._placed(DTensor(local, result))
 
     def _all_permuted(self, x: Any) -> DTensor:
@@ -221,7 +222,7 @@ class MeshGenerator(MeshDraws):
         spec = DTensorSpec(self._mesh, placements, shape, dtype)
         local = whole.reshape(-1)[:0]
         if spec.local_runs is not None:
-            taken = self._plain._on_arrays(whole.reshape(-1).take, order).reshape(shape)
+            taken = call_on_stream(self.device, whole.reshape(-1).take, order).reshape(shape)
             local = cut_copy(taken, spec.local_runs, self.device)
         return self._placed(DTensor(local, spec))
 

@@ -54,7 +54,7 @@ class OffsetBasedRNGTracker(RNGStateTracker):
     def _set_up(self) -> None:
         super()._set_up()
         self._offsets: dict[Any, tuple[int, int]] = {}
-        self._kinds: WeakKeyDictionary[Generator, dict[Any, Any]] = WeakKeyDictionary()
+        self._plan_caches: WeakKeyDictionary[Generator, dict[Any, Any]] = WeakKeyDictionary()
 
     def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:
         coordinate = spec.mesh.get_coordinate()
@@ -69,7 +69,7 @@ class OffsetBasedRNGTracker(RNGStateTracker):
             self._offsets[key] = ahead, compute_post_offset(spec.shape)
         ahead, after = self._offsets[key]
         part = generator._split_off(ahead, after)
-        part._kinds = self._kinds.setdefault(generator, {})
+        part._filler.plan_cache = self._plan_caches.setdefault(generator, {})
         return part
 
     def _warn(self, generator: Generator, spec: DTensorSpec) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nbrt.distributed.communicators.base import Communicator
     from nbrt.distributed.spec import DTensorSpec
-    from nbrt.random.stream_position import Cell, Place
+    from nbrt.random.stream_position import PositionMark, StreamPosition
     from nbrt.typing import DeviceLike
 
 __all__ = [
@@ -51,7 +51,7 @@ class _Fork:
     held: Any
 
 
-_Entered: TypeAlias = "tuple[Cell, Place, _Entered | None]"
+_Entered: TypeAlias = "tuple[StreamPosition, PositionMark, _Entered | None]"
 """What a region moves, from where, and the same of the block around it that it was entered in."""
 
 
@@ -72,27 +72,27 @@ class _Region:
         chosen = _chosen(spec, self._generator)
         if config.settings().distributed_check:
             check_equal_states(chosen, spec.mesh)
-        cell = chosen._cell
-        before = cell.place()
+        position = chosen._position
+        mark = position.mark()
         part = tracker._part(chosen, spec) if tracker.distribute_region_enabled else chosen
-        self._entered = cell, before, self._entered
+        self._entered = position, mark, self._entered
         return part
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         assert self._entered is not None
-        cell, before, self._entered = self._entered
+        position, mark, self._entered = self._entered
         if kind is not None:
-            cell.go_back(before)
+            position.rewind(mark)
 
 
 @contextmanager
 def put_back_on_failure(generator: Generator) -> Iterator[None]:
     """Put a generator back to where it was if the block raises."""
-    before = generator._cell.place()
+    mark = generator._position.mark()
     try:
         yield
     except BaseException:
-        generator._cell.go_back(before)
+        generator._position.rewind(mark)
         raise
 
 
@@ -217,7 +217,7 @@ class RNGStateTracker:
                 f"expected a stream of {sorted(self._states)}, got {name!r}; add it first"
             )
         generator = default_generator(device)
-        fork = _Fork(known, generator, generator.snapshot())
+        fork = _Fork(known, generator, generator._position.mark())
         self._save_innermost()
         entered = self._states[known]
         generator.state = entered
@@ -240,7 +240,7 @@ class RNGStateTracker:
         inner = next((each for each in within if each.generator is fork.generator), None)
         if inner is None:
             self._states[fork.name] = fork.generator.state if left is None else left
-            fork.generator.restore(fork.held)
+            fork.generator._position.rewind(fork.held)
         else:
             inner.held = fork.held  # the stream's own place was kept when that block was entered
             self._states[fork.name] = self._states[fork.name] if left is None else left
@@ -301,12 +301,12 @@ def _check_name(name: object) -> None:
 def _chosen(spec: DTensorSpec, generator: Generator | None) -> Generator:
     chosen = checked_rank_generator(spec.mesh, generator)
     is_plain = type(chosen) is Generator or not hasattr(chosen, "device_mesh")
-    if chosen._part is not None or not is_plain:
+    if chosen._is_shard or not is_plain:
         raise ArgumentTypeError(
             f"expected a generator of whole arrays, got {chosen!r}, which draws parts already"
         )
     device = spec.mesh.device
-    if chosen._device != device:
+    if chosen.device != device:
         raise DeviceMismatchError(
             f"expected a generator of this rank's device {device}, got one of {chosen.device}; "
             f"make it with nbrt.Generator(seed, device=mesh.device)"
@@ -333,7 +333,7 @@ class SingleDeviceRNGTracker(RNGStateTracker):
     """
 
     def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:
-        parts = generator._parts
+        parts = generator._shards
         runs, _ = spec._own()
         # Nothing of the mesh, which would live as long as the generator. Runs, of which there may
         # be thousands, take long to hash: those that are kept have an id of their own.

@@ -21,6 +21,7 @@ __all__ = [
     "TorchLayout",
     "TorchStatelessLayout",
     "check_layout",
+    "follows_torch",
     "resolve_layout",
 ]
 
@@ -69,6 +70,11 @@ def resolve_layout(layout: str | Layout, gpu: Gpu | None, device: Device) -> Lay
             f"{layout!r} without {', '.join(missing)}"
         )
     raise ArgumentError(f"expected a layout of element, torch, torch_stateless, got {layout!r}")
+
+
+def follows_torch(layout: Layout) -> bool:
+    """Return whether permutations and integers without bounds are torch's; see `Layout`."""
+    return getattr(layout, "follows_torch", False)
 
 
 def check_layout(layout: Layout, words: Any, constants: Any) -> None:

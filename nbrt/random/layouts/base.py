@@ -13,7 +13,9 @@ __all__ = ["Layout"]
 class Layout(Protocol):
     """The rule of a layout; anybody may write one and pass it as ``Generator(layout=...)``.
 
-    Layouts are immutable values: equal layouts give equal bits.
+    Layouts are immutable values: equal layouts give equal bits. A layout may also have an attribute
+    `follows_torch`: True, if it has the distributions "random" and "shuffle_runs", of which
+    `Generator.fill_integers` and permutations are made as in torch.
     """
 
     @property

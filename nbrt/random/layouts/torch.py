@@ -68,6 +68,7 @@ class TorchLayout:
 
     name: ClassVar[str] = "torch"
     follows_memory: ClassVar[bool] = True
+    follows_torch: ClassVar[bool] = True
     locate: ClassVar[Callable[..., Any] | None] = None
 
     def __post_init__(self) -> None:

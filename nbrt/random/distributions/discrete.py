@@ -1,4 +1,4 @@
-"""`Discrete`: distributions of integers, with NumPy's names, signatures and defaults."""
+"""`DiscreteDistributions`: draws of integers, with NumPy's names, signatures and defaults."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import numpy as np
 from nbrt._internal.checks import as_dtype, checked_shape
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.random.arguments import (
-    checked_array,
     checked_flag,
-    checked_out,
+    common_shape,
     exact_integers,
-    float_dtype,
     integer,
     integer_dtype,
     is_array,
-    most_integer,
     number_dtype,
     probability,
     real,
@@ -26,16 +23,13 @@ from nbrt.random.arguments import (
     vectors,
     whole,
 )
-from nbrt.random.core import GeneratorCore, common_shape
-from nbrt.random.memory_order import as_kernel_view
-from nbrt.runtime.array import asarray, copy, to_host
-from nbrt.runtime.creation import empty
-from nbrt.runtime.stream import current_stream
+from nbrt.random.distributions.base import BaseGenerator
+from nbrt.runtime.array import asarray
 
 if TYPE_CHECKING:
     from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
 
-__all__ = ["Discrete"]
+__all__ = ["DiscreteDistributions", "check_integer_range"]
 
 _ORDER = {
     (True, False): "high > 0, got high <= 0",
@@ -46,8 +40,8 @@ _ORDER = {
 """What is wrong with bounds, in NumPy's words, by whether low is 0 and high may be returned."""
 
 
-class Discrete(GeneratorCore):
-    """Draws of integers and bits. A parameter may be an array, with a value for each element."""
+class DiscreteDistributions(BaseGenerator):
+    """Draws of integers and bits. A parameter may be an array with a value for each element."""
 
     def integers(
         self,
@@ -84,7 +78,7 @@ class Discrete(GeneratorCore):
             bounds = self._bounds(first, last, kind, is_closed)
             return self._draw("integers_each", bounds, size, kind, out)
         least, most = whole("low", first), whole("high", last)
-        _check_integer_range(least, most + is_closed, kind, is_closed)
+        check_integer_range(least, most + is_closed, kind, is_closed)
         drawn = self._draw("integers", (least, most + is_closed), size, kind, out)
         if (dtype is int or dtype is bool) and isinstance(drawn, np.generic):
             return drawn.item()
@@ -98,20 +92,6 @@ class Discrete(GeneratorCore):
         if kind not in (np.dtype(np.uint32), np.dtype(np.uint64)):
             raise ArgumentError(f"expected dtype uint32 or uint64, got {kind}")
         return self._draw("bits", (), size, kind, out)
-
-    def bytes(self, length: int) -> bytes:
-        """Return random bytes, drawn as whole 32-bit words.
-
-        Parameters
-        ----------
-        length : int
-            How many.
-        """
-        count = integer("length", length)
-        if is_array(count) or count < 0:
-            raise ArgumentError(f"expected a length >= 0, got {length!r}")
-        words = to_host(self.random_bits(-(-count // 4)), copy=None)
-        return words.astype("<u4").tobytes()[:count]
 
     def bernoulli(
         self,
@@ -135,84 +115,6 @@ class Discrete(GeneratorCore):
         """
         return self._draw("bernoulli", (probability("p", p),), size, number_dtype(dtype), out)
 
-    def dropout(self, x: ArrayLike, p: float = 0.5, training: bool = True) -> tuple[Any, Any]:
-        """Zero elements with probability `p` and scale the rest by ``1 / (1 - p)``, in one pass.
-
-        Parameters
-        ----------
-        x : array_like of floats
-            What to thin out.
-        p : float
-            In [0, 1]; 1 gives zeros.
-        training : bool
-            False: return a copy and a mask of True.
-
-        Returns
-        -------
-        result, mask : arrays
-            In the shape of `x`; the mask, of bool, says which elements were kept. Nothing is drawn
-            where the outcome is certain.
-        """
-        stream = current_stream(self.device)
-        values = asarray(x, device=self.device, stream=stream)
-        if isinstance(values, np.ndarray):
-            values = values.view(np.ndarray)
-        kind = float_dtype(values.dtype)
-        chance = probability("p", p)
-        if is_array(chance):
-            raise ArgumentTypeError(f"expected p as one number, got {p!r}")
-        is_training = checked_flag("training", training)
-        axes = self._axes(values)
-        ordered = values if axes is None else values.transpose(axes)
-        if not ordered.flags.c_contiguous:
-            gathered = empty(ordered.shape, kind, stream=stream)
-            copy(gathered, ordered, stream=stream)
-            ordered = gathered
-        result = empty(ordered.shape, kind, stream=stream)
-        mask = empty(ordered.shape, np.bool_, stream=stream)
-        if not is_training or chance == 0.0:
-            copy(result, ordered, stream=stream)
-            copy(mask, np.True_, stream=stream)
-        elif chance == 1.0:
-            copy(result, kind.type(0), stream=stream)
-            copy(mask, np.False_, stream=stream)
-        else:
-            parameters = (chance, as_kernel_view(ordered), as_kernel_view(mask))
-            self._fill(stream, result, "dropout", parameters, values.shape, has_arrays=True)
-        if axes is None:
-            return result, mask
-        back = np.argsort(axes)
-        return result.transpose(back), mask.transpose(back)
-
-    def fill_integers(self, out: Array, low: int | None = None, high: int | None = None) -> Array:
-        """Fill an array of any numbers with integers of [low, high), and return it.
-
-        Parameters
-        ----------
-        out : array
-            Of integers, floats or bool.
-        low, high : int, optional
-            Bounds, or without them the range of the dtype as torch has it: [0, 2**(bits - 1)) of
-            signed integers, [0, 2**bits) of unsigned ones, both values of bool, and [0, 2**p] of
-            floats with p bits of precision.
-        """
-        kind = number_dtype(checked_array("out", out).dtype)
-        is_torch = self.layout.name == "torch"
-        if (low is None) != (high is None):
-            raise ArgumentError(f"expected both bounds or none, got low={low}, high={high}")
-        if low is None or high is None:
-            if is_torch:
-                return self._draw("random", (), None, kind, out)
-            low, high = 0, most_integer(kind) + 1
-        if kind.kind in "iub":
-            return self.integers(low, high, dtype=kind, out=out)
-        _check_integer_range(integer("low", low), integer("high", high), np.dtype(np.int64))
-        if is_torch:
-            return self._draw("integers", (low, high), None, kind, out)
-        into = checked_out(current_stream(self.device), out, None, kind)
-        copy(into, self.integers(low, high, into.shape))
-        return out
-
     def geometric(
         self,
         p: ArrayLike,
@@ -229,8 +131,7 @@ class Discrete(GeneratorCore):
         size, dtype, out
             As in `integers`.
         """
-        parameters = (probability("p", p),)
-        return self._draw("geometric", parameters, size, number_dtype(dtype), out)
+        return self._draw("geometric", (probability("p", p),), size, number_dtype(dtype), out)
 
     def poisson(
         self,
@@ -248,8 +149,7 @@ class Discrete(GeneratorCore):
         size, dtype, out
             As in `integers`.
         """
-        parameters = (real("lam", lam),)
-        return self._draw("poisson", parameters, size, integer_dtype(dtype), out)
+        return self._draw("poisson", (real("lam", lam),), size, integer_dtype(dtype), out)
 
     def binomial(
         self,
@@ -336,8 +236,7 @@ class Discrete(GeneratorCore):
         size, dtype, out
             As in `integers`.
         """
-        parameters = (probability("p", p),)
-        return self._draw("logseries", parameters, size, integer_dtype(dtype), out)
+        return self._draw("logseries", (probability("p", p),), size, integer_dtype(dtype), out)
 
     def zipf(
         self,
@@ -355,8 +254,7 @@ class Discrete(GeneratorCore):
         size, dtype, out
             As in `integers`.
         """
-        parameters = (real("a", a),)
-        return self._draw("zipf", parameters, size, integer_dtype(dtype), out)
+        return self._draw("zipf", (real("a", a),), size, integer_dtype(dtype), out)
 
     def multinomial(
         self,
@@ -438,8 +336,8 @@ class Discrete(GeneratorCore):
         first, last = np.broadcast_arrays(first, np.add(last, int(endpoint), dtype=object))
         if first.size:
             narrowest = int((last - first).argmin())
-            _check_integer_range(first.flat[narrowest], last.flat[narrowest], dtype, endpoint)
-            _check_integer_range(first.min(), last.max(), dtype, endpoint)
+            check_integer_range(first.flat[narrowest], last.flat[narrowest], dtype, endpoint)
+            check_integer_range(first.min(), last.max(), dtype, endpoint)
         spans = ((last - first) % 2**64).astype(np.uint64)
         return (
             asarray((first % 2**64).astype(np.uint64), device=self.device, copy=None),
@@ -463,7 +361,8 @@ def _of_vectors(name: str, values: Any, shape: tuple[int, ...]) -> Any:
         ) from None
 
 
-def _check_integer_range(low: int, high: int, dtype: np.dtype[Any], endpoint: bool = False) -> None:
+def check_integer_range(low: int, high: int, dtype: np.dtype[Any], endpoint: bool = False) -> None:
+    """Check that [low, high) is not empty and within a dtype."""
     if low >= high:
         bounds = f"[{low}, {high - 1}]" if endpoint else f"[{low}, {high})"
         raise ArgumentError(f"expected {_ORDER[low == 0, endpoint]} in {bounds}")

@@ -1,4 +1,4 @@
-"""`RejectionSampled`: continuous distributions by rejection, with NumPy's names and signatures."""
+"""`RejectionSampled`: floats drawn by rejection, with NumPy's names, signatures and defaults."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.random.arguments import (
-    float_dtype,
-    non_negative,
-    non_negative_or_nan,
-    real,
-    vector,
-)
-from nbrt.random.core import GeneratorCore
+from nbrt.random.arguments import float_dtype, non_negative, non_negative_or_nan, real, vector
+from nbrt.random.distributions.base import BaseGenerator
 
 if TYPE_CHECKING:
     from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
@@ -21,8 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["RejectionSampled"]
 
 
-class RejectionSampled(GeneratorCore):
-    """Draws by samplers: each element has Philox blocks of its own."""
+class RejectionSampled(BaseGenerator):
+    """Draws of floats by rejection: each element has its own Philox blocks."""
 
     def standard_gamma(
         self,
@@ -70,15 +64,12 @@ class RejectionSampled(GeneratorCore):
 
         Parameters
         ----------
-        a : float or array_like
-            Above 0.
-        b : float or array_like
+        a, b : float or array_like
             Above 0.
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("a", a), real("b", b))
-        return self._draw("beta", parameters, size, float_dtype(dtype), out)
+        return self._draw("beta", (real("a", a), real("b", b)), size, float_dtype(dtype), out)
 
     def chisquare(
         self,
@@ -96,8 +87,7 @@ class RejectionSampled(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("df", df),)
-        return self._draw("chisquare", parameters, size, float_dtype(dtype), out)
+        return self._draw("chisquare", (real("df", df),), size, float_dtype(dtype), out)
 
     def noncentral_chisquare(
         self,
@@ -184,8 +174,7 @@ class RejectionSampled(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("df", df),)
-        return self._draw("standard_t", parameters, size, float_dtype(dtype), out)
+        return self._draw("standard_t", (real("df", df),), size, float_dtype(dtype), out)
 
     def vonmises(
         self,

@@ -1,4 +1,4 @@
-"""`Continuous`: distributions in closed form, with NumPy's names, signatures and defaults."""
+"""`ContinuousDistributions`: draws of floats, with NumPy's names, signatures and defaults."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentOverflowError
 from nbrt.random.arguments import float_dtype, non_negative, real
-from nbrt.random.core import GeneratorCore
+from nbrt.random.distributions.base import BaseGenerator
 
 if TYPE_CHECKING:
     from nbrt.typing import Array, ArrayLike, DTypeLike, Shape
 
-__all__ = ["Continuous"]
+__all__ = ["ContinuousDistributions"]
 
 
-class Continuous(GeneratorCore):
-    """Draws of floats. A parameter may be an array, which then has a value for each element."""
+class ContinuousDistributions(BaseGenerator):
+    """Draws of floats. A parameter may be an array with a value for each element."""
 
     def random(
         self, size: Shape | None = None, dtype: DTypeLike = np.float64, out: Array | None = None
@@ -264,8 +264,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (non_negative("a", a),)
-        return self._draw("weibull", parameters, size, float_dtype(dtype), out)
+        return self._draw("weibull", (non_negative("a", a),), size, float_dtype(dtype), out)
 
     def pareto(
         self,
@@ -283,8 +282,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("a", a),)
-        return self._draw("pareto", parameters, size, float_dtype(dtype), out)
+        return self._draw("pareto", (real("a", a),), size, float_dtype(dtype), out)
 
     def power(
         self,
@@ -302,8 +300,7 @@ class Continuous(GeneratorCore):
         size, dtype, out
             As in `random`.
         """
-        parameters = (real("a", a),)
-        return self._draw("power", parameters, size, float_dtype(dtype), out)
+        return self._draw("power", (real("a", a),), size, float_dtype(dtype), out)
 
     def rayleigh(
         self,
