@@ -28,7 +28,7 @@ from nbrt.typing import SupportsCudaArrayInterface
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.simt.checked.kernel import CheckedKernel, CheckedRun
+    from nbrt.backends.cpu.simt.checked.launch import CheckedLaunch
     from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
     from nbrt.backends.interface import Check
     from nbrt.backends.queue import Queue
@@ -85,7 +85,7 @@ class CpuProgram:
         self.function = self.captures.frozen
         self.has_many_devices = has_many_devices
         self._cache = KernelCache(self.captures) if cache else None
-        self._entries: dict[Dim3, EntryDispatcher] = {}
+        self._entries: dict[tuple[Dim3, bool | None], EntryDispatcher] = {}
 
     def __repr__(self) -> str:
         return f"<CpuProgram {self.function.__name__}>"
@@ -110,13 +110,22 @@ class CpuProgram:
         """Return a plan whose launches raise `KernelCheckError` if they find a fault."""
         return CpuPlan(self, index, grid, block, shared, check)
 
-    def entry(self, block: Dim3) -> EntryDispatcher:
+    def entry(self, block: Dim3, check: Check | None = None) -> EntryDispatcher:
         """Return the dispatcher of the native entry function for one block shape."""
-        entry = self._entries.get(block)
+        seeded = None if check is None else check.seed is not None
+        entry = self._entries.get((block, seeded))
         if entry is None:
-            entry = EntryDispatcher(self.captures, lambda: self.body, block, self._cache)
-            entry = self._entries.setdefault(block, entry)
+            entry = self._entries.setdefault((block, seeded), self._new_entry(block, seeded))
         return entry
+
+    def _new_entry(self, block: Dim3, seeded: bool | None) -> EntryDispatcher:
+        if seeded is None:
+            return EntryDispatcher(self.captures, lambda: self.body, block, self._cache)
+        # Imported by programs that use checked mode only.
+        from nbrt.backends.cpu.simt.checked.blocks import emit_linear, emit_seeded
+
+        emit = emit_seeded if seeded else emit_linear
+        return EntryDispatcher(self.captures, lambda: self.checked_body, block, None, emit)
 
     @functools.cached_property
     def body(self) -> KernelBody:
@@ -126,11 +135,12 @@ class CpuProgram:
         return KernelBody(self.captures)
 
     @functools.cached_property
-    def checked(self) -> CheckedKernel:
-        """The kernel in checked mode."""
-        from nbrt.backends.cpu.simt.checked.kernel import CheckedKernel
+    def checked_body(self) -> KernelBody:
+        """The code of one thread with checks."""
+        from nbrt.backends.cpu.simt.checked.compiler import CheckedKernelCompiler
+        from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
 
-        return CheckedKernel(self.captures)
+        return KernelBody(self.captures, CheckedKernelCompiler)
 
 
 class CpuPlan:
@@ -188,14 +198,17 @@ class CpuPlan:
         self._total = grid[0] * grid[1] * grid[2]
         self._crash_text = crash_text(program.function, checked=check is not None)
         self.record = self._new_record(self._total, 0, 0)
-        self._check: CheckedRun | None = None
+        self._check: CheckedLaunch | None = None
+        native: Any = program.entry(block, check)
+        self._entry = native
         if check is None:
-            native: Any = program.entry(block)
-            self._entry = native
             # A C function around a C function: a call makes no Python frame.
             self._native = functools.partial(native, ctypes.addressof(self.record))
         else:
-            self._check = program.checked.run(grid, block, shared, check)
+            from nbrt.backends.cpu.simt.checked.launch import CheckedLaunch
+
+            function = program.function
+            self._check = CheckedLaunch(self._entry, function, grid, block, shared, check)
         self._expected_ns: float | None = None
         self._is_short = self._total == 1 and check is None
         self._converts = False
@@ -280,7 +293,7 @@ class CpuPlan:
         CompileError
             If the kernel does not compile for these types.
         """
-        (self._check or self._entry).prepare(args)
+        self._entry.prepare(args)
 
     def _explain(self, error: Exception, args: tuple[Any, ...]) -> None:
         """Note which thread raised an error; raise another one for wrong arguments."""

@@ -9,7 +9,7 @@ from numba import cuda
 
 import nbrt
 from nbrt._internal.gpus import GPUS, LIMITS, capability_of, gpu_named
-from nbrt.backends.cpu.simt.checked.limits import faults
+from nbrt.backends.cpu.simt.checked.limits import violations
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -100,5 +100,5 @@ def test_every_user_refuses_an_unknown_name_at_once(case: int) -> None:
 
 @pytest.mark.parametrize(("name", "fits"), [("A100", True), ("T4", False), ("h100", True)])
 def test_checked_mode_knows_the_shared_memory_of_a_named_gpu(name: str, fits: bool) -> None:
-    found = faults(name, (1, 1, 1), (1, 1, 1), 48_000, 40_000)
+    found = violations(name, (1, 1, 1), (1, 1, 1), 48_000, 40_000)
     assert ["88000 bytes" in fault.message for fault in found] == [True] * (not fits)

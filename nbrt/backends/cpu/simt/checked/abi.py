@@ -1,4 +1,4 @@
-"""Words of memory, and what all of the shadow runtime does with them."""
+"""The binary interface of the shadow runtime: functions of words, and the words of its state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,16 @@ from nbrt.backends.cpu.simt.checked import layout as at
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["block_of", "load", "native", "report", "row_of", "store", "take_up", "who_of"]
+__all__ = [
+    "block_of",
+    "load",
+    "native",
+    "pack_accessor",
+    "report",
+    "row_of",
+    "set_current",
+    "store",
+]
 
 
 @functools.cache
@@ -30,21 +39,21 @@ def _stamp() -> str:
 
 
 class _StampedCache(FunctionCache):
-    """Numba's cache on disk, which by itself looks at one file only, not at what it imports."""
+    """Numba's cache on disk, invalidated also by changes of modules that a file imports."""
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         return (*super()._index_key(sig, codegen), _stamp())
 
 
 def native(function: Callable[..., int | None]) -> Any:
-    """Compile a function of words for native callers, or take its code from disk."""
+    """Compile a function of words for native callers, or load its code from disk."""
     shape = inspect.signature(function)
     result = types.int64 if shape.return_annotation == "int" else types.void
     signature = result(*[types.int64] * len(shape.parameters))
-    made = CFunc(function, (signature.args, signature.return_type), {}, {})
-    made._cache = _StampedCache(function)
-    made.compile()
-    return made
+    compiled = CFunc(function, (signature.args, signature.return_type), {}, {})
+    compiled._cache = _StampedCache(function)
+    compiled.compile()
+    return compiled
 
 
 @intrinsic
@@ -72,11 +81,11 @@ def store(_typingctx: Any, address: Any, index: Any, value: Any) -> Any:
 
 @njit
 def report(
-    s: int, kind: int, site: int, who: int, when: int, a: int, b: int, c: int, d: int
+    s: int, kind: int, site: int, accessor: int, epoch: int, a: int, b: int, c: int, d: int
 ) -> None:
-    """Write a report down, unless there is one of the same kind and sites."""
+    """Add a report, unless there is one of the same kind and sites."""
     count = load(s, at.REPORT_COUNT)
-    other = who & 0xFFFF
+    other = accessor & 0xFFFF
     for i in range(count):
         row = at.REPORTS + i * at.REPORT
         same = load(s, row) == kind and load(s, row + 1) == site
@@ -89,8 +98,8 @@ def report(
     store(s, row + 1, site)
     store(s, row + 2, load(s, at.THREAD))
     store(s, row + 3, load(s, at.BLOCK) - 1)
-    store(s, row + 4, who)
-    store(s, row + 5, when)
+    store(s, row + 4, accessor)
+    store(s, row + 5, epoch)
     store(s, row + 6, a)
     store(s, row + 7, b)
     store(s, row + 8, c)
@@ -100,28 +109,28 @@ def report(
 
 @njit
 def row_of(s: int, thread: int) -> int:
-    """Give the row of a thread of the block that runs."""
-    return at.THREADS + (int(load(s, at.SEAT)) + thread) * at.THREAD_WORDS
+    """Return the row of a thread of the current block."""
+    return at.THREADS + (int(load(s, at.FIRST_ROW)) + thread) * at.THREAD_WORDS
 
 
 @njit
 def block_of(s: int, block: int) -> int:
-    """Give the address of a block's words; blocks count from 1."""
+    """Return the address of a block's words; blocks count from 1."""
     return int(load(s, at.BLOCKS)) + (block - 1) * at.BLOCK_WORDS * 8
 
 
 @njit
-def take_up(s: int, block: int, thread: int) -> None:
-    """Say which thread runs from here on."""
+def set_current(s: int, block: int, thread: int) -> None:
+    """Set the current thread."""
     threads = load(s, at.BLOCK_THREADS)
     store(s, at.BLOCK, block)
     store(s, at.THREAD, thread)
-    # One block has the table for itself, unless all are under way at once.
-    alone = load(s, at.SEATS) == threads
-    store(s, at.SEAT, 0 if alone else (block - 1) * threads)
+    # One block uses the whole table, unless all blocks are resident together.
+    alone = load(s, at.ROWS) == threads
+    store(s, at.FIRST_ROW, 0 if alone else (block - 1) * threads)
 
 
 @njit
-def who_of(thread: int, block: int, atomic: int, site: int) -> int:
-    """Pack who has accessed something, and where: see `layout`."""
+def pack_accessor(thread: int, block: int, atomic: int, site: int) -> int:
+    """Return an accessor in one word: see `layout`."""
     return (block << 32) | (thread << 17) | (atomic << 16) | site

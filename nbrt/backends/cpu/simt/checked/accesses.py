@@ -1,4 +1,4 @@
-"""The part of the shadow runtime that follows accesses to memory."""
+"""The part of the shadow runtime that checks accesses to memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from nbrt.backends.cpu.simt.checked.abi import (
     block_of,
     load,
     native,
+    pack_accessor,
     report,
     row_of,
     store,
-    who_of,
 )
-from nbrt.backends.cpu.simt.checked.kinds import Access, Kind
+from nbrt.backends.cpu.simt.checked.layout import Access, Kind
 
 __all__ = ["access", "bounds", "local_array", "overflow", "shared_array"]
 
@@ -37,37 +37,40 @@ _LOW20 = (1 << 20) - 1
 
 
 @njit
-def _is_handed_over(s: int, who: int, when: int, acquired: int) -> bool:
-    """Tell whether an access was followed by a fence and an atomic, and mine follows an atomic."""
-    published = load(block_of(s, who >> 32), at.PUBLISHED)
-    return bool((when >> 40) < published <= acquired)
+def _synchronizes_with(s: int, accessor: int, epoch: int, acquired: int) -> bool:
+    """Return whether a fence and an atomic follow an access, and an atomic precedes mine."""
+    published = load(block_of(s, accessor >> 32), at.PUBLISHED)
+    return bool((epoch >> 40) < published <= acquired)
 
 
 @njit
-def _conflicts(s: int, who: int, when: int, mine: int, now: int, shared: int) -> bool:
-    """Tell whether an earlier access, known to be of the other kind, is unordered with mine."""
-    if who == 0 or (who & mine & 0x10000):
+def _conflicts(s: int, accessor: int, epoch: int, mine: int, now: int, shared: int) -> bool:
+    """Return whether an earlier access, one of the two being a write, is unordered with mine."""
+    if accessor == 0 or (accessor & mine & 0x10000):
         return False
-    if who >> 32 != mine >> 32:
-        if shared or (when >> 40) < load(s, at.GRID_SYNCED):
+    if accessor >> 32 != mine >> 32:
+        if shared or (epoch >> 40) < load(s, at.GRID_SYNCED):
             return False
-        return not _is_handed_over(s, who, when, load(block_of(s, mine >> 32), at.BLOCK_ACQUIRED))
-    theirs, me = (who >> 17) & 0x7FF, (mine >> 17) & 0x7FF
-    if theirs == me or ((when ^ now) >> 20) & _LOW20:
+        return not _synchronizes_with(
+            s, accessor, epoch, load(block_of(s, mine >> 32), at.BLOCK_ACQUIRED)
+        )
+    theirs, me = (accessor >> 17) & 0x7FF, (mine >> 17) & 0x7FF
+    if theirs == me or ((epoch ^ now) >> 20) & _LOW20:
         return False
-    if theirs >> 5 == me >> 5 and (when ^ now) & _LOW20:
+    if theirs >> 5 == me >> 5 and (epoch ^ now) & _LOW20:
         return False
-    return not _is_handed_over(s, who, when, load(s, row_of(s, me) + at.ACQUIRED))
+    return not _synchronizes_with(s, accessor, epoch, load(s, row_of(s, me) + at.ACQUIRED))
 
 
 @njit
 def _remember(cell: int, first: int, mine: int, now: int) -> None:
-    """Put an access into the three slots of its kind."""
-    who = load(cell, first)
-    # A thread's atomic access does not replace its plain one: only the latter races with atomics.
-    if who >> 16 != mine >> 16 and who != 0:
-        slot = first + (2 if who >> 32 == mine >> 32 else 4)
-        store(cell, slot, who)
+    """Store an access in the three slots of its kind."""
+    accessor = load(cell, first)
+    # A thread's atomic access does not replace its plain one: only a plain access races with
+    # atomics.
+    if accessor >> 16 != mine >> 16 and accessor != 0:
+        slot = first + (2 if accessor >> 32 == mine >> 32 else 4)
+        store(cell, slot, accessor)
         store(cell, slot + 1, load(cell, first + 1))
         if slot == first + 4:
             store(cell, first + 2, 0)
@@ -82,10 +85,10 @@ def _check_race(
     site = mine & 0xFFFF
     last = at.WRITES + (3 if kind == _READ else 6) * at.SLOT
     for slot in range(at.WRITES, last, at.SLOT):
-        who, when = load(cell, slot), load(cell, slot + 1)
-        if _conflicts(s, who, when, mine, now, shared):
+        accessor, epoch = load(cell, slot), load(cell, slot + 1)
+        if _conflicts(s, accessor, epoch, mine, now, shared):
             was_read = 1 if slot >= at.WRITES + 3 * at.SLOT else 0
-            report(s, _RACE, site, who, when, address, start, was_read, shared)
+            report(s, _RACE, site, accessor, epoch, address, start, was_read, shared)
             return
 
 
@@ -98,7 +101,7 @@ def _check_cell(
         if load(cell, 0) != block:
             if kind in (_READ, _ATOMIC):
                 report(s, _UNINITIALISED, mine & 0xFFFF, 0, 0, address, start, 1, shared - 1)
-            # A new block: what another one did with its own shared memory is no concern here.
+            # A new block: forget the accesses of another block to its own shared memory.
             for word in range(at.CELL):
                 store(cell, word, 0)
             store(cell, 0, block)
@@ -136,10 +139,10 @@ def _check_cells(
     start, end, shift = load(s, region), load(s, region + 1), load(s, region + 2)
     cells = load(s, region + 3)
     thread = load(s, at.THREAD)
-    mine = who_of(thread, load(s, at.BLOCK), 1 if kind == _ATOMIC else 0, site)
+    mine = pack_accessor(thread, load(s, at.BLOCK), 1 if kind == _ATOMIC else 0, site)
     row = row_of(s, thread)
-    barriers = load(s, row + at.MADE_BARRIERS) & _LOW20
-    warps = load(s, row + at.MADE_WARPS) & _LOW20
+    barriers = load(s, row + at.BARRIERS_PASSED) & _LOW20
+    warps = load(s, row + at.WARP_OPERATIONS_PASSED) & _LOW20
     now = (load(s, at.CLOCK) << 40) | (barriers << 20) | warps
     last = min(address + size, end) - 1
     for index in range((address - start) >> shift, ((last - start) >> shift) + 1):
@@ -152,7 +155,7 @@ def access(s: int, address: int, size: int, site: int, kind: int) -> None:
     """Check one access of `size` bytes that is within its array."""
     thread = load(s, at.THREAD)
     row = row_of(s, thread)
-    mine = at.LOCALS + (load(s, at.SEAT) + thread) * at.MAX_LOCALS * at.REGION
+    mine = at.LOCALS + (load(s, at.FIRST_ROW) + thread) * at.MAX_LOCALS * at.REGION
     count = load(s, row + at.LOCAL_COUNT)
     region = _find(s, mine, count, address)
     if region >= 0:
@@ -167,8 +170,7 @@ def access(s: int, address: int, size: int, site: int, kind: int) -> None:
     region = _find(s, at.SHARED, load(s, at.SHARED_COUNT), address)
     if region >= 0:
         # Counted from 1: 0 is global memory.
-        made_at = load(s, region + 4) + 1
-        _check_cells(s, region, address, size, site, kind, made_at)
+        _check_cells(s, region, address, size, site, kind, load(s, region + 4) + 1)
         return
     region = _find(s, at.GLOBALS, load(s, at.GLOBAL_COUNT), address)
     if region >= 0 and kind != _FILL:
@@ -183,7 +185,7 @@ def bounds(s: int, site: int, index: int, extent: int, axis: int, data: int) -> 
     """Report an index outside [0, extent)."""
     scratch = s + at.SCRATCH * 8
     if scratch <= data < scratch + at.SCRATCH_BYTES or data == load(s, at.EMPTY):
-        return  # in a view of what was outside already, or was not there at all: reported before
+        return  # in a view of memory that an earlier report is about
     for word in range(at.SCRATCH, at.STATE_WORDS):
         store(s, word, 0)
     # An index into `a.flat` counts from the first element alone.
@@ -193,19 +195,19 @@ def bounds(s: int, site: int, index: int, extent: int, axis: int, data: int) -> 
 
 @native
 def overflow(s: int, site: int, left: int, right: int, bits: int) -> None:
-    """Report an operation on integers whose exact result does not fit into so many bits."""
+    """Report an operation on integers whose exact result does not fit into `bits`."""
     report(s, _OVERFLOW, site, 0, 0, left, right, bits, 0)
 
 
-# -- arrays of the kernel's own ----------------------------------------------------------------
+# -- local and shared arrays -------------------------------------------------------------------
 
 
 @native
 def local_array(s: int, address: int, size: int, shift: int, site: int) -> None:
-    """Take note of a local array, all of it uninitialised."""
+    """Register a local array, all of it uninitialised."""
     thread = load(s, at.THREAD)
     row = row_of(s, thread) + at.LOCAL_COUNT
-    table = at.LOCALS + (load(s, at.SEAT) + thread) * at.MAX_LOCALS * at.REGION
+    table = at.LOCALS + (load(s, at.FIRST_ROW) + thread) * at.MAX_LOCALS * at.REGION
     count = load(s, row)
     kept = 0
     words = 0
@@ -215,7 +217,7 @@ def local_array(s: int, address: int, size: int, shift: int, site: int) -> None:
         if start == address and end == address + size:
             words = load(s, region + 3)
         elif end <= address or address + size <= start:
-            # Another array on the same stack address is of a call that has returned.
+            # Another array at the same stack address belongs to a call that has returned.
             for word in range(at.REGION):
                 store(s, table + kept * at.REGION + word, load(s, region + word))
             kept += 1
@@ -241,7 +243,7 @@ def local_array(s: int, address: int, size: int, shift: int, site: int) -> None:
 
 @native
 def shared_array(s: int, address: int, size: int, shift: int, site: int) -> None:
-    """Take note of a shared array, if no thread of the block has done so yet."""
+    """Register a shared array, unless a thread of the block has done so."""
     if size == 0:
         store(s, at.EMPTY, address)
         report(s, _DYNAMIC, site, 0, 0, 0, 0, 0, 0)
@@ -261,5 +263,5 @@ def shared_array(s: int, address: int, size: int, shift: int, site: int) -> None
     store(s, region + 3, load(s, at.SHARED_ARENA) + following * (at.CELL * 8))
     store(s, region + 4, site)
     store(s, at.SHARED_NEXT, following + needed)
-    store(s, at.SHARED_MOST, max(load(s, at.SHARED_MOST), following + needed))
+    store(s, at.SHARED_PEAK, max(load(s, at.SHARED_PEAK), following + needed))
     store(s, at.SHARED_COUNT, count + 1)

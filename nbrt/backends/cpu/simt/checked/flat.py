@@ -18,13 +18,13 @@ __all__ = ["FLAT", "TUPLE", "check_tuple", "guard_flat"]
 _I64 = ir.IntType(64)
 
 FLAT = -1
-"""In the place of an axis: an index that counts all elements of an array."""
+"""Axis of an index that counts all elements of an array."""
 TUPLE = -2
-"""In the place of an axis: an index into a tuple."""
+"""Axis of an index into a tuple."""
 
 
 class _FlatGuard(Guard):
-    """Emits the check of ``a.flat[i]`` and gives the array and the index with all axes."""
+    """Emits the check of ``a.flat[i]``; returns the array and an index along all axes."""
 
     def __init__(
         self, context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
@@ -36,7 +36,7 @@ class _FlatGuard(Guard):
     def _emit_bounds(self) -> ir.Value:
         builder, (member,), (value,) = self._builder, self._members, self._given
         index, count = self._wide(value, member), self._helper.nitems
-        # Compiled code counts on from the first element also for an index below zero.
+        # Compiled code counts from the first element also for a negative index.
         fits = builder.icmp_unsigned("<", index, count)
         self._report(fits, value, member, count, FLAT)
         for extent in reversed(self._shape):
@@ -54,7 +54,7 @@ class _FlatGuard(Guard):
 
 @intrinsic
 def guard_flat(_typingctx: Any, flat: Any, index: Any, site: Any, access: Any) -> Any:
-    """Check an access; give the array and an index that are safe to use in the place of these."""
+    """Check an access; return the array and an index that are safe to use instead."""
     array = flat.array_type
     result = types.Tuple((array, types.Tuple([types.intp] * array.ndim)))
 

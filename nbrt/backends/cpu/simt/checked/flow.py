@@ -1,7 +1,4 @@
-"""What the pass wants to know about a function as a whole.
-
-What indices are made of, and where the ways around a barrier come together again.
-"""
+"""Analyses of a whole function: operations that lead to indices, points of reconvergence."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from numba.core.controlflow import CFGraph
 
 from nbrt.backends.cpu.simt.checked.returns import Ending, ending_of
 
-__all__ = ["FarSides", "far_sides", "sums_in_indices"]
+__all__ = ["ReconvergencePoints", "reconvergence_points", "sums_in_indices"]
 
 _OPERATIONS = {
     operator.add: "add",
@@ -28,9 +25,9 @@ _OPERATIONS = {
 
 
 def sums_in_indices(func_ir: Any, typemap: Any, calltypes: Any) -> dict[int, str]:
-    """Find the operations on signed integers that lead to an index.
+    """Return the operations on signed integers that lead to an index.
 
-    Those behind a ``%``, ``&`` or ``>>`` do not count: a hash wraps on purpose.
+    Operands of ``%``, ``&`` and ``>>`` are left out: a hash wraps on purpose.
 
     Parameters
     ----------
@@ -62,7 +59,7 @@ def sums_in_indices(func_ir: Any, typemap: Any, calltypes: Any) -> dict[int, str
 
 
 def _indices(statement: Any, typemap: Any) -> list[str]:
-    """Name the variables that a statement uses as an index."""
+    """Return the names of variables that a statement uses as an index."""
     value = statement.value if isinstance(statement, ir.Assign) else statement
     if isinstance(value, ir.SetItem):
         return [value.index.name]
@@ -70,13 +67,13 @@ def _indices(statement: Any, typemap: Any) -> list[str]:
         return [value.index.name]
     if not (isinstance(value, ir.Expr) and value.op == "call" and len(value.args) > 1):
         return []
-    # An atomic operation, or a device function that may index with what it is given.
+    # An atomic operation, or a device function that may use its argument as an index.
     has_array = isinstance(typemap[value.args[0].name], types.Array)
     return [value.args[1].name] if has_array else []
 
 
 def _operands(value: Any, typemap: Any, calltypes: Any, found: dict[int, str]) -> list[str]:
-    """Name what a value is made of, and note down what can overflow on the way."""
+    """Return the names of the operands of a value; add it to `found` if it can overflow."""
     if isinstance(value, ir.Var):
         return [value.name]
     if not isinstance(value, ir.Expr):
@@ -101,7 +98,7 @@ def _operands(value: Any, typemap: Any, calltypes: Any, found: dict[int, str]) -
 
 
 _IN_LOOP = -(2**40)
-"""Added to the node of an end that is a ``return`` in a loop."""
+"""Added to the node of an exit that is a ``return`` in a loop."""
 
 
 def _is_signed(typ: Any) -> bool:
@@ -109,70 +106,64 @@ def _is_signed(typ: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class FarSides:
-    """Where threads are behind a barrier, by the label of a block.
+class ReconvergencePoints:
+    """The points of reconvergence of barriers, by the label of a block.
 
     Attributes
     ----------
     beginnings, ends : dict
-        Label of a block -> blocks of the barriers that a thread has behind it at the block's
-        beginning, and at the return that ends it.
+        Label of a block -> labels of the blocks whose barriers reconverge at its beginning, and at
+        the return that ends it.
     """
 
     beginnings: dict[int, list[int]]
     ends: dict[int, list[int]]
 
 
-def far_sides(func_ir: Any, homes: set[int], *, is_kernel: bool) -> FarSides:
-    """Find, for blocks with a barrier, where threads that went around them meet the others again.
+def reconvergence_points(func_ir: Any, labels: set[int], *, is_kernel: bool) -> ReconvergencePoints:
+    """Return where threads that went around a barrier meet the others again.
 
-    The place looked for is the first that every way on from the barrier passes, outside of the
-    loops around the barrier: a block, or the end. A kernel has an end for each ``return`` in its
-    source and one for all threads that run to the end of the source; for a barrier in a loop, a
-    ``return`` in the loop is none, as it is there for threads that are done before others. All ends
-    of a device function are one, because its caller goes on. Ways that end in an exception do not
-    count.
+    The point of reconvergence is the nearest post-dominator of the barrier outside of its loops: a
+    block, or an exit. A kernel has one exit for each ``return`` in its source and one for the end
+    of the source; for a barrier in a loop, a ``return`` in the loop is no exit, because it ends
+    threads that are done before others. A device function has one exit, because its caller
+    continues. Paths that end in an exception are ignored.
 
     Parameters
     ----------
     func_ir : numba.core.ir.FunctionIR
         The function.
-    homes : set of int
+    labels : set of int
         Labels of blocks with a barrier.
     is_kernel : bool
         Whether there is no caller.
-
-    Returns
-    -------
-    FarSides
-        The places.
     """
-    found = FarSides(defaultdict(list), defaultdict(list))
-    if not homes:
+    found = ReconvergencePoints(defaultdict(list), defaultdict(list))
+    if not labels:
         return found
     graph, ends = _graph_with_ends(func_ir.blocks, is_kernel=is_kernel)
-    behind = graph.post_dominators()
+    dominators = graph.post_dominators()
     usual = _leading_to(graph, {end for end in ends.values() if end > _IN_LOOP})
     loops = graph.loops().values()
-    for home in sorted(homes & behind.keys()):
-        around = set[int]().union(*(loop.body for loop in loops if home in loop.body))
-        meeting = behind[home] - around - {home}
+    for label in sorted(labels & dominators.keys()):
+        around = set[int]().union(*(loop.body for loop in loops if label in loop.body))
+        meeting = dominators[label] - around - {label}
         if around:
             meeting &= usual
         if not meeting:
             continue
-        # The nearest is the one that all others come behind.
-        nearest = max(meeting, key=lambda label: len(behind[label]))
+        # All other post-dominators post-dominate the nearest.
+        nearest = max(meeting, key=lambda node: len(dominators[node]))
         if nearest in func_ir.blocks:
-            found.beginnings[nearest].append(home)
-        for label, end in ends.items():
+            found.beginnings[nearest].append(label)
+        for block, end in ends.items():
             if end == nearest:
-                found.ends[label].append(home)
+                found.ends[block].append(label)
     return found
 
 
 def _leading_to(graph: CFGraph, ends: set[int]) -> set[int]:
-    """Find the nodes that lead to some ends, and these."""
+    """Return the nodes that lead to some exits, and these."""
     found: set[int] = set()
     pending = list(ends)
     while pending:
@@ -184,7 +175,7 @@ def _leading_to(graph: CFGraph, ends: set[int]) -> set[int]:
 
 
 def _graph_with_ends(blocks: Any, *, is_kernel: bool) -> tuple[CFGraph, dict[int, int]]:
-    """Make the control-flow graph with a node below zero for each end; give the ends of blocks."""
+    """Return the control-flow graph, with negative nodes for exits, and the exits of blocks."""
     graph = CFGraph()
     ends: dict[int, int] = {}
     for label, block in blocks.items():

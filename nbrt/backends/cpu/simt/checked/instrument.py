@@ -1,9 +1,8 @@
-"""The pass that puts checks into a kernel: on typed Numba IR, so that it knows what is an array.
+"""The instrumentation pass of checked mode, on typed Numba IR.
 
-Every access is preceded by a probe. Where the probe finds an index outside the array, the access
-goes on, but to some zeros in its place: the array and the index that the access uses are those that
-the probe gives back. So whatever lowers the access, Numba or a builtin of the dialect, stays as it
-is.
+It inserts a probe before every access. The access then uses the array and the index that the probe
+returns: zeros in place of the array, if the index is outside of it. So the code that lowers the
+access, of Numba or of a builtin of the dialect, needs no change.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from nbrt.backends.cpu.simt.builtins.cooperative import GridGroupType
 from nbrt.backends.cpu.simt.builtins.hints import CACHED_LOADS, CACHED_STORES
 from nbrt.backends.cpu.simt.checked import probes
 from nbrt.backends.cpu.simt.checked.flat import check_tuple, guard_flat
-from nbrt.backends.cpu.simt.checked.flow import far_sides, sums_in_indices
-from nbrt.backends.cpu.simt.checked.kinds import Access, SiteKind
-from nbrt.backends.cpu.simt.checked.source_locations import Site, spell, table
+from nbrt.backends.cpu.simt.checked.flow import reconvergence_points, sums_in_indices
+from nbrt.backends.cpu.simt.checked.layout import Access
+from nbrt.backends.cpu.simt.checked.source_locations import Site, SiteKind, spell, table
 from nbrt.backends.cpu.simt.frontend.pipeline import METADATA
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 from nbrt.errors import UnsupportedConstructError
@@ -46,13 +45,13 @@ _UNGUARDED = (
     types.CharSeq,
     types.UnicodeCharSeq,
 )
-"""Types whose index Numba checks itself, or with which no kernel compiles."""
+"""Types whose index Numba checks, or with which no kernel compiles."""
 _FENCES = ("threadfence", "threadfence_block", "threadfence_system")
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class InstrumentPass(FunctionPass):
-    """Put checks into one function."""
+    """Insert checks into one function."""
 
     _name = "nbrt_simt_instrument"
 
@@ -84,34 +83,35 @@ class _Instrumenter:
     def run(self) -> None:
         blocks = self._ir.blocks
         self._sums = sums_in_indices(self._ir, self._types, self._calls)
-        homes = self._enter_barriers()
-        behind = far_sides(self._ir, set(homes.values()), is_kernel=self._is_kernel)
+        barrier_labels = self._enter_barriers()
+        labels = set(barrier_labels.values())
+        points = reconvergence_points(self._ir, labels, is_kernel=self._is_kernel)
         for label, block in sorted(blocks.items()):
             self._body, self._loc = [], block.loc
-            self._pass(homes, behind.beginnings.get(label, ()))
+            self._reconverge(barrier_labels, points.beginnings.get(label, ()))
             for statement in block.body:
                 self._loc = statement.loc
                 if statement is block.terminator:
-                    self._pass(homes, behind.ends.get(label, ()))
+                    self._reconverge(barrier_labels, points.ends.get(label, ()))
                 self._rewrite(statement)
             block.body = self._body
 
-    def _pass(self, homes: dict[int, int], labels: Sequence[int]) -> None:
-        """Say that a thread is now behind the barriers of some blocks."""
-        for number, home in homes.items():
-            if home in labels:
-                self._probe(probes.passed, self._number(number))
+    def _reconverge(self, barrier_labels: dict[int, int], labels: Sequence[int]) -> None:
+        """Insert probes at the points of reconvergence of barriers of some blocks."""
+        for number, label in barrier_labels.items():
+            if label in labels:
+                self._probe(probes.reconverged, self._number(number))
 
     def _enter_barriers(self) -> dict[int, int]:
         """Assign numbers to the barriers; return the block of each number."""
-        homes: dict[int, int] = {}
+        barrier_labels: dict[int, int] = {}
         for label, block in self._ir.blocks.items():
             for statement in block.find_insts(ir.Assign):
                 if self._is_barrier(statement.value):
                     number = self._site(SiteKind.BARRIER, statement)
                     self._barriers[id(statement)] = number
-                    homes[number] = label
-        return homes
+                    barrier_labels[number] = label
+        return barrier_labels
 
     # -- statements --------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class _Instrumenter:
         self._body.append(statement)
 
     def _element(self, array: Any, index: Any) -> Any:
-        """Make the expression ``array[index]``."""
+        """Return the expression ``array[index]``."""
         expression = ir.Expr.getitem(array, index, self._loc)
         given = (self._types[array.name], self._types[index.name])
         resolve = self._state.typingctx.resolve_function_type
@@ -189,7 +189,7 @@ class _Instrumenter:
         self._body.append(stored)
 
     def _fill(self, statement: Any, array: Any, index: Any) -> None:
-        """Check an assignment to a slice: each element of it, and of what is copied into it."""
+        """Check an assignment to a slice: each element of it and of its source."""
         source = self._types[statement.value.name]
         if isinstance(source, types.Array):
             number = self._site(SiteKind.READ, statement, statement.value)
@@ -202,7 +202,7 @@ class _Instrumenter:
         self._touch(view, number, Access.WRITE)
 
     def _field(self, statement: Any, record: Any, name: str | int | None, access: Access) -> None:
-        """Check the read or the write of a record's field, which is named or counted."""
+        """Check a read or a write of a record's field, by name or number."""
         typ = self._types[record.name]
         if not isinstance(typ, types.Record):
             return
@@ -220,7 +220,7 @@ class _Instrumenter:
         self._probe(probes.check_record, record, *map(self._number, figures))
 
     def _sum(self, statement: Any) -> None:
-        """Check that an operation on integers of which an index is made is exact."""
+        """Check that an integer operation which leads to an index is exact."""
         operation = self._sums.get(id(statement.value))
         if operation is None:
             return
@@ -235,7 +235,7 @@ class _Instrumenter:
     # -- calls -------------------------------------------------------------------------------
 
     def _builtin(self, value: Any) -> str | None:
-        """Give the dialect's name of what an expression calls."""
+        """Return the name of the builtin that an expression calls."""
         if not (isinstance(value, ir.Expr) and value.op == "call"):
             return None
         for found in self._ir._definitions.get(value.func.name, []):
@@ -271,9 +271,9 @@ class _Instrumenter:
         elif name.startswith("atomic."):
             self._element_call(statement, SiteKind.ATOMIC, Access.ATOMIC)
         elif name in CACHED_LOADS:
-            # The guide names ldcv for loops that wait for a flag, which others write atomically.
-            made = Access.ATOMIC if name == "ldcv" else Access.READ
-            self._element_call(statement, SiteKind.READ, made)
+            # Loops that wait for a flag, which others write atomically, use ldcv.
+            access = Access.ATOMIC if name == "ldcv" else Access.READ
+            self._element_call(statement, SiteKind.READ, access)
         elif name in CACHED_STORES:
             self._element_call(statement, SiteKind.WRITE, Access.WRITE)
         elif kind == "warp" and name != "activemask":
@@ -292,7 +292,7 @@ class _Instrumenter:
         return isinstance(function, types.Function) and function.typing_key in keys
 
     def _operator(self, statement: Any) -> None:
-        """Turn a call of an operator's function into the operator."""
+        """Replace a call of ``operator.getitem`` or ``operator.setitem`` by the operation."""
         call, loc = statement.value, statement.loc
         signature = self._calls[call]
         if len(call.args) == 2:
@@ -334,7 +334,7 @@ class _Instrumenter:
             self._probe(probes.shared_array, statement.target, self._number(number), dynamic)
 
     def _name_of(self, statement: Any) -> str:
-        """Find the variable that the result of a call is given to, if it is."""
+        """Return the variable that the result of a call is assigned to, if any."""
         for block in self._ir.blocks.values():
             for other in block.find_insts(ir.Assign):
                 if isinstance(other.value, ir.Var) and other.value.name == statement.target.name:
@@ -346,7 +346,7 @@ class _Instrumenter:
         """Guard a function of the dialect that takes an array and an index."""
         value = statement.value
         array, index = value.args[:2] if len(value.args) > 1 else (None, None)
-        given = [self._types[each.name] for each in (array, index) if each is not None]
+        given = [self._types[item.name] for item in (array, index) if item is not None]
         if len(given) < 2 or not self._is_plain(*given):
             self._body.append(statement)
             return
@@ -368,16 +368,16 @@ class _Instrumenter:
         self._probe(probes.after_warp, number, mask)
 
     def _escape(self, call: Any) -> None:
-        """Take arrays as initialised that are handed to code which is not looked into."""
+        """Mark arrays as initialised that are passed to code without instrumentation."""
         function = self._types[call.func.name]
         if isinstance(function, types.Dispatcher):
             return
-        handed = [variable for variable in call.args if self._is_array(variable)]
+        passed = [variable for variable in call.args if self._is_array(variable)]
         if isinstance(function, types.BoundFunction):
             for found in self._ir._definitions.get(call.func.name, []):
                 if isinstance(found, ir.Expr) and found.op == "getattr":
-                    handed += [found.value] if self._is_array(found.value) else []
-        for variable in handed:
+                    passed += [found.value] if self._is_array(found.value) else []
+        for variable in passed:
             self._touch(variable, 0, Access.FILL)
 
     # -- small parts -------------------------------------------------------------------------
@@ -386,7 +386,7 @@ class _Instrumenter:
         return isinstance(self._types[variable.name], types.Array)
 
     def _is_guarded(self, owner: Any, index: Any, statement: Any) -> bool:
-        """Return whether ``owner[index]`` gets a guard; refuse what could go astray without one."""
+        """Return whether ``owner[index]`` gets a guard; raise if none exists for it."""
         if isinstance(owner, _UNGUARDED):
             return False
         typ = self._types[index.name] if index is not None else None
@@ -415,7 +415,7 @@ class _Instrumenter:
     def _guard(
         self, statement: Any, array: Any, index: Any, kind: SiteKind, access: int
     ) -> tuple[Any, Any]:
-        """Put a guard in; give the array and the index to use."""
+        """Insert a guard; return the array and the index to use."""
         number = self._site(kind, statement, array, index)
         is_flat = isinstance(self._types[array.name], types.NumpyFlatType)
         guard = guard_flat if is_flat else probes.guard
@@ -457,7 +457,7 @@ class _Instrumenter:
         return variable
 
     def _probe(self, function: Any, *arguments: Any) -> Any:
-        """Put in a call of a probe; give the variable that holds its result."""
+        """Insert a call of a probe; return the variable of its result."""
         context = self._state.typingctx
         resolved = context.resolve_value_type(function)
         reference = ir.Global("probe", function, self._loc)

@@ -10,14 +10,14 @@ from nbrt.backends.cpu.simt.codegen.static_shared import STATIC_SHARED_LIMIT
 if TYPE_CHECKING:
     from nbrt.typing import Dim3
 
-__all__ = ["Fault", "faults", "static_faults"]
+__all__ = ["Violation", "static_shared_violations", "violations"]
 
 _MAX_THREADS = 1024
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
-class Fault(NamedTuple):
+class Violation(NamedTuple):
     """What a GPU could not launch.
 
     Attributes
@@ -34,7 +34,7 @@ class Fault(NamedTuple):
     thread: Dim3 = (0, 0, 0)
 
 
-def faults(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) -> list[Fault]:
+def violations(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) -> list[Violation]:
     """List what a GPU could not launch.
 
     Parameters
@@ -52,13 +52,13 @@ def faults(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) -> l
         message = f"{threads} threads per block, where {target} has room for {_MAX_THREADS}"
         x, y = _MAX_THREADS % block[0], _MAX_THREADS // block[0]
         first = (x, y % block[1], y // block[1])
-        found.append(Fault(message, "use more blocks of fewer threads", thread=first))
+        found.append(Violation(message, "use more blocks of fewer threads", thread=first))
     for what, asked, most in (("block", block, _MAX_BLOCK), ("grid", grid, _MAX_GRID)):
         over = [at for at in range(3) if asked[at] > most[at]]
         if over:
             x, y, z = (most[at] if at == over[0] else 0 for at in range(3))
             found.append(
-                Fault(
+                Violation(
                     f"a {what} of {asked}, where {target} allows at most {most}",
                     "put the long side along x, or cover the rest with a loop in the kernel",
                     **{"thread" if what == "block" else "block": (x, y, z)},
@@ -69,11 +69,11 @@ def faults(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) -> l
         message = (
             f"{static + dynamic} bytes of shared memory per block, where {target} has {most_bytes}"
         )
-        found.append(Fault(message, "use smaller tiles"))
+        found.append(Violation(message, "use smaller tiles"))
     return found
 
 
-def static_faults(static: int, dynamic: int) -> list[Fault]:
+def static_shared_violations(static: int, dynamic: int) -> list[Violation]:
     """List what is refused without checks, too: more shared memory than a kernel can declare."""
     if static == 0 or static + dynamic <= STATIC_SHARED_LIMIT:
         return []
@@ -82,9 +82,9 @@ def static_faults(static: int, dynamic: int) -> list[Fault]:
             f"{static} bytes of static and {dynamic} bytes of dynamic shared memory, where "
             f"{STATIC_SHARED_LIMIT} in all are the most on a CPU device"
         )
-        return [Fault(message, "use smaller tiles")]
+        return [Violation(message, "use smaller tiles")]
     return [
-        Fault(
+        Violation(
             f"{static} bytes of static shared memory, where {STATIC_SHARED_LIMIT} is the most on "
             "every GPU",
             "use smaller tiles, or declare it as cuda.shared.array(0, ...) and give the size with "

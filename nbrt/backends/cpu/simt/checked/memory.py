@@ -8,13 +8,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from llvmlite import binding
 
-from nbrt.backends.cpu.simt.checked import layout, shadow
+from nbrt.backends.cpu.simt.checked import accesses, layout, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Argument", "LaunchState", "arrays_in", "lock", "state_address"]
+__all__ = ["PREFIX", "Argument", "LaunchState", "arrays_in", "lock", "state_address"]
+
+PREFIX = "nbrt_check_"
+"""Prefix of the names by which compiled code calls the functions of the shadow runtime."""
+
+_FUNCTIONS = (
+    accesses.access,
+    accesses.bounds,
+    accesses.overflow,
+    accesses.local_array,
+    accesses.shared_array,
+    order.begin_block,
+    order.end_block,
+    order.begin_thread,
+    order.before_barrier,
+    order.before_grid,
+    order.after_barrier,
+    order.after_grid,
+    order.reconverged,
+    order.returned,
+    order.before_warp,
+    order.after_warp,
+    order.fence,
+)
 
 lock = threading.RLock()
 """Held by a launch in checked mode: native code knows one state per process."""
@@ -29,7 +53,8 @@ def _shared_state() -> np.ndarray[Any, np.dtype[np.int64]]:
         _state = np.zeros(layout.STATE_WORDS, np.int64)
         _arenas.append(np.zeros(layout.SHARED_CELLS * layout.CELL, np.int64))
         _arenas.append(np.zeros(layout.LOCAL_WORDS, np.int64))
-        shadow.install()
+        for function in _FUNCTIONS:
+            binding.add_symbol(f"{PREFIX}{function.__name__}", function.address)
     return _state
 
 
@@ -114,11 +139,11 @@ class LaunchState:
         self._shadows: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         head = self._words[: layout.GLOBALS]
         # Blocks are numbered anew in each launch: cells of the last one would look like its own.
-        _arenas[0][: int(head[layout.SHARED_MOST]) * layout.CELL] = 0
+        _arenas[0][: int(head[layout.SHARED_PEAK]) * layout.CELL] = 0
         head[:] = 0
         head[layout.BLOCK_THREADS] = threads
         head[layout.CLOCK] = 1
-        head[layout.SEATS] = blocks * threads if together else threads
+        head[layout.ROWS] = blocks * threads if together else threads
         head[layout.BLOCKS] = self._blocks.ctypes.data
         head[layout.SHARED_ARENA] = _arenas[0].ctypes.data
         head[layout.LOCAL_ARENA] = _arenas[1].ctypes.data

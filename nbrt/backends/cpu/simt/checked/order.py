@@ -1,4 +1,4 @@
-"""The part of the shadow runtime that follows what orders threads: barriers, warps, fences."""
+"""The part of the shadow runtime that tracks the order of threads: barriers, warps, fences."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from nbrt.backends.cpu.simt.checked.abi import (
     block_of,
     load,
     native,
+    pack_accessor,
     report,
     row_of,
+    set_current,
     store,
-    take_up,
-    who_of,
 )
-from nbrt.backends.cpu.simt.checked.kinds import Kind
+from nbrt.backends.cpu.simt.checked.layout import Kind
 
 __all__ = [
     "after_barrier",
@@ -28,7 +28,7 @@ __all__ = [
     "begin_thread",
     "end_block",
     "fence",
-    "passed",
+    "reconverged",
     "returned",
 ]
 
@@ -37,96 +37,96 @@ _WARP = int(Kind.WARP)
 
 
 @njit
-def _arrival(s: int, made: int) -> int:
-    """Give the entry of a block's barrier in the ring."""
+def _arrival(s: int, count: int) -> int:
+    """Return the entry of a block's barrier in the ring."""
     threads = load(s, at.BLOCK_THREADS)
-    blocks, own = load(s, at.SEATS) // threads, load(s, at.SEAT) // threads
-    return at.ARRIVALS + int((made * blocks + own) % at.ARRIVAL_RING) * 4
+    blocks, own = load(s, at.ROWS) // threads, load(s, at.FIRST_ROW) // threads
+    return at.ARRIVALS + int((count * blocks + own) % at.ARRIVAL_RING) * 4
 
 
 @native
 def begin_block(s: int, block: int) -> None:
-    """Begin a block, or all that wait for each other: no state of earlier ones is left."""
-    take_up(s, block + 1, 0)
+    """Begin a block, or all resident blocks, and clear the state of earlier ones."""
+    set_current(s, block + 1, 0)
     store(s, at.SHARED_COUNT, 0)
     store(s, at.SHARED_NEXT, 0)
     store(s, at.LOCAL_NEXT, 0)
-    seats = load(s, at.SEATS)
-    for word in range(at.THREADS, at.THREADS + seats * at.THREAD_WORDS):
+    rows = load(s, at.ROWS)
+    for word in range(at.THREADS, at.THREADS + rows * at.THREAD_WORDS):
         store(s, word, 0)
     if load(s, at.PAIRS_USED):
-        for word in range(at.PAIRS, at.PAIRS + seats * 96):
+        for word in range(at.PAIRS, at.PAIRS + rows * 96):
             store(s, word, 0)
         store(s, at.PAIRS_USED, 0)
 
 
 @njit
-def _has_reached(s: int, row: int, made: int, site: int) -> bool:
-    """Return whether a thread was behind the barrier at a site without having made it."""
-    if load(s, row + at.FAR_MADE) != made:
+def _has_reconverged(s: int, row: int, count: int, site: int) -> bool:
+    """Return whether a thread was at the point of reconvergence of a barrier it did not pass."""
+    if load(s, row + at.RECONVERGED_AT) != count:
         return False
-    for place in range(min(load(s, row + at.FAR_COUNT), at.MAX_FAR_SITES)):
-        if load(s, row + at.FAR_SITES + place) == site:
+    for place in range(min(load(s, row + at.RECONVERGED_COUNT), at.MAX_RECONVERGED_SITES)):
+        if load(s, row + at.RECONVERGED_SITES + place) == site:
             return True
     return False
 
 
 @njit
 def _check_grid(s: int) -> None:
-    """Look for a barrier of the grid to which this block has not come."""
+    """Report a barrier of the grid that this block did not reach."""
     syncs = load(s, at.GRID_SYNCS)
-    made = 0
+    count = 0
     for thread in range(load(s, at.BLOCK_THREADS)):
-        made = max(made, load(s, row_of(s, thread) + at.MADE_GRID_SYNCS))
-    entry = at.GRID_ARRIVALS + int(made % at.ARRIVAL_RING) * at.GRID_ARRIVAL
-    if made < syncs and load(s, entry) == made + 1:
-        report(s, _BARRIER, load(s, entry + 1), load(s, entry + 2), 0, made, 2, 0, 0)
+        count = max(count, load(s, row_of(s, thread) + at.GRID_SYNCS_PASSED))
+    entry = at.GRID_ARRIVALS + int(count % at.ARRIVAL_RING) * at.GRID_ARRIVAL
+    if count < syncs and load(s, entry) == count + 1:
+        report(s, _BARRIER, load(s, entry + 1), load(s, entry + 2), 0, count, 2, 0, 0)
 
 
 @native
 def end_block(s: int, number: int) -> None:
-    """Look for threads that have left out a barrier which others made."""
+    """Report threads that left out a barrier which others of the block passed."""
     block = number + 1
-    take_up(s, block, 0)
+    set_current(s, block, 0)
     _check_grid(s)
     threads = load(s, at.BLOCK_THREADS)
-    most = 0
+    highest = 0
     for thread in range(threads):
-        most = max(most, load(s, row_of(s, thread) + at.MADE_BARRIERS))
+        highest = max(highest, load(s, row_of(s, thread) + at.BARRIERS_PASSED))
     for thread in range(threads):
         row = row_of(s, thread)
-        made = load(s, row + at.MADE_BARRIERS)
-        if made < most:
-            entry = _arrival(s, made)
-            if load(s, entry) != block or load(s, entry + 1) != made:
-                entry = _arrival(s, most - 1)  # forgotten: the last is as good
+        count = load(s, row + at.BARRIERS_PASSED)
+        if count < highest:
+            entry = _arrival(s, count)
+            if load(s, entry) != block or load(s, entry + 1) != count:
+                entry = _arrival(s, highest - 1)  # overwritten: use the last barrier
             site = load(s, entry + 2)
-            went_on = load(s, row + at.RETURNED) == 0 or _has_reached(s, row, made, site)
+            went_on = load(s, row + at.RETURNED) == 0 or _has_reconverged(s, row, count, site)
             if went_on or load(s, at.STRICT):
-                who = who_of(load(s, entry + 3), block, 0, 0xFFFF)
+                accessor = pack_accessor(load(s, entry + 3), block, 0, 0xFFFF)
                 store(s, at.THREAD, thread)
-                report(s, _BARRIER, site, who, 0, made, 1, 0, 0)
+                report(s, _BARRIER, site, accessor, 0, count, 1, 0, 0)
 
 
 @native
 def begin_thread(s: int, block: int, thread: int) -> None:
-    """Say which thread runs: at its beginning, and whenever it goes on after it has waited."""
-    take_up(s, block + 1, thread)
+    """Set the current thread: when it begins, and when it continues after a wait."""
+    set_current(s, block + 1, thread)
 
 
 @njit
 def _arrive(s: int, site: int) -> None:
     thread = load(s, at.THREAD)
-    made = load(s, row_of(s, thread) + at.MADE_BARRIERS)
-    entry = _arrival(s, made)
-    if load(s, entry) != load(s, at.BLOCK) or load(s, entry + 1) != made:
+    count = load(s, row_of(s, thread) + at.BARRIERS_PASSED)
+    entry = _arrival(s, count)
+    if load(s, entry) != load(s, at.BLOCK) or load(s, entry + 1) != count:
         store(s, entry, load(s, at.BLOCK))
-        store(s, entry + 1, made)
+        store(s, entry + 1, count)
         store(s, entry + 2, site)
         store(s, entry + 3, thread)
     elif load(s, entry + 2) != site:
-        who = who_of(load(s, entry + 3), load(s, at.BLOCK), 0, load(s, entry + 2))
-        report(s, _BARRIER, site, who, 0, made, 0, 0, 0)
+        accessor = pack_accessor(load(s, entry + 3), load(s, at.BLOCK), 0, load(s, entry + 2))
+        report(s, _BARRIER, site, accessor, 0, count, 0, 0, 0)
 
 
 @native
@@ -137,8 +137,8 @@ def before_barrier(s: int, site: int) -> None:
 
 @native
 def after_barrier(s: int) -> None:
-    """Go on behind a barrier."""
-    row = row_of(s, load(s, at.THREAD)) + at.MADE_BARRIERS
+    """Continue after a barrier."""
+    row = row_of(s, load(s, at.THREAD)) + at.BARRIERS_PASSED
     store(s, row, load(s, row) + 1)
 
 
@@ -147,45 +147,45 @@ def before_grid(s: int, site: int) -> None:
     """Arrive at a barrier of the grid."""
     _arrive(s, site)
     thread = load(s, at.THREAD)
-    made = load(s, row_of(s, thread) + at.MADE_GRID_SYNCS)
-    entry = at.GRID_ARRIVALS + int(made % at.ARRIVAL_RING) * at.GRID_ARRIVAL
-    if load(s, entry) != made + 1:
-        store(s, entry, made + 1)
+    count = load(s, row_of(s, thread) + at.GRID_SYNCS_PASSED)
+    entry = at.GRID_ARRIVALS + int(count % at.ARRIVAL_RING) * at.GRID_ARRIVAL
+    if load(s, entry) != count + 1:
+        store(s, entry, count + 1)
         store(s, entry + 1, site)
-        store(s, entry + 2, who_of(thread, load(s, at.BLOCK), 0, 0xFFFF))
+        store(s, entry + 2, pack_accessor(thread, load(s, at.BLOCK), 0, 0xFFFF))
 
 
 @native
 def after_grid(s: int) -> None:
-    """Go on behind a barrier of the grid: what all threads did before is over."""
+    """Continue after a barrier of the grid, which orders all earlier accesses."""
     row = row_of(s, load(s, at.THREAD))
-    made = load(s, row + at.MADE_GRID_SYNCS) + 1
-    store(s, row + at.MADE_BARRIERS, load(s, row + at.MADE_BARRIERS) + 1)
-    store(s, row + at.MADE_GRID_SYNCS, made)
-    if made > load(s, at.GRID_SYNCS):
+    count = load(s, row + at.GRID_SYNCS_PASSED) + 1
+    store(s, row + at.BARRIERS_PASSED, load(s, row + at.BARRIERS_PASSED) + 1)
+    store(s, row + at.GRID_SYNCS_PASSED, count)
+    if count > load(s, at.GRID_SYNCS):
         clock = load(s, at.CLOCK) + 1
-        store(s, at.GRID_SYNCS, made)
+        store(s, at.GRID_SYNCS, count)
         store(s, at.CLOCK, clock)
         store(s, at.GRID_SYNCED, clock)
 
 
 @native
-def passed(s: int, site: int) -> None:
-    """Be at a place that every thread reaches behind the barrier at `site`."""
+def reconverged(s: int, site: int) -> None:
+    """Reach the point of reconvergence of the barrier at `site`."""
     row = row_of(s, load(s, at.THREAD))
-    made = load(s, row + at.MADE_BARRIERS)
-    if load(s, row + at.FAR_MADE) != made:
-        store(s, row + at.FAR_MADE, made)
-        store(s, row + at.FAR_COUNT, 0)
-    if not _has_reached(s, row, made, site):
-        count = load(s, row + at.FAR_COUNT)
-        store(s, row + at.FAR_SITES + int(count % at.MAX_FAR_SITES), site)
-        store(s, row + at.FAR_COUNT, count + 1)
+    count = load(s, row + at.BARRIERS_PASSED)
+    if load(s, row + at.RECONVERGED_AT) != count:
+        store(s, row + at.RECONVERGED_AT, count)
+        store(s, row + at.RECONVERGED_COUNT, 0)
+    if not _has_reconverged(s, row, count, site):
+        count = load(s, row + at.RECONVERGED_COUNT)
+        store(s, row + at.RECONVERGED_SITES + int(count % at.MAX_RECONVERGED_SITES), site)
+        store(s, row + at.RECONVERGED_COUNT, count + 1)
 
 
 @native
 def returned(s: int) -> None:
-    """Come to a ``return`` statement of the kernel."""
+    """Reach a ``return`` statement of the kernel."""
     store(s, row_of(s, load(s, at.THREAD)) + at.RETURNED, 1)
 
 
@@ -197,37 +197,37 @@ def before_warp(s: int, site: int, mask: int) -> None:
     if not (mask >> lane) & 1:
         report(s, _WARP, site, 0, 0, mask & 0xFFFFFFFF, lane, 0, 0)
     store(s, at.PAIRS_USED, 1)
-    first = at.PAIRS + (load(s, at.SEAT) + thread) * 96
+    first = at.PAIRS + (load(s, at.FIRST_ROW) + thread) * 96
     for other in range(32):
         if (mask >> other) & 1:
             pair = first + other * 3
-            made = load(s, pair) + 1
-            store(s, pair, made)
-            store(s, pair + 1 + (made & 1), site)
+            count = load(s, pair) + 1
+            store(s, pair, count)
+            store(s, pair + 1 + (count & 1), site)
 
 
 @native
 def after_warp(s: int, site: int, mask: int) -> None:
-    """Go on behind a warp operation: every lane of the mask must have come to it."""
+    """Continue after a warp operation, at which every lane of the mask must have arrived."""
     thread = load(s, at.THREAD)
-    row = row_of(s, thread) + at.MADE_WARPS
+    row = row_of(s, thread) + at.WARP_OPERATIONS_PASSED
     first, lane = thread & ~31, thread & 31
-    threads, seat = load(s, at.BLOCK_THREADS), load(s, at.SEAT)
+    threads, first_row = load(s, at.BLOCK_THREADS), load(s, at.FIRST_ROW)
     for other in range(32):
         if (mask >> other) & 1 and other != lane and first + other < threads:
-            made = load(s, at.PAIRS + ((seat + thread) * 32 + other) * 3)
-            pair = at.PAIRS + ((seat + first + other) * 32 + lane) * 3
-            their_site = load(s, pair + 1 + (made & 1))
-            if load(s, pair) < made or their_site != site:
-                who = who_of(first + other, load(s, at.BLOCK), 0, 0xFFFF)
-                report(s, _WARP, site, who, 0, mask & 0xFFFFFFFF, other, 1, 0)
+            count = load(s, at.PAIRS + ((first_row + thread) * 32 + other) * 3)
+            pair = at.PAIRS + ((first_row + first + other) * 32 + lane) * 3
+            their_site = load(s, pair + 1 + (count & 1))
+            if load(s, pair) < count or their_site != site:
+                accessor = pack_accessor(first + other, load(s, at.BLOCK), 0, 0xFFFF)
+                report(s, _WARP, site, accessor, 0, mask & 0xFFFFFFFF, other, 1, 0)
                 break
     store(s, row, load(s, row) + 1)
 
 
 @native
 def fence(s: int) -> None:
-    """Make what the block has written so far visible to whoever sees its next atomic operation."""
+    """Publish the block's writes to observers of its next atomic operation."""
     clock = load(s, at.CLOCK) + 1
     store(s, at.CLOCK, clock)
     store(block_of(s, load(s, at.BLOCK)), at.FENCED, clock)

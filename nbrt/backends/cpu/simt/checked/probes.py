@@ -1,7 +1,7 @@
-"""The calls that instrumentation puts into a kernel, as Numba intrinsics.
+"""The calls that instrumentation inserts into a kernel, as Numba intrinsics.
 
-Each computes addresses and bounds inline and hands them to the shadow runtime. Sites are plain
-integers at run time, so one typed version serves all the sites with the same types.
+Each computes addresses and bounds inline and passes them to the shadow runtime. Sites are integers
+at run time, so one typed version serves all sites with the same types.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from nbrt.backends.cpu.simt.checked import layout
-from nbrt.backends.cpu.simt.checked.memory import state_address
-from nbrt.backends.cpu.simt.checked.shadow import PREFIX
+from nbrt.backends.cpu.simt.checked.memory import PREFIX, state_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +36,7 @@ __all__ = [
     "granule",
     "guard",
     "local_array",
-    "passed",
+    "reconverged",
     "report_outside",
     "returned",
     "returned_in_loop",
@@ -47,22 +46,20 @@ __all__ = [
 
 _I64 = ir.IntType(64)
 HUGE = 2**63 - 1
-"""Stands in reports for an unsigned index that is at least as large."""
+"""In reports: an unsigned index that is at least as large."""
 _I64_TYPES = types.Integer | types.IntegerLiteral
 
 
-def call_runtime(
-    builder: ir.IRBuilder, name: str, args: Sequence[ir.Value], result: ir.Type | None = None
-) -> ir.Value:
-    """Call a function of `shadow`; the address of the state goes in front."""
+def call_runtime(builder: ir.IRBuilder, name: str, args: Sequence[ir.Value]) -> None:
+    """Call a function of the shadow runtime; its first argument is the address of the state."""
     values = [_I64(state_address()), *args]
-    kind = ir.FunctionType(result or ir.VoidType(), [_I64] * len(values))
+    kind = ir.FunctionType(ir.VoidType(), [_I64] * len(values))
     function = cgutils.get_or_insert_function(builder.module, kind, f"{PREFIX}{name}")
-    return builder.call(function, values)
+    builder.call(function, values)
 
 
 def _wide(builder: ir.IRBuilder, value: ir.Value, typ: Any) -> ir.Value:
-    """Widen an integer to 64 bits, as its type says."""
+    """Extend an integer to 64 bits by the sign of its type."""
     if value.type.width == _I64.width:
         return value
     extend = builder.sext if typ.signed else builder.zext
@@ -70,7 +67,7 @@ def _wide(builder: ir.IRBuilder, value: ir.Value, typ: Any) -> ir.Value:
 
 
 def granule(typ: Any, size: int) -> int:
-    """Give log2 of the smallest piece in which elements of a type are read and written."""
+    """Return log2 of the smallest unit in which elements of a type are read and written."""
     if isinstance(typ, types.Record):
         sizes = [
             1 << granule(_innermost(field.type), _itemsize(field.type))
@@ -103,7 +100,7 @@ def _members(typ: Any) -> tuple[Any, ...]:
 
 
 def _axes(array: Any, members: tuple[Any, ...]) -> list[int | None]:
-    """Give the axis that each member of an index is about; None for an ellipsis or a new axis."""
+    """Return the axis of each member of an index; None for an ellipsis or a new axis."""
     axes: list[int | None] = []
     axis = 0
     given = sum(not (isinstance(m, types.NoneType) or m is types.ellipsis) for m in members)
@@ -141,7 +138,7 @@ def report_outside(
 
 
 class Guard:
-    """Emits the check of one access and gives the array and the index to go on with.
+    """Emits the check of an access; the access then uses the array and index that it returns.
 
     Parameters
     ----------
@@ -209,7 +206,7 @@ class Guard:
         report_outside(builder, (value, typ), extent, _I64(axis), self._site, data, fits)
 
     def _emit_access(self) -> None:
-        # What is done with a record is seen where its fields are read and written.
+        # Accesses to records are checked where their fields are read and written.
         builder, context = self._builder, self._context
         pointer = cgutils.get_item_pointer(
             context, builder, self._array, self._helper, self._positions
@@ -221,13 +218,13 @@ class Guard:
             call_runtime(builder, "access", [address, size, self._site, self._access])
 
     def _redirected(self, inside: ir.Value) -> ir.Value:
-        """Give the array itself, or, for an access outside of it, some zeros in its place."""
+        """Return the array, or zeros in its place for an access outside of it."""
         builder, helper = self._builder, self._helper
         scratch = _I64(state_address() + layout.SCRATCH * 8)
         zeros = builder.inttoptr(scratch, helper.data.type)
         moved = self._context.make_array(self._array)(self._context, builder, self._value)
         moved.data = builder.select(inside, helper.data, zeros)
-        # No extent at all: a view of the zeros has no element that could be outside of them.
+        # Extents of 0: a view of the zeros has no element that could be outside of them.
         extents = [builder.select(inside, extent, _I64(0)) for extent in self._shape]
         moved.shape = cgutils.pack_array(builder, extents, _I64)
         return moved._getvalue()
@@ -245,9 +242,9 @@ class Guard:
 
 @intrinsic(prefer_literal=True)
 def guard(_typingctx: Any, array: Any, index: Any, site: Any, access: Any) -> Any:
-    """Check an access; give an array and an index that are safe to use in the place of these.
+    """Check an access; return an array and an index that are safe to use instead.
 
-    `access` is an `Access`, or -1 where only the bounds matter.
+    `access` is an `Access`, or -1 to check bounds only.
     """
     result = types.Tuple((array, types.unliteral(index)))
 
@@ -298,7 +295,7 @@ def check_record(
 
 
 def _extent_of(context: Any, builder: ir.IRBuilder, array: Any, value: ir.Value) -> list[ir.Value]:
-    """Give address, size and granule of an array that a kernel has made."""
+    """Return address, size and granule of a local or shared array."""
     helper = context.make_array(array)(context, builder, value)
     itemsize = context.get_abi_sizeof(context.get_data_type(array.dtype))
     count = helper.nitems
@@ -308,7 +305,7 @@ def _extent_of(context: Any, builder: ir.IRBuilder, array: Any, value: ir.Value)
 
 @intrinsic
 def local_array(_typingctx: Any, array: Any, site: Any) -> Any:
-    """Take note of a local array."""
+    """Register a local array."""
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
         figures = _extent_of(context, builder, array, args[0])
@@ -320,7 +317,7 @@ def local_array(_typingctx: Any, array: Any, site: Any) -> Any:
 
 @intrinsic
 def shared_array(_typingctx: Any, array: Any, site: Any, dynamic: Any) -> Any:
-    """Take note of a shared array; a dynamic one may be looked at through several types."""
+    """Register a shared array; a dynamic one may be accessed through several types."""
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
         address, size, shift = _extent_of(context, builder, array, args[0])
@@ -338,7 +335,7 @@ _CHECKED = {"add": "sadd", "sub": "ssub", "mul": "smul"}
 
 
 def check_sum(operation: str) -> Any:
-    """Give the probe that tells whether ``add``, ``sub``, ``mul`` or ``narrow`` is exact."""
+    """Return the probe that checks that ``add``, ``sub``, ``mul`` or ``narrow`` is exact."""
     return _OVERFLOW_PROBES[operation]
 
 
@@ -396,7 +393,7 @@ def _rank(
 
 @intrinsic
 def begin_thread(_typingctx: Any, simt: Any) -> Any:
-    """Say which thread runs, at the beginning of a kernel."""
+    """Set the current thread, at the beginning of a kernel."""
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
         width, height, _ = simt.block
@@ -409,53 +406,29 @@ def begin_thread(_typingctx: Any, simt: Any) -> Any:
     return types.none(simt), codegen
 
 
-@intrinsic
-def before_warp(_typingctx: Any, site: Any, mask: Any) -> Any:
-    """Arrive at a warp operation."""
-    return _warp_probe("before_warp", mask)
-
-
-@intrinsic
-def after_warp(_typingctx: Any, site: Any, mask: Any) -> Any:
-    """Go on behind a warp operation."""
-    return _warp_probe("after_warp", mask)
-
-
-def _warp_probe(name: str, mask: Any) -> Any:
-    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
-        call_runtime(builder, name, [args[0], _wide(builder, args[1], mask)])
-        return context.get_dummy_value()
-
-    return types.none(types.int64, mask), codegen
-
-
-def _plain_probe(name: str, *parameters: Any) -> Any:
-    """Make a probe that only hands integers on."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
-        call_runtime(builder, name, args)
-        return context.get_dummy_value()
-
-    if parameters:
-
-        @intrinsic
-        def about_site(_typingctx: Any, site: Any) -> Any:
-            return types.none(*parameters), codegen
-
-        return about_site
+def _runtime_probe(name: str) -> Any:
+    """Return a probe that passes integers on to a function of the shadow runtime."""
 
     @intrinsic
-    def probe(_typingctx: Any) -> Any:
-        return types.none(), codegen
+    def probe(_typingctx: Any, *given: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+            values = cgutils.unpack_tuple(builder, args[0])
+            wide = [_wide(builder, *pair) for pair in zip(values, given, strict=True)]
+            call_runtime(builder, name, wide)
+            return context.get_dummy_value()
+
+        return types.none(types.StarArgTuple(given)), codegen
 
     return probe
 
 
-before_barrier = _plain_probe("before_barrier", types.int64)
-after_barrier = _plain_probe("after_barrier")
-before_grid = _plain_probe("before_grid", types.int64)
-after_grid = _plain_probe("after_grid")
-passed = _plain_probe("passed", types.int64)
-returned = _plain_probe("returned")
-returned_in_loop = _plain_probe("returned")
-fence = _plain_probe("fence")
+before_barrier = _runtime_probe("before_barrier")
+after_barrier = _runtime_probe("after_barrier")
+before_grid = _runtime_probe("before_grid")
+after_grid = _runtime_probe("after_grid")
+before_warp = _runtime_probe("before_warp")
+after_warp = _runtime_probe("after_warp")
+reconverged = _runtime_probe("reconverged")
+returned = _runtime_probe("returned")
+returned_in_loop = _runtime_probe("returned")
+fence = _runtime_probe("fence")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nbrt.backends.cpu.simt.checked.flat import FLAT, TUPLE
-from nbrt.backends.cpu.simt.checked.kinds import Kind, SiteKind
+from nbrt.backends.cpu.simt.checked.layout import Kind
 from nbrt.backends.cpu.simt.checked.probes import HUGE
-from nbrt.backends.cpu.simt.checked.source_locations import Site, table
+from nbrt.backends.cpu.simt.checked.source_locations import Site, SiteKind, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,9 +1,8 @@
-"""The returns that the source of a kernel states, as opposed to those at its end.
+"""Return statements of a kernel, distinguished from the end of its source.
 
-``if i >= n: return`` says that a thread is done. A thread that runs to the end of the kernel says
-no such thing, though the two look alike in bytecode: Python ends every branch that reaches the end
-with a return of its own. The place in the source that an instruction has tells them apart: the
-place of a return at the end is that of the instruction before it.
+``if i >= n: return`` ends a thread; running to the end of the source is different for the rules of
+barriers, though bytecode has a return instruction for both. Source positions distinguish them: a
+return at the end has the position of the instruction before it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _BEFORE_RETURNS = (*_RETURNS, "POP_TOP", "POP_ITER", "END_FOR", "SWAP")
 
 
 class Ending(Enum):
-    """How a return instruction comes about."""
+    """The origin of a return instruction."""
 
     END = "the source ends"
     RETURN = "a return statement"
@@ -46,10 +45,10 @@ _PROBES = {
 
 
 def endings(code: CodeType) -> list[Ending]:
-    """Tell for each return instruction how it comes about.
+    """Return the origin of each return instruction.
 
-    Where there is no source, or the file has changed since, the bytecode alone decides, which does
-    not tell loops.
+    Without source, or if the file has changed since, the bytecode alone decides; it does not show
+    whether a return is in a loop.
 
     Parameters
     ----------
@@ -62,8 +61,8 @@ def endings(code: CodeType) -> list[Ending]:
         In the order of the bytecode.
     """
     instructions = list(dis.get_instructions(code))
-    places = [each.positions for each in instructions if each.opname in _RETURNS]
-    starts = [(each.lineno, each.col_offset) if each is not None else None for each in places]
+    places = [item.positions for item in instructions if item.opname in _RETURNS]
+    starts = [(at.lineno, at.col_offset) if at is not None else None for at in places]
     statements = _statements(code)
     if statements and statements.keys() <= set(starts):
         return [statements.get(start, Ending.END) for start in starts]
@@ -79,7 +78,7 @@ def endings(code: CodeType) -> list[Ending]:
 
 
 def _statements(code: CodeType) -> dict[Any, Ending] | None:
-    """Find the return statements of a function: line and column -> ending; None without source."""
+    """Return a function's return statements by line and column; None without source."""
     try:
         lines, first = inspect.getsourcelines(code)
         (function,) = ast.parse(textwrap.dedent("".join(lines))).body
@@ -89,7 +88,7 @@ def _statements(code: CodeType) -> dict[Any, Ending] | None:
         return None
     column = len(lines[0]) - len(lines[0].lstrip())
     found: dict[Any, Ending] = {}
-    pending: list[tuple[ast.AST, Ending]] = [(each, Ending.RETURN) for each in function.body]
+    pending: list[tuple[ast.AST, Ending]] = [(child, Ending.RETURN) for child in function.body]
     while pending:
         node, ending = pending.pop()
         if isinstance(node, ast.Return):
@@ -103,7 +102,7 @@ def _statements(code: CodeType) -> dict[Any, Ending] | None:
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class MarkReturnsPass(FunctionPass):
-    """Put a probe in front of each return that a kernel's source states."""
+    """Insert a probe before each return statement of a kernel."""
 
     _name = "nbrt_simt_mark_returns"
 
@@ -131,10 +130,7 @@ def _mark(block: Any, probe: Any) -> None:
 
 
 def ending_of(block: Any) -> Ending:
-    """Tell how a block of a kernel that ends with a return comes to it."""
-    called = [each.value.value for each in block.find_insts(ir.Assign) if _is_global(each.value)]
+    """Return the origin of the return that ends a block of a kernel."""
+    assigned = [statement.value for statement in block.find_insts(ir.Assign)]
+    called = [value.value for value in assigned if isinstance(value, ir.Global)]
     return next((ending for ending, probe in _PROBES.items() if probe in called), Ending.END)
-
-
-def _is_global(value: Any) -> bool:
-    return isinstance(value, ir.Global)

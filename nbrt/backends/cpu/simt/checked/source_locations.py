@@ -1,4 +1,4 @@
-"""Sites: the places in a kernel that reports name, and how its source reads there."""
+"""Sites: places in the source of a kernel, as reports name them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import linecache
 import operator
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import Any
 
 from numba.core import ir
 
-if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.checked.kinds import SiteKind
-
-__all__ = ["Site", "SiteTable", "spell", "table"]
+__all__ = ["Site", "SiteKind", "SiteTable", "spell", "table"]
 
 _MAX_SITES = 0xFFFF
-_LONGEST = 60
+_MAX_LENGTH = 60
 
 _BINARY = {
     operator.add: "+",
@@ -38,6 +36,19 @@ _BINARY = {
 }
 
 
+class SiteKind(StrEnum):
+    """The operation at a site."""
+
+    READ = "read"
+    WRITE = "write"
+    ATOMIC = "atomic"
+    ARITHMETIC = "arithmetic"
+    LOCAL = "local array"
+    SHARED = "shared array"
+    BARRIER = "barrier"
+    WARP = "warp operation"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """A place in a kernel or device function.
@@ -45,15 +56,15 @@ class Site:
     Attributes
     ----------
     kind : SiteKind
-        What stands there.
+        The operation.
     function, file, line
-        Where it is.
+        Its place.
     variable : str
         The array, as the source spells it.
     index : str
         The index, as the source spells it.
     detail : tuple
-        Of an array that the kernel makes: its element type, shape and size in bytes.
+        Element type, shape and size in bytes of a local or shared array.
     """
 
     kind: SiteKind
@@ -66,19 +77,19 @@ class Site:
 
     @property
     def source(self) -> str:
-        """The line of source, if it can still be read."""
+        """The line of source; empty if it cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
 
 class SiteTable:
-    """All sites of a process, by number: what compiled code refers to."""
+    """The sites of the process, by the number that compiled code refers to."""
 
     def __init__(self) -> None:
         self._sites: list[Site] = []
         self._lock = threading.Lock()
 
     def add(self, site: Site) -> int:
-        """Enter a site; the last number stands for all that there is no number for."""
+        """Add a site and return its number; the last number stands for all further sites."""
         with self._lock:
             if len(self._sites) < _MAX_SITES:
                 self._sites.append(site)
@@ -92,7 +103,7 @@ table = SiteTable()
 
 
 def spell(func_ir: Any, variable: Any, depth: int = 8) -> str:
-    """Write an IR variable as the source has it, as far as that can be told.
+    """Return an IR variable as the source spells it.
 
     Parameters
     ----------
@@ -101,12 +112,12 @@ def spell(func_ir: Any, variable: Any, depth: int = 8) -> str:
     variable : numba.core.ir.Var
         The variable.
     depth : int
-        How deep to look into expressions.
+        Depth of nested expressions.
 
     Returns
     -------
     str
-        A name or an expression; ``...`` where it is too involved.
+        A name or an expression; ``...`` for a long or unknown one.
     """
     name = variable.unversioned_name
     if not name.startswith("$"):
@@ -115,7 +126,7 @@ def spell(func_ir: Any, variable: Any, depth: int = 8) -> str:
     if len(definitions) != 1 or depth == 0:
         return "..."
     text = _spell_value(func_ir, definitions[0], depth - 1)
-    return text if len(text) <= _LONGEST else "..."
+    return text if len(text) <= _MAX_LENGTH else "..."
 
 
 def _spell_value(func_ir: Any, value: Any, depth: int) -> str:
@@ -123,9 +134,7 @@ def _spell_value(func_ir: Any, value: Any, depth: int) -> str:
         return spell(func_ir, value, depth)
     if isinstance(value, ir.Const):
         return repr(value.value)
-    if isinstance(value, (ir.Global, ir.FreeVar)):
-        return str(value.name)
-    if isinstance(value, ir.Arg):
+    if isinstance(value, (ir.Global, ir.FreeVar, ir.Arg)):
         return str(value.name)
     if isinstance(value, ir.Expr):
         return _spell_expression(func_ir, value, depth)
@@ -133,25 +142,25 @@ def _spell_value(func_ir: Any, value: Any, depth: int) -> str:
 
 
 def _spell_expression(func_ir: Any, value: Any, depth: int) -> str:
-    def one(variable: Any) -> str:
+    def spelled(variable: Any) -> str:
         return spell(func_ir, variable, depth)
 
     if value.op in ("binop", "inplace_binop") and value.fn in _BINARY:
-        return f"{one(value.lhs)} {_BINARY[value.fn]} {one(value.rhs)}"
+        return f"{spelled(value.lhs)} {_BINARY[value.fn]} {spelled(value.rhs)}"
     if value.op == "unary":
         sign = {operator.neg: "-", operator.invert: "~"}.get(value.fn, "")
-        return f"{sign}{one(value.value)}"
+        return f"{sign}{spelled(value.value)}"
     if value.op in ("build_tuple", "build_list"):
-        return ", ".join(one(item) for item in value.items)
+        return ", ".join(spelled(item) for item in value.items)
     if value.op == "getattr":
-        owner = "cuda" if value.value.name == "__simt__" else one(value.value)
+        owner = "cuda" if value.value.name == "__simt__" else spelled(value.value)
         return f"{owner}.{value.attr}"
     if value.op == "static_getitem":
-        return f"{one(value.value)}[{value.index!r}]"
+        return f"{spelled(value.value)}[{value.index!r}]"
     if value.op == "getitem":
-        return f"{one(value.value)}[{one(value.index)}]"
+        return f"{spelled(value.value)}[{spelled(value.index)}]"
     if value.op == "call":
-        return f"{one(value.func)}({', '.join(one(argument) for argument in value.args)})"
+        return f"{spelled(value.func)}({', '.join(spelled(argument) for argument in value.args)})"
     if value.op in ("cast", "exhaust_iter"):
-        return one(value.value)
+        return spelled(value.value)
     return "..."

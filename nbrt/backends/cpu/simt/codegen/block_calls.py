@@ -9,7 +9,12 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbrt.backends.cpu.simt.codegen.block_loops import BlockLoops, note_failure, record_field
+from nbrt.backends.cpu.simt.codegen.block_loops import (
+    BlockLoops,
+    hidden_argument,
+    note_failure,
+    record_field,
+)
 from nbrt.backends.cpu.simt.codegen.lowering import (
     Lowered,
     lower,
@@ -35,7 +40,15 @@ from nbrt.errors import OutOfMemoryError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["emit_block_calls", "lowered", "lowered_if_diverging", "lowered_if_spinning"]
+__all__ = [
+    "BlockCalls",
+    "emit_block_calls",
+    "emit_status",
+    "link_block_function",
+    "lowered",
+    "lowered_if_diverging",
+    "lowered_if_spinning",
+]
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)
@@ -43,6 +56,28 @@ _I64 = ir.IntType(64)
 
 _DYNAMIC_PADDING = 2048
 """Bytes before and behind dynamic shared memory that vectors may reach into."""
+
+
+def link_block_function(context: Any, chosen: Lowered) -> None:
+    """Link the module of a block function into the code that a context compiles."""
+    library = ThreadLibrary(context.codegen(), chosen.symbol)
+    module = llvm.parse_assembly(chosen.module)
+    if chosen.lowering.kind == "coroutines":
+        # Its loops release memory when they leave: they must not become the entry's.
+        module.get_function(chosen.symbol).add_function_attribute("noinline")
+    library.add_llvm_module(module)
+    context.add_linking_libs([library])
+
+
+def emit_status(context: Any, builder: ir.IRBuilder, code: ir.Value, exception: ir.Value) -> Any:
+    """Leave the entry where a block function was stopped; return Numba's status of its call."""
+    convention = context.call_conv
+    with cgutils.if_unlikely(builder, builder.icmp_signed("<=", code, _I32(INTERRUPTED))):
+        emit_leave(builder, code)
+    with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
+        message = "no host memory is left for the threads of a block; use smaller blocks"
+        convention.return_user_exc(builder, OutOfMemoryError, (message,))
+    return convention._get_return_status(builder, code, builder.load(exception))
 
 
 def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
@@ -82,7 +117,13 @@ def emit_block_calls(
     record: ir.Value,
     arguments: Sequence[ir.Value],
 ) -> None:
-    """Emit the launch of a kernel by calls of its block function.
+    """Emit the launch of a kernel by calls of its block function; see `BlockCalls`."""
+    calls = BlockCalls(context, builder, body, chosen, record, arguments)
+    BlockLoops(builder, calls, record).emit()
+
+
+class BlockCalls:
+    """Emits a call of the block function for each block.
 
     Parameters
     ----------
@@ -96,54 +137,51 @@ def emit_block_calls(
         Address of the `LaunchRecord`.
     arguments : sequence of llvmlite values
         The kernel's own.
+    more : sequence of llvmlite values
+        Further arguments of the block function, behind its parameter ``where``.
+
+    Attributes
+    ----------
+    shared, shared_bytes : llvmlite value
+        Address and size of dynamic shared memory.
     """
-    library = ThreadLibrary(context.codegen(), chosen.symbol)
-    module = llvm.parse_assembly(chosen.module)
-    if chosen.lowering.kind == "coroutines":
-        # Its own loops release memory when they leave: they must not become the entry's.
-        module.get_function(chosen.symbol).add_function_attribute("noinline")
-    library.add_llvm_module(module)
-    context.add_linking_libs([library])
-    calls = _BlockCalls(context, builder, body, chosen, record, arguments)
-    BlockLoops(builder, calls, record).emit()
-
-
-class _BlockCalls:
-    """Emits a call of the block function for each block."""
 
     def __init__(
         self,
         context: Any,
         builder: ir.IRBuilder,
         body: Any,
-        lowered: Lowered,
+        chosen: Lowered,
         record: ir.Value,
         arguments: Sequence[ir.Value],
+        more: Sequence[ir.Value] = (),
     ) -> None:
         self._context = context
         self._builder = builder
         self._body = body
-        self._lowered = lowered
+        self._lowered = chosen
         self._record = record
         self._arguments = arguments
+        self._more = more
+        link_block_function(context, chosen)
 
     def emit_limits(self, grid: list[ir.Value]) -> None:
         """Reserve dynamic shared memory, once for all blocks that this call runs."""
         del grid
         builder = self._builder
-        self._shared_bytes = builder.load(record_field(builder, self._record, "shared"))
+        self.shared_bytes = builder.load(record_field(builder, self._record, "shared"))
         static = self._lowered.static_shared
-        emit_shared_check(self._context, builder, static, self._shared_bytes)
+        emit_shared_check(self._context, builder, static, self.shared_bytes)
         if self._lowered.whole_grid:
-            self._shared = ir.Constant(_I8.as_pointer(), None)
+            self.shared = ir.Constant(_I8.as_pointer(), None)
             return
-        room = builder.add(self._shared_bytes, _I64(2 * _DYNAMIC_PADDING))
+        room = builder.add(self.shared_bytes, _I64(2 * _DYNAMIC_PADDING))
         memory = builder.alloca(_I8, size=room)
         memory.align = 128
-        self._shared = builder.gep(memory, [_I64(_DYNAMIC_PADDING)])
+        self.shared = builder.gep(memory, [_I64(_DYNAMIC_PADDING)])
 
     def strip_length(self, available: ir.Value) -> ir.Value:
-        """Blocks run one by one."""
+        """Return one: blocks run one by one."""
         del available
         return _I64(1)
 
@@ -152,47 +190,36 @@ class _BlockCalls:
         del count
         builder = self._builder
         if not self._lowered.whole_grid:
-            self._call(grid, index)
+            self.emit_call(grid, index)
             return
         rank = builder.or_(builder.or_(index[0], index[1]), index[2])
         with builder.if_then(builder.icmp_signed("==", rank, _I64(0))):
-            self._call(grid, index)
+            self.emit_call(grid, index)
 
-    def _call(self, grid: list[ir.Value], index: Sequence[ir.Value]) -> None:
+    def emit_call(self, grid: list[ir.Value], index: Sequence[ir.Value]) -> None:
+        """Call the block function for the block at `index`, and raise what it returns."""
         context, builder = self._context, self._builder
         signature, convention = self._body.signature, context.call_conv
         kind = convention.get_function_type(signature.return_type, signature.args)
         extra = [_I8.as_pointer(), _I64, _I64.as_pointer(), _I32.as_pointer()]
+        extra += [value.type for value in self._more]
         whole = ir.FunctionType(_I32, [*kind.args, *extra])
         callee = cgutils.get_or_insert_function(builder.module, whole, self._lowered.symbol)
         result = cgutils.alloca_once(builder, _I8.as_pointer())
         exception = cgutils.alloca_once_value(builder, ir.Constant(kind.args[1].pointee, None))
         where = cgutils.alloca_once(builder, ir.ArrayType(_I32, 6))
         packer = context.get_arg_packer(signature.args)
-        values = packer.as_arguments(builder, [self._place(grid, index), *self._arguments])
+        hidden = hidden_argument(context, builder, signature.args[0], grid, index)
+        values = packer.as_arguments(builder, [hidden, *self._arguments])
         at = builder.bitcast(where, _I32.as_pointer())
         call = [builder.bitcast(result, kind.args[0]), exception, *values]
         stop = record_field(builder, self._record, "stop")
-        code = builder.call(callee, [*call, self._shared, self._shared_bytes, stop, at])
-        with cgutils.if_unlikely(builder, builder.icmp_signed("<=", code, _I32(INTERRUPTED))):
-            emit_leave(builder, code)
-        with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
-            message = "no host memory is left for the threads of a block; use smaller blocks"
-            convention.return_user_exc(builder, OutOfMemoryError, (message,))
-        status = convention._get_return_status(builder, code, builder.load(exception))
+        more = [self.shared, self.shared_bytes, stop, at, *self._more]
+        code = builder.call(callee, [*call, *more])
+        status = emit_status(context, builder, code, exception)
         with cgutils.if_unlikely(builder, status.is_error):
             found = [builder.load(builder.gep(at, [_I64(position)])) for position in range(6)]
             blocks = [builder.trunc(value, _I32) for value in index]
             block = found[3:] if self._lowered.whole_grid else blocks
             note_failure(builder, self._record, found[:3], block)
             convention.return_status_propagate(builder, status)
-
-    def _place(self, grid: list[ir.Value], index: Sequence[ir.Value]) -> ir.Value:
-        """Make the hidden argument, but for the thread's place in the block."""
-        builder = self._builder
-        kind = self._context.get_value_type(self._body.signature.args[0])
-        narrow = [builder.trunc(value, _I32) for value in (*index, *grid)]
-        packed = kind(ir.Undefined)
-        for position, value in enumerate([*[_I32(0)] * 3, *narrow, *[_I64(0)] * 3]):
-            packed = builder.insert_value(packed, value, position)
-        return packed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llvmlite import ir
 from numba.core import cgutils
@@ -13,7 +13,14 @@ from nbrt.backends.cpu.simt.codegen.polled_library import emit_poll
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["BlockLoops", "BlockRunner", "least", "note_failure", "record_field"]
+__all__ = [
+    "BlockLoops",
+    "BlockRunner",
+    "hidden_argument",
+    "least",
+    "note_failure",
+    "record_field",
+]
 
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
@@ -45,6 +52,25 @@ def note_failure(
     at = builder.bitcast(record_field(builder, record, "failed"), _I32.as_pointer())
     for position, value in enumerate((*thread, *block)):
         builder.store(value, builder.gep(at, [_I64(position)]))
+
+
+def hidden_argument(
+    context: Any,
+    builder: ir.IRBuilder,
+    typ: Any,
+    grid: Sequence[ir.Value],
+    block: Sequence[ir.Value] = (_I32(0),) * 3,
+    thread: Sequence[ir.Value] = (_I32(0),) * 3,
+) -> ir.Value:
+    """Return the hidden argument of a kernel, of integers of 32 or 64 bits."""
+    place = [
+        value if value.type == _I32 else builder.trunc(value, _I32)
+        for value in (*thread, *block, *grid)
+    ]
+    packed = context.get_value_type(typ)(ir.Undefined)
+    for position, value in enumerate([*place, *[_I64(0)] * 3]):
+        packed = builder.insert_value(packed, value, position)
+    return packed
 
 
 def least(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:

@@ -8,6 +8,7 @@ of a function that runs a block.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -26,29 +27,45 @@ from nbrt.backends.cpu.simt.frontend.pipeline import (
 )
 from nbrt.backends.cpu.simt.thread_context import SimtContextType
 
-__all__ = ["BlockLoop", "run_blocks"]
+__all__ = ["BlockLoop", "BlockLoopType", "Emitter", "run_blocks"]
 
 _I64 = ir.IntType(64)
+
+Emitter = Callable[..., None]
+"""Emits the blocks of a launch; `emit_blocks` is one."""
 
 
 class BlockLoopType(types.Opaque):
     """Numba type that carries the kernel and the block shape to `run_blocks`."""
 
-    def __init__(self, body: KernelBody, block: tuple[int, int, int]) -> None:
+    def __init__(self, body: KernelBody, block: tuple[int, int, int], emit: Emitter) -> None:
         self.body = body
         self.block = block
+        self.emit = emit
         self.lowering = Lowering("threads", ("no thread waits for another",))
-        super().__init__(name=f"BlockLoop({id(body)}, {block})")
+        super().__init__(name=f"BlockLoop({id(body)}, {block}, {id(emit)})")
 
 
 register_model(BlockLoopType)(models.OpaqueModel)
 
 
 class BlockLoop:
-    """The kernel and block shape that an entry function runs; a global of that function."""
+    """The kernel and block shape that an entry function runs; a global of that function.
 
-    def __init__(self, body: KernelBody, block: tuple[int, int, int]) -> None:
-        self._numba_type_ = BlockLoopType(body, block)
+    Parameters
+    ----------
+    body : KernelBody
+        The kernel.
+    block : tuple of int
+        Threads of a block along x, y and z.
+    emit : callable, optional
+        Emits the blocks of a launch, as `emit_blocks` does.
+    """
+
+    def __init__(
+        self, body: KernelBody, block: tuple[int, int, int], emit: Emitter | None = None
+    ) -> None:
+        self._numba_type_ = BlockLoopType(body, block, emit or emit_blocks)
 
 
 @intrinsic
@@ -61,21 +78,48 @@ def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
         builder.function.attributes.add("noinline")
         values = cgutils.unpack_tuple(builder, args[2])
         record = builder.inttoptr(args[1], _I64.as_pointer())
-        if _emit_spinning(context, builder, loop, body, record, values):
-            return context.get_dummy_value()
-        if marker_kinds(body):
-            # Imported by the first kernel that needs one of the other lowerings.
-            from nbrt.backends.cpu.simt.codegen.block_calls import emit_block_calls, lowered
-
-            chosen = lowered(body, loop.block, marker_kinds(body))
-            emit_block_calls(context, builder, body, chosen, record, values)
-            loop.lowering = chosen.lowering
-        elif not _emit_diverging(context, builder, loop, body, record, values):
-            threads = ThreadLoops(context, builder, loop.block, body, limits, values, record)
-            BlockLoops(builder, threads, record).emit()
+        loop.emit(context, builder, loop, (body, limits), record, values)
         return context.get_dummy_value()
 
     return types.none(loop, launch, types.StarArgTuple(arguments)), codegen
+
+
+def emit_blocks(
+    context: Any,
+    builder: ir.IRBuilder,
+    loop: BlockLoopType,
+    results: tuple[Any, Any],
+    record: ir.Value,
+    values: list[ir.Value],
+) -> None:
+    """Emit the loops over the blocks of a launch, and choose what runs the threads of a block.
+
+    Parameters
+    ----------
+    context, builder
+        Numba's target context, and where the code goes.
+    loop : BlockLoopType
+        The kernel and the block shape; its `lowering` is set.
+    results : tuple
+        The code of one thread and its limits function, see `KernelBody.results`.
+    record : llvmlite value
+        Address of the `LaunchRecord`.
+    values : list of llvmlite values
+        The kernel's arguments.
+    """
+    body, limits = results
+    if _emit_spinning(context, builder, loop, body, record, values):
+        return
+    if marker_kinds(body):
+        # Imported by the first kernel that needs one of the other lowerings.
+        from nbrt.backends.cpu.simt.codegen.block_calls import emit_block_calls, lowered
+
+        chosen = lowered(body, loop.block, marker_kinds(body))
+        emit_block_calls(context, builder, body, chosen, record, values)
+        loop.lowering = chosen.lowering
+    elif not _emit_diverging(context, builder, loop, body, record, values):
+        threads = ThreadLoops(context, builder, loop.block, body, limits, values, record)
+        BlockLoops(builder, threads, record).emit()
 
 
 def _emit_spinning(

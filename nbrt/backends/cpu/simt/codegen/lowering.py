@@ -31,6 +31,7 @@ __all__ = [
     "lower",
     "lower_if_diverging",
     "lower_if_spinning",
+    "lower_to_coroutines",
 ]
 
 _KINDS = ("lanes", "coroutines")
@@ -117,19 +118,15 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
     """
     if "grid" in kinds:
         reason = "the blocks of the grid wait for each other (cg.this_grid().sync())"
-        from nbrt.backends.cpu.simt.coroutines import coroutine_grid
-
-        text = coroutine_grid(code)
-        why = Lowering("coroutines", (reason, *places))
-        return Lowered(text, f"{code.name}.grid", why, whole_grid=True)
+        return lower_to_coroutines(code, kinds, (reason, *places))
     if forced() == "coroutines":
-        return _as_coroutines(code, ("asked for",))
+        return lower_to_coroutines(code, kinds, ("asked for",))
     try:
         text = lanes_block(code)
     except CannotLowerError as error:
         if forced() == "lanes":
             raise
-        return _as_coroutines(code, (str(error), *places))
+        return lower_to_coroutines(code, kinds, (str(error), *places))
     uses = ", ".join(sorted(kinds)) or "a loop"
     reason = f"threads of a block run in step as lanes of vectors ({uses})"
     return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason, *places)))
@@ -180,8 +177,25 @@ def lower_if_spinning(
     return Lowered(text, symbol, why, whole_grid=whole, resident=True, sites=tuple(sites))
 
 
-def _as_coroutines(code: ThreadIR, reasons: tuple[str, ...]) -> Lowered:
-    from nbrt.backends.cpu.simt.coroutines import coroutine_block
+def lower_to_coroutines(
+    code: ThreadIR, kinds: set[str], reasons: tuple[str, ...] = (), **options: Any
+) -> Lowered:
+    """Lower one thread to a function that runs each thread as a coroutine.
 
-    text = coroutine_block(code)
-    return Lowered(text, f"{code.name}.block", Lowering("coroutines", reasons))
+    Parameters
+    ----------
+    code : ThreadIR
+        One thread.
+    kinds : set of str
+        Kinds of markers in it.
+    reasons : tuple of str
+        Why, for `Lowering`.
+    **options
+        Passed to `coroutine_block` or `coroutine_grid`.
+    """
+    from nbrt.backends.cpu.simt.coroutines import coroutine_block, coroutine_grid
+
+    is_grid = "grid" in kinds
+    text = (coroutine_grid if is_grid else coroutine_block)(code, **options)
+    symbol = f"{code.name}.{'grid' if is_grid else 'block'}"
+    return Lowered(text, symbol, Lowering("coroutines", reasons), whole_grid=is_grid)

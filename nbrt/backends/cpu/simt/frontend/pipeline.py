@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numba.core import errors, types
 from numba.core.analysis import compute_cfg_from_blocks
@@ -148,11 +148,12 @@ class DeviceCompiler(CompilerBase):
     """Compiles a device function."""
 
     is_kernel = False
+    devices: ClassVar[DeviceFunctions]
+    """Device functions that the compiled function may call; subclasses inherit or replace them."""
 
-    @staticmethod
-    def device_dispatcher(callee: Any, hidden: bool) -> ThreadDispatcher:
-        """Give the dispatcher of a device function that this one calls."""
-        return _devices.dispatcher(callee, hidden)
+    def device_dispatcher(self, callee: Any, hidden: bool) -> ThreadDispatcher:
+        """Return the dispatcher of a device function that the compiled function calls."""
+        return self.devices.dispatcher(callee, hidden)
 
     def define_pipelines(self) -> list[Any]:
         """Give Numba's passes with this compiler's in between."""
@@ -268,7 +269,7 @@ class DeviceFunctions:
         return versions[hidden]
 
 
-_devices = DeviceFunctions(DeviceCompiler)
+DeviceCompiler.devices = DeviceFunctions(DeviceCompiler)
 
 
 class KernelBody:
@@ -278,13 +279,18 @@ class KernelBody:
     ----------
     captures : Captures
         The kernel, with the values that it is compiled with.
+    instrumented : type, optional
+        A compiler that adds probes: guards then stay in the body, and there are no limits.
     """
 
-    def __init__(self, captures: Captures) -> None:
+    def __init__(
+        self, captures: Captures, instrumented: type[DeviceCompiler] | None = None
+    ) -> None:
+        self._is_instrumented = instrumented is not None
         self._function = captures.frozen
         self.name = self._function.__name__
         copy = with_context(self._function)
-        self._whole = ThreadDispatcher(copy, _WholeKernelCompiler, captures)
+        self._whole = ThreadDispatcher(copy, instrumented or _WholeKernelCompiler, captures)
         self._guarded = ThreadDispatcher(copy, _GuardedKernelCompiler, captures)
         self._limits = ThreadDispatcher(copy, _LimitsCompiler, captures)
         self._turn = ThreadDispatcher(copy, _TurnCompiler, captures)
@@ -292,9 +298,9 @@ class KernelBody:
 
     def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         """Compile for argument types; give the body and the limits function, or None for that."""
-        if mentions_markers(self._function):
+        if self._is_instrumented or mentions_markers(self._function):
             body = self._whole.result(arguments)
-            if marker_kinds(body):
+            if self._is_instrumented or marker_kinds(body):
                 return self._checked(body), None
         limits, dispatcher = _limits_result(self._turn_limits, arguments), self._turn
         if limits is None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from nbrt.backends.captures import Captures
+    from nbrt.backends.cpu.simt.codegen.entry import Emitter
     from nbrt.backends.cpu.simt.codegen.lowering import Lowering
     from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
     from nbrt.backends.cpu.simt.runtime.cache import KernelCache
@@ -54,6 +55,8 @@ class EntryDispatcher(CPUDispatcher):
         Threads of a block along x, y and z.
     cache : KernelCache or None
         Where compiled code is kept between processes.
+    emit : callable, optional
+        Emits the blocks of a launch, as `codegen.entry.emit_blocks` does, which is the default.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class EntryDispatcher(CPUDispatcher):
         body: Callable[[], KernelBody],
         block: tuple[int, int, int],
         cache: KernelCache | None,
+        emit: Emitter | None = None,
     ) -> None:
         self._captures = captures
         self._function = captures.frozen
@@ -69,6 +73,8 @@ class EntryDispatcher(CPUDispatcher):
         self._body = body
         self._disk = cache
         self._results: dict[bytes, Any] = {}
+        self._emit = emit
+        self._threads: dict[tuple[Any, ...], Any] = {}
         super().__init__(_entry_function(self._function), targetoptions=dict(_OPTIONS))
 
     def prepare(self, arguments: tuple[object, ...]) -> Any:
@@ -84,6 +90,13 @@ class EntryDispatcher(CPUDispatcher):
         if fingerprint is not None:
             self._results[fingerprint] = result
         return result
+
+    def thread(self, arguments: tuple[object, ...]) -> Any:
+        """Compile for the types of the arguments; return the compile result of one thread.
+
+        Only for entries without a disk cache.
+        """
+        return self._threads[self.prepare(arguments).signature.args]
 
     @property
     def lowering(self) -> Lowering:
@@ -147,10 +160,11 @@ class EntryDispatcher(CPUDispatcher):
 
         body = self._body()
         # First what the user wrote: its errors then come as they are, not as the entry's.
-        body.results((SimtContextType(self._block), *arguments[1:]))
+        thread, _ = body.results((SimtContextType(self._block), *arguments[1:]))
+        self._threads[arguments] = thread
         names = self.py_func.__globals__
         names["__run__"] = run_blocks
-        names.setdefault("__loop__", BlockLoop(body, self._block))
+        names.setdefault("__loop__", BlockLoop(body, self._block, self._emit))
         self._compiler.pipeline_class = polled_compiler(LaunchRecord)
         entry_point = super().compile(arguments)
         self.overloads[arguments] = with_environments(self.overloads[arguments])

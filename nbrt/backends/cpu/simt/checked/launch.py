@@ -1,0 +1,199 @@
+"""A checked launch: runs the blocks under a lock, then raises what the shadow runtime found."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbrt.backends.cpu.interrupts import run_stoppable
+from nbrt.backends.cpu.simt.checked.blocks import CheckedRecord, spins
+from nbrt.backends.cpu.simt.checked.compiler import compiled_sites
+from nbrt.backends.cpu.simt.checked.layout import MAX_RESIDENT_THREADS, Kind
+from nbrt.backends.cpu.simt.checked.limits import static_shared_violations, violations
+from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
+from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader
+from nbrt.backends.cpu.simt.checked.source_locations import SiteKind
+from nbrt.backends.cpu.simt.codegen.static_shared import static_shared_bytes
+from nbrt.backends.cpu.simt.frontend.pipeline import marker_kinds
+from nbrt.errors import KernelCheckError, LaunchError
+
+if TYPE_CHECKING:
+    from types import FunctionType
+
+    from nbrt.backends.cpu.simt.checked.limits import Violation
+    from nbrt.backends.cpu.simt.checked.memory import Argument
+    from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
+    from nbrt.backends.interface import Check
+    from nbrt.typing import Dim3
+
+__all__ = ["CheckedLaunch"]
+
+_MAX_SHOWN = 10
+"""Reports whose text is part of the error's message; its `reports` hold all of them."""
+
+_STATIC_SHARED = "nbrt.static_shared"
+"""Key of a compile result's metadata: bytes of static shared memory."""
+
+
+class CheckedLaunch:
+    """Runs a kernel with one launch configuration and checks.
+
+    Parameters
+    ----------
+    entry : EntryDispatcher
+        The instrumented entry for the block shape; takes the address of a `CheckedRecord`.
+    function : function
+        The kernel.
+    grid, block : tuple of int
+        The launch configuration.
+    shared : int
+        Bytes of dynamic shared memory for each block.
+    check : Check
+        The options.
+    """
+
+    def __init__(
+        self,
+        entry: EntryDispatcher,
+        function: FunctionType,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        check: Check,
+    ) -> None:
+        self._entry = entry
+        self._function, self._name = function, function.__name__
+        self._grid, self._block, self._shared = grid, block, shared
+        self._check = check
+        self._counts = grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2]
+
+    def __call__(self, args: tuple[object, ...]) -> None:
+        """Run every block, then raise what was found.
+
+        Raises
+        ------
+        KernelCheckError
+            With one report for each fault.
+        """
+        thread = self._entry.thread(args)
+        self._raise(self._limit_reports(thread))
+        arguments = self._arrays(args)
+        with lock:
+            together = self._is_resident(thread)
+            strict = self._check.strict
+            state = LaunchState(arguments, *self._counts, together=together, strict=strict)
+            record = self._record(together)
+            try:
+                run_stoppable(self._entry, ctypes.addressof(record), record, args)
+            except Exception as error:
+                # The exception may follow from a wrong read: the reports say more.
+                self._raise(self._reports(state, arguments), error)
+                record.note(error)
+                raise
+            reports = self._reports(state, arguments)
+            unchecked = state.unchecked
+        if unchecked:
+            warnings.warn(
+                f"kernel {self._name}: {unchecked} arrays were checked for their bounds only, "
+                "because checked mode keeps a shadow of a limited number; check fewer at a time",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._raise(reports)
+
+    def _is_resident(self, thread: Any) -> bool:
+        """Return whether all blocks are resident at once, because some may wait for others."""
+        blocks, threads = self._counts
+        fits = blocks * threads <= MAX_RESIDENT_THREADS
+        waits_for_grid = "grid" in marker_kinds(thread)
+        if waits_for_grid and not fits:
+            raise LaunchError(
+                f"expected at most {MAX_RESIDENT_THREADS} threads in all for the checked mode of "
+                f"kernel {self._name}, whose blocks wait for each other, got {blocks * threads}; "
+                "check it with a smaller grid"
+            )
+        return fits and (waits_for_grid or spins(thread))
+
+    def _record(self, together: bool) -> CheckedRecord:
+        generator = np.random.default_rng(self._check.seed)
+        order = np.arange if self._check.seed is None else generator.permutation
+        blocks, threads = (order(count).astype(np.int64) for count in self._counts)
+        seed = self._check.seed or 0
+        return CheckedRecord(self._grid, blocks, threads, self._shared, seed, together)
+
+    def _arrays(self, args: tuple[object, ...]) -> list[Argument]:
+        signature = inspect.signature(self._function, follow_wrapped=False)
+        bound = signature.bind(*args)
+        bound.apply_defaults()
+        return [
+            argument
+            for name, value in bound.arguments.items()
+            for argument in arrays_in(name, value)
+        ]
+
+    def _reports(self, state: LaunchState, arguments: list[Argument]) -> list[CheckReport]:
+        reader = Reader(self._name, self._grid, self._block, arguments)
+        return _without_duplicates([reader.read(row) for row in state.rows()])
+
+    def _limit_reports(self, thread: Any) -> list[CheckReport]:
+        static = thread.metadata.get(_STATIC_SHARED)
+        if static is None:
+            static = static_shared_bytes(str(thread.library._get_module_for_linking()))
+            thread.metadata[_STATIC_SHARED] = static
+        declared = static_shared_violations(static, self._shared)
+        where = _largest_array(thread) if declared else {}
+        reports = [self._limit_report(violation, **where) for violation in declared]
+        target = self._check.target
+        if target is not None:
+            found = violations(target, self._grid, self._block, static, self._shared)
+            reports += map(self._limit_report, found)
+        return reports
+
+    def _limit_report(self, violation: Violation, **where: Any) -> CheckReport:
+        kind = Kind.LIMITS.name.lower()
+        return CheckReport(kind, self._name, **violation._asdict(), **where)
+
+    def _raise(self, reports: list[CheckReport], cause: Exception | None = None) -> None:
+        if not reports:
+            return
+        count = f"{len(reports)} fault{'s' * (len(reports) > 1)}"
+        shown = [str(report) for report in reports[:_MAX_SHOWN]]
+        if len(reports) > _MAX_SHOWN:
+            shown.append(f"... and {len(reports) - _MAX_SHOWN} more in the error's `reports`")
+        message = "\n".join([f"checked mode found {count} in kernel {self._name}", *shown])
+        raise KernelCheckError(message, tuple(reports)) from cause
+
+
+def _largest_array(thread: Any) -> dict[str, Any]:
+    """Return where the largest shared array is declared, as fields of a report."""
+    arrays = [site for site in compiled_sites(thread) if site.kind is SiteKind.SHARED]
+    site = max(arrays, key=lambda site: site.detail[2])
+    names = ("function", "file", "line", "source", "variable")
+    return {name: getattr(site, name) for name in names}
+
+
+def _without_duplicates(reports: list[CheckReport]) -> list[CheckReport]:
+    """Leave out reports of a fault that another report is about."""
+    races = {
+        (party.line, party.variable)
+        for report in reports
+        if report.kind == Kind.RACE.name.lower()
+        for party in (report, report.other)
+        if party is not None
+    }
+    found: dict[tuple[object, ...], CheckReport] = {}
+    for report in reports:
+        # A race whose read comes first also looks like a read of uninitialised memory.
+        is_race = (report.line, report.variable) in races
+        if report.kind == Kind.UNINITIALISED.name.lower() and is_race:
+            continue
+        # `x[i] += 1` is two accesses, and one fault.
+        other = report.other
+        theirs = (other.file, other.line) if other is not None else None
+        key = (report.kind, report.file, report.line, report.variable, report.index, theirs)
+        found.setdefault(key, report)
+    return list(found.values())
