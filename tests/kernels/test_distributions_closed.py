@@ -13,7 +13,7 @@ from scipy import stats
 
 from helpers.kernels import launch, memory_dtype
 from nbrt_kernels._dialect import cuda
-from nbrt_kernels.random.distributions import recipe
+from nbrt_kernels.random.distributions import spec_of
 from nbrt_kernels.random.fills import fill, fill_threads
 from nbrt_kernels.random.parameters import each_integer_parameters, uniform_parameters
 from nbrt_kernels.random.reference import bits_reference
@@ -49,7 +49,7 @@ PARAMETERS = {
 
 def draw(distribution, dtype, n, parameters=None, offset=0):
     """Draw with a fill kernel, as a backend does."""
-    made = recipe(distribution, dtype)
+    made = spec_of(distribution, dtype)
     given = PARAMETERS[distribution] if parameters is None else parameters
     abc = made.parameters(given, dtype)
     arrays = sum(np.ndim(value) > 0 for value in abc)
@@ -63,7 +63,7 @@ def draw(distribution, dtype, n, parameters=None, offset=0):
 
 def of_words(distribution, dtype, words):
     """Return what each word becomes."""
-    made = recipe(distribution, dtype)
+    made = spec_of(distribution, dtype)
     standard, finish = made.standard, made.finish
 
     def kernel(out, words, a, b, c):
@@ -349,7 +349,7 @@ def test_arrays_of_parameters_equal_scalars(distribution, dtype):
 )
 def test_impossible_parameters_are_refused(distribution, parameters, message):
     with pytest.raises(ValueError, match=message):
-        recipe(distribution, "float32").parameters(parameters, "float32")
+        spec_of(distribution, "float32").parameters(parameters, "float32")
 
 
 @pytest.mark.parametrize(
@@ -363,12 +363,12 @@ def test_impossible_parameters_are_refused(distribution, parameters, message):
 )
 def test_unknown_draws_are_refused(distribution, dtype, error, message):
     with pytest.raises(error, match=message):
-        recipe(distribution, dtype)
+        spec_of(distribution, dtype)
 
 
 def test_equal_requests_give_the_same_functions():
-    assert recipe("cauchy", "float32") is recipe("cauchy", "float32")
-    assert recipe("normal", "float32").finish is recipe("gumbel", "float32").finish
+    assert spec_of("cauchy", "float32") is spec_of("cauchy", "float32")
+    assert spec_of("normal", "float32").finish is spec_of("gumbel", "float32").finish
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("int16", 32), ("int64", 64)])

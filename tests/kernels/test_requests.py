@@ -17,7 +17,7 @@ from nbrt_kernels.random import (
     normal_reference,
     uniform_reference,
 )
-from nbrt_kernels.random.dropping import keep_threshold
+from nbrt_kernels.random.dropout import keep_threshold
 
 SEED = 0x0123456789ABCDEF
 OFFSETS = (0, 4, 4 * 1000, 4 * (2**32 - 7), 4 * (2**62 - 3))

@@ -12,7 +12,6 @@ from nbrt_kernels._fma import fma_reference
 from nbrt_kernels.random.launches import Fill
 from nbrt_kernels.random.philox import philox4x32_reference
 from nbrt_kernels.random.torch.fills import RECIPROCAL_BITS, shuffle_runs
-from nbrt_kernels.random.torch.recipes import vector_width
 from nbrt_kernels.random.torch.reference import (
     dropout_uniforms_reference,
     each_uniforms_reference,
@@ -23,6 +22,7 @@ from nbrt_kernels.random.torch.reference import (
     uniforms_reference,
 )
 from nbrt_kernels.random.torch.requests import pieces, torch_launches
+from nbrt_kernels.random.torch.specs import vector_width
 
 SEED = 0x0123456789ABCDEF
 OFFSETS = (0, 4 * (2**32 - 1))

@@ -15,7 +15,12 @@ from nbrt_kernels.random.torch import make_located
 from nbrt_kernels.random.torch.fills import make_store
 from nbrt_kernels.random.torch.reference import integers_reference, stateless_words_reference
 from nbrt_kernels.random.torch.requests import stateless_launches
-from nbrt_kernels.random.torch.words import finish_bits, finish_normal, swapped_two, uniforms_32
+from nbrt_kernels.random.torch.transforms import (
+    finish_bits,
+    finish_normal,
+    swapped_two,
+    uniforms_32,
+)
 
 # Made with torch.func._random of torch 2.15.0; the entry "source" says how.
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "data" / "torch_stateless.npz"))

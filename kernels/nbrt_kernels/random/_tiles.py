@@ -21,7 +21,15 @@ from nbrt_kernels.random.transforms import remainder_32, remainder_64
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["first_block", "keys", "listed_tile", "putters", "redrawer", "tile_of", "transformer"]
+__all__ = [
+    "first_block",
+    "keys",
+    "listed_tile",
+    "make_element_stores",
+    "make_redraw",
+    "make_transform",
+    "tile_of",
+]
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -97,7 +105,7 @@ def listed_tile(blocks: int) -> Callable[..., None]:
 
 
 @cache
-def transformer(standard: Callable[..., Any] | None, count: int) -> Callable[..., None]:
+def make_transform(standard: Callable[..., Any] | None, count: int) -> Callable[..., None]:
     """Return the device function ``(words, variates)`` that transforms a tile, pair by pair.
 
     Parameters
@@ -158,7 +166,7 @@ def _consecutive(first: Scalar, place: Scalar) -> Scalar:
 
 
 @cache
-def redrawer(rejects: bool, wide: bool, listed: bool, count: int) -> Callable[..., None]:
+def make_redraw(rejects: bool, wide: bool, listed: bool, count: int) -> Callable[..., None]:
     """Return the device function ``(words, blocks, key0, key1, span, threshold)``.
 
     It replaces the words of a tile that an integer in [0, span) must not be made of: attempt k of
@@ -210,7 +218,7 @@ def redrawer(rejects: bool, wide: bool, listed: bool, count: int) -> Callable[..
 
 
 @cache
-def putters(
+def make_element_stores(
     standard: Callable[..., Any] | None, finish: Callable[..., Any], arrays: int, size: int
 ) -> tuple[Callable[..., None], Callable[..., None]]:
     """Return two device functions ``(out, start, variates, first, last, a, b, c)``.

@@ -28,10 +28,10 @@ from nbrt_kernels.random._tiles import (
     first_block,
     keys,
     listed_tile,
-    putters,
-    redrawer,
+    make_element_stores,
+    make_redraw,
+    make_transform,
     tile_of,
-    transformer,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ __all__ = [
     "fill_rows_threads",
     "fill_table_threads",
     "fill_threads",
-    "kept",
+    "identity",
 ]
 
 TILE_BLOCKS = 64
@@ -52,7 +52,7 @@ TILE_BLOCKS = 64
 
 
 @device_function
-def kept(x: Scalar, _a: Scalar, _b: Scalar, _c: Scalar) -> Scalar:
+def identity(x: Scalar, _a: Scalar, _b: Scalar, _c: Scalar) -> Scalar:
     """Return the variate itself, for draws without parameters."""
     return x
 
@@ -80,7 +80,7 @@ def fill_table_threads(
 @cache
 def fill(
     standard: Callable[..., Any] | None = None,
-    finish: Callable[..., Any] = kept,
+    finish: Callable[..., Any] = identity,
     *,
     pairs: type[np.generic] | None = None,
     wide: bool = False,
@@ -118,7 +118,7 @@ def fill(
     plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
     draw, transform = tile_of(blocks), plan.transform
-    put, put_part, redraw = plan.put, plan.put_part, redrawer(rejects, wide, False, size)
+    put, put_part, redraw = plan.put, plan.put_part, make_redraw(rejects, wide, False, size)
 
     def fill_elements(out: Array, state: Array, ahead: Scalar, a: Any, b: Any, c: Any) -> None:
         thread = cuda.grid(1)
@@ -142,7 +142,7 @@ def fill(
 @cache
 def fill_rows(
     standard: Callable[..., Any] | None = None,
-    finish: Callable[..., Any] = kept,
+    finish: Callable[..., Any] = identity,
     *,
     pairs: type[np.generic] | None = None,
     wide: bool = False,
@@ -207,7 +207,7 @@ def _whole_tile(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable
     """Return the device function that stores all elements of consecutive blocks."""
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
     draw, transform, put = tile_of(blocks), plan.transform, plan.put
-    redraw = redrawer(rejects, wide, False, size)
+    redraw = make_redraw(rejects, wide, False, size)
 
     @device_function
     def fill_whole(
@@ -229,7 +229,7 @@ def _part_of_block(
     """Return the device function that fills what a run has of a tile of one block."""
     size, word, variate = plan.size, plan.word, plan.variate
     draw, transform, put_part = tile_of(blocks), plan.transform, plan.put_part
-    redraw = redrawer(rejects, wide, False, size)
+    redraw = make_redraw(rejects, wide, False, size)
 
     @device_function
     def fill_part(
@@ -256,7 +256,7 @@ def _run_pieces(
     """Return the device function that fills a tile's pieces of several runs."""
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
     per_block, transform, put = size // blocks, plan.transform, plan.put
-    draw, redraw = listed_tile(blocks), redrawer(rejects, wide, True, size)
+    draw, redraw = listed_tile(blocks), make_redraw(rejects, wide, True, size)
     shift = 1 if wide else 2
 
     @device_function
@@ -315,7 +315,9 @@ class _Plan:
         self.word: type[np.generic] = np.uint64 if wide else np.uint32
         self.size = (2 if wide else 4) * blocks
         self.variate = pairs or self.word
-        self.transform = transformer(standard if pairs else None, self.size)
-        self.put, self.put_part = putters(None if pairs else standard, finish, arrays, self.size)
+        self.transform = make_transform(standard if pairs else None, self.size)
+        self.put, self.put_part = make_element_stores(
+            None if pairs else standard, finish, arrays, self.size
+        )
         if blocks > 1:
             self.put_part = self.put

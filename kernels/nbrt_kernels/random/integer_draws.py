@@ -10,7 +10,7 @@ import numpy as np
 from nbrt_kernels._dialect import Array, Scalar, cuda
 from nbrt_kernels.random._places import placer
 from nbrt_kernels.random._tiles import first_block, keys
-from nbrt_kernels.random.distributions import Recipe
+from nbrt_kernels.random.distributions import DistributionSpec
 from nbrt_kernels.random.parameters import integer_parameters
 from nbrt_kernels.random.philox import block_values
 from nbrt_kernels.random.transforms import (
@@ -23,13 +23,13 @@ from nbrt_kernels.random.transforms import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["each_kernel", "integer_recipe"]
+__all__ = ["each_kernel", "integer_spec"]
 
 _HALF = np.uint64(32)
 
 
-def integer_recipe(dtype: str, low: int, high: int) -> Recipe:
-    """Return the recipe of a draw in [low, high), whose kernel redraws what would bias it.
+def integer_spec(dtype: str, low: int, high: int) -> DistributionSpec:
+    """Return the specification of a draw in [low, high), whose kernel rejects biased words.
 
     Parameters
     ----------
@@ -45,12 +45,14 @@ def integer_recipe(dtype: str, low: int, high: int) -> Recipe:
     ValueError
         If the range is empty or does not fit the dtype.
     """
-    return _recipe(integer_parameters(low, high, dtype)[0] == "integers_wide")
+    return _spec(integer_parameters(low, high, dtype)[0] == "integers_wide")
 
 
 @cache
-def _recipe(wide: bool) -> Recipe:
-    return Recipe(None, scale_integer_64 if wide else scale_integer_32, None, wide, _parameters)
+def _spec(wide: bool) -> DistributionSpec:
+    return DistributionSpec(
+        None, scale_integer_64 if wide else scale_integer_32, None, wide, _parameters
+    )
 
 
 def _parameters(parameters: tuple[Any, ...], dtype: str) -> tuple[Any, Any, Any]:

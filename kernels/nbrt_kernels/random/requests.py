@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from nbrt_kernels.random.distributions import DISTRIBUTIONS, Recipe, recipe
+from nbrt_kernels.random.distributions import DISTRIBUTIONS, DistributionSpec, spec_of
 from nbrt_kernels.random.distributions.samplers import SAMPLED, sampler_fills
-from nbrt_kernels.random.dropping import dropout_kernel, keep_threshold, scale_kernel
+from nbrt_kernels.random.dropout import dropout_kernel, keep_threshold, scale_kernel
 from nbrt_kernels.random.fills import (
     TILE_BLOCKS,
     fill,
@@ -17,7 +17,7 @@ from nbrt_kernels.random.fills import (
     fill_table_threads,
     fill_threads,
 )
-from nbrt_kernels.random.integer_draws import each_kernel, integer_recipe
+from nbrt_kernels.random.integer_draws import each_kernel, integer_spec
 from nbrt_kernels.random.launches import (
     THREADS,
     Fill,
@@ -110,7 +110,7 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
     if draw.layout == "element":
         return _element_fills(draw, 1 if gpu else TILE_BLOCKS)
     # Most programs use no other layout: what those take, a tenth of a second, is imported here.
-    from nbrt_kernels.random.foreign import foreign_launch
+    from nbrt_kernels.random.custom_layout import foreign_launch
     from nbrt_kernels.random.torch import stateless_launches, torch_launches
 
     fills = []
@@ -142,9 +142,9 @@ def _element_fills(draw: Request, tile: int) -> list[Fill]:
         return _each_fills(draw)
     rejects = distribution == "integers"
     if rejects:
-        made = integer_recipe(dtype, *parameters)
+        made = integer_spec(dtype, *parameters)
     elif distribution in DISTRIBUTIONS:
-        made = recipe(distribution, dtype)
+        made = spec_of(distribution, dtype)
     else:
         known = ", ".join((*DISTRIBUTIONS, *SAMPLED, "integers", "dropout"))
         message = f"expected a distribution of {known}, got {distribution!r}"
@@ -177,7 +177,11 @@ def _blocks_ahead(region: Part | Table | None, wide: bool) -> int | None:
 
 
 def _row_fills(
-    kernel: Callable[..., None], typed: tuple[Any, ...], draw: Request, made: Recipe, tile: int
+    kernel: Callable[..., None],
+    typed: tuple[Any, ...],
+    draw: Request,
+    made: DistributionSpec,
+    tile: int,
 ) -> list[Fill]:
     fills = []
     for part, size, box in boxes(draw.region, draw.held):
@@ -216,7 +220,7 @@ def _dropout_fills(draw: Request, tile: int) -> list[Fill]:
         kernel = dropout_kernel(draw.dtype, tile)
         arguments = (mask, x, threshold, scale)
         return [Fill(kernel, threads, arguments, ahead=ahead, block=_block(tile))]
-    made = Recipe(bits_24, is_below, None, False, no_parameters)
+    made = DistributionSpec(bits_24, is_below, None, False, no_parameters)
     masked = fill_rows(bits_24, is_below, blocks=tile, listed=isinstance(draw.region, Table))
     fills = _row_fills(masked, (threshold,) * 3, draw, made, tile)
     scaled = Fill(scale_kernel(draw.dtype), draw.held, (mask, x, scale))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from nbrt_kernels.random.distributions.recipes import DISTRIBUTIONS, Recipe, recipe
+from nbrt_kernels.random.distributions.specs import (
+    DISTRIBUTIONS,
+    DistributionSpec,
+    spec_of,
+)
 
-__all__ = ["DISTRIBUTIONS", "Recipe", "recipe"]
+__all__ = ["DISTRIBUTIONS", "DistributionSpec", "spec_of"]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
-from nbrt_kernels.random import functions as f
+from nbrt_kernels.random import math as f
 from nbrt_kernels.random import transforms as t
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = ["DOUBLE", "SINGLE", "Precision"]
 
@@ -50,7 +50,7 @@ class Precision:
     uniform, exponential, radius, normal_pair : DeviceFunction
         Of `nbrt_kernels.random.transforms`.
     log, log1p, exp, expm1, power, tanpi, ndtr, ndtri : DeviceFunction
-        Of `nbrt_kernels.random.functions`.
+        Of `nbrt_kernels.random.math`.
     whole : floating
         ``2**p``, p the bits of the mantissa: adding it to a smaller, positive float rounds that to
         an integer; larger ones are integers.

@@ -21,7 +21,7 @@ import numpy as np
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random._places import placer
 from nbrt_kernels.random.philox import philox4x32
-from nbrt_kernels.random.torch.words import same
+from nbrt_kernels.random.torch.transforms import same
 from nbrt_kernels.random.transforms import join_words
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
-from nbrt_kernels.random.functions import (
+from nbrt_kernels.random.math import (
     exp_f32,
     exp_f64,
     log_f32,

@@ -20,7 +20,7 @@ from nbrt_kernels.random.torch.fills import (
 )
 from nbrt_kernels.random.torch.functions import HARDWARE, PORTABLE, DeviceFunction
 from nbrt_kernels.random.torch.parameters import ITEMSIZE
-from nbrt_kernels.random.torch.recipes import Recipe, stateless_recipe, torch_recipe
+from nbrt_kernels.random.torch.specs import DrawSpec, stateless_spec, torch_spec
 
 __all__ = ["pieces", "stateless_launches", "torch_launches"]
 
@@ -77,18 +77,18 @@ def torch_launches(
     if distribution == "shuffle_runs":
         return [Fill(shuffle_runs, held, parameters)]
     functions = HARDWARE if hardware else PORTABLE
-    recipe = torch_recipe(distribution, dtype, n, parameters, wide, functions)
-    if recipe.width:
+    spec = torch_spec(distribution, dtype, n, parameters, wide, functions)
+    if spec.width:
         # One kernel of torch's takes a grid as large as its array.
         turn = _UNLIMITED if distribution == "bernoulli" else _threads(n, grid)
-        return [_in_chunks(recipe, n, turn, held, region)]
+        return [_in_chunks(spec, n, turn, held, region)]
     # torch's dropout has 64-bit offsets where it needs them; the rest is halved.
     whole = distribution == "dropout"
-    parts = [(0, n, 0)] if whole else pieces(n, ITEMSIZE[dtype], grid, recipe.lanes)
+    parts = [(0, n, 0)] if whole else pieces(n, ITEMSIZE[dtype], grid, spec.lanes)
     return [
         launch
         for piece in parts
-        for launch in _in_strides(recipe, n, grid, piece, held, region, alone=whole)
+        for launch in _in_strides(spec, n, grid, piece, held, region, alone=whole)
     ]
 
 
@@ -118,16 +118,16 @@ def stateless_launches(
     ValueError
         If a parameter is out of range.
     """
-    recipe = stateless_recipe(distribution, dtype, parameters)
+    spec = stateless_spec(distribution, dtype, parameters)
     held = n if count is None else count
-    groups = -(-n // recipe.lanes)
+    groups = -(-n // spec.lanes)
     run = _run(region, held)
     if run == held == n and groups < _MOST_TILES * TILE:
         # One endless chunk of the first grid thread.
-        kernel = make_chunked(recipe.standard, recipe.store, recipe.lanes)
-        arguments = (np.uint64(groups), np.uint64(0), np.uint64(63), *recipe.parameters)
+        kernel = make_chunked(spec.standard, spec.store, spec.lanes)
+        arguments = (np.uint64(groups), np.uint64(0), np.uint64(63), *spec.parameters)
         return [Fill(kernel, groups, arguments)]
-    return [_located(recipe, plain_locate, (np.uint64(0),) * 3, (0, n, 0), held, region)]
+    return [_located(spec, plain_locate, (np.uint64(0),) * 3, (0, n, 0), held, region)]
 
 
 def pieces(n: int, itemsize: int, grid: int, lanes: int) -> list[tuple[int, int, int]]:
@@ -185,22 +185,22 @@ def _reciprocal(threads: int) -> np.uint64:
     return np.uint64((1 << RECIPROCAL_BITS) // (threads // TILE) + 1)
 
 
-def _strided(recipe: Recipe, n: int, threads: int, ahead: int, part: slice | None) -> Fill:
-    kernel = make_strided(recipe.standard, recipe.store, recipe.lanes)
-    arguments = (np.uint64(threads), _reciprocal(threads), *recipe.parameters)
-    return Fill(kernel, -(-n // (threads * recipe.lanes)) * threads, arguments, part, ahead)
+def _strided(spec: DrawSpec, n: int, threads: int, ahead: int, part: slice | None) -> Fill:
+    kernel = make_strided(spec.standard, spec.store, spec.lanes)
+    arguments = (np.uint64(threads), _reciprocal(threads), *spec.parameters)
+    return Fill(kernel, -(-n // (threads * spec.lanes)) * threads, arguments, part, ahead)
 
 
-def _in_chunks(recipe: Recipe, n: int, turn: int, count: int, region: Box | None) -> Fill:
+def _in_chunks(spec: DrawSpec, n: int, turn: int, count: int, region: Box | None) -> Fill:
     run = _run(region, count)
-    if run == count == n and -(-n // (recipe.lanes * TILE)) < _MOST_TILES:
-        return _chunked(recipe, n, turn)
-    rule = (np.uint64(turn), np.uint64(recipe.width), np.uint64(0))
-    return _located(recipe, chunked_locate, rule, (0, n, 0), count, region)
+    if run == count == n and -(-n // (spec.lanes * TILE)) < _MOST_TILES:
+        return _chunked(spec, n, turn)
+    rule = (np.uint64(turn), np.uint64(spec.width), np.uint64(0))
+    return _located(spec, chunked_locate, rule, (0, n, 0), count, region)
 
 
 def _in_strides(
-    recipe: Recipe,
+    spec: DrawSpec,
     n: int,
     grid: int,
     piece: tuple[int, int, int],
@@ -215,47 +215,47 @@ def _in_strides(
     run = _run(region, count)
     if run == count == n:
         part = None if end - begin == n else slice(begin, end)
-        return [_strided(recipe, end - begin, threads, ahead, part)]
+        return [_strided(spec, end - begin, threads, ahead, part)]
     if run == count and not alone:
         base = 0 if region is None else region[0]
-        return _of_a_run(recipe, piece, threads, base, count)
+        return _of_a_run(spec, piece, threads, base, count)
     rule = (np.uint64(threads), np.uint64(0), np.uint64(0))
-    return [_located(recipe, strided_locate, rule, piece, count, region)]
+    return [_located(spec, strided_locate, rule, piece, count, region)]
 
 
 def _of_a_run(
-    recipe: Recipe, piece: tuple[int, int, int], threads: int, base: int, count: int
+    spec: DrawSpec, piece: tuple[int, int, int], threads: int, base: int, count: int
 ) -> list[Fill]:
     """Return the launches of neighbouring elements: whole turns of the grid, and what is around."""
     begin, end, ahead = piece
     low, high = max(base, begin), min(base + count, end)
-    turn = threads * recipe.lanes
+    turn = threads * spec.lanes
     first, last = -(-(low - begin) // turn), (high - begin) // turn
     inner = (begin + first * turn, begin + last * turn) if first < last else (low, low)
     launches = []
     if first < last:
         part = slice(inner[0] - base, inner[1] - base)
-        launches.append(_strided(recipe, inner[1] - inner[0], threads, ahead + first, part))
+        launches.append(_strided(spec, inner[1] - inner[0], threads, ahead + first, part))
     rule = (np.uint64(threads), np.uint64(0), np.uint64(0))
     for start, stop in ((low, inner[0]), (inner[1], high)):
         if start < stop:
             region = (start, stop - start, 1, 0, 0)
-            edge = _located(recipe, strided_locate, rule, piece, stop - start, region)
+            edge = _located(spec, strided_locate, rule, piece, stop - start, region)
             launches.append(edge._replace(part=slice(start - base, stop - base)))
     return launches
 
 
-def _chunked(recipe: Recipe, n: int, turn: int) -> Fill:
-    shift = recipe.width // 8
+def _chunked(spec: DrawSpec, n: int, turn: int) -> Fill:
+    shift = spec.width // 8
     groups = turn << shift
     reciprocal = np.uint64(0) if turn == _UNLIMITED else _reciprocal(groups)
-    kernel = make_chunked(recipe.standard, recipe.store, recipe.lanes)
-    arguments = (np.uint64(groups), reciprocal, np.uint64(shift), *recipe.parameters)
-    return Fill(kernel, -(-n // recipe.lanes), arguments)
+    kernel = make_chunked(spec.standard, spec.store, spec.lanes)
+    arguments = (np.uint64(groups), reciprocal, np.uint64(shift), *spec.parameters)
+    return Fill(kernel, -(-n // spec.lanes), arguments)
 
 
 def _located(
-    recipe: Recipe,
+    spec: DrawSpec,
     locate: DeviceFunction,
     rule: tuple[np.uint64, ...],
     piece: tuple[int, int, int],
@@ -265,7 +265,7 @@ def _located(
     begin, end, ahead = piece
     box = region or (0, count, 1, 0, 0)
     listed = is_listed(box)
-    kernel = make_located(locate, recipe.standard, recipe.store, recipe.lanes, listed)
+    kernel = make_located(locate, spec.standard, spec.store, spec.lanes, listed)
     where = (np.uint64(begin), np.uint64(end), *box_arguments(box, np.uint64))
-    arguments = (*rule, *where, *recipe.parameters)
+    arguments = (*rule, *where, *spec.parameters)
     return Fill(kernel, count, arguments, ahead=ahead)

@@ -16,10 +16,10 @@ import numpy as np
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random._places import placer
 from nbrt_kernels.random._tiles import first_block, keys
-from nbrt_kernels.random.functions import select
+from nbrt_kernels.random.math import select
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = ["Kernel", "all_kernel", "marked_kernel", "once_kernel", "vectors_kernel"]
 

@@ -13,9 +13,9 @@ from nbrt_kernels.random.distributions.samplers import (
     binomial,
     continuous,
     gammas,
+    heavy_tailed,
     hypergeometric,
     poisson,
-    tails,
     vectors,
 )
 from nbrt_kernels.random.distributions.samplers._counts import SMALL_MEAN
@@ -30,7 +30,7 @@ from nbrt_kernels.random.distributions.samplers._kernels import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 from nbrt_kernels.random.launches import Fill, Part, Table, box_arguments, boxes, cut
 
 __all__ = ["SAMPLED", "sampler_fills"]
@@ -117,7 +117,7 @@ _SAMPLERS = {
         _binomial_regime,
     ),
     "negative_binomial": _Sampler(
-        tails.negative_binomial,
+        heavy_tailed.negative_binomial,
         (p.Parameter("n", p.POSITIVE), p.Parameter("p", p.POSITIVE_CHANCE)),
         True,
     ),
@@ -126,8 +126,8 @@ _SAMPLERS = {
         tuple(p.Parameter(name, p.WHOLE) for name in ("ngood", "nbad", "nsample")),
         True,
     ),
-    "logseries": _Sampler(tails.logseries, (p.Parameter("p", p.CHANCE_BELOW_ONE),), True),
-    "zipf": _Sampler(tails.zipf, (p.Parameter("a", p.ABOVE_ONE),), True),
+    "logseries": _Sampler(heavy_tailed.logseries, (p.Parameter("p", p.CHANCE_BELOW_ONE),), True),
+    "zipf": _Sampler(heavy_tailed.zipf, (p.Parameter("a", p.ABOVE_ONE),), True),
 }
 _VECTORS = {
     "dirichlet": (p.Parameter("alpha", p.SHARE),),

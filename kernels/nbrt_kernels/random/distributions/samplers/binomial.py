@@ -26,11 +26,11 @@ from nbrt_kernels.random.distributions.samplers._counts import (
     transformed,
 )
 from nbrt_kernels.random.distributions.samplers._words import open_uniform_f64
-from nbrt_kernels.random.functions import exp_f64, log1p_f64, log_f64, select
+from nbrt_kernels.random.math import exp_f64, log1p_f64, log_f64, select
 from nbrt_kernels.random.philox import block_values
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = ["binomial", "binomial_count"]
 

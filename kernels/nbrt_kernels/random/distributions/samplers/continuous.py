@@ -10,8 +10,8 @@ import numpy as np
 from nbrt_kernels._dialect import Scalar, cuda, device_function
 from nbrt_kernels.random.distributions._precision import SINGLE, Precision
 from nbrt_kernels.random.distributions.samplers._words import low_word, words_of
-from nbrt_kernels.random.functions import select
-from nbrt_kernels.random.functions._floats import (
+from nbrt_kernels.random.math import select
+from nbrt_kernels.random.math._floats import (
     FLOAT32,
     FLOAT64,
     DeviceFunction,

@@ -20,12 +20,12 @@ from nbrt_kernels._dialect import Scalar, cuda, device_function
 from nbrt_kernels.random.distributions._precision import DOUBLE, Precision
 from nbrt_kernels.random.distributions.samplers._words import half_of, low_word, words_of
 from nbrt_kernels.random.distributions.samplers.poisson import poisson_count
-from nbrt_kernels.random.functions import select
+from nbrt_kernels.random.math import select
 from nbrt_kernels.random.philox import block_values
 from nbrt_kernels.random.transforms import neg_log_32
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = [
     "beta",

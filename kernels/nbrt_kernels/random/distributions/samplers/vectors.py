@@ -14,11 +14,11 @@ from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random.distributions.samplers.binomial import binomial_count
 from nbrt_kernels.random.distributions.samplers.gammas import gamma_factors
 from nbrt_kernels.random.distributions.samplers.hypergeometric import hypergeometric_count
-from nbrt_kernels.random.functions import select
+from nbrt_kernels.random.math import select
 
 if TYPE_CHECKING:
     from nbrt_kernels.random.distributions._precision import Precision
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = ["dirichlet", "multinomial", "multivariate_hypergeometric"]
 

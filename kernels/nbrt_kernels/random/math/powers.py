@@ -10,15 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
-from nbrt_kernels.random.functions._floats import (
+from nbrt_kernels.random.math._floats import (
     FLOAT32,
     FLOAT64,
     DeviceFunction,
     FloatKind,
     select,
 )
-from nbrt_kernels.random.functions.exponentials import two_word_exp_f32, two_word_exp_f64
-from nbrt_kernels.random.functions.logarithms import two_word_log_f32, two_word_log_f64
+from nbrt_kernels.random.math.exponentials import two_word_exp_f32, two_word_exp_f64
+from nbrt_kernels.random.math.logarithms import two_word_log_f32, two_word_log_f64
 
 __all__ = ["power_f32", "power_f64"]
 

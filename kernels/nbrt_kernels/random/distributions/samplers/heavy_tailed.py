@@ -12,11 +12,11 @@ from nbrt_kernels.random.distributions._precision import DOUBLE
 from nbrt_kernels.random.distributions.samplers._words import half_of, open_uniform_f64
 from nbrt_kernels.random.distributions.samplers.gammas import gamma_factors
 from nbrt_kernels.random.distributions.samplers.poisson import poisson_count
-from nbrt_kernels.random.functions import exp_f64, expm1_f64, log1p_f64, log_f64, select
+from nbrt_kernels.random.math import exp_f64, expm1_f64, log1p_f64, log_f64, select
 from nbrt_kernels.random.philox import block_values
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = ["logseries", "negative_binomial", "zipf"]
 

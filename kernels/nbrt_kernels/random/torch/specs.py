@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, device_function
-from nbrt_kernels.random.torch import words as w
+from nbrt_kernels.random.torch import transforms as w
 from nbrt_kernels.random.torch.fills import make_store
 from nbrt_kernels.random.torch.parameters import ITEMSIZE, converted, integer_span, modulus
 
 if TYPE_CHECKING:
     from nbrt_kernels.random.torch.functions import DeviceFunction, Functions
 
-__all__ = ["Recipe", "stateless_recipe", "torch_recipe", "vector_width"]
+__all__ = ["DrawSpec", "stateless_spec", "torch_spec", "vector_width"]
 
 #: torch.func._random refuses more integers than this of a 32-bit word, for their bias.
 _MOST_OF_A_WORD = 2**28
 
 
-class Recipe(NamedTuple):
+class DrawSpec(NamedTuple):
     """What makes the values of a draw.
 
     Attributes
@@ -54,14 +54,14 @@ def vector_width(n: int, itemsize: int) -> int:
     return width
 
 
-def torch_recipe(
+def torch_spec(
     distribution: str,
     dtype: str,
     n: int,
     parameters: tuple[Any, ...],
     wide: int,
     functions: Functions,
-) -> Recipe:
+) -> DrawSpec:
     """Return what makes the values of a draw; see `torch_launches`.
 
     Raises
@@ -91,7 +91,7 @@ def torch_recipe(
         standard = (w.make_normals_64 if double else w.make_normals_32)(functions)
     else:
         standard = w.uniforms_64 if double else w.uniforms_32
-    return Recipe(2 if double else 4, standard, store, converted(distribution, dtype, parameters))
+    return DrawSpec(2 if double else 4, standard, store, converted(distribution, dtype, parameters))
 
 
 _DISTRIBUTIONS = (
@@ -117,7 +117,7 @@ def _finish(distribution: str, dtype: str, functions: Functions) -> DeviceFuncti
     return w.finish_normal if distribution == "normal" else w.finish_bernoulli
 
 
-def _integers(distribution: str, dtype: str, parameters: tuple[Any, ...], wide: int) -> Recipe:
+def _integers(distribution: str, dtype: str, parameters: tuple[Any, ...], wide: int) -> DrawSpec:
     if distribution == "random":
         low, span = 0, modulus(dtype)
         long = dtype in ("int64", "float64")
@@ -130,15 +130,15 @@ def _integers(distribution: str, dtype: str, parameters: tuple[Any, ...], wide: 
     return _modulo(span, 0 if span == 2**64 else low, long, narrow)
 
 
-def _modulo(span: int, low: int, long: bool, narrow: DeviceFunction) -> Recipe:
-    """Return the recipe of ``word mod span + low``, of 32-bit words or 64-bit values."""
+def _modulo(span: int, low: int, long: bool, narrow: DeviceFunction) -> DrawSpec:
+    """Return the spec of ``word mod span + low``, of 32-bit words or 64-bit values."""
     lanes, standard = (2, w.swapped_two) if long else (4, w.same_four)
     if span == 2 ** (64 if long else 32):
-        return Recipe(lanes, standard, make_store(w.finish_bits, narrow), (np.uint64(0),) * 3)
+        return DrawSpec(lanes, standard, make_store(w.finish_bits, narrow), (np.uint64(0),) * 3)
     finish = w.finish_integers_64 if long else w.finish_integers_32
     inverse = np.uint64(((2**64 - 1) // span + 1) % 2**64)
     numbers = (np.uint64(span), np.uint64(low % 2**64), inverse)
-    return Recipe(lanes, standard, make_store(finish, narrow), numbers)
+    return DrawSpec(lanes, standard, make_store(finish, narrow), numbers)
 
 
 @lru_cache
@@ -151,11 +151,11 @@ def _make_bernoulli_store(real: type[np.floating[Any]], narrow: DeviceFunction) 
     return store
 
 
-def _bernoulli_each(dtype: str, p: Any) -> Recipe:
+def _bernoulli_each(dtype: str, p: Any) -> DrawSpec:
     # torch converts the probabilities to the precision of the result.
     real = np.float64 if dtype == "float64" else np.float32
     store = _make_bernoulli_store(real, w.NARROW.get(dtype, w.same))
-    return Recipe(4, w.uniforms_32, store, (p, np.float32(1), np.float32(0)), 4)
+    return DrawSpec(4, w.uniforms_32, store, (p, np.float32(1), np.float32(0)), 4)
 
 
 @lru_cache
@@ -174,7 +174,7 @@ def _make_dropout_store(
     return store
 
 
-def _dropout(dtype: str, n: int, p: float, x: Any, mask: Any) -> Recipe:
+def _dropout(dtype: str, n: int, p: float, x: Any, mask: Any) -> DrawSpec:
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         message = f"dropout: expected an array of floats, got {dtype}"
         raise TypeError(message)
@@ -187,12 +187,12 @@ def _dropout(dtype: str, n: int, p: float, x: Any, mask: Any) -> Recipe:
     numbers = (x, mask, real(1.0 - p))
     if width == 2:
         # A thread takes a block for two elements and leaves two of its words.
-        return Recipe(2, w.first_two_uniforms, store, numbers, 2)
+        return DrawSpec(2, w.first_two_uniforms, store, numbers, 2)
     # Without vector loads, the loop is that of the other distributions.
-    return Recipe(4, w.uniforms_32, store, numbers, width if width > 1 else 0)
+    return DrawSpec(4, w.uniforms_32, store, numbers, width if width > 1 else 0)
 
 
-def stateless_recipe(distribution: str, dtype: str, parameters: tuple[Any, ...]) -> Recipe:
+def stateless_spec(distribution: str, dtype: str, parameters: tuple[Any, ...]) -> DrawSpec:
     """Return what makes the values of a draw; see `stateless_launches`.
 
     Raises
@@ -206,7 +206,7 @@ def stateless_recipe(distribution: str, dtype: str, parameters: tuple[Any, ...])
         finish = w.finish_uniform_bits_64 if dtype == "float64" else w.finish_uniform_bits_32
         standard = w.swapped_two if dtype == "float64" else w.make_masked(w.MANTISSA[dtype])
         store = make_store(finish, w.NARROW.get(dtype, w.same))
-        return Recipe(
+        return DrawSpec(
             2 if dtype == "float64" else 4, standard, store, converted("uniform", dtype, parameters)
         )
     if distribution != "integers" or "int" not in dtype:

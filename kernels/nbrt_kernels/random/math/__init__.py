@@ -7,9 +7,9 @@ on arrays is `array_reference` of the function; so is that of any function made 
 
 from __future__ import annotations
 
-from nbrt_kernels.random.functions._floats import select
-from nbrt_kernels.random.functions._replay import array_reference
-from nbrt_kernels.random.functions.angles import (
+from nbrt_kernels.random.math._floats import select
+from nbrt_kernels.random.math._replay import array_reference
+from nbrt_kernels.random.math.angles import (
     acos_f32,
     acos_f64,
     sincospi_f32,
@@ -17,11 +17,11 @@ from nbrt_kernels.random.functions.angles import (
     tanpi_f32,
     tanpi_f64,
 )
-from nbrt_kernels.random.functions.exponentials import exp_f32, exp_f64, expm1_f32, expm1_f64
-from nbrt_kernels.random.functions.gammas import lgamma_f64, stirling_tail_f64
-from nbrt_kernels.random.functions.logarithms import log1p_f32, log1p_f64, log_f32, log_f64
-from nbrt_kernels.random.functions.normals import ndtr_f32, ndtr_f64, ndtri_f32, ndtri_f64
-from nbrt_kernels.random.functions.powers import power_f32, power_f64
+from nbrt_kernels.random.math.exponentials import exp_f32, exp_f64, expm1_f32, expm1_f64
+from nbrt_kernels.random.math.gammas import lgamma_f64, stirling_tail_f64
+from nbrt_kernels.random.math.logarithms import log1p_f32, log1p_f64, log_f32, log_f64
+from nbrt_kernels.random.math.normals import ndtr_f32, ndtr_f64, ndtri_f32, ndtri_f64
+from nbrt_kernels.random.math.powers import power_f32, power_f64
 
 __all__ = [
     "acos_f32",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, device_function
-from nbrt_kernels.random.functions import select
+from nbrt_kernels.random.math import select
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
-__all__ = ["stored", "stored_flag", "stored_integer"]
+__all__ = ["cast", "cast_flag", "cast_integer"]
 
 
 @device_function
@@ -31,10 +31,10 @@ def _bfloat_bits(x: Scalar) -> Scalar:
 
 
 @cache
-def stored(finish: DeviceFunction, dtype: str) -> DeviceFunction:
+def cast(finish: DeviceFunction, dtype: str) -> DeviceFunction:
     """Make a finish of floats round to `dtype`: float16, or the bits of a bfloat16.
 
-    Float32 and float64 are what finishes compute in; they stay as they are.
+    Output transforms compute in float32 and float64, which need no cast.
     """
     if dtype in ("float32", "float64"):
         return finish
@@ -48,7 +48,7 @@ def stored(finish: DeviceFunction, dtype: str) -> DeviceFunction:
 
 
 @cache
-def stored_integer(finish: DeviceFunction, dtype: str) -> DeviceFunction:
+def cast_integer(finish: DeviceFunction, dtype: str) -> DeviceFunction:
     """Make a finish of whole, positive floats give integers; too large ones saturate."""
     integer = np.dtype(dtype).type
     # A conversion to a narrow integer goes through 32 bits, which every unit has.
@@ -68,7 +68,7 @@ def stored_integer(finish: DeviceFunction, dtype: str) -> DeviceFunction:
 
 
 @cache
-def stored_flag(finish: DeviceFunction, dtype: str) -> DeviceFunction:
+def cast_flag(finish: DeviceFunction, dtype: str) -> DeviceFunction:
     """Make a finish of truth values give 1 and 0 of `dtype`."""
     kind: Any = np.dtype({"bfloat16": "uint16", "bool": "uint8"}.get(dtype, dtype)).type
     # 0x3F80 are the bits of a bfloat16 of 1.

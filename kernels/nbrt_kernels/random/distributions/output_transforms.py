@@ -9,11 +9,11 @@ import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
 from nbrt_kernels.random.distributions.variates import middle
-from nbrt_kernels.random.functions import select
+from nbrt_kernels.random.math import select
 
 if TYPE_CHECKING:
     from nbrt_kernels.random.distributions._precision import Precision
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = [
     "affine",

@@ -10,14 +10,14 @@ import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random._tiles import first_block, keys, tile_of
-from nbrt_kernels.random.distributions.storing import stored
-from nbrt_kernels.random.functions import select
+from nbrt_kernels.random.distributions.output_casts import cast
+from nbrt_kernels.random.math import select
 from nbrt_kernels.random.transforms import bits_24
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = ["dropout_kernel", "keep_threshold", "scale_kernel"]
 
@@ -46,7 +46,7 @@ def _converters(dtype: str) -> tuple[DeviceFunction, DeviceFunction, Any]:
     """Return what reads an element as a float, what stores it scaled, and a stored zero."""
     load = {"float16": _from_half, "bfloat16": _from_bfloat}.get(dtype, _as_it_is)
     zero = np.dtype("uint16" if dtype == "bfloat16" else dtype).type(0)
-    return load, stored(_times, dtype), zero
+    return load, cast(_times, dtype), zero
 
 
 @cache

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, device_function
-from nbrt_kernels.random.distributions import DISTRIBUTIONS, Recipe, recipe
+from nbrt_kernels.random.distributions import DISTRIBUTIONS, DistributionSpec, spec_of
 from nbrt_kernels.random.launches import Box, Fill, box_arguments, is_listed
 from nbrt_kernels.random.torch import make_located
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = ["foreign_launch"]
 
@@ -64,7 +64,7 @@ def foreign_launch(
     if len(constants) > 3:
         message = f"expected at most 3 constants of a layout, got {len(constants)}"
         raise TypeError(message)
-    made = recipe(distribution, dtype)
+    made = spec_of(distribution, dtype)
     typed = made.parameters(parameters, dtype)
     arrays = sum(np.ndim(value) > 0 for value in typed)
     lanes = 2 if made.wide else 4
@@ -78,7 +78,7 @@ def foreign_launch(
 
 
 @cache
-def _block_of(made: Recipe) -> Callable[..., Any]:
+def _block_of(made: DistributionSpec) -> Callable[..., Any]:
     """Return the device function that makes the variates of a whole block."""
     standard: Any = made.standard or _same
     in_pairs = made.pairs is not None
@@ -107,7 +107,7 @@ def _block_of(made: Recipe) -> Callable[..., Any]:
 
 
 @cache
-def _store_of(made: Recipe, arrays: int) -> DeviceFunction:
+def _store_of(made: DistributionSpec, arrays: int) -> DeviceFunction:
     """Return the device function that stores an element; the first `arrays` parameters are such."""
     finish = made.finish
     get_a, get_b, get_c = (_element if place < arrays else _same_for_all for place in range(3))

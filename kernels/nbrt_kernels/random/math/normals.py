@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
-from nbrt_kernels.random.functions._floats import (
+from nbrt_kernels.random.math._floats import (
     FLOAT32,
     FLOAT64,
     DeviceFunction,
@@ -28,8 +28,8 @@ from nbrt_kernels.random.functions._floats import (
     polynomial,
     select,
 )
-from nbrt_kernels.random.functions.exponentials import two_word_exp_f32, two_word_exp_f64
-from nbrt_kernels.random.functions.logarithms import log_f32, log_f64
+from nbrt_kernels.random.math.exponentials import two_word_exp_f32, two_word_exp_f64
+from nbrt_kernels.random.math.logarithms import log_f32, log_f64
 
 __all__ = ["ndtr_f32", "ndtr_f64", "ndtri_f32", "ndtri_f64"]
 

@@ -1,4 +1,4 @@
-"""Recipes: what each distribution with a fixed number of words is made of, for every dtype."""
+"""Specifications of the distributions that use a fixed number of words, for every dtype."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbrt_kernels.random import parameters as p
-from nbrt_kernels.random.distributions import finishes, variates
+from nbrt_kernels.random.distributions import output_transforms, variates
 from nbrt_kernels.random.distributions._precision import DOUBLE, SINGLE, Precision
-from nbrt_kernels.random.distributions.storing import stored, stored_flag, stored_integer
-from nbrt_kernels.random.fills import kept
+from nbrt_kernels.random.distributions.output_casts import cast, cast_flag, cast_integer
+from nbrt_kernels.random.fills import identity
 from nbrt_kernels.random.transforms import scale_uniform
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.functions._floats import DeviceFunction
+    from nbrt_kernels.random.math._floats import DeviceFunction
 
-__all__ = ["DISTRIBUTIONS", "Parameters", "Recipe", "recipe"]
+__all__ = ["DISTRIBUTIONS", "DistributionSpec", "Parameters", "spec_of"]
 
 #: Takes a draw's parameters and the name of its dtype; returns a, b and c of the kernel.
 Parameters = Callable[[tuple[Any, ...], str], tuple[Any, Any, Any]]
@@ -25,7 +25,7 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-class Recipe(NamedTuple):
+class DistributionSpec(NamedTuple):
     """What `nbrt_kernels.random.fills.fill` makes the kernel of a distribution from.
 
     Attributes
@@ -77,36 +77,36 @@ def _words(_: Precision) -> None:
 
 
 def _affine(_: Precision) -> DeviceFunction:
-    return finishes.affine
+    return output_transforms.affine
 
 
 def _scaled(_: Precision) -> DeviceFunction:
-    return finishes.scaled
+    return output_transforms.scaled
 
 
 _FAMILIES = {
     "normal": _Family(_normal_pair, _affine, in_pairs=True),
-    "log_normal": _Family(_normal_pair, finishes.exponential_of, in_pairs=True),
+    "log_normal": _Family(_normal_pair, output_transforms.exponential_of, in_pairs=True),
     "exponential": _Family(_exponential, _scaled),
     "rayleigh": _Family(_radius, _scaled),
     "cauchy": _Family(variates.cauchy, _affine),
     "laplace": _Family(variates.laplace, _affine),
     "logistic": _Family(variates.logistic, _affine),
     "gumbel": _Family(variates.gumbel, _affine),
-    "weibull": _Family(_exponential, finishes.weibull),
-    "pareto": _Family(_exponential, finishes.pareto),
-    "power": _Family(_exponential, finishes.power),
-    "triangular": _Family(_words, finishes.triangular),
-    "truncated_normal": _Family(_words, finishes.truncated_normal),
+    "weibull": _Family(_exponential, output_transforms.weibull),
+    "pareto": _Family(_exponential, output_transforms.pareto),
+    "power": _Family(_exponential, output_transforms.power),
+    "triangular": _Family(_words, output_transforms.triangular),
+    "truncated_normal": _Family(_words, output_transforms.truncated_normal),
 }
 
-#: The distributions that have recipes.
+#: The distributions that have a specification.
 DISTRIBUTIONS = ("uniform", *_FAMILIES, "geometric", "bernoulli", "bits")
 
 
 @cache
-def recipe(distribution: str, dtype: str) -> Recipe:
-    """Return what a distribution is made of; equal requests give the same functions.
+def spec_of(distribution: str, dtype: str) -> DistributionSpec:
+    """Return the specification of a distribution; equal requests give the same functions.
 
     An element takes 32 bits where its dtype has at most as many, and 64 for float64 and, if they
     are geometric, int64 and uint64; `bernoulli` takes 32 for every dtype.  Float16 and bfloat16 are
@@ -122,8 +122,8 @@ def recipe(distribution: str, dtype: str) -> Recipe:
 
     Returns
     -------
-    Recipe
-        Device functions, and what checks parameters.
+    DistributionSpec
+        Device functions, and the check of the parameters.
 
     Raises
     ------
@@ -139,27 +139,27 @@ def recipe(distribution: str, dtype: str) -> Recipe:
     wide = precision is DOUBLE
     if distribution == "bits":
         _check(distribution, dtype, ("uint32", "uint64"))
-        return Recipe(None, kept, None, wide, p.no_parameters)
+        return DistributionSpec(None, identity, None, wide, p.no_parameters)
     if distribution == "bernoulli":
         _check(distribution, dtype, ("bool", *_INTEGERS, *_FLOATS))
-        finish = stored_flag(finishes.keep, dtype)
-        return Recipe(None, finish, None, False, p.bernoulli_parameters)
+        finish = cast_flag(output_transforms.keep, dtype)
+        return DistributionSpec(None, finish, None, False, p.bernoulli_parameters)
     if distribution == "geometric":
         _check(distribution, dtype, (*_INTEGERS, *_FLOATS))
-        store = stored if dtype in _FLOATS else stored_integer
-        finish = store(finishes.geometric(precision), dtype)
+        store = cast if dtype in _FLOATS else cast_integer
+        finish = store(output_transforms.geometric(precision), dtype)
         checks = p.real_parameters(distribution)
-        return Recipe(precision.exponential, finish, None, wide, checks)
+        return DistributionSpec(precision.exponential, finish, None, wide, checks)
     _check(distribution, dtype, _FLOATS)
     if distribution == "uniform":
         standard = _uniform(precision, dtype)
-        finish = stored(scale_uniform, dtype)
-        return Recipe(standard, finish, None, wide, _uniform_parameters)
+        finish = cast(scale_uniform, dtype)
+        return DistributionSpec(standard, finish, None, wide, _uniform_parameters)
     family = _FAMILIES[distribution]
     pairs = precision.real if family.in_pairs else None
-    finish = stored(family.finish(precision), dtype)
+    finish = cast(family.finish(precision), dtype)
     checks = p.real_parameters(distribution)
-    return Recipe(family.standard(precision), finish, pairs, wide, checks)
+    return DistributionSpec(family.standard(precision), finish, pairs, wide, checks)
 
 
 def _uniform(precision: Precision, dtype: str) -> DeviceFunction:
