@@ -1,4 +1,4 @@
-"""`observe`: functions that are called at what happens to memory, events, streams and devices."""
+"""`observe`: callbacks for events of memory, streams, events and devices."""
 
 from __future__ import annotations
 
@@ -51,46 +51,45 @@ _BY_NOTICE: Mapping[RuntimeEventKind, ObservedKind] = {
 
 
 class Observation(NamedTuple):
-    """One thing that happened.
+    """One operation that was observed.
 
     It holds no array and no event, so a callback may keep it.
     """
 
     kind: ObservedKind
-    """What: one of the ten kinds of ``torch.cuda._gpu_trace``."""
+    """One of the ten kinds of ``torch.cuda._gpu_trace``."""
     device: Device
-    """Where."""
+    """Device of the operation."""
     stream: Stream | None = None
-    """The stream that records, waits, allocates or is waited for; of an event, where it was
-    recorded last. None where there is none."""
+    """Stream that records, waits, allocates or is waited for; of an event, the stream of its last
+    record; None if there is no stream."""
     event: int = 0
-    """Of events: a number that no other living event has (its ``id``)."""
+    """``id`` of the event; 0 for other operations."""
     address: int = 0
-    """Of memory: its first byte on the device."""
+    """First address of the memory; 0 for other operations."""
     nbytes: int = 0
-    """Of memory: the bytes asked for."""
+    """Bytes requested; 0 for other operations."""
 
 
 Callback: TypeAlias = Callable[[Observation], object]
 
 
 class Observer:
-    """A subscription: it ends with `remove`, or with the ``with`` block that it opens."""
+    """A subscription that ends with `remove`, or at the end of its ``with`` block."""
 
     def __init__(self, callbacks: Mapping[ObservedKind, Callback]) -> None:
         self._stack = ExitStack()
-        tap = _Tap(callbacks)
+        hook = _ObserverHook(callbacks)
         kinds = {command for command, kind in _BY_COMMAND.items() if kind in callbacks}
         notices = {notice for notice, kind in _BY_NOTICE.items() if kind in callbacks}
-        # Of a free before: afterwards another thread may hold the memory already.
+        # Frees are observed before: afterwards another thread may own the memory.
         before, after = kinds & {"free"}, kinds - {"free"}
-        seen = install_hook(tap, before=before, after=after, notices=notices)
-        self._stack.enter_context(seen)
-        _running.add(self)
+        self._stack.enter_context(install_hook(hook, before=before, after=after, notices=notices))
+        _active.add(self)
 
     def remove(self) -> None:
-        """End the subscription; again, do nothing."""
-        _running.discard(self)
+        """End the subscription; idempotent."""
+        _active.discard(self)
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -105,12 +104,12 @@ class Observer:
         self.remove()
 
 
-_running: set[Observer] = set()
-"""Keeps subscriptions whose handle nobody holds."""
+_active: set[Observer] = set()
+"""Keeps subscriptions alive after the caller drops the `Observer`."""
 
 
 class Callbacks(TypedDict, total=False):
-    """The functions that `observe` takes by name; each is called with an `Observation`."""
+    """The keyword arguments of `observe`; each function is called with an `Observation`."""
 
     on_event_creation: Callback | None
     on_event_deletion: Callback | None
@@ -125,81 +124,81 @@ class Callbacks(TypedDict, total=False):
 
 
 def observe(callback: Callback | None = None, /, **functions: Unpack[Callbacks]) -> Observer:
-    """Call functions at what happens to memory, events, streams and devices, in every thread.
+    """Call functions on operations of memory, events, streams and devices, in every thread.
 
-    The kinds are the ten of ``torch.cuda._gpu_trace``, on every kind of device. A function is
-    called in the thread that does the thing: after an allocation, a record, a wait or the making of
-    an event or stream, and before memory or an event goes or a wait of the host begins. An event is
-    made when it is first recorded, and a stream of the pool when it is first handed out. What a
-    callback does itself is not observed, and it must not allocate memory of a device.
+    The kinds are the ten of ``torch.cuda._gpu_trace``, on every kind of device. A function runs in
+    the thread of the operation: after an allocation, a record, a wait or the creation of an event
+    or stream; before a deallocation, the deletion of an event or a wait of the host. An event is
+    created by its first record, and a pooled stream when it is first handed out. Operations of the
+    callback itself are not observed. A callback must not allocate device memory.
 
     Parameters
     ----------
     callback : callable, optional
-        Called as ``callback(observation)`` at every kind that has no function of its own.
+        Called as ``callback(observation)`` for every kind without a specific function.
     **functions : callable
-        Called in the same way at one kind: ``on_event_creation``, ``on_event_deletion``,
+        Called in the same way for one kind: ``on_event_creation``, ``on_event_deletion``,
         ``on_event_record``, ``on_event_wait``, ``on_memory_allocation``,
-        ``on_memory_deallocation`` (the last array is gone), ``on_stream_creation`` (or borrowing),
+        ``on_memory_deallocation`` (of the last array), ``on_stream_creation`` (or borrowing),
         ``on_device_synchronization``, ``on_stream_synchronization``, ``on_event_synchronization``.
 
     Returns
     -------
     observer : Observer
-        Its ``remove()`` ends the calls; as a context manager it does at the end of the block.
+        ``remove()`` ends the calls; so does the end of a ``with`` block.
 
     Raises
     ------
     ArgumentError
-        If no function is given, or one for a kind that there is not.
+        If no function is given, or one for an unknown kind.
     ArgumentTypeError
-        If one cannot be called.
+        If a function is not callable.
 
     Warns
     -----
     NbrtCleanupWarning
-        If a function raises; what it was called at goes on.
+        If a function raises; the operation continues.
 
     Examples
     --------
     >>> import nbrt
-    >>> with observe(on_memory_allocation=lambda seen: print(seen.kind, seen.nbytes)):
+    >>> with observe(on_memory_allocation=lambda op: print(op.kind, op.nbytes)):
     ...     x = nbrt.empty(1000, "float32", device="cpu:0")
     memory_allocation 4000
     """
-    return Observer(_chosen(callback, dict(functions)))
+    return Observer(_callbacks_by_kind(callback, dict(functions)))
 
 
-def _chosen(callback: Any, functions: dict[str, Any]) -> dict[ObservedKind, Callback]:
-    chosen: dict[ObservedKind, Callback] = {}
+def _callbacks_by_kind(callback: Any, functions: dict[str, Any]) -> dict[ObservedKind, Callback]:
+    callbacks: dict[ObservedKind, Callback] = {}
     for kind in (*_BY_COMMAND.values(), *_BY_NOTICE.values()):
-        own = functions.pop(f"on_{kind}", None)
-        function = callback if own is None else own
+        specific = functions.pop(f"on_{kind}", None)
+        function = callback if specific is None else specific
         if function is not None and not callable(function):
             raise ArgumentTypeError(f"expected a function to call at {kind}, got {function!r}")
         if function is not None:
-            chosen[kind] = function
-    if functions or not chosen:
+            callbacks[kind] = function
+    if functions or not callbacks:
         raise ArgumentError(
             f"expected functions by the names {', '.join(Callbacks.__annotations__)}, or one for "
             f"all, got {', '.join(functions) or 'none'}"
         )
-    return chosen
+    return callbacks
 
 
-class _Tap:
-    """Turns commands and notices into observations."""
+class _ObserverHook:
+    """Turns commands and runtime events into observations."""
 
     def __init__(self, callbacks: Mapping[ObservedKind, Callback]) -> None:
         self._callbacks = callbacks
         self._thread = threading.local()
 
     def before(self, stream: Stream, command: Command) -> None:
-        self._see_memory(stream, "memory_deallocation", command.args[0])
+        self._call_for_memory(stream, "memory_deallocation", command.args[0])
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
         if command.kind == "allocate":
-            self._see_memory(stream, "memory_allocation", result)
+            self._call_for_memory(stream, "memory_allocation", result)
         else:
             event = id(command.args[0])
             self._call(Observation(_BY_COMMAND[command.kind], stream.device, stream, event))
@@ -209,7 +208,7 @@ class _Tap:
         kind = _BY_NOTICE[notice.kind]
         self._call(Observation(kind, notice.device, notice.stream, event))
 
-    def _see_memory(self, stream: Stream, kind: ObservedKind, allocation: Any) -> None:
+    def _call_for_memory(self, stream: Stream, kind: ObservedKind, allocation: Any) -> None:
         self._call(
             Observation(
                 kind,

@@ -1,4 +1,4 @@
-"""`annotate`: names for parts of a program, which memory history writes beside what it sees."""
+"""`annotate`: named ranges of a program, which the memory history records with its events."""
 
 from __future__ import annotations
 
@@ -14,45 +14,44 @@ from nbrt.errors import ArgumentTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["AnnotationListener", "annotate", "current_annotations", "entered", "listen"]
+__all__ = ["AnnotationListener", "active_annotations", "annotate", "current_annotations", "listen"]
 
 Wrapped = TypeVar("Wrapped", bound="Callable[..., Any]")
 
 
 class AnnotationListener(Protocol):
-    """Something that is told when an annotation begins and ends."""
+    """A listener for the start and end of annotations."""
 
     def annotated(self, name: str, stage: Literal["START", "END"]) -> None:
-        """See that the innermost annotation of the running thread or task begins or has ended."""
+        """Handle the start or end of the innermost annotation of the running thread or task."""
         ...
 
 
 _listeners: tuple[AnnotationListener, ...] = ()
 _lock = threading.Lock()
-_entered: ContextVar[tuple[annotate, ...]] = ContextVar("nbrt_annotations", default=())
+_active: ContextVar[tuple[annotate, ...]] = ContextVar("nbrt_annotations", default=())
 
-entered = _entered.get
-"""Return the annotations in force, the outermost first; a bare C call for the sake of recorders."""
+active_annotations = _active.get
+"""Return the active annotations, the outermost first. Recorders call it often: a plain C call."""
 
 
 class annotate:  # noqa: N801  # read as a statement: with annotate("epoch 3")
-    """Name a part of the program; a context manager and a decorator.
+    """Name a range of the program; a context manager and a decorator.
 
-    Memory history writes the names in force beside every event (``user_metadata`` in a snapshot),
-    and the beginning and the end of each as entries of their own. Annotations nest, and belong to
-    the thread or asyncio task that entered them. With nobody recording they cost about a
-    microsecond.
+    The memory history records the active names with every event (``user_metadata`` in a snapshot),
+    and the start and end of each annotation as separate entries. Annotations nest and belong to the
+    thread or asyncio task that entered them. Without a recorder they cost about a microsecond.
 
     Parameters
     ----------
     name : str
-        What to call it.
+        Name of the range.
 
     Raises
     ------
     ArgumentTypeError
-        If the name is no text, or what is decorated is a generator: that runs in pieces, of which
-        the caller of each decides where; use a ``with`` block inside it.
+        If the name is not a text, or the decorated function is a generator, whose parts run in the
+        contexts of its callers; use a ``with`` block inside it.
 
     Examples
     --------
@@ -78,7 +77,7 @@ class annotate:  # noqa: N801  # read as a statement: with annotate("epoch 3")
         self.name = name
 
     def __enter__(self) -> annotate:
-        _entered.set((*_entered.get(), self))
+        _active.set((*_active.get(), self))
         for listener in _listeners:
             listener.annotated(self.name, "START")
         return self
@@ -87,10 +86,10 @@ class annotate:  # noqa: N801  # read as a statement: with annotate("epoch 3")
         for listener in _listeners:
             listener.annotated(self.name, "END")
         # Not by token: a generator suspended inside a block may end in another context, or late.
-        inside = _entered.get()
-        for place in range(len(inside) - 1, -1, -1):
-            if inside[place] is self:
-                _entered.set(inside[:place] + inside[place + 1 :])
+        active = _active.get()
+        for index in range(len(active) - 1, -1, -1):
+            if active[index] is self:
+                _active.set(active[:index] + active[index + 1 :])
                 break
 
     def __call__(self, function: Wrapped) -> Wrapped:
@@ -123,13 +122,13 @@ class annotate:  # noqa: N801  # read as a statement: with annotate("epoch 3")
 
 
 def current_annotations() -> tuple[str, ...]:
-    """Return the names in force in the running thread or task, the outermost first."""
-    return tuple(each.name for each in _entered.get())
+    """Return the names active in the running thread or task, the outermost first."""
+    return tuple(annotation.name for annotation in _active.get())
 
 
 @contextmanager
 def listen(listener: AnnotationListener) -> Iterator[None]:
-    """Tell `listener` of every annotation, in every thread, for the length of a block."""
+    """Notify `listener` of every annotation in every thread during a ``with`` block."""
     global _listeners
     with _lock:
         _listeners = (*_listeners, listener)
@@ -137,4 +136,4 @@ def listen(listener: AnnotationListener) -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _listeners = tuple(each for each in _listeners if each is not listener)
+            _listeners = tuple(other for other in _listeners if other is not listener)

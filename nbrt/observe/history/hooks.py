@@ -1,6 +1,6 @@
-"""What a history does at every allocation and free, in as few steps as will do.
+"""Hooks of a memory history for allocations and frees.
 
-Closures, since their variables are read faster than attributes.
+Closures, because Python reads their variables faster than attributes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from sys import _getframe
 from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nbrt.observe.history.annotations import entered
+from nbrt.observe.history.annotations import active_annotations
 from nbrt.runtime.stream import Stream, default_stream
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "StreamHandles", "allocation_hook", "free_hook", "raw_stream"]
 
 Entry: TypeAlias = tuple[Any, ...]
-"""An event in the history: the fields of `MemoryEvent`. A free that completes at once is a tuple of
-one item, the entry of its request."""
+"""An event in the history: the fields of `MemoryEvent`. A free that completes at once is a tuple
+of one item, the entry of its request."""
 
 _HOOK_DEPTH, _FREE_HOOK_DEPTH = 4, 3
-"""Which frame a stack begins with, above a hook's own: `dispatch_with_hooks` and its caller are
-left out, and of an allocation the function that makes the array. Python makes an object of a frame
-that is looked at, so this saves time; but a thread may begin with an array, and end with one."""
+"""The first recorded frame, counted from the hook. Leaves out `dispatch_with_hooks` and its caller,
+and for an allocation also the function that creates the array: Python creates an object for each
+frame that is read. A thread whose stack is shorter may start or end with an array."""
 
 
 class StreamHandles(dict[int, int]):
-    """What stands for streams in a history, by their ids."""
+    """The numbers that identify streams in a history (`raw_stream`), by stream id."""
 
     def __missing__(self, identity: int) -> int:
         handle = self[identity] = raw_stream(Stream.from_id(identity))
@@ -40,9 +40,9 @@ class StreamHandles(dict[int, int]):
 
 
 def raw_stream(stream: Stream) -> int:
-    """Return what stands for a stream in a snapshot.
+    """Return the number of a stream in a snapshot.
 
-    Its raw handle; where there are none its id, and 0 for the default stream.
+    The raw handle; without handles, 0 for the default stream and the stream's id for others.
     """
     if stream.handle:
         return stream.handle
@@ -56,21 +56,21 @@ def allocation_hook(
     only: Device | None,
     keeps_site: bool,
 ) -> Callable[[Stream, Command, Any], None]:
-    """Return what leaves the stack with an allocation, and writes it down if there is `append`."""
-    number, find, add = _means_of(stacks)
+    """Return the hook that stores the stack in an allocation and appends an entry."""
+    hash_stack, find, add = _stack_functions(stacks)
 
-    def after(stream: Stream, command: Command, result: Any) -> None:  # noqa: ARG001  # of a tap
+    def after(stream: Stream, command: Command, result: Any) -> None:  # noqa: ARG001  # of a hook
         device = stream.device
         if only is not None and only is not device:
             return
         site = None
-        if number is not None:
+        if hash_stack is not None:
             try:
                 frame = _getframe(_HOOK_DEPTH)
             except ValueError:
                 frame = _getframe(1)
-            seen = number(frame)
-            site = result.site = find(seen) or add(seen, frame)
+            key = hash_stack(frame)
+            site = result.site = find(key) or add(key, frame)
         if append is not None:
             append(
                 (
@@ -81,7 +81,7 @@ def allocation_hook(
                     result.address,
                     result.requested,
                     site if keeps_site else None,
-                    entered(),
+                    active_annotations(),
                     result.pool.id,
                 )
             )
@@ -89,8 +89,8 @@ def allocation_hook(
     return after
 
 
-def _means_of(stacks: StackTable | None) -> tuple[Any, Any, Any]:
-    return (None,) * 3 if stacks is None else (stacks.number, stacks.sites.get, stacks.add)
+def _stack_functions(stacks: StackTable | None) -> tuple[Any, Any, Any]:
+    return (None,) * 3 if stacks is None else (stacks.hash_stack, stacks.sites.get, stacks.add)
 
 
 def free_hook(
@@ -101,8 +101,8 @@ def free_hook(
     keeps_request: bool,
     keeps_completion: bool,
 ) -> Callable[[Stream, Command], None]:
-    """Return what writes down a free, and its completion where no other stream delays it."""
-    number, find, add = _means_of(stacks)
+    """Return the hook that appends a free, and its completion unless another stream delays it."""
+    hash_stack, find, add = _stack_functions(stacks)
 
     def before(stream: Stream, command: Command) -> None:
         device = stream.device
@@ -110,14 +110,14 @@ def free_hook(
             return
         allocation = command.args[0]
         site = None
-        if number is not None:
+        if hash_stack is not None:
             try:
                 frame = _getframe(_FREE_HOOK_DEPTH)
             except ValueError:
                 frame = _getframe(1)
-            seen = number(frame)
-            site = find(seen) or add(seen, frame)
-        freed = (
+            key = hash_stack(frame)
+            site = find(key) or add(key, frame)
+        request = (
             "free_requested",
             time_ns(),
             device,
@@ -125,12 +125,12 @@ def free_hook(
             allocation.address,
             allocation.requested,
             site,
-            entered(),
+            active_annotations(),
             allocation.pool.id,
         )
         if keeps_request:
-            append(freed)
+            append(request)
         if keeps_completion and not allocation.recorded:
-            append((freed,))
+            append((request,))
 
     return before

@@ -1,4 +1,4 @@
-"""Memory history: what was allocated and freed, when, by which call."""
+"""Memory history: a record of allocations, frees and other memory events, with their stacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.observe.history.annotations import entered, listen
+from nbrt.observe.history.annotations import active_annotations, listen
 from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, free_hook
 from nbrt.observe.history.stacks import StackTable
 from nbrt.runtime.commands import install_hook
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MAX_ENTRIES = 100_000
-"""Events that are kept unless told otherwise: some 20 MB, and each different stack 1 to 4 kB."""
+"""Default number of events to keep: about 20 MB, and 1 to 4 kB for each distinct stack."""
 
 Action: TypeAlias = Literal[
     "alloc",
@@ -50,42 +50,41 @@ Action: TypeAlias = Literal[
     "snapshot",
     "annotate",
 ]
-_NOTICES: dict[RuntimeEventKind, tuple[Action, ...]] = {
+_ACTIONS_BY_EVENT: dict[RuntimeEventKind, tuple[Action, ...]] = {
     "late_free_completed": ("free_completed",),
     "segment_alloc": ("segment_alloc", "segment_map"),
     "segment_free": ("segment_free", "segment_unmap"),
     "out_of_memory": ("oom",),
 }
-"""Which actions each kind of notice becomes."""
+"""The actions that a kind of runtime event becomes."""
 
 ACTIONS: frozenset[str] = frozenset(Action.__args__)  # type: ignore[attr-defined]  # of a Literal
 
 
 class MemoryEvent(NamedTuple):
-    """One thing that happened to memory.
+    """One memory event.
 
     Attributes
     ----------
     action : str
-        What, in torch's words; ``"annotate"`` is the beginning or end of an annotation.
+        Kind of event, named as in torch; ``"annotate"`` is the start or end of an annotation.
     time : int
         Nanoseconds since 1970.
     device : Device or None
-        Where; None for an annotation.
+        The device; None for an annotation.
     stream : int
-        Raw handle of the stream; of a device without handles the stream's id, 0 for its default
-        stream.
+        Raw handle of the stream; without handles the stream's id, 0 for the default stream.
     address, nbytes : int
-        Where it is, and its size: the bytes asked for, or those of the segment. The address of
-        ``"oom"`` is the free bytes of the device, as in torch.
+        Address and size of the memory: the bytes requested, or those of the segment. As in torch,
+        the address of ``"oom"`` is the number of free bytes of the device.
     site : CallSite or None
-        The stack, if it was taken.
+        The stack, if recorded.
     annotations : tuple of annotate
-        The annotations in force.
+        The active annotations.
     pool : tuple of (int, int) or None
-        Id of the pool; None of what concerns no single one.
+        Id of the pool; None if the event has no single pool.
     label : str
-        Name and stage of an annotation, such as ``"START epoch 3"``.
+        Stage and name of an annotation, such as ``"START epoch 3"``.
     """
 
     action: Action
@@ -101,10 +100,10 @@ class MemoryEvent(NamedTuple):
 
 
 class MemoryHistory:
-    """A recorder of memory events, the latest `max_entries` of them.
+    """A recorder that keeps the latest `max_entries` memory events.
 
-    Parameters and meanings are those of `record_memory_history`. Safe under threads: an event is
-    one append to a bounded deque. While it records it is a tap on the command road.
+    See `record_memory_history` for the parameters. Thread-safe: recording an event is one append to
+    a bounded deque. It is a command hook while it records.
     """
 
     def __init__(
@@ -117,9 +116,9 @@ class MemoryHistory:
         device: DeviceLike = None,
         skip_actions: Collection[str] | None = (),
     ) -> None:
-        _check("enabled", enabled, ("state", "all"))
-        _check("context", context, (None, "state", "alloc", "all"))
-        _check("stacks", stacks, ("python",))
+        _check_choice("enabled", enabled, ("state", "all"))
+        _check_choice("context", context, (None, "state", "alloc", "all"))
+        _check_choice("stacks", stacks, ("python",))
         if isinstance(max_entries, bool) or not isinstance(max_entries, int):
             raise ArgumentTypeError(f"expected max_entries as an int, got {max_entries!r}")
         if max_entries < 1:
@@ -130,15 +129,15 @@ class MemoryHistory:
             )
         skipped = tuple(skip_actions or ())
         for action in skipped:
-            _check("each of skip_actions", action, tuple(sorted(ACTIONS)))
+            _check_choice("each of skip_actions", action, tuple(sorted(ACTIONS)))
         wanted = ACTIONS - set(skipped) if enabled == "all" else frozenset()
         self.device = None if device is None else lookup(device)[0]
         self.max_entries = max_entries
         self._wanted: frozenset[str] = wanted
         self._events: deque[Entry] = deque(maxlen=max_entries)
         self._stacks = None if context is None else StackTable()
-        self._noticed = frozenset(
-            kind for kind, actions in _NOTICES.items() if wanted.intersection(actions)
+        self._runtime_events = frozenset(
+            kind for kind, actions in _ACTIONS_BY_EVENT.items() if wanted.intersection(actions)
         )
         self._other_stacks = self._stacks if context == "all" else None
         self._handles = StreamHandles()
@@ -166,18 +165,18 @@ class MemoryHistory:
 
     @property
     def is_recording(self) -> bool:
-        """Whether events are being taken down."""
+        """Whether events are being recorded."""
         return self._running is not None
 
     def start(self) -> None:
-        """Record from now on; do nothing if it does already."""
+        """Start recording; idempotent."""
         before: list[CommandKind] = []
         after: list[CommandKind] = []
         if self._wanted & {"free_requested", "free_completed"}:
             before.append("free")
         if "alloc" in self._wanted or self._stacks is not None:
             after.append("allocate")
-        seen = install_hook(self, before=before, after=after, notices=self._noticed)
+        seen = install_hook(self, before=before, after=after, notices=self._runtime_events)
         with self._lock:
             if self._running is None:
                 with ExitStack() as opened:
@@ -185,22 +184,22 @@ class MemoryHistory:
                     if "annotate" in self._wanted:
                         opened.enter_context(listen(self))
                     self._running = opened.pop_all()
-        _note_started(self)
+        _add_recording(self)
 
     def stop(self) -> None:
-        """Record no more; what was recorded stays."""
+        """Stop recording and keep the events."""
         with self._lock:
             running, self._running = self._running, None
         if running is not None:
             running.close()
-            _note_stopped(self)
+            _remove_recording(self)
 
     def clear(self) -> None:
-        """Forget the events."""
+        """Drop the events."""
         self._events.clear()
 
     def events(self, device: DeviceLike = None) -> list[MemoryEvent]:
-        """Return what was recorded, the oldest first; annotations are of every device.
+        """Return the events, the oldest first; annotations belong to every device.
 
         Parameters
         ----------
@@ -208,58 +207,39 @@ class MemoryHistory:
             One device; all by default.
         """
         only = None if device is None else lookup(device)[0]
-        found = [_event(entry) for entry in self._events.copy()]
-        return [
-            each for each in found if only is None or each.device is only or each.device is None
-        ]
+        events = map(_event, self._events.copy())
+        return [event for event in events if only is None or event.device in {only, None}]
 
     def mark_snapshot(self, device: Device) -> None:
-        """Write down that a snapshot was taken."""
+        """Record that a snapshot was taken."""
         if "snapshot" in self._wanted and self.is_recording and self.device in {None, device}:
             self._events.append(("snapshot", time_ns(), device, 0, 0, 0))
 
     def note(self, notice: RuntimeEvent) -> None:
-        """Write down what else happened to memory."""
+        """Record a late free, a change of a segment or a failed allocation."""
         if self.device is not None and self.device is not notice.device:
             return
         subject: Any = notice.subject
         stream = 0 if notice.stream is None else self._handles[notice.stream.id]
+        action, nbytes = str(notice.kind), notice.nbytes
+        pool: tuple[int, int] | None = notice.pool_id
         if notice.kind == "late_free_completed":
-            self._append(
-                "free_completed", notice, stream, subject.address, subject.requested, notice.pool_id
-            )
+            action, address, nbytes = "free_completed", subject.address, subject.requested
         elif notice.kind == "out_of_memory":
-            self._append("oom", notice, stream, int(subject or 0), notice.nbytes)
+            action, address, pool = "oom", int(subject or 0), None
         else:
-            kind: str = notice.kind
+            address, stream = subject.address, subject.stream
             if subject.is_expandable:
-                kind = "segment_map" if kind == "segment_alloc" else "segment_unmap"
-            if kind in self._wanted:
-                self._append(
-                    kind, notice, subject.stream, subject.address, notice.nbytes, notice.pool_id
-                )
-
-    def _append(
-        self,
-        action: str,
-        notice: RuntimeEvent,
-        stream: int,
-        address: int,
-        nbytes: int,
-        pool: tuple[int, int] | None = None,
-    ) -> None:
-        stacks = self._other_stacks
-        site = None if stacks is None else stacks.here()
-        self._events.append(
-            (action, time_ns(), notice.device, stream, address, nbytes, site, entered(), pool)
-        )
+                action = "segment_map" if action == "segment_alloc" else "segment_unmap"
+        if action in self._wanted:
+            site = None if self._other_stacks is None else self._other_stacks.here()
+            place = notice.device, stream, address, nbytes
+            self._events.append((action, time_ns(), *place, site, active_annotations(), pool))
 
     def annotated(self, name: str, stage: Literal["START", "END"]) -> None:
-        """Write down that an annotation begins or has ended."""
-        inside = entered()
-        self._events.append(
-            ("annotate", time_ns(), None, 0, 0, 0, None, inside, None, f"{stage} {name}")
-        )
+        """Record the start or end of an annotation."""
+        active, label = active_annotations(), f"{stage} {name}"
+        self._events.append(("annotate", time_ns(), None, 0, 0, 0, None, active, None, label))
 
 
 def _event(entry: Entry) -> MemoryEvent:
@@ -272,11 +252,11 @@ _recording: tuple[MemoryHistory, ...] = ()
 _latest: MemoryHistory | None = None
 _global: MemoryHistory | None = None
 _lock = threading.Lock()
-_lock_of_recording = threading.Lock()
+_recording_lock = threading.Lock()
 
 
 def current_history() -> MemoryHistory | None:
-    """Return the recorder that a snapshot reads: the last to start, or, if none runs, to stop."""
+    """Return the history that a snapshot reads: the last started one, or the last stopped one."""
     return _recording[-1] if _recording else _latest
 
 
@@ -290,37 +270,37 @@ def record_memory_history(
     device: DeviceLike = None,
     skip_actions: Collection[str] | None = (),
 ) -> None:
-    """Record allocations and frees with their stacks from now on, on all devices; None stops.
+    """Start to record allocations and frees with their stacks; None stops.
 
-    The parameters of ``torch.cuda.memory._record_memory_history``. Unlike there, what was recorded
-    stays after stopping, the number of entries has a finite default and is one for all devices
+    The parameters are those of ``torch.cuda.memory._record_memory_history``. Unlike in torch,
+    stopping keeps the events, and the number of entries has a finite default for all devices
     together.
 
     Parameters
     ----------
     enabled : "all", "state" or None
-        "all": every event. "state": no events, only the stacks of what is alive. None: stop.
+        "all": every event. "state": no events, only the stacks of live allocations. None: stop.
     context : "all", "alloc", "state" or None
-        Whose stacks: of every event; of allocations; of what is alive; none.
+        The stacks to record: of every event; of allocations; of live allocations; none.
     stacks : "python"
-        What a stack is made of; there is no other choice.
+        The kind of stack; there is only one.
     max_entries : int
-        Events to keep; older ones make room.
+        Events to keep; new events displace the oldest.
     clear_history : bool
-        Forget the events so far.
+        Drop the events recorded so far.
     device : Device, str, int or None
-        Record one device only.
+        The device to record; all devices by default.
     skip_actions : collection of str or None
-        Actions to leave out, such as ``["free_requested"]``.
+        Actions to omit, such as ``["free_requested"]``.
 
     Raises
     ------
     ArgumentError
-        If a choice is none of those above; nothing has changed then.
+        If an argument is none of these choices; the recording does not change.
 
     See Also
     --------
-    memory_history : The same for the length of a block.
+    memory_history : Record during a ``with`` block.
 
     Examples
     --------
@@ -366,10 +346,10 @@ def memory_history(
     device: DeviceLike = None,
     skip_actions: Collection[str] | None = (),
 ) -> Iterator[MemoryHistory]:
-    """Record allocations and frees for the length of a block, in a history of its own.
+    """Record allocations and frees during a ``with`` block in a separate history.
 
-    Blocks nest, and do not disturb what `record_memory_history` records; a snapshot reads the
-    innermost. See there for the parameters.
+    Blocks nest and do not affect `record_memory_history`, which describes the parameters. A
+    snapshot reads the innermost history.
 
     Examples
     --------
@@ -394,21 +374,21 @@ def memory_history(
         history.stop()
 
 
-def _note_started(history: MemoryHistory) -> None:
+def _add_recording(history: MemoryHistory) -> None:
     global _recording
-    with _lock_of_recording:
+    with _recording_lock:
         if history not in _recording:
             _recording = (*_recording, history)
 
 
-def _note_stopped(history: MemoryHistory) -> None:
+def _remove_recording(history: MemoryHistory) -> None:
     global _recording, _latest
-    with _lock_of_recording:
-        _recording = tuple(each for each in _recording if each is not history)
+    with _recording_lock:
+        _recording = tuple(other for other in _recording if other is not history)
         _latest = history
 
 
-def _check(name: str, got: object, choices: tuple[object, ...]) -> None:
+def _check_choice(name: str, got: object, choices: tuple[object, ...]) -> None:
     if got not in choices:
-        known = ", ".join(repr(each) for each in choices)
+        known = ", ".join(map(repr, choices))
         raise ArgumentError(f"expected {name} to be one of {known}, got {got!r}")

@@ -1,4 +1,4 @@
-"""Snapshots of memory as torch writes them: every segment, every block, and what happened."""
+"""Snapshots of memory in torch's format: segments, blocks and the recorded events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nbrt._version import __version__
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.observe.history.format import check_file_schema
 from nbrt.observe.history.hooks import raw_stream
 from nbrt.observe.history.recorder import current_history
+from nbrt.observe.snapshot_schema import check_types
 from nbrt.runtime.device import current_device, device_count, lookup
 from nbrt.runtime.memory.device_allocator import all_allocators, allocator_for
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["dump_snapshot", "load_snapshot", "snapshot"]
 
 _PICKLE_PROTOCOL = 4
-"""The newest that torch's viewer page reads."""
+"""The newest version that torch's viewer page reads."""
 
 
 def snapshot(device: DeviceLike = None) -> dict[str, Any]:
-    """Return what memory a device has, how it is cut up, and what was recorded of its past.
+    """Return the memory of a device, its segments and blocks, and the recorded history.
 
-    The format is that of ``torch.cuda.memory._snapshot()``, of plain dicts, lists, numbers and
-    texts, so torch's tools read it: ``python -m torch.cuda._memory_viz`` and the page
+    The format is that of ``torch.cuda.memory._snapshot()``: plain dicts, lists, numbers and texts.
+    torch's tools read it: ``python -m torch.cuda._memory_viz`` and the page
     https://pytorch.org/memory_viz, which opens files of `dump_snapshot`.
 
     Parameters
@@ -52,14 +52,13 @@ def snapshot(device: DeviceLike = None) -> dict[str, Any]:
     Returns
     -------
     snapshot : dict
-        ``"segments"``: pieces of memory held from the system, each with its ``"blocks"`` in order
-        of address, which cover it: ``"active_allocated"`` (arrays hold it),
-        ``"active_pending_free"`` (streams may still use it) or ``"inactive"``. ``"frames"`` are the
-        calls of the allocation, innermost first, if they were recorded.
-        ``"device_traces"``: for each device index the recorded events (`record_memory_history`),
-        the oldest first. ``"external_annotations"``: where annotations begin and end.
-        ``"allocator_settings"``. ``"nbrt"``: what torch has no place for: pools with their names
-        and limits, statistics. Sizes are bytes, times microseconds since 1970.
+        ``"segments"``: memory reserved from the system. The ``"blocks"`` of a segment cover it in
+        address order: ``"active_allocated"`` (arrays hold it), ``"active_pending_free"`` (streams
+        may still use it) or ``"inactive"``. ``"frames"`` is the stack of the allocation, innermost
+        call first, if recorded. ``"device_traces"``: the recorded events of each device index
+        (`record_memory_history`), the oldest first. ``"external_annotations"``: starts and ends of
+        annotations. ``"allocator_settings"``. ``"nbrt"``: additions to torch's format: names and
+        limits of pools, statistics. Sizes are bytes, times microseconds since 1970.
 
     Examples
     --------
@@ -72,55 +71,55 @@ def snapshot(device: DeviceLike = None) -> dict[str, Any]:
     history = current_history()
     if device is None:
         kind = current_device().kind
-        shelf = [books for books in all_allocators() if books.device.kind == kind]
+        allocators = [each for each in all_allocators() if each.device.kind == kind]
     else:
         kind = lookup(device)[0].kind
-        shelf = [allocator_for(device)]
+        allocators = [allocator_for(device)]
     writer = _SnapshotWriter(history)
     traces: list[list[dict[str, Any]]] = [[] for _ in range(device_count(kind))]
     segments: list[dict[str, Any]] = []
-    notes: list[dict[str, Any]] = []
-    described: list[dict[str, Any]] = []
-    for books in sorted(shelf, key=lambda each: each.device.index):
-        with books.lock:  # nothing is freed between the blocks and the trace
-            books.settle()
-            found = [writer.segment(books, *each) for each in _segments(books)]
-            events = _events(history, books.device)
-            described.append(_described(books))
-        segments += found
-        index = books.device.index
-        traces[index] = writer.trace(events, found)
-        notes += writer.external_annotations(events, index)
+    annotations: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+    for allocator in sorted(allocators, key=lambda each: each.device.index):
+        index = allocator.device.index
+        with allocator.lock:  # no frees between reading the blocks and the trace
+            allocator.settle()
+            own_segments = [writer.segment(index, *each) for each in _segments(allocator)]
+            events = _events(history, allocator.device)
+            devices.append(_device_entry(allocator))
+        segments += own_segments
+        traces[index] = writer.trace(events, own_segments)
+        annotations += writer.external_annotations(events, index)
     return {
         "segments": segments,
         "device_traces": traces,
-        "allocator_settings": _settings(shelf, history),
-        "external_annotations": notes,
+        "allocator_settings": _settings(allocators, history),
+        "external_annotations": annotations,
         "nbrt": {
             "version": __version__,
             "kind": kind,
             "time_us": time.time_ns() // 1000,
-            "devices": described,
+            "devices": devices,
         },
     }
 
 
 def dump_snapshot(path: str | os.PathLike[str], device: DeviceLike = None) -> None:
-    """Write a snapshot to a file, whole or not at all.
+    """Write a snapshot to a file atomically.
 
     Parameters
     ----------
     path : str or path
-        As JSON if it ends in ``.json``; else as a pickle, which torch's tools open.
+        JSON if it ends in ``.json``; otherwise a pickle, which torch's tools open.
     device : Device, str, int or None
-        As of `snapshot`.
+        See `snapshot`.
 
     Raises
     ------
     ArgumentError
         If the path names no file.
     OSError
-        If the file cannot be written; what was there before is still there then.
+        If the file cannot be written; an existing file does not change.
 
     Examples
     --------
@@ -131,33 +130,32 @@ def dump_snapshot(path: str | os.PathLike[str], device: DeviceLike = None) -> No
     ['allocator_settings', 'device_traces']
     """
     target = _file(path)
-    found = snapshot(device)
     if _is_json(target):
-        data = json.dumps(found).encode()
+        data = json.dumps(snapshot(device)).encode()
     else:
-        data = pickle.dumps(found, protocol=_PICKLE_PROTOCOL)
-    # Other threads may write the same file, and a name can be as long as the system allows.
-    unfinished = target.with_name(f".{uuid.uuid4().hex}.part")
+        data = pickle.dumps(snapshot(device), protocol=_PICKLE_PROTOCOL)
+    # A random name: other threads may write the same file, whose name may have maximal length.
+    temporary = target.with_name(f".{uuid.uuid4().hex}.part")
     try:
-        unfinished.write_bytes(data)
-        unfinished.replace(target)
+        temporary.write_bytes(data)
+        temporary.replace(target)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def load_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a snapshot that `dump_snapshot` or torch wrote.
+    """Read a snapshot written by `dump_snapshot` or torch.
 
     Parameters
     ----------
     path : str or path
-        Read as JSON if it ends in ``.json``, else as a pickle of plain data: one that names any
-        class or function is refused, so that a file from elsewhere runs no code.
+        JSON if it ends in ``.json``; otherwise a pickle of plain data. A pickle that refers to
+        classes or functions is refused, so that a foreign file cannot run code.
 
     Raises
     ------
     ArgumentError
-        If the file holds something else.
+        If the file contains no snapshot.
     OSError
         If it cannot be read.
     """
@@ -165,7 +163,7 @@ def load_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
     form = "JSON" if _is_json(source) else "a pickle of plain data"
     with source.open("rb") as file:
         try:
-            found: dict[str, Any] = (
+            loaded: dict[str, Any] = (
                 json.load(file) if _is_json(source) else _PlainUnpickler(file).load()
             )
         except OSError:
@@ -176,29 +174,29 @@ def load_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{form}: {error!r}; write one with nbrt.memory.dump_snapshot"
             ) from error
     try:
-        check_file_schema(found)
-    except (TypeError, ValueError) as error:
+        check_types(loaded)
+    except ValueError as error:
         raise ArgumentError(
-            f"expected a memory snapshot in {str(source)!r}, with segments and device_traces, got "
-            f"{form} of another form: {error}; write one with nbrt.memory.dump_snapshot"
+            f"expected a memory snapshot in {str(source)!r}, got {form} in which {error}; write "
+            f"one with nbrt.memory.dump_snapshot"
         ) from error
-    for segment in found["segments"]:  # JSON has no tuples
+    for segment in loaded["segments"]:  # JSON has no tuples
         if "segment_pool_id" in segment:
             segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
-    for event in (event for trace in found["device_traces"] for event in trace):
+    for event in (event for trace in loaded["device_traces"] for event in trace):
         if "pool_id" in event:
             event["pool_id"] = tuple(event["pool_id"])
-    return found
+    return loaded
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
     try:
-        found = Path(path)
+        file = Path(path)
     except TypeError as error:
         raise ArgumentTypeError(f"expected the path of a file, got {path!r}") from error
-    if not found.name:
+    if not file.name:
         raise ArgumentError(f"expected the path of a file, got {str(path)!r}")
-    return found
+    return file
 
 
 def _is_json(path: Path) -> bool:
@@ -211,7 +209,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class _SnapshotWriter:
-    """Turns what was found into dicts; stacks that are the same become the same list."""
+    """Converts allocations and events to dicts; equal stacks share one list."""
 
     def __init__(self, history: MemoryHistory | None) -> None:
         self._history = history
@@ -227,35 +225,34 @@ class _SnapshotWriter:
 
     def segment(
         self,
-        books: DeviceAllocator,
-        core: PoolImpl,
+        index: int,
+        pool: PoolImpl,
         info: SegmentInfo | None,
         inside: list[tuple[Allocation, str]],
     ) -> dict[str, Any]:
-        """Return a segment with its blocks; `info` is None of memory that came without one."""
+        """Return a segment with its blocks; `info` is None for memory without a segment."""
         blocks: list[dict[str, Any]] = []
-        first = inside[0][0] if inside else None
-        begin, size, is_small = _extent(info or first)
-        place = begin
+        extent = info or inside[0][0]
+        address, end = extent.address, extent.address + extent.nbytes
         for allocation, state in inside:
-            if allocation.address > place:
-                blocks.append(_gap(place, allocation.address))
+            if allocation.address > address:
+                blocks.append(_inactive_block(address, allocation.address))
             blocks.append(self._block(allocation, state))
-            place = allocation.address + allocation.nbytes
-        if place < begin + size:
-            blocks.append(_gap(place, begin + size))
-        live = [each for each in blocks if each["state"] == "active_allocated"]
-        active = [each for each in blocks if each["state"] != "inactive"]
+            address = allocation.address + allocation.nbytes
+        if address < end:
+            blocks.append(_inactive_block(address, end))
+        live = [block for block in blocks if block["state"] == "active_allocated"]
+        active = [block for block in blocks if block["state"] != "inactive"]
         return {
-            "device": books.device.index,
-            "address": begin,
-            "total_size": size,
-            "allocated_size": sum(each["size"] for each in live),
-            "active_size": sum(each["size"] for each in active),
-            "requested_size": sum(each["requested_size"] for each in live),
+            "device": index,
+            "address": extent.address,
+            "total_size": extent.nbytes,
+            "allocated_size": sum(block["size"] for block in live),
+            "active_size": sum(block["size"] for block in active),
+            "requested_size": sum(block["requested_size"] for block in live),
             "stream": 0 if info is None else info.stream,
-            "segment_type": "small" if is_small else "large",
-            "segment_pool_id": core.id,
+            "segment_type": "small" if extent.is_small else "large",
+            "segment_pool_id": pool.id,
             "is_expandable": info is not None and info.is_expandable,
             "frames": [],
             "blocks": blocks,
@@ -276,7 +273,7 @@ class _SnapshotWriter:
         self, events: Iterable[MemoryEvent], segments: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Return the events of one device."""
-        pools = {each["address"]: each["segment_pool_id"] for each in segments}
+        pools = {segment["address"]: segment["segment_pool_id"] for segment in segments}
         trace: list[dict[str, Any]] = []
         for event in events:
             entry: dict[str, Any] = {
@@ -285,7 +282,7 @@ class _SnapshotWriter:
                 "size": event.nbytes,
                 "stream": event.stream,
                 "time_us": event.time // 1000,
-                "user_metadata": " / ".join(each.name for each in event.annotations),
+                "user_metadata": " / ".join(annotation.name for annotation in event.annotations),
                 "pool_id": event.pool or pools.get(event.address, (0, 0)),
                 "frames": self.frames(event.site),
             }
@@ -297,61 +294,59 @@ class _SnapshotWriter:
     def external_annotations(
         self, events: Iterable[MemoryEvent], index: int
     ) -> list[dict[str, Any]]:
-        """Return the beginnings and ends of annotations, as torch's profiler writes them."""
-        notes: list[dict[str, Any]] = []
+        """Return the starts and ends of annotations in the format of torch's profiler."""
+        annotations: list[dict[str, Any]] = []
         for event in events:
             if event.label:
                 stage, name = event.label.split(" ", 1)
-                microseconds = event.time // 1000
-                notes.append(
-                    {"name": name, "stage": stage, "device": index, "time_us": microseconds}
+                time_us = event.time // 1000
+                annotations.append(
+                    {"name": name, "stage": stage, "device": index, "time_us": time_us}
                 )
-        return notes
+        return annotations
 
 
 def _events(history: MemoryHistory | None, device: Device) -> list[MemoryEvent]:
-    """Return what happened on a device, and mark the snapshot behind it."""
+    """Return the events of a device, and record the snapshot."""
     if history is None:
         return []
     events = history.events(device)
     history.mark_snapshot(device)
-    # Annotations are of no device: they belong where something happened beside them.
+    # Annotations have no device. They are part of every device that has other events.
     return events if any(event.device is not None for event in events) else []
 
 
-Used: TypeAlias = "list[tuple[Allocation, str]]"
+_Allocations: TypeAlias = "list[tuple[Allocation, str]]"
+"""Allocations with their states."""
 
 
-def _segments(books: DeviceAllocator) -> list[tuple[PoolImpl, SegmentInfo | None, Used]]:
-    """Return each segment with the allocations in it and their states, in order of address."""
-    used: Used = [(each, "active_allocated") for each in books.live_allocations()]
-    used += [(each, "active_pending_free") for each, _ in books.pending.waiting]
-    used.sort(key=lambda pair: pair[0].address)
-    found: list[tuple[PoolImpl, SegmentInfo | None, Used]] = []
-    for core in books.pools:
-        infos = sorted(core.backend.segments(), key=lambda info: info.address)
+def _segments(
+    allocator: DeviceAllocator,
+) -> list[tuple[PoolImpl, SegmentInfo | None, _Allocations]]:
+    """Return each segment with its allocations in address order."""
+    active: _Allocations = [(each, "active_allocated") for each in allocator.live_allocations()]
+    active += [(each, "active_pending_free") for each, _ in allocator.pending.waiting]
+    active.sort(key=lambda pair: pair[0].address)
+    segments: list[tuple[PoolImpl, SegmentInfo | None, _Allocations]] = []
+    for pool in allocator.pools:
+        infos = sorted(pool.backend.segments(), key=lambda info: info.address)
         starts = [info.address for info in infos]
-        inside: list[Used] = [[] for _ in infos]
-        alone: list[Used] = []
-        for pair in used:
-            if pair[0].pool is core:
+        inside: list[_Allocations] = [[] for _ in infos]
+        outside: list[_Allocations] = []
+        for pair in active:
+            if pair[0].pool is pool:
                 address = pair[0].address
-                place = bisect_right(starts, address) - 1
-                if place >= 0 and address < starts[place] + infos[place].nbytes:
-                    inside[place].append(pair)
+                index = bisect_right(starts, address) - 1
+                if index >= 0 and address < starts[index] + infos[index].nbytes:
+                    inside[index].append(pair)
                 else:
-                    alone.append([pair])
-        found += [(core, info, each) for info, each in zip(infos, inside, strict=True)]
-        found += [(core, None, each) for each in alone]
-    return found
+                    outside.append([pair])
+        segments += [(pool, info, pairs) for info, pairs in zip(infos, inside, strict=True)]
+        segments += [(pool, None, pairs) for pairs in outside]
+    return segments
 
 
-def _extent(place: SegmentInfo | Allocation | None) -> tuple[int, int, bool]:
-    assert place is not None
-    return place.address, place.nbytes, place.is_small
-
-
-def _gap(begin: int, end: int) -> dict[str, Any]:
+def _inactive_block(begin: int, end: int) -> dict[str, Any]:
     return {
         "address": begin,
         "size": end - begin,
@@ -361,8 +356,8 @@ def _gap(begin: int, end: int) -> dict[str, Any]:
     }
 
 
-def _settings(shelf: list[DeviceAllocator], history: MemoryHistory | None) -> dict[str, Any]:
-    expandable = any(core.kind == "expandable" for books in shelf for core in books.pools)
+def _settings(allocators: list[DeviceAllocator], history: MemoryHistory | None) -> dict[str, Any]:
+    expandable = any(pool.kind == "expandable" for each in allocators for pool in each.pools)
     return {
         "expandable_segments": expandable,
         "garbage_collection_threshold": 0.0,
@@ -372,14 +367,14 @@ def _settings(shelf: list[DeviceAllocator], history: MemoryHistory | None) -> di
     }
 
 
-def _described(books: DeviceAllocator) -> dict[str, Any]:
-    books.note_split()
+def _device_entry(allocator: DeviceAllocator) -> dict[str, Any]:
+    allocator.note_split()
     return {
-        "index": books.device.index,
-        "limit": books.limit,
-        "stats": books.statistics.as_dict(),
+        "index": allocator.device.index,
+        "limit": allocator.limit,
+        "stats": allocator.statistics.as_dict(),
         "pools": [
-            {"id": list(core.id), "kind": core.kind, "name": core.name, "limit": core.limit}
-            for core in books.pools
+            {"id": list(pool.id), "kind": pool.kind, "name": pool.name, "limit": pool.limit}
+            for pool in allocator.pools
         ],
     }

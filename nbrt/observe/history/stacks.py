@@ -1,10 +1,9 @@
-"""`StackTable`: the stack of the running call in half a microsecond, each different one kept once.
+"""`StackTable`: records the stack of the running call in half a microsecond, each stack once.
 
-Walking the frames in Python costs 0.1 microseconds for each, which is too much for a stack of
-twenty under every allocation. So a few lines of LLVM, made of the functions of Python's C
-interface, walk them and make one number of what they see: addresses of code objects, and
-instructions in them. A stack that was not seen before is then walked in Python. The table keeps its
-code objects alive, so an address in a known number still means what it meant.
+Reading a frame in Python costs 0.1 microseconds: too slow for 20 frames at every allocation.
+Therefore a function in LLVM IR walks the frames through Python's C API and hashes the addresses of
+the code objects and the instructions in them. Only a new hash leads to a walk in Python. The table
+keeps the code objects alive, so their addresses are not reused.
 """
 
 from __future__ import annotations
@@ -21,26 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
 
-__all__ = ["MAX_FRAMES", "StackTable", "stack_number"]
+__all__ = ["MAX_FRAMES", "StackTable", "stack_hasher"]
 
 MAX_FRAMES = 48
-"""Calls that are looked at, from the innermost on; a notebook has about 15 under its cells."""
+"""Frames of a stack, counted from the innermost; a notebook has about 15 below its cells."""
 
 _MAX_STACKS = 1 << 16
 
 
 class StackTable:
-    """The stacks that were seen.
-
-    An `Allocation` has the `CallSite` of its making as its attribute `site` while it is watched.
-    Watchers may share a table, and may put an equal site in place of another.
+    """A table of distinct stacks.
 
     Attributes
     ----------
-    number : callable
-        Makes one number of a frame and its callers.
+    hash_stack : callable
+        Returns a hash of a frame and its callers.
     sites : dict of int to CallSite
-        The stacks by their numbers.
+        The stacks by hash.
 
     Examples
     --------
@@ -52,35 +48,35 @@ class StackTable:
 
     def __init__(self) -> None:
         self.sites: dict[int, CallSite] = {}
-        # In a notebook the walk ends where cells are run: what runs them is most of the stack.
+        # In a notebook the walk ends above the function that runs cells.
         ipython = sys.modules.get("IPython")
         shell = None if ipython is None else ipython.get_ipython()
         self._floor: CodeType | None = None if shell is None else shell.run_code.__code__
-        self.number = stack_number(0 if self._floor is None else id(self._floor))
+        self.hash_stack = stack_hasher(0 if self._floor is None else id(self._floor))
 
     def __len__(self) -> int:
         return len(self.sites)
 
     def here(self, depth: int = 0) -> CallSite:
-        """Return the stack of the caller, of at most `MAX_FRAMES` calls, leaving out `depth` more.
+        """Return the stack of the caller without its `depth` innermost frames.
 
-        Those left out cost nothing: Python makes an object for each frame that is looked at. Two
-        different stacks are taken for one with a chance of 2^-64.
+        At most `MAX_FRAMES` frames. Skipped frames cost nothing, since Python creates no object for
+        them. Two different stacks have the same hash with probability 2^-64.
         """
         frame = _getframe(depth + 1)
-        number = self.number(frame)
-        return self.sites.get(number) or self.add(number, frame)
+        key = self.hash_stack(frame)
+        return self.sites.get(key) or self.add(key, frame)
 
-    def add(self, number: int, frame: FrameType) -> CallSite:
-        """Keep the stack of a running call under its number."""
+    def add(self, key: int, frame: FrameType) -> CallSite:
+        """Store the stack of a running call under its hash."""
         if len(self.sites) >= _MAX_STACKS:
-            self.sites.clear()  # those in use are kept by their users
+            self.sites.clear()  # events and allocations keep the sites in use alive
         site = CallSite.of(frame, MAX_FRAMES, self._floor).number_cells()
-        return self.sites.setdefault(number, site)
+        return self.sites.setdefault(key, site)
 
 
 class _MethodDef(ctypes.Structure):
-    """``PyMethodDef`` of Python's C interface."""
+    """``PyMethodDef`` of Python's C API."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -91,7 +87,7 @@ class _MethodDef(ctypes.Structure):
 
 
 _METH_O = 0x8
-"""The flag of a C function of one argument."""
+"""The flag of a C function with one argument."""
 
 # The multiplications and shifts are those of splitmix64's finalizer (Steele, Lea, Flood 2014).
 _WALK = """
@@ -102,7 +98,7 @@ declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare ptr @PyLong_FromUnsignedLongLong(i64)
 
-define ptr @number(ptr %self, ptr %innermost) {{
+define ptr @hash_stack(ptr %self, ptr %innermost) {{
 entry:
   call void @Py_IncRef(ptr %innermost)
   br label %look
@@ -126,7 +122,7 @@ mix:
   %f = mul i64 %e, {second}
   %g = lshr i64 %f, 31
   %mixed = xor i64 %f, %g
-  %is_full = icmp eq i64 %seen, {most}
+  %is_full = icmp eq i64 %seen, {max_frames}
   br i1 %is_full, label %done, label %climb
 climb:
   %caller = call ptr @PyFrame_GetBack(ptr %frame)
@@ -146,32 +142,32 @@ done:
 
 
 @cache
-def stack_number(floor: int) -> Callable[[FrameType], int]:
-    """Return the function that tells stacks apart: it makes one number of a frame and its callers.
+def stack_hasher(floor: int) -> Callable[[FrameType], int]:
+    """Return a compiled function that hashes a frame and its callers.
 
     Parameters
     ----------
     floor : int
-        Address of the code object that the walk ends before; 0 for none.
+        Address of the code object at which the walk ends; 0 for none.
     """
     from llvmlite import binding
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     text = _WALK.format(
-        floor=floor, most=MAX_FRAMES, first=0xBF58476D1CE4E5B9, second=0x94D049BB133111EB
+        floor=floor, max_frames=MAX_FRAMES, first=0xBF58476D1CE4E5B9, second=0x94D049BB133111EB
     )
     machine = binding.Target.from_default_triple().create_target_machine(opt=2)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(text), machine)
     engine.finalize_object()
-    method = _MethodDef(b"stack_number", engine.get_function_address("number"), _METH_O, None)
-    _kept.append((engine, method))
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.argtypes = (ctypes.POINTER(_MethodDef), ctypes.c_void_p, ctypes.c_void_p)
-    make.restype = ctypes.py_object
-    made: Callable[[FrameType], int] = make(method, None, None)
-    return made
+    method = _MethodDef(b"stack_hash", engine.get_function_address("hash_stack"), _METH_O, None)
+    _code.append((engine, method))
+    new_function = ctypes.pythonapi.PyCFunction_NewEx
+    new_function.argtypes = (ctypes.POINTER(_MethodDef), ctypes.c_void_p, ctypes.c_void_p)
+    new_function.restype = ctypes.py_object
+    function: Callable[[FrameType], int] = new_function(method, None, None)
+    return function
 
 
-_kept: list[object] = []
-"""What the functions live in, for as long as the process does."""
+_code: list[object] = []
+"""Keeps the code of the functions until the process ends."""

@@ -1,4 +1,4 @@
-"""`MemorySummary`: the numbers of a device's memory as a table, for people."""
+"""`MemorySummary`: memory statistics of a device as a table."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["MemorySummary", "PoolNumbers", "SiteTotal", "memory_summary"]
 
 _ROWS = (
-    ("allocated_bytes", "held by arrays", True),
-    ("requested_bytes", "  asked for", True),
-    ("active_bytes", "  with what streams still use", True),
-    ("reserved_bytes", "held from the system", True),
+    ("allocated_bytes", "allocated memory", True),
+    ("requested_bytes", "  requested", True),
+    ("active_bytes", "active memory", True),
+    ("reserved_bytes", "reserved memory", True),
     ("inactive_split_bytes", "  free between blocks", True),
-    ("allocated", "arrays", False),
+    ("allocated", "allocations", False),
     ("segment", "segments", False),
 )
-_COLUMNS = (("current", "now"), ("peak", "peak"), ("allocated", "taken"), ("freed", "given back"))
+_COLUMNS = (("current", "now"), ("peak", "peak"), ("allocated", "allocated"), ("freed", "freed"))
 _SIZES = (("small_pool", "  up to 1 MiB"), ("large_pool", "  larger"))
 _MAX_SITES = 10
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -35,16 +35,16 @@ _STYLE = "text-align:right;font-family:monospace;white-space:pre"
 
 
 class PoolNumbers(NamedTuple):
-    """What a pool holds.
+    """The numbers of one pool.
 
     Attributes
     ----------
     name, kind : str
-        What it is called, and its kind.
+        Name and kind of the pool.
     allocated, reserved : int
-        Bytes that arrays hold, and that it holds from the system.
+        Bytes that arrays hold, and bytes that the pool holds from the system.
     limit : int or None
-        The most bytes that it may hold.
+        Most bytes that the pool may hold from the system.
     """
 
     name: str
@@ -55,16 +55,16 @@ class PoolNumbers(NamedTuple):
 
 
 class SiteTotal(NamedTuple):
-    """The arrays that are alive and were made by one line of a program.
+    """The live allocations of one line of a program.
 
     Attributes
     ----------
     site : str
-        The line: file, number and function.
+        File, line number and function.
     arrays : int
-        How many arrays' memories.
+        Number of allocations.
     nbytes : int
-        Their bytes, as the pool rounds them.
+        Their bytes, rounded up by the pool.
     """
 
     site: str
@@ -74,21 +74,21 @@ class SiteTotal(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class MemorySummary:
-    """What a device's memory is used for; prints as a table, and shows as one in a notebook.
+    """A summary of a device's memory; prints as a table, and as an HTML table in a notebook.
 
     Attributes
     ----------
     device : Device
         The device.
     stats : mapping of str to int
-        As of `memory_stats`.
+        The result of `memory_stats`.
     limit : int or None
-        The most bytes that the device's pools may hold.
+        Most bytes that the device's pools may hold.
     pools : tuple of PoolNumbers
         The default pool first.
     holders : tuple of SiteTotal
-        Who holds most, the largest first. Lines are known of what was allocated while
-        `record_memory_history` was on, and of arrays above 1 MiB.
+        Lines whose arrays hold most memory, the largest first. Lines are recorded by
+        `record_memory_history`, and always for arrays above 1 MiB.
     """
 
     device: Device
@@ -130,7 +130,7 @@ class MemorySummary:
         return table
 
     def _pool_table(self) -> list[list[str]]:
-        table = [["pool", "kind", "by arrays", "from the system", "limit"]]
+        table = [["pool", "kind", "allocated", "reserved", "limit"]]
         for pool in self.pools:
             limit = "none" if pool.limit is None else _size(pool.limit)
             table.append([pool.name, pool.kind, _size(pool.allocated), _size(pool.reserved), limit])
@@ -138,12 +138,12 @@ class MemorySummary:
 
     def _holder_table(self) -> list[list[str]]:
         table = [["allocated by", "bytes", "arrays"]]
-        table += [[each.site, _size(each.nbytes), f"{each.arrays:,}"] for each in self.holders]
+        table += [[total.site, _size(total.nbytes), f"{total.arrays:,}"] for total in self.holders]
         return table
 
 
 def memory_summary(device: DeviceLike = None) -> MemorySummary:
-    """Return what a device's memory is used for, as an object that prints as a table.
+    """Return a summary of a device's memory that prints as a table.
 
     Parameters
     ----------
@@ -157,31 +157,31 @@ def memory_summary(device: DeviceLike = None) -> MemorySummary:
     >>> print(summary)  # doctest: +ELLIPSIS
     Memory of cpu:0...
                                          now ...
-    held by arrays ...
+    allocated memory ...
     """
-    books = allocator_for(device)
-    with books.lock:
-        books.settle()
-        books.note_split()
-        alive = books.live_allocations()
+    allocator = allocator_for(device)
+    with allocator.lock:
+        allocator.settle()
+        allocator.note_split()
+        alive = allocator.live_allocations()
         pools = tuple(
             PoolNumbers(
-                core.name or ("default" if core is books.default_pool else str(core.id)),
-                core.kind,
-                (core.statistics or books.statistics).all.bytes,
-                core.backend.reserved(),
-                core.limit,
+                pool.name or ("default" if pool is allocator.default_pool else str(pool.id)),
+                pool.kind,
+                (pool.statistics or allocator.statistics).all.bytes,
+                pool.backend.reserved(),
+                pool.limit,
             )
-            for core in books.pools
+            for pool in allocator.pools
         )
-        stats = books.statistics.as_dict()
-        return MemorySummary(books.device, stats, books.limit, pools, _holders(alive))
+        stats = allocator.statistics.as_dict()
+        return MemorySummary(allocator.device, stats, allocator.limit, pools, _holders(alive))
 
 
 def _holders(alive: Iterable[Allocation]) -> tuple[SiteTotal, ...]:
     sites = CallSiteTable()
     counts: dict[int, tuple[int, int]] = {}
-    numbers: dict[int, int] = {}  # a stack is looked up once, however many arrays it made
+    numbers: dict[int, int] = {}  # looks up each distinct stack once
     for allocation in alive:
         site = allocation.site
         number = numbers.get(id(site))
@@ -191,14 +191,14 @@ def _holders(alive: Iterable[Allocation]) -> tuple[SiteTotal, ...]:
         count, nbytes = counts.get(number, (0, 0))
         counts[number] = (count + 1, nbytes + allocation.nbytes)
     labels = sites.labels()
-    found = sorted(counts.items(), key=lambda item: -item[1][1])
     if all(labels[number] == NO_STACK for number in counts):
         return ()
-    return tuple(SiteTotal(labels[number], *each) for number, each in found[:_MAX_SITES])
+    largest = sorted(counts.items(), key=lambda item: -item[1][1])[:_MAX_SITES]
+    return tuple(SiteTotal(labels[number], *total) for number, total in largest)
 
 
 def _text(table: list[list[str]]) -> str:
-    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
         first = row[0].ljust(widths[0])
@@ -211,9 +211,9 @@ def _text(table: list[list[str]]) -> str:
 def _html(table: list[list[str]]) -> str:
     head, *body = (
         "".join(
-            f'<{tag} style="{_STYLE if place else "text-align:left;white-space:pre"}">'
+            f'<{tag} style="{_STYLE if column else "text-align:left;white-space:pre"}">'
             f"{escape(cell)}</{tag}>"
-            for place, cell in enumerate(row)
+            for column, cell in enumerate(row)
         )
         for tag, row in zip(("th", *("td" for _ in table[1:])), table, strict=True)
     )

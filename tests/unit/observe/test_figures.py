@@ -62,7 +62,7 @@ FIGURES: dict[str, Callable[[], NotebookFigure]] = {
     "observe.plots.segment_map.plot_segments": lambda: memory.plot_segments(
         training_heap().snapshot()
     ),
-    "distributed.picture.sharding_figure": sharding,
+    "distributed.visualization.html.sharding_figure": sharding,
     "cli.demo.figures.draw_pictures": demo_figure,
     "cli.demo.figures.draw_timeline": lambda: draw_timeline(STEPS, "steps"),
 }

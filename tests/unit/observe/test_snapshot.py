@@ -208,7 +208,7 @@ def test_a_dump_that_fails_leaves_what_was_there(
         ("c.pickle", b"", "cannot be read"),
         ("d.pickle", pickle.dumps({"segments": []}), "device_traces"),
         ("e.json", b"{", "JSON"),
-        ("f.json", b"[1]", "a list"),
+        ("f.json", b"[1]", "not a mapping"),
     ],
 )
 def test_refuses_files_that_are_no_snapshots(
@@ -406,15 +406,18 @@ def test_names_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("found", "what"),
     [
-        ([], "the file holds a list, not a dict"),
-        ({"segments": 5, "device_traces": []}, "'segments' of the file is a int"),
-        ({"segments": [5], "device_traces": []}, r"segments\[0\] holds a int"),
-        ({"segments": [{}], "device_traces": []}, r"segments\[0\] has no 'address'"),
-        ({"segments": [], "device_traces": [5]}, r"device_traces\[0\] is a int, not a list"),
-        ({"segments": [], "device_traces": [[5]]}, r"device_traces\[0\]\[0\] holds a int"),
+        ([], r"the snapshot is \[\], not a mapping"),
+        ({"segments": 5, "device_traces": []}, r"\['segments'\] is 5, not a list"),
+        ({"segments": [5], "device_traces": []}, r"\['segments'\]\[0\] is 5, not a mapping"),
+        ({"segments": [{}], "device_traces": []}, r"\['segments'\]\[0\] has no 'address'"),
+        ({"segments": [], "device_traces": [5]}, r"\['device_traces'\]\[0\] is 5, not a list"),
+        (
+            {"segments": [], "device_traces": [[5]]},
+            r"\['device_traces'\]\[0\]\[0\] is 5, not a mapping",
+        ),
         (
             {"segments": [], "device_traces": [[{"action": "alloc", "pool_id": 5}]]},
-            "'pool_id' of .* is 5, not two numbers",
+            r"\['pool_id'\] is 5, not two numbers",
         ),
         (
             {"segments": [], "device_traces": [[{"action": "alloc", "frames": [{}]}]]},
@@ -425,7 +428,7 @@ def test_names_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_form_is_checked(found: object, what: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps(found))
-    with pytest.raises(ArgumentError, match=f"in '.*other.json'.*: .*{what}"):
+    with pytest.raises(ArgumentError, match=f"in '.*other.json', got .* in which .*{what}"):
         load_snapshot(path)
 
 

@@ -49,7 +49,7 @@ def test_numbers_are_those_of_the_statistics() -> None:
     summary = memory_summary(DEVICE)
     assert summary.stats == memory_stats(DEVICE)
     assert kept.nbytes == 3 << 20
-    row = next(line for line in str(summary).splitlines() if line.startswith("held by arrays"))
+    row = next(line for line in str(summary).splitlines() if line.startswith("allocated memory"))
     shown = [float(number) for number in re.findall(r"([\d.]+) MiB", row)]
     columns = ("current", "peak", "allocated", "freed")
     exact = [summary.stats[f"allocated_bytes.all.{column}"] / 2**20 for column in columns]
