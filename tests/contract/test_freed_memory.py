@@ -122,7 +122,7 @@ def test_a_new_array_on_another_stream(side_streams: Streams, order: Order) -> N
     assert "nbrt.copy(y" in report.touched.stack
     assert "nbrt.full(N" in report.other.stack
     assert "del x" in report.freed.stack
-    assert "wait for the stream that the block was allocated for" in report.advice
+    assert "wait for the stream of the allocation" in report.advice
 
 
 @pytest.mark.parametrize("order", [nothing, wait_stream, synchronize_stream, "record_stream"])
@@ -232,7 +232,7 @@ def test_write_after_free(host: nbrt.Device, found: str) -> None:
     (report,) = caught.value.reports
     assert (report.kind, report.address) == ("write_after_free", address + 28)
     assert "byte 28 of" in report.message
-    assert report.message.endswith("its stream was given since: fill")
+    assert report.message.endswith("later commands of its stream: fill")
     assert "nbrt.zeros(N" in report.allocated.stack
     assert "del x" in report.freed.stack
     assert report.touched is None

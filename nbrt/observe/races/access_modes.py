@@ -1,11 +1,10 @@
-"""`argument_access_modes`: what a kernel does with the arrays it is given, as its source says.
+"""`argument_access_modes`: how a kernel accesses its array arguments, from its source.
 
-A kernel knows no pointers: it writes memory by assignments to elements, by atomic operations, and
-by functions that it gives an array to. So a walk through its syntax tree that follows names, views
-and device functions proves of most arguments that they are only read. What the walk does not know
-counts as a use that may write. An element stays a possible view of its array until as many indices
-were taken as the array has dimensions, and only what is known to be a number counts as an index
-that takes one away.
+A kernel has no pointers: it writes memory by assignments to elements, by atomic operations, and in
+functions that receive an array. A walk over the syntax tree that follows names, views and device
+functions therefore proves that most arguments are only read. An unknown construct counts as a use
+that may write. An indexed value is a possible view of its array until it has taken as many indices
+as the array has dimensions. Only a value that is known to be a number counts as such an index.
 """
 
 from __future__ import annotations
@@ -33,64 +32,63 @@ __all__ = ["argument_access_modes"]
 _RANKS: dict[AccessMode, int] = {"reads": 0, "updates": 1, "uses": 2, "writes": 3}
 
 _NO_ELEMENTS = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"})
-"""Attributes of an array that are not its memory."""
+"""Attributes of an array that do not give access to its memory."""
 
 _HARMLESS = (
     ast.Assert, ast.BinOp, ast.Break, ast.Compare, ast.Continue, ast.Expr, ast.If, ast.Pass,
     ast.Raise, ast.Slice, ast.UnaryOp, ast.While, ast.boolop, ast.cmpop, ast.operator, ast.unaryop,
 )  # fmt: skip
-"""Nodes that only read, and whose value is no part of an array."""
+"""Nodes that only read, and whose value is not part of an array."""
 
 _NUMBERS = (int, float, complex, np.number, np.bool_)
 
 _COUNTS = (int, len, range)
-"""Functions that give numbers, whatever they are given."""
+"""Functions that always return numbers."""
 
 _ARITHMETIC = (abs, divmod, float, max, min, pow, round, sum)
-"""Functions that give numbers of numbers."""
+"""Functions that return numbers for numbers."""
 
 _Parts: TypeAlias = dict[str, float]
-"""What arrays a value may be a part of: parameters, and the indices from it to their elements.
+"""The parameters that a value may be a part of, with the number of indices down to an element.
 
-Of what is known to be a number, or to be made of numbers alone, it is empty.
+Empty for numbers and for containers of numbers.
 """
 
 _UNKNOWN = ""
-"""Stands in `_Parts` for anything else, such as a slice, or None, which is a new axis."""
+"""The key in `_Parts` for any other value, such as a slice, or None, which adds an axis."""
 
-_known: weakref.WeakKeyDictionary[FunctionType, dict[tuple[float, ...], _AccessSummary | None]]
-_known = weakref.WeakKeyDictionary()
+_summaries: weakref.WeakKeyDictionary[FunctionType, dict[tuple[float, ...], _AccessSummary | None]]
+_summaries = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
 
 
 class _AccessSummary(NamedTuple):
-    """What a function does with its arguments, and how deep in which it is what it returns.
-
-    A mode of None: it reads no element.
-    """
+    """The accesses of a function to its arguments, and its return value."""
 
     modes: list[AccessMode | None]
+    """None for an argument of which no element is read."""
     returned: list[float]
-    made: _Parts
-    """What it returns that is no part of its arguments."""
+    """For each argument, the indices from the return value down to an element; 0 if unrelated."""
+    unknown: _Parts
+    """The part of the return value that comes from no argument."""
 
 
 def argument_access_modes(kernel: object, arguments: Sequence[object]) -> list[AccessMode]:
-    """Return what a kernel may do with each of its arguments.
+    """Return how a kernel may access each of its arguments.
 
     Parameters
     ----------
     kernel : object
-        A Python function, or what has one as `py_func`.
+        A Python function, or an object with one as `py_func`.
     arguments : sequence
-        What it is launched with; only their numbers of dimensions count.
+        The arguments of the launch; only their numbers of dimensions matter.
 
     Returns
     -------
     modes : list of str
-        For each argument ``"reads"``, ``"updates"`` (by atomic operations alone; an array that is
-        read besides counts as written), ``"writes"``, or
-        ``"uses"`` where the source is not at hand or does not say.
+        For each argument ``"reads"``, ``"updates"`` (only by atomic operations; an array that is
+        also read counts as written), ``"writes"``, or ``"uses"`` if the source is missing or
+        inconclusive.
 
     Examples
     --------
@@ -106,20 +104,17 @@ def argument_access_modes(kernel: object, arguments: Sequence[object]) -> list[A
     ['writes', 'reads']
     """
     function = getattr(kernel, "py_func", kernel)
-    found = None
+    summary = None
     if isinstance(function, FunctionType):
         with _lock:
-            found = _access_summary(function, tuple(map(_depth, arguments)))
-    if found is None:
+            summary = _access_summary(function, tuple(map(_depth, arguments)))
+    if summary is None:
         return ["uses"] * len(arguments)
-    return [mode or "reads" for mode in found.modes]
+    return [mode or "reads" for mode in summary.modes]
 
 
 def _depth(argument: Any) -> float:
-    """Return how many indices lead to a plain number, of which it is 0 itself.
-
-    To a record's fields it is one more than to the record.
-    """
+    """Return the number of indices down to a number; a field of a record counts as an index."""
     if isinstance(argument, (tuple, list)):
         return 1 + max(map(_depth, argument), default=0)
     if isinstance(argument, _NUMBERS):
@@ -133,25 +128,25 @@ def _depth(argument: Any) -> float:
 
 
 def _access_summary(function: FunctionType, depths: tuple[float, ...]) -> _AccessSummary | None:
-    """Return what a function does with arguments of such depths; None if that is not known."""
-    found = _known.setdefault(function, {})
-    if depths not in found:
-        found[depths] = None  # for the function that calls itself
+    """Return the summary of a function for arguments of such depths; None if it is unknown."""
+    summaries = _summaries.setdefault(function, {})
+    if depths not in summaries:
+        summaries[depths] = None  # for a recursive function
         tree = tree_of(function)
         names = _names(function, len(depths))
         if tree is not None and len(names) == len(depths):
-            walk = _AccessVisitor(function, names, depths)
-            walk.run(tree)
-            found[depths] = _AccessSummary(
-                [walk.uses.get(name) for name in names],
-                [walk.returned.get(name, 0) for name in names],
-                _unknown(walk.returned),
+            visitor = _AccessVisitor(function, names, depths)
+            visitor.run(tree)
+            summaries[depths] = _AccessSummary(
+                [visitor.modes.get(name) for name in names],
+                [visitor.returned.get(name, 0) for name in names],
+                _unknown(visitor.returned),
             )
-    return found[depths]
+    return summaries[depths]
 
 
 def _names(function: FunctionType, count: int) -> list[str]:
-    """Return the parameters that get the first `count` arguments; a starred one gets the rest."""
+    """Return the parameters of the first `count` arguments; a starred one takes the rest."""
     code = function.__code__
     names = list(code.co_varnames[: code.co_argcount])
     if code.co_flags & inspect.CO_VARARGS:
@@ -160,84 +155,83 @@ def _names(function: FunctionType, count: int) -> list[str]:
 
 
 def _merge(parts: _Parts, more: _Parts) -> None:
-    """Add to what a value may be; what grows from turn to turn of a loop may grow for ever."""
+    """Add possible parts; a depth that grows between passes becomes infinite, so passes end."""
     for name, depth in more.items():
         if depth > 0:
-            is_grown = name in parts and depth > parts[name]
-            parts[name] = math.inf if is_grown else max(depth, parts.get(name, 0))
+            grows = name in parts and depth > parts[name]
+            parts[name] = math.inf if grows else max(depth, parts.get(name, 0))
 
 
 def _deeper(parts: _Parts, steps: float) -> _Parts:
-    """Return what is left after an index, or (`steps` above 0) of what is put into a tuple."""
+    """Return the parts after `-steps` indices, or for `steps` above 0, inside as many tuples."""
     return {name: depth + steps for name, depth in parts.items() if depth + steps > 0}
 
 
 def _unknown(parts: _Parts) -> _Parts:
-    """Return what a value may be besides a number and a part of an array."""
+    """Return the unknown part of a value."""
     return dict.fromkeys(parts.keys() & {_UNKNOWN}, math.inf)
 
 
 class _AccessVisitor(ast.NodeVisitor):
-    """A walk through one function.
+    """A visitor of one function, which collects the access modes of its parameters.
 
-    Visiting an expression returns the `_Parts` that its value may be; what is done to them on the
-    way is noted in `uses`.
+    Visiting an expression returns the `_Parts` of its value.
     """
 
     def __init__(
         self, function: FunctionType, names: Sequence[str], depths: Sequence[float]
     ) -> None:
-        self.uses: dict[str, AccessMode] = {}
+        self.modes: dict[str, AccessMode] = {}
         self.returned: _Parts = {}
         self._function = function
         self._locals: dict[str, _Parts] = {}
-        for place, (name, depth) in enumerate(zip(names, depths, strict=True)):
-            is_in_tuple = place >= function.__code__.co_argcount
+        for index, (name, depth) in enumerate(zip(names, depths, strict=True)):
+            is_in_tuple = index >= function.__code__.co_argcount
             _merge(self._locals.setdefault(name, {}), {name: depth + is_in_tuple})
 
     def run(self, tree: ast.FunctionDef) -> None:
-        """Walk until nothing is new: the end of a loop may give names a meaning for its start."""
+        """Visit until nothing changes: a loop carries values from its end to its start."""
         before = ""
-        while before != (now := repr((self.uses, self.returned, self._locals))):
+        while before != (now := repr((self.modes, self.returned, self._locals))):
             before = now
             for statement in tree.body:
                 self.visit(statement)
 
-    def _note(self, use: AccessMode, parts: Iterable[str]) -> None:
+    def _record(self, mode: AccessMode, parts: Iterable[str]) -> None:
         for name in parts:
-            before = self.uses.get(name, use)
-            if {before, use} == {"reads", "updates"}:
-                self.uses[name] = "writes"  # plain reading is not ordered with atomic operations
+            before = self.modes.get(name, mode)
+            if {before, mode} == {"reads", "updates"}:
+                self.modes[name] = "writes"  # plain reads are not ordered with atomic operations
             else:
-                self.uses[name] = max(before, use, key=_RANKS.__getitem__)
+                self.modes[name] = max(before, mode, key=_RANKS.__getitem__)
 
     def _bind(self, target: ast.expr, parts: _Parts) -> None:
         """Assign to a name, to several, or to an element."""
         if isinstance(target, ast.Name):
             _merge(self._locals.setdefault(target.id, {}), parts)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            for each in target.elts:
-                self._bind(each, self._element(parts, 1))
+            for element in target.elts:
+                self._bind(element, self._element(parts, 1))
         elif isinstance(target, (ast.Subscript, ast.Attribute)):
-            self._note("writes", self.visit(target.value))
-            self._note("reads", parts)
+            self._record("writes", self.visit(target.value))
+            self._record("reads", parts)
             if isinstance(target, ast.Subscript):
                 self._indices(target.slice)
         else:
-            self._note("uses", parts)
+            self._record("uses", parts)
 
     # -- statements --------------------------------------------------------------------------------
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Handle ``a = b = x``, and ``a, b = x, y`` piece by piece."""
+        """Handle ``a = b = x``, and ``a, b = x, y`` element by element."""
         for target in node.targets:
             if (
                 isinstance(target, ast.Tuple)
                 and isinstance(node.value, ast.Tuple)
                 and len(target.elts) == len(node.value.elts)
             ):
-                for one, value in zip(target.elts, node.value.elts, strict=True):
-                    self._bind(one, self.visit(value))
+                for element, value in zip(target.elts, node.value.elts, strict=True):
+                    self._bind(element, self.visit(value))
             else:
                 self._bind(target, self.visit(node.value))
 
@@ -247,11 +241,11 @@ class _AccessVisitor(ast.NodeVisitor):
             self._bind(node.target, self.visit(node.value))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        """Handle ``a += x``: of an array in place, of a number not."""
+        """Handle ``a += x``, which works in place for an array."""
         parts: _Parts = self.visit(node.value)
-        self._note("reads", parts)
+        self._record("reads", parts)
         if isinstance(node.target, ast.Name):
-            self._note("writes", self._locals.get(node.target.id, ()))
+            self._record("writes", self._locals.get(node.target.id, ()))
             parts = _unknown(parts)
         self._bind(node.target, parts)
 
@@ -285,10 +279,10 @@ class _AccessVisitor(ast.NodeVisitor):
         return parts
 
     def visit_Attribute(self, node: ast.Attribute) -> _Parts:
-        """Handle ``x.T`` and fields of records: a part like any other."""
+        """Handle ``x.T`` and fields of records."""
         parts: _Parts = self.visit(node.value)
         is_plain = node.attr in _NO_ELEMENTS or any(
-            _is_plain(self._meaning(each)) for each in (node, node.value)
+            _is_plain(self._meaning(name)) for name in (node, node.value)
         )
         return {} if is_plain else parts
 
@@ -299,8 +293,8 @@ class _AccessVisitor(ast.NodeVisitor):
     def visit_Tuple(self, node: ast.Tuple) -> _Parts:
         """Handle ``(x, y)``."""
         parts: _Parts = {} if node.elts else {_UNKNOWN: math.inf}
-        for each in node.elts:
-            _merge(parts, _deeper(self.visit(each), 1))
+        for element in node.elts:
+            _merge(parts, _deeper(self.visit(element), 1))
         return parts
 
     def visit_IfExp(self, node: ast.IfExp) -> _Parts:
@@ -313,44 +307,44 @@ class _AccessVisitor(ast.NodeVisitor):
         return self._any_of(node.values)
 
     def visit_Call(self, node: ast.Call) -> _Parts:
-        """Handle a call: of a device function, of an atomic operation, of what is not known."""
-        self._note("uses", self.visit(node.func))  # a method
+        """Handle a call of a device function, an atomic operation or an unknown function."""
+        self._record("uses", self.visit(node.func))  # a method
         callee = self._meaning(node.func)
-        given: list[_Parts] = [self.visit(each) for each in node.args]
-        named: list[_Parts] = [self.visit(each.value) for each in node.keywords]
-        returned = _returned(callee, (*given, *named))
+        args: list[_Parts] = [self.visit(argument) for argument in node.args]
+        kwargs: list[_Parts] = [self.visit(keyword.value) for keyword in node.keywords]
+        returned = _returned(callee, (*args, *kwargs))
         if callee is len:
             return returned
         if _is_atomic(callee):
-            self._note("updates", given[0] if given else ())
-            given = given[1:]
-        elif not any(named):
+            self._record("updates", args[0] if args else ())
+            args = args[1:]
+        elif not any(kwargs):
             inner = getattr(callee, "py_func", None)
-            depths = tuple(max(parts.values(), default=0) for parts in given)
-            found = _access_summary(inner, depths) if isinstance(inner, FunctionType) else None
-            if found is not None:
-                return self._called(found, given)
-        for parts in (*given, *named):
-            self._note("uses", parts)
+            depths = tuple(max(parts.values(), default=0) for parts in args)
+            summary = _access_summary(inner, depths) if isinstance(inner, FunctionType) else None
+            if summary is not None:
+                return self._apply(summary, args)
+        for parts in (*args, *kwargs):
+            self._record("uses", parts)
         return returned
 
     def generic_visit(self, node: ast.AST) -> _Parts:
-        """Handle the rest: what is not known to be harmless may do anything with what it names."""
+        """Handle other nodes: an unknown one may do anything with the names in it."""
         if isinstance(node, _HARMLESS):
             read: _Parts = {}
             for child in ast.iter_child_nodes(node):
                 _merge(read, self.visit(child) or {})
-            self._note("reads", read)
+            self._record("reads", read)
             return _unknown(read)
-        for each in ast.walk(node):
-            if isinstance(each, ast.Name):
-                self._note("uses", self._locals.get(each.id, ()))
-                if isinstance(each.ctx, ast.Store):
-                    _merge(self._locals.setdefault(each.id, {}), {_UNKNOWN: math.inf})
+        for name in ast.walk(node):
+            if isinstance(name, ast.Name):
+                self._record("uses", self._locals.get(name.id, ()))
+                if isinstance(name.ctx, ast.Store):
+                    _merge(self._locals.setdefault(name.id, {}), {_UNKNOWN: math.inf})
         return {_UNKNOWN: math.inf}
 
     def _indices(self, node: ast.expr) -> float:
-        """Return how many dimensions an index takes away; what is no number may add new ones."""
+        """Return how many dimensions an index removes; any value but a number may add some."""
         if isinstance(node, ast.Tuple):
             return sum(map(self._indices, node.elts))
         parts = self.visit(node)
@@ -361,28 +355,28 @@ class _AccessVisitor(ast.NodeVisitor):
         return 1 if is_field or not parts else -math.inf
 
     def _element(self, parts: _Parts, indices: float) -> _Parts:
-        """Return what is left after an index; what is no view any more was read."""
-        left = _deeper(parts, -indices)
-        self._note("reads", parts.keys() - left.keys())
-        return left
+        """Return the parts after an index; parts that are elements now are read."""
+        views = _deeper(parts, -indices)
+        self._record("reads", parts.keys() - views.keys())
+        return views
 
     def _any_of(self, nodes: Iterable[ast.expr]) -> _Parts:
         parts: _Parts = {}
-        for each in nodes:
-            _merge(parts, self.visit(each))
+        for node in nodes:
+            _merge(parts, self.visit(node))
         return parts
 
-    def _called(self, found: _AccessSummary, given: Sequence[_Parts]) -> _Parts:
-        """Take over what a device function does with what it is given, and returns of it."""
-        returned = dict(found.made)
-        for mode, depth, parts in zip(found.modes, found.returned, given, strict=True):
+    def _apply(self, summary: _AccessSummary, args: Sequence[_Parts]) -> _Parts:
+        """Record the accesses of a device function; return the parts of its return value."""
+        returned = dict(summary.unknown)
+        for mode, depth, parts in zip(summary.modes, summary.returned, args, strict=True):
             if mode is not None:
-                self._note(mode, parts)
+                self._record(mode, parts)
             _merge(returned, dict.fromkeys(parts, depth))
         return returned
 
     def _meaning(self, node: ast.expr) -> Any:
-        """Return what an expression of names from outside of the function stands for, or None."""
+        """Return the value of an expression of global or closure names, or None."""
         if isinstance(node, ast.Attribute):
             owner = self._meaning(node.value)
             is_namespace = isinstance(owner, (ModuleType, type))
@@ -393,20 +387,20 @@ class _AccessVisitor(ast.NodeVisitor):
         if node.id in code.co_freevars and self._function.__closure__ is not None:
             try:
                 return self._function.__closure__[code.co_freevars.index(node.id)].cell_contents
-            except ValueError:  # nothing is assigned to it yet
+            except ValueError:  # not assigned yet
                 return None
         return outside.get(node.id, getattr(builtins, node.id, None))
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether what a name from outside stands for is a number, or made of numbers alone."""
+    """Return whether a global value is a number, or consists of numbers."""
     if isinstance(value, tuple):
         return len(value) > 0 and all(map(_is_plain, value))
     return isinstance(value, (*_NUMBERS, np.ndarray)) or _home(value).startswith("numba.cuda")
 
 
-def _returned(function: object, given: Iterable[_Parts]) -> _Parts:
-    """Return what a function makes of values of which it gives no part back."""
+def _returned(function: object, args: Iterable[_Parts]) -> _Parts:
+    """Return the parts of the return value of a function that returns no part of its arguments."""
     home = _home(function)
     is_arithmetic = function in _ARITHMETIC or isinstance(function, np.ufunc)
     if (
@@ -414,14 +408,14 @@ def _returned(function: object, given: Iterable[_Parts]) -> _Parts:
         or (isinstance(function, type) and issubclass(function, (np.number, np.bool_)))
         or home == "math"
         or home.startswith(("numba.cuda", "numba.core.types"))
-        or (is_arithmetic and not any(_UNKNOWN in parts for parts in given))
+        or (is_arithmetic and not any(_UNKNOWN in parts for parts in args))
     ):
         return {}
     return {_UNKNOWN: math.inf}
 
 
 def _is_atomic(value: object) -> bool:
-    """Return whether a value is one of ``cuda.atomic``, whose first argument is the array."""
+    """Return whether a value is a function of ``cuda.atomic``; its first argument is the array."""
     name = getattr(value, "__qualname__", "")
     return _home(value).startswith("numba.cuda") and name.startswith("atomic.")
 

@@ -1,4 +1,4 @@
-"""`check_races`: finds memory that is used after its free, or by streams that nothing orders."""
+"""`check_races`: finds uses of memory after its free, and unordered uses by several streams."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.observe.races.footprint import Footprint
     from nbrt.observe.races.reports import MemoryRaceReport
-    from nbrt.observe.races.shadow_blocks import AccessMode
-    from nbrt.observe.races.shadow_memory import BlockRange
+    from nbrt.observe.races.shadow_blocks import AccessMode, BlockRange
     from nbrt.runtime.commands import Command, RuntimeEvent
     from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.runtime.stream import Stream
@@ -51,32 +50,32 @@ _MODES: dict[str, Sequence[AccessMode]] = {
     "call": (),
     "collective": (),
 }
-"""The kinds of commands that touch arrays, and what is known of their first arguments."""
+"""The commands that access arrays, with the known modes of their first arguments."""
 
-_WAITED_FOR_STREAM = frozenset({"stream_sync", "stream_query"})
-_WAITED_FOR_EVENT = frozenset({"event_sync", "event_query"})
-"""Who asks whether work is done, and hears that it is, needs not wait for it any more."""
+# A successful query orders like a wait.
+_STREAM_WAITS = frozenset({"stream_sync", "stream_query"})
+_EVENT_WAITS = frozenset({"event_sync", "event_query"})
 
 _MAX_RECENT = 8
-"""Commands of a stream that a report about changed memory can name."""
+"""Commands of a stream that a report about overwritten memory can name."""
 
 
 class RaceChecker:
-    """A tap that judges every use of memory; made by `check_races`.
+    """A command hook that checks every access to memory; created by `check_races`.
 
-    It sees what passes nbrt: not the host's own reading and writing, other libraries' kernels and
-    synchronisation, host arrays that nbrt did not allocate, or what was before its time. Threads of
-    the host count as ordered among themselves. The source of a kernel says what it does with an
-    array (`argument_access_modes`); where it does not, a launch counts as writing it, unless that
-    is a read-only NumPy array. Bytes of strided views are told apart exactly.
-    A block remembers its last 64 different uses.
+    It sees the commands of nbrt, but not: accesses by the host, kernels and synchronization of
+    other libraries, host arrays that nbrt did not allocate, earlier commands. Threads of the host
+    count as ordered. The source of a kernel determines the modes of its arguments
+    (`argument_access_modes`); an argument of unknown mode counts as written, unless it is a
+    read-only NumPy array. The bytes of strided views are exact. The checker stores the last 64
+    distinct accesses of a block.
 
     Attributes
     ----------
     reports : list of MemoryRaceReport
-        What was found, in the order in which it was; of reports that name the same lines, one.
+        The faults in the order of their detection; one report for the same call sites.
     action : str
-        What is done about it: ``"raise"``, ``"warn"`` or ``"collect"``.
+        The reaction to a fault: ``"raise"``, ``"warn"`` or ``"collect"``.
     """
 
     def __init__(self, device: Device | None, poisoner: Poisoner, action: RaceAction) -> None:
@@ -85,106 +84,107 @@ class RaceChecker:
         self._poisoner = poisoner
         self.action = action
         self._shadow = ShadowMemory()
-        self._books: set[DeviceAllocator] = set()
+        self._allocators: set[DeviceAllocator] = set()
         self._recent: dict[Hashable, deque[tuple[int, str]]] = defaultdict(
             lambda: deque(maxlen=_MAX_RECENT)
         )
-        self._told: set[tuple[object, ...]] = set()
-        self._late: list[MemoryRaceReport] = []
+        self._reported: set[tuple[object, ...]] = set()
+        self._damage: list[MemoryRaceReport] = []
         self._lock = threading.Lock()
-        self._holder = 0
+        self._lock_owner = 0
         self._postponed: deque[Callable[[], object]] = deque()
-        # What a thread's last command touches; not the command, which holds arrays.
-        self._judged = threading.local()
+        # The accesses of a thread's last command, by its id: the command would keep arrays alive.
+        self._checked = threading.local()
 
-    # -- what the command road shows ---------------------------------------------------------------
+    # -- hooks -------------------------------------------------------------------------------------
 
     def before(self, stream: Stream, command: Command) -> None:
-        """Judge what a command is about to touch; take note of what is freed."""
+        """Check the accesses of a command; record a free."""
         if command.kind in _MODES:
             site = CallSite.here(depth=1)
-            found: list[MemoryRaceReport] = []
-            self._in_turn(partial(self._judge, stream, command, site, found))
-            self._tell(found)
+            reports: list[MemoryRaceReport] = []
+            self._run_serialized(partial(self._check, stream, command, site, reports))
+            self._announce(reports)
         elif command.kind == "free":
             allocation = command.args[0]
             if self._watches(allocation):
-                self._in_turn(partial(self._end, allocation, CallSite.here(depth=1)))
+                self._run_serialized(partial(self._free, allocation, CallSite.here(depth=1)))
         elif command.kind == "allocate":
-            # What was freed last is to be handed out next, so that a race for it shows.
-            for books in tuple(self._books):
-                books.settle()
+            # The newest free block is reused first, which exposes races for it.
+            for allocator in tuple(self._allocators):
+                allocator.settle()
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
-        """Take note of what was accepted."""
+        """Record an accepted command."""
         if command.kind in _MODES:
-            self._in_turn(partial(self._note, stream, command))
+            self._run_serialized(partial(self._record, stream, command))
         elif command.kind == "allocate":
             if isinstance(result, Allocation) and self._watches(result):
-                self._in_turn(partial(self._begin, result, _name(stream), CallSite.here(depth=1)))
+                site = CallSite.here(depth=1)
+                self._run_serialized(partial(self._allocate, result, _name(stream), site))
         elif command.kind in ("record", "wait"):
             clocks = self._shadow.clocks
             order = clocks.record if command.kind == "record" else clocks.wait
-            self._in_turn(partial(order, _name(stream).key, command.args[0]))
+            self._run_serialized(partial(order, _name(stream).key, command.args[0]))
 
     def note(self, notice: RuntimeEvent) -> None:
-        """Order the host behind what it waits for; poison what nobody uses any more."""
+        """Order later work after a wait of the host; poison memory that is no longer in use."""
         clocks, subject = self._shadow.clocks, notice.subject
-        if notice.kind in _WAITED_FOR_STREAM and notice.stream is not None:
-            self._in_turn(partial(clocks.host_waits_for_stream, _name(notice.stream).key))
-        elif notice.kind in _WAITED_FOR_EVENT:
-            self._in_turn(partial(clocks.host_waits_for_event, subject))
+        if notice.kind in _STREAM_WAITS and notice.stream is not None:
+            self._run_serialized(partial(clocks.host_waits_for_stream, _name(notice.stream).key))
+        elif notice.kind in _EVENT_WAITS:
+            self._run_serialized(partial(clocks.host_waits_for_event, subject))
         elif notice.kind == "device_sync":
-            self._in_turn(partial(self._settle, notice.device))
+            self._run_serialized(partial(self._wait_for_device, notice.device))
         elif notice.kind in ("segment_alloc", "segment_free"):
-            self._in_turn(partial(self._drop_released, notice))
+            self._run_serialized(partial(self._drop_released, notice))
         elif (
             notice.kind == "free_completed"
             and isinstance(subject, Allocation)
             and self._watches(subject)
         ):
             spans = self._poisoner.fill(subject)
-            self._in_turn(partial(self._keep_poisoned, subject, spans))
+            self._run_serialized(partial(self._set_poisoned, subject, spans))
 
     def finish(self) -> list[MemoryRaceReport]:
-        """Look at the poison that is left; return what could not be raised when it was found."""
+        """Check the remaining poison; return the reports of overwritten memory."""
         with ExitStack() as stack:
-            # No pool may give memory back while it is looked at.
-            for books in sorted(self._books, key=lambda books: str(books.device)):
-                stack.enter_context(books.lock)
-            self._in_turn(self._check_all)
-        return self._late
+            # No pool may release memory during the check.
+            for allocator in sorted(self._allocators, key=lambda each: str(each.device)):
+                stack.enter_context(allocator.lock)
+            self._run_serialized(self._check_poison)
+        return self._damage
 
-    # -- in turn -----------------------------------------------------------------------------------
+    # -- under the lock ----------------------------------------------------------------------------
 
-    def _in_turn(self, work: Callable[[], object]) -> None:
-        """Do a piece of work while no other thread does one.
+    def _run_serialized(self, step: Callable[[], object]) -> None:
+        """Run a step under the lock.
 
-        A finalizer may free an array in the middle of our own work: that then comes right behind.
+        A finalizer may free an array during a step of the same thread: its step runs afterwards.
         """
-        if self._holder == threading.get_ident():
-            self._postponed.append(work)
+        if self._lock_owner == threading.get_ident():
+            self._postponed.append(step)
             return
         with self._lock:
-            self._holder = threading.get_ident()
+            self._lock_owner = threading.get_ident()
             try:
-                work()
+                step()
                 while self._postponed:
                     self._postponed.popleft()()
             finally:
-                self._holder = 0
+                self._lock_owner = 0
 
-    def _judge(
-        self, stream: Stream, command: Command, site: CallSite, found: list[MemoryRaceReport]
+    def _check(
+        self, stream: Stream, command: Command, site: CallSite, reports: list[MemoryRaceReport]
     ) -> None:
         accesses = self._accesses(stream, command, site)
-        self._judged.last = id(command), accesses
-        reports = map(self._shadow.check, accesses)
-        found += [report for report in reports if report is not None]
+        self._checked.last = id(command), accesses
+        checked = map(self._shadow.check, accesses)
+        reports += [report for report in checked if report is not None]
 
-    def _note(self, stream: Stream, command: Command) -> None:
-        number, accesses = getattr(self._judged, "last", (0, []))
-        if number != id(command):  # it has given further commands meanwhile
+    def _record(self, stream: Stream, command: Command) -> None:
+        number, accesses = getattr(self._checked, "last", (0, []))
+        if number != id(command):  # the command has submitted further commands
             accesses = self._accesses(stream, command, CallSite.here(depth=3))
         key = _name(stream).key
         step = self._shadow.clocks.advance(key)
@@ -192,145 +192,148 @@ class RaceChecker:
         for access in accesses:
             if not access.block.is_freed:
                 access.step = step
-                self._shadow.note(access)
+                self._shadow.record(access)
 
     def _accesses(self, stream: Stream, command: Command, site: CallSite) -> list[MemoryAccess]:
         name, label = _name(stream), _label(command)
         accesses: list[MemoryAccess] = []
-        for mode, array in _touched(command):
+        for mode, array in _arrays(command):
             footprint = footprint_of(array)
             if footprint is not None:
                 owner = _owner_of(array)
-                # As the runtime's recording of streams does, see `nbrt.memory.record_stream`.
-                is_recorded = owner is not None and any(array is one for one in command.args)
+                # The runtime records these arrays, see `nbrt.memory.record_stream`.
+                is_recorded = owner is not None and any(array is arg for arg in command.args)
                 accesses += [
                     MemoryAccess(
                         mode, footprint, block, label, name, site, is_recorded,
                         is_launch=command.kind == "launch",
                     )
-                    for block in self._tenancies(array, owner, footprint)
+                    for block in self._blocks(array, owner, footprint)
                 ]  # fmt: skip
         return accesses
 
-    def _tenancies(
+    def _blocks(
         self, array: Any, owner: Allocation | None, footprint: Footprint
     ) -> list[ShadowBlock]:
         if owner is not None:
-            return [self._tenancy_of(owner)] if self._watches(owner) else []
-        found = [entry[2] for entry in self._shadow.map.find(footprint.begin, footprint.end)]
-        if any(block.is_freed for block in found) and _owns_its_memory(array):
-            # The system has handed it out again, so the pool had given it back.
-            self._shadow.map.cut(footprint.begin, footprint.end)
+            return [self._block_of(owner)] if self._watches(owner) else []
+        begin, end = footprint.begin, footprint.end
+        blocks = [block for _, _, block in self._shadow.map.find(begin, end)]
+        if any(block.is_freed for block in blocks) and _owns_its_memory(array):
+            # NumPy owns the memory now: the pool had released it to the system.
+            self._shadow.map.cut(begin, end)
             return []
-        return found
+        return blocks
 
-    def _tenancy_of(self, allocation: Allocation) -> ShadowBlock:
-        """Return the block of a block in use; a new one if it began before the watch."""
+    def _block_of(self, allocation: Allocation) -> ShadowBlock:
+        """Return the block of an allocation; a new one if the allocation preceded the checker."""
         begin = allocation.address
         for low, _, block in self._shadow.map.find(begin, begin + allocation.nbytes):
             if low == block.address == begin and not block.is_freed:
                 return block
         site = allocation.site if isinstance(allocation.site, CallSite) else None
         stream = allocation.stream
-        device = allocation.device
-        unknown = StreamName(StreamKey(device, None), "an unknown stream")
-        name = unknown if stream is None else _name(stream)
-        block = ShadowBlock(device, begin, allocation.nbytes, name, site)
-        self._books.add(allocation.pool.books)
+        unknown = StreamName(StreamKey(allocation.device, None), "an unknown stream")
+        block = self._new_block(allocation, unknown if stream is None else _name(stream), site)
         self._shadow.map.insert(block)
         return block
 
-    def _begin(self, allocation: Allocation, name: StreamName, site: CallSite) -> None:
-        block = ShadowBlock(allocation.device, allocation.address, allocation.nbytes, name, site)
-        self._books.add(allocation.pool.books)
-        self._report(self._changed(self._shadow.allocate(block)))
+    def _new_block(
+        self, allocation: Allocation, name: StreamName, site: CallSite | None
+    ) -> ShadowBlock:
+        self._allocators.add(allocation.pool.books)
+        return ShadowBlock(allocation.device, allocation.address, allocation.nbytes, name, site)
 
-    def _end(self, allocation: Allocation, site: CallSite) -> None:
+    def _allocate(self, allocation: Allocation, name: StreamName, site: CallSite) -> None:
+        reused = self._shadow.allocate(self._new_block(allocation, name, site))
+        self._report_damage(self._overwritten(reused))
+
+    def _free(self, allocation: Allocation, site: CallSite) -> None:
         passed = [_name(stream).key for stream in allocation.recorded or ()]
-        self._shadow.free(self._tenancy_of(allocation), site, passed)
+        self._shadow.free(self._block_of(allocation), site, passed)
 
-    def _keep_poisoned(self, allocation: Allocation, spans: tuple[tuple[int, int], ...]) -> None:
+    def _set_poisoned(self, allocation: Allocation, spans: tuple[tuple[int, int], ...]) -> None:
         begin = allocation.address
         for _, _, block in self._shadow.map.find(begin, begin + allocation.nbytes):
             block.poisoned = spans
 
-    def _settle(self, device: Device) -> None:
+    def _wait_for_device(self, device: Device) -> None:
         for key in self._shadow.clocks.streams:
             if key.device == device:
                 self._shadow.clocks.host_waits_for_stream(key)
 
     def _drop_released(self, notice: RuntimeEvent) -> None:
-        """Forget freed memory that a pool may have given back, and perhaps got again since."""
+        """Drop freed blocks whose memory a pool may have released, and perhaps reserved again."""
         info = notice.subject
         assert isinstance(info, SegmentInfo)
-        # What has grown or shrunk in place still holds the rest.
+        # A segment that grows or shrinks in place keeps the rest of its memory.
         is_whole = info.nbytes == notice.nbytes
-        held = [
-            (each.address, each.address + each.nbytes)
-            for books in self._books
-            for pool in books.pools
-            for each in pool.segments_seen.values()
-            if books.device == notice.device
+        reserved = [
+            (segment.address, segment.address + segment.nbytes)
+            for allocator in self._allocators
+            for pool in allocator.pools
+            for segment in pool.segments_seen.values()
+            if allocator.device == notice.device
         ]
         for begin, end, block in self._shadow.map:
             if block.device == notice.device and block.is_freed:
-                is_held = any(low <= begin and end <= high for low, high in held)
+                is_reserved = any(low <= begin and end <= high for low, high in reserved)
                 is_inside = begin < info.address + info.nbytes and info.address < end
-                if not is_held or (is_whole and is_inside):
+                if not is_reserved or (is_whole and is_inside):
                     self._shadow.map.cut(begin, end)
 
-    def _check_all(self) -> None:
-        found = self._changed(list(self._shadow.map))
-        # A thread that was in the middle of an allocation when the watch began has got its block
-        # unseen. Looked for last: who writes to a block has been given it.
+    def _check_poison(self) -> None:
+        overwritten = self._overwritten(list(self._shadow.map))
+        # An allocation that was under way when the checker was installed has passed no hook. Read
+        # the allocations last: a thread writes to a block only after its allocation.
         in_use = [
-            range(each.address, each.address + each.nbytes)
-            for books in self._books
-            for pool in books.pools
-            for each in list(pool.allocations)
-            if each.ending is not None
+            range(allocation.address, allocation.address + allocation.nbytes)
+            for allocator in self._allocators
+            for pool in allocator.pools
+            for allocation in list(pool.allocations)
+            if allocation.ending is not None
         ]
-        self._report(
+        self._report_damage(
             (block, address)
-            for block, address in found
-            if not any(address in block for block in in_use)
+            for block, address in overwritten
+            if not any(address in addresses for addresses in in_use)
         )
 
-    def _changed(self, pieces: list[BlockRange]) -> list[tuple[ShadowBlock, int]]:
-        """Return what holds changed poison, and where."""
-        found = (
-            (block, self._poisoner.first_change(block, begin, end)) for begin, end, block in pieces
+    def _overwritten(self, ranges: list[BlockRange]) -> list[tuple[ShadowBlock, int]]:
+        """Return the blocks whose poison was overwritten, with the first address of each."""
+        changes = (
+            (block, self._poisoner.first_change(block, begin, end)) for begin, end, block in ranges
         )
-        return [(block, address) for block, address in found if address is not None]
+        return [(block, address) for block, address in changes if address is not None]
 
-    def _report(self, changed: Iterable[tuple[ShadowBlock, int]]) -> None:
-        for block, address in changed:
+    def _report_damage(self, overwritten: Iterable[tuple[ShadowBlock, int]]) -> None:
+        for block, address in overwritten:
             recent = self._recent[block.stream.key]
             since = [label for step, label in recent if step > block.freed_at]
             report = report_damage(block, address, since)
-            self._late.append(report)
-            self._keep(report)
+            self._damage.append(report)
+            self._is_new(report)
 
     def _watches(self, allocation: Allocation) -> bool:
         return self._device is None or allocation.device == self._device
 
-    # -- telling -----------------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------------
 
-    def _tell(self, found: list[MemoryRaceReport]) -> None:
-        news = [report for report in found if self._keep(report)]
-        if found and self.action == "raise":
-            raise MemoryRaceError("\n".join(map(str, found)), tuple(found))
+    def _announce(self, reports: list[MemoryRaceReport]) -> None:
+        new = [report for report in reports if self._is_new(report)]
+        if reports and self.action == "raise":
+            raise MemoryRaceError("\n".join(map(str, reports)), tuple(reports))
         if self.action == "warn":
-            for report in news:
+            for report in new:
                 warnings.warn(str(report), MemoryRaceWarning, stacklevel=3)
 
-    def _keep(self, report: MemoryRaceReport) -> bool:
-        """Add a report unless one of the same places is there; return whether it is new."""
-        places = (report.touched, report.other, report.allocated, report.freed)
-        known = (report.kind, *(place and (place.what, place.stack) for place in places))
-        if known in self._told:
+    def _is_new(self, report: MemoryRaceReport) -> bool:
+        """Return whether no earlier report has the same call sites; if so, add the report."""
+        calls = (report.touched, report.other, report.allocated, report.freed)
+        key = (report.kind, *(call and (call.what, call.stack) for call in calls))
+        if key in self._reported:
             return False
-        self._told.add(known)
+        self._reported.add(key)
         self.reports.append(report)
         return True
 
@@ -338,36 +341,35 @@ class RaceChecker:
 def check_races(
     device: DeviceLike = None, *, poison: bool | Literal["all"] = True, action: RaceAction = "raise"
 ) -> AbstractContextManager[RaceChecker]:
-    """Watch for memory that is used after its free, or by streams that nothing orders.
+    """Detect uses of memory after its free, and unordered uses by several streams.
 
-    Judged is the rule of CUDA, on every kind of device, so that a laptop finds the race that a GPU
-    would run into: work of two streams is ordered by events, by `Stream.wait_stream`, or by the
-    host's waiting for one before it submits to the other. That the default stream of a CPU device
-    works in its caller's thread, or that queued work keeps its arrays alive there, does not count.
+    CUDA's ordering rules apply on every kind of device, so that a CPU device finds the races of a
+    GPU: events, `Stream.wait_stream`, or a wait of the host before it submits further work order
+    the work of two streams. On a CPU device the default stream runs work in the caller's thread,
+    and queued work keeps its arrays alive; the checker ignores both.
 
     Parameters
     ----------
     device : Device, str, int or None
-        Whose memory to watch; by default that of all devices.
+        The device to watch; all devices by default.
     poison : bool or "all"
-        Fill freed memory with NaNs (0x7FFB in every two bytes), half a mebibyte at either end of a
-        block, or all of it. On CPU devices it is looked at again when the block is handed out, and
-        at the end.
+        Fill freed memory with NaNs (0x7FFB in every two bytes): half a mebibyte at either end of a
+        block, or all of it. On CPU devices the poison is checked when the block is reused, and at
+        the end.
     action : {"raise", "warn", "collect"}
-        ``"raise"`` refuses the command: nothing of it is queued. ``"warn"`` gives a
-        `MemoryRaceWarning`, ``"collect"`` only keeps the report. Changed poison, for which no
-        command can be refused, is raised or warned of at the end of the block.
+        ``"raise"`` refuses the command and queues none of it. ``"warn"`` emits a
+        `MemoryRaceWarning`, ``"collect"`` only stores the report. Overwritten poison is raised or
+        warned about at the end of the block.
 
     Returns
     -------
     watch : context manager
-        Its target is a `RaceChecker`, with the list ``reports`` of `MemoryRaceReport`, which says
-        what kinds of faults there are.
+        Its target is a `RaceChecker`, whose ``reports`` are `MemoryRaceReport` objects.
 
     Raises
     ------
     MemoryRaceError
-        In the block, where it finds a fault.
+        At a fault in the block.
 
     Examples
     --------
@@ -383,8 +385,8 @@ def check_races(
         raise ArgumentError(f"expected 'raise', 'warn' or 'collect' as action, got {action!r}")
     if not (isinstance(poison, bool) or poison == "all"):
         raise ArgumentError(f"expected True, False or 'all' as poison, got {poison!r}")
-    chosen = None if device is None else lookup(device)[0]
-    return _watch(RaceChecker(chosen, Poisoner(poison), action))
+    watched = None if device is None else lookup(device)[0]
+    return _watch(RaceChecker(watched, Poisoner(poison), action))
 
 
 @contextmanager
@@ -396,16 +398,16 @@ def _watch(checker: RaceChecker) -> Iterator[RaceChecker]:
             for report in checker.finish():
                 error.add_note(str(report))
             raise
-        late = checker.finish()
-    if late and checker.action == "raise":
-        raise MemoryRaceError("\n".join(map(str, late)), tuple(late))
+        damage = checker.finish()
+    if damage and checker.action == "raise":
+        raise MemoryRaceError("\n".join(map(str, damage)), tuple(damage))
     if checker.action == "warn":
-        for report in late:
+        for report in damage:
             warnings.warn(str(report), MemoryRaceWarning, stacklevel=3)
 
 
 def _name(stream: Stream) -> StreamName:
-    # Of the 32 pooled streams the 33rd is the 1st, and a raw CUDA stream can be borrowed twice.
+    # Several streams can share a raw one: the pool has 32, and a raw stream can be borrowed twice.
     has_handles = stream.interface.capabilities.cuda_stream_protocol
     raw = stream.handle if has_handles else stream.queue
     return StreamName(StreamKey(stream.device, raw), repr(stream))
@@ -417,14 +419,14 @@ def _label(command: Command) -> str:
     return command.label if command.kind == "collective" else f"{command.kind} of {command.label}"
 
 
-def _touched(command: Command) -> Iterator[tuple[AccessMode, Any]]:
+def _arrays(command: Command) -> Iterator[tuple[AccessMode, Any]]:
     modes = _MODES[command.kind]
     if command.kind == "launch":
-        # Of a `PlanWithSource`; to ask for the Protocol takes longer than all the rest.
+        # A `PlanWithSource`. `isinstance` with the Protocol would dominate the cost of the check.
         source = getattr(getattr(command.function, "__self__", None), "function", None)
         modes = argument_access_modes(source, command.args)
-    for place, value in enumerate(command.args):
-        mode = modes[place] if place < len(modes) else "uses"
+    for index, value in enumerate(command.args):
+        mode = modes[index] if index < len(modes) else "uses"
         for array in arrays_in((value,)):
             is_readonly = isinstance(array, np.ndarray) and not array.flags.writeable
             yield ("reads" if is_readonly and mode == "uses" else mode), array

@@ -1,4 +1,4 @@
-"""`Footprint`: the bytes that an array means, as plain numbers; keeps no array alive."""
+"""`Footprint`: the bytes of an array as plain numbers, without a reference to the array."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 __all__ = ["Footprint", "arrays_in", "footprint_of"]
 
 _MAX_WORK = 100_000
-"""Candidates that the search for a common byte of two strided arrays may try."""
+"""Limit of `numpy.shares_memory` for two strided arrays."""
 
 
 class Footprint(NamedTuple):
-    """Where the elements of an array lie.
+    """The addresses of the elements of an array.
 
     Attributes
     ----------
     begin, end : int
-        The first address, and the one behind the last.
+        Half-open range of addresses.
     origin : int
-        Of the element with all indices 0.
+        Address of the element with all indices 0.
     shape, strides : tuple of int
         Extents, and bytes from one element to the next.
     itemsize : int
@@ -38,7 +38,7 @@ class Footprint(NamedTuple):
     itemsize: int
 
     def overlaps(self, other: Footprint) -> bool:
-        """Return whether the two have a byte in common; True where that takes too long to say."""
+        """Return whether both contain a common byte; True if the search takes too long."""
         if self.begin >= other.end or other.begin >= self.end:
             return False
         try:
@@ -50,15 +50,11 @@ class Footprint(NamedTuple):
         except np.exceptions.TooHardError:
             return True
 
-    def covers(self, begin: int, end: int) -> bool:
-        """Return whether the bounds hold a range."""
-        return self.begin <= begin and end <= self.end
-
 
 class _Addresses:
-    """An array for NumPy's arithmetic of addresses alone: nobody reads the memory.
+    """An array for NumPy's address arithmetic; its memory is never read.
 
-    All addresses are moved by one, since NumPy refuses arrays at 0.
+    All addresses are shifted by one, because NumPy refuses arrays at address 0.
     """
 
     def __init__(self, footprint: Footprint) -> None:
@@ -72,7 +68,7 @@ class _Addresses:
 
 
 def footprint_of(array: Any) -> Footprint | None:
-    """Return the footprint of a NumPy or CUDA array; None for anything else, and without bytes."""
+    """Return the footprint of a NumPy or CUDA array; None for other objects and empty arrays."""
     if isinstance(array, np.ndarray):
         origin = array.__array_interface__["data"][0]
         return _footprint(origin, array.shape, array.strides, array.itemsize)
@@ -80,19 +76,19 @@ def footprint_of(array: Any) -> Footprint | None:
         return None
     pointer = getattr(getattr(array, "data", None), "ptr", None)
     if pointer is not None:
-        # CuPy's: asking for its interface would ask the driver for the current stream.
+        # CuPy: its `__cuda_array_interface__` would query the driver for the current stream.
         return _footprint(int(pointer), array.shape, array.strides, array.itemsize)
     try:
-        face = array.__cuda_array_interface__
-    except Exception:  # noqa: BLE001  # such as torch's, of a tensor that wants gradients
+        interface = array.__cuda_array_interface__
+    except Exception:  # noqa: BLE001  # such as a torch tensor that requires gradients
         return None
-    shape, itemsize = tuple(face["shape"]), np.dtype(face["typestr"]).itemsize
-    strides = face.get("strides") or _contiguous_strides(shape, itemsize)
-    return _footprint(face["data"][0], shape, tuple(strides), itemsize)
+    shape, itemsize = tuple(interface["shape"]), np.dtype(interface["typestr"]).itemsize
+    strides = interface.get("strides") or _contiguous_strides(shape, itemsize)
+    return _footprint(interface["data"][0], shape, tuple(strides), itemsize)
 
 
 def arrays_in(values: Any) -> Iterator[Any]:
-    """Yield the arrays among arguments, also those inside of tuples and lists."""
+    """Yield the arrays among arguments, including those in tuples and lists."""
     for value in values:
         if isinstance(value, np.ndarray) or _is_cuda_array(value):
             yield value

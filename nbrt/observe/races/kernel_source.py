@@ -1,4 +1,4 @@
-"""`tree_of`: the syntax tree of a function, if its source is still what was compiled."""
+"""`tree_of`: the syntax tree of a function, if its source file has not changed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["tree_of"]
 
 
 def tree_of(function: FunctionType) -> ast.FunctionDef | None:
-    """Return the definition of a function; None if its source is lost, or has changed since."""
+    """Return the definition of a function; None if its source is missing or has changed."""
     code = function.__code__
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python has given them when it compiled the file
+            warnings.simplefilter("ignore")  # issued already when Python compiled the file
             module = ast.parse(text)
             compiled = compile(
                 module, code.co_filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True

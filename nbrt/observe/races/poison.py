@@ -1,7 +1,7 @@
-"""Poison: a pattern in freed memory that shows itself when it is read, and that somebody wrote.
+"""Poison: a pattern in freed memory that exposes reads of it and writes to it.
 
-Two bytes, 0x7FFB, over and over: a NaN as float16, bfloat16, float32 and float64, and close to the
-largest number as an integer of any width above one byte.
+The two bytes 0x7FFB, repeated: a NaN as float16, bfloat16, float32 and float64, and close to the
+largest value as an integer of more than one byte.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ PATTERN = 0x7FFB
 
 _DTYPE = np.dtype("<u2")
 _MAX_BYTES = 1 << 20
-"""Of a larger block only half as much at either end."""
+"""Of a larger block, half of this is filled at either end."""
 
 
 class Poisoner:
-    """Fills freed memory, and looks whether it has changed.
+    """Fills freed memory with the pattern, and finds changes of it.
 
     Parameters
     ----------
     poison : bool or "all"
-        Whether to, and whether also the middle of large blocks.
+        Whether to fill; "all" includes the middle of large blocks.
     """
 
     def __init__(self, poison: bool | Literal["all"]) -> None:
         self._poison = poison
 
     def fill(self, allocation: Allocation) -> tuple[Span, ...]:
-        """Fill a block that nobody uses any more; return the addresses that hold poison now."""
+        """Fill a block that is no longer in use; return the address ranges to check later."""
         if not self._poison:
             return ()
         interface = allocation.pool.books.interface
@@ -49,7 +49,7 @@ class Poisoner:
                 _words(begin, end)[...] = PATTERN
             return spans
         if allocation.stream is not None and allocation.pool.kind != "pinned":
-            # In the order of its stream, on which alone the memory may be handed out again.
+            # On its own stream: the memory is reused in the order of that stream only.
             words = allocation.nbytes // _DTYPE.itemsize
             whole = interface.as_array(allocation.block, (words,), _DTYPE, Lease(None))
             for begin, end in spans:
@@ -58,14 +58,14 @@ class Poisoner:
         return ()
 
     def first_change(self, block: ShadowBlock, begin: int, end: int) -> int | None:
-        """Return the first address in a range of a block that held poison and does not any more."""
+        """Return the first address in a range of a block whose poison was overwritten."""
         for low, high in block.poisoned:
             low, high = max(low, begin), min(high, end)
             if low < high:
                 changed = _words(low, high) != PATTERN
-                place = int(np.argmax(changed))
-                if changed[place]:
-                    return low + place * _DTYPE.itemsize
+                index = int(np.argmax(changed))
+                if changed[index]:
+                    return low + index * _DTYPE.itemsize
         return None
 
     def _spans(self, address: int, nbytes: int) -> tuple[Span, ...]:

@@ -1,4 +1,4 @@
-"""`ShadowBlock`: one use of a block of memory; `AddressMap`: which range of addresses is whose."""
+"""Shadow state of memory: blocks, accesses to them, and a map of the address space."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ __all__ = [
     "AccessKey",
     "AccessMode",
     "AddressMap",
+    "BlockRange",
     "MemoryAccess",
     "ShadowBlock",
     "Span",
@@ -25,49 +26,49 @@ __all__ = [
 ]
 
 Span: TypeAlias = tuple[int, int]
-"""A range of addresses: the first, and the one behind the last."""
+"""A half-open range of addresses."""
 
 AccessMode: TypeAlias = Literal["reads", "writes", "updates", "uses"]
-"""``updates``: by atomic operations of a kernel alone. ``uses``: cannot be seen from outside."""
+"""``updates``: only by atomic operations of a kernel. ``uses``: unknown."""
 
 
 class StreamKey(NamedTuple):
-    """A raw stream: its handle, or where there are none, its queue."""
+    """The identity of a raw stream: its handle or, without handles, its queue."""
 
     device: Device
     raw: object
 
 
 class StreamName(NamedTuple):
-    """A raw stream, and how to call it in a report."""
+    """A raw stream and its name in reports."""
 
     key: StreamKey
     text: str
 
 
 AccessKey: TypeAlias = tuple[StreamKey, AccessMode, bool]
-"""Stream, mode, and whether it is a launch's."""
+"""Stream, mode, and whether a launch made the access."""
 
 
 @dataclass(eq=False, slots=True)
 class MemoryAccess:
-    """What one command did to one array.
+    """The access of one command to one array.
 
     Attributes
     ----------
     mode, footprint, block
-        What it did, to which bytes of which block.
+        Mode of the access, its bytes, and their block.
     label : str
         The command.
     stream, site
-        The stream it was given to, and where.
+        Stream and call site of the command.
     is_recorded : bool
-        The runtime sees to it that the memory is not handed out before the command is done, if
-        that is on another stream than the one it was allocated for.
+        Whether the runtime delays the reuse of the memory until the command is done, if the command
+        is on another stream than the allocation.
     step : int
-        Which one of the stream's commands it is, once it was accepted.
+        Number of the command in its stream, once it is accepted.
     is_launch : bool
-        Whether a kernel did it, which writes what it is not known to read.
+        Whether a kernel launch made the access; an unknown access of a launch may write.
     """
 
     mode: AccessMode
@@ -81,30 +82,30 @@ class MemoryAccess:
     is_launch: bool = False
 
     @property
-    def kind(self) -> AccessKey:
-        """What tells it from a later one of the same bytes that takes its place."""
+    def key(self) -> AccessKey:
+        """A later access to the same bytes with the same key replaces this one."""
         return self.stream.key, self.mode, self.is_launch
 
 
 @dataclass(eq=False, slots=True)
 class ShadowBlock:
-    """A block of memory from its allocation to its free, and on until it is handed out again.
+    """A block of memory from its allocation until its reuse after the free.
 
     Attributes
     ----------
     device, address, nbytes
         The memory.
     stream : StreamName
-        The stream it was allocated for.
+        Stream of the allocation.
     allocated, freed : CallSite or None
-        Where; None: before the watch began, and not yet.
+        Call sites; None if the allocation preceded the checker, or the block is not freed.
     freed_at : int
-        The step of its stream at which it was freed.
+        Step of its stream at the free.
     accesses : dict
-        The last of every kind, by (stream, footprint, mode); those of earlier tenants among them,
-        as long as they are not known to be done.
+        The latest access for each key and footprint, including accesses to earlier blocks of the
+        memory that may still be running.
     poisoned : tuple of (int, int)
-        The ranges of it that hold poison.
+        Address ranges that contain poison.
     """
 
     device: Device
@@ -119,53 +120,57 @@ class ShadowBlock:
 
     @property
     def is_freed(self) -> bool:
-        """Whether its arrays are gone."""
+        """Whether the block was freed."""
         return self.freed is not None
 
 
-class AddressMap:
-    """Ranges of addresses, which do not overlap, and their tenancies.
+BlockRange: TypeAlias = tuple[int, int, ShadowBlock]
+"""A half-open range of addresses, and its block."""
 
-    Devices and host share one space of addresses, as with CUDA's unified addressing.
+
+class AddressMap:
+    """Disjoint ranges of addresses with their blocks.
+
+    Devices and host share one address space, as with CUDA's unified addressing.
     """
 
     def __init__(self) -> None:
         self._begins: list[int] = []
-        self._entries: list[tuple[int, int, ShadowBlock]] = []
+        self._ranges: list[BlockRange] = []
 
-    def find(self, begin: int, end: int) -> list[tuple[int, int, ShadowBlock]]:
-        """Return the entries that a range touches."""
-        first, last = self._places(begin, end)
-        return self._entries[first:last]
+    def find(self, begin: int, end: int) -> list[BlockRange]:
+        """Return the ranges that overlap with an address range."""
+        first, last = self._indices(begin, end)
+        return self._ranges[first:last]
 
-    def insert(self, block: ShadowBlock) -> list[tuple[int, int, ShadowBlock]]:
-        """Give a block its range; return what it takes from others."""
+    def insert(self, block: ShadowBlock) -> list[BlockRange]:
+        """Insert the range of a block; return the ranges that it replaces."""
         begin, end = block.address, block.address + block.nbytes
-        taken = self.cut(begin, end)
-        place = bisect.bisect_left(self._begins, begin)
-        self._begins.insert(place, begin)
-        self._entries.insert(place, (begin, end, block))
-        return taken
+        replaced = self.cut(begin, end)
+        index = bisect.bisect_left(self._begins, begin)
+        self._begins.insert(index, begin)
+        self._ranges.insert(index, (begin, end, block))
+        return replaced
 
-    def cut(self, begin: int, end: int) -> list[tuple[int, int, ShadowBlock]]:
-        """Forget a range; return what was there."""
-        first, last = self._places(begin, end)
-        touched = self._entries[first:last]
-        left = [
+    def cut(self, begin: int, end: int) -> list[BlockRange]:
+        """Remove an address range; return the ranges removed."""
+        first, last = self._indices(begin, end)
+        overlapping = self._ranges[first:last]
+        rest = [
             (low, high, block)
-            for start, stop, block in touched
+            for start, stop, block in overlapping
             for low, high in ((start, min(stop, begin)), (max(start, end), stop))
             if low < high
         ]
-        self._entries[first:last] = left
-        self._begins[first:last] = [entry[0] for entry in left]
-        return [(max(low, begin), min(high, end), block) for low, high, block in touched]
+        self._ranges[first:last] = rest
+        self._begins[first:last] = [low for low, _, _ in rest]
+        return [(max(low, begin), min(high, end), block) for low, high, block in overlapping]
 
-    def __iter__(self) -> Iterator[tuple[int, int, ShadowBlock]]:
-        return iter(list(self._entries))
+    def __iter__(self) -> Iterator[BlockRange]:
+        return iter(list(self._ranges))
 
-    def _places(self, begin: int, end: int) -> tuple[int, int]:
+    def _indices(self, begin: int, end: int) -> tuple[int, int]:
         first = bisect.bisect_right(self._begins, begin) - 1
-        if first < 0 or self._entries[first][1] <= begin:
+        if first < 0 or self._ranges[first][1] <= begin:
             first += 1
         return first, max(first, bisect.bisect_left(self._begins, end))

@@ -1,4 +1,4 @@
-"""`ShadowMemory`: whose memory is what, who has used it, and which uses nothing orders."""
+"""`ShadowMemory`: the blocks of the memory, their accesses, and the check for unordered ones."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ if TYPE_CHECKING:
 
     from nbrt._internal.callsite import CallSite
     from nbrt.observe.races.reports import MemoryRaceReport
-    from nbrt.observe.races.shadow_blocks import AccessKey, MemoryAccess, ShadowBlock, StreamKey
+    from nbrt.observe.races.shadow_blocks import (
+        AccessKey,
+        BlockRange,
+        MemoryAccess,
+        ShadowBlock,
+        StreamKey,
+    )
 
-__all__ = ["BlockRange", "ShadowMemory"]
+__all__ = ["ShadowMemory"]
 
 _MAX_ACCESSES = 64
-"""Of one block; the oldest are forgotten first."""
-
-BlockRange = tuple[int, int, "ShadowBlock"]
-"""A range of addresses (begin, end) and what was there."""
+"""Accesses stored for a block; the oldest are dropped first."""
 
 
 class ShadowMemory:
-    """The memory that is watched, and the order of what uses it.
+    """The watched memory and the order of its accesses.
 
     Attributes
     ----------
     clocks : VectorClocks
-        The order of the streams' work.
+        The order of the work of the streams.
     map : AddressMap
-        The blocks in use, and freed ones until they are handed out again.
+        The blocks in use, and freed blocks until their memory is reused.
     """
 
     def __init__(self) -> None:
@@ -40,17 +43,17 @@ class ShadowMemory:
         self.map = AddressMap()
 
     def allocate(self, block: ShadowBlock) -> list[BlockRange]:
-        """Begin a block; return the pieces of memory that it takes over from earlier ones."""
-        taken = self.map.insert(block)
-        for begin, end, old in taken:
-            # A pool hands memory out again in the order of the stream it was allocated for. Handed
-            # to another stream, it is the pool's own business to wait.
+        """Insert a block; return the ranges of earlier blocks that it reuses."""
+        reused = self.map.insert(block)
+        for begin, end, old in reused:
+            # The pool reuses memory in the order of the allocation's stream. It waits itself before
+            # it reuses memory for another stream.
             if old.is_freed and old.stream.key == block.stream.key:
                 self._inherit(block, old, begin, end)
-        return taken
+        return reused
 
     def free(self, block: ShadowBlock, site: CallSite, passed: Collection[StreamKey]) -> None:
-        """End a block; its memory is not handed out before the streams `passed` have come by."""
+        """Free a block; its memory is reused only after the work of the streams `passed`."""
         block.freed = site
         block.freed_at = self.clocks.now(block.stream.key)
         block.accesses = {
@@ -61,7 +64,7 @@ class ShadowMemory:
         }
 
     def check(self, access: MemoryAccess) -> MemoryRaceReport | None:
-        """Return what is wrong with an access to come, if anything is."""
+        """Return a report if an access that is about to be submitted is a fault."""
         block = access.block
         if block.is_freed:
             return report_freed(access)
@@ -76,16 +79,16 @@ class ShadowMemory:
                 return report_race(access, other)
         return None
 
-    def note(self, access: MemoryAccess) -> None:
-        """Note an access that was submitted; it takes the place of the same one before."""
+    def record(self, access: MemoryAccess) -> None:
+        """Store a submitted access; it replaces an earlier one with the same key and bytes."""
         accesses = access.block.accesses
-        key = (*access.kind, access.footprint, access.block)
+        key = (*access.key, access.footprint, access.block)
         accesses.pop(key, None)
         if len(accesses) >= _MAX_ACCESSES:
-            self._forget(access.block)
+            self._drop_accesses(access.block)
         accesses[key] = access
 
-    def _forget(self, block: ShadowBlock) -> None:
+    def _drop_accesses(self, block: ShadowBlock) -> None:
         accesses = block.accesses
         for key, access in list(accesses.items()):
             if self.clocks.is_settled(access.stream.key, access.step):
@@ -96,23 +99,22 @@ class ShadowMemory:
     def _inherit(self, block: ShadowBlock, old: ShadowBlock, begin: int, end: int) -> None:
         latest: dict[AccessKey, MemoryAccess] = {}
         for access in old.accesses.values():
-            footprint, kind = access.footprint, access.kind
-            if footprint.begin < end and begin < footprint.end:
-                best = latest.get(kind)
+            if access.footprint.begin < end and begin < access.footprint.end:
+                best = latest.get(access.key)
                 if best is None or best.step < access.step:
-                    latest[kind] = access
-        for kind, access in latest.items():
+                    latest[access.key] = access
+        for key, access in latest.items():
             if not self.clocks.is_settled(access.stream.key, access.step):
-                block.accesses[*kind, access.footprint, access.block] = access
+                block.accesses[*key, access.footprint, access.block] = access
         if begin <= old.address and old.address + old.nbytes <= end:
-            old.accesses = {}  # else a block would hold all those before it
+            old.accesses = {}  # otherwise a block would keep all earlier blocks alive
 
 
 def _conflict(access: MemoryAccess, other: MemoryAccess) -> bool:
     """Return whether two accesses must be ordered.
 
-    A launch may write what it uses; a call is trusted to read. Atomic operations order themselves.
-    What an earlier tenant did must be over in any case.
+    An unknown access of a launch may write; a host call only reads. Atomic operations need no
+    order. Accesses to an earlier block of the memory must be done in any case.
     """
     if access.block is not other.block:
         return not access.mode == other.mode == "reads"

@@ -1,8 +1,8 @@
-"""`VectorClocks`: which work is ordered before which, from what was recorded and waited for.
+"""`VectorClocks`: the order of the work on streams, from recorded and awaited events.
 
-Vector clocks (Fidge 1988, Mattern 1989): every stream counts its commands, and knows of every other
-stream up to which command it comes after it. The host has a clock too: work waited for on the host
-is ordered before all that is submitted from then on.
+Vector clocks (Fidge 1988, Mattern 1989): a stream counts its commands and stores, for every other
+stream, the latest command that precedes its own work. The host has a clock too: work that it waited
+for precedes everything submitted later.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class VectorClocks(Generic[Key]):
-    """The clocks of all streams, of recorded events, and of the host.
+    """The clocks of streams, recorded events and the host.
 
-    The threads of the host share one clock: what orders them among themselves is not seen, so they
-    count as ordered. That can hide a race between threads, and never makes one up.
+    All host threads share one clock, because their synchronization is invisible. Therefore races
+    between threads can be missed, but are never reported wrongly.
 
-    Streams are named by any hashable value, events by weakly referable ones.
+    Streams are hashable values, events weakly referable objects.
 
     Examples
     --------
@@ -30,17 +30,17 @@ class VectorClocks(Generic[Key]):
     >>> step = clocks.advance("first")
     >>> clocks.is_ordered("first", step, before="second")
     False
-    >>> class Mark:
+    >>> class Event:
     ...     pass
-    >>> mark = Mark()
-    >>> clocks.record("first", mark)
-    >>> clocks.wait("second", mark)
+    >>> event = Event()
+    >>> clocks.record("first", event)
+    >>> clocks.wait("second", event)
     >>> clocks.is_ordered("first", step, before="second")
     True
     """
 
     def __init__(self) -> None:
-        # Each maps streams to the last of their commands that is known to be done.
+        # Each clock maps streams to the last of their commands that precedes its later work.
         self._host: dict[Key, int] = {}
         self._streams: dict[Key, dict[Key, int]] = {}
         self._events: weakref.WeakKeyDictionary[object, dict[Key, int]]
@@ -48,7 +48,7 @@ class VectorClocks(Generic[Key]):
 
     @property
     def streams(self) -> list[Key]:
-        """The streams that were given something."""
+        """The streams with commands."""
         return list(self._streams)
 
     def now(self, stream: Key) -> int:
@@ -56,38 +56,38 @@ class VectorClocks(Generic[Key]):
         return self._streams.get(stream, {}).get(stream, 0)
 
     def advance(self, stream: Key) -> int:
-        """Give a stream one more command, behind all that the host has waited for; its number."""
+        """Append a command to a stream, after all work awaited by the host; return its number."""
         clock = self._streams.setdefault(stream, {})
         _join(clock, self._host)
         step = clock[stream] = clock.get(stream, 0) + 1
         return step
 
     def record(self, stream: Key, event: object) -> None:
-        """Mark the end of what a stream has so far."""
+        """Record an event after the commands of a stream."""
         self.advance(stream)
         self._events[event] = dict(self._streams[stream])
 
     def wait(self, stream: Key, event: object) -> None:
-        """Order what a stream gets from now on behind an event; nothing if it is not recorded."""
+        """Order later commands of a stream after an event; an unrecorded event orders nothing."""
         self.advance(stream)
         _join(self._streams[stream], self._events.get(event, {}))
 
     def host_waits_for_stream(self, stream: Key) -> None:
-        """Order all that is submitted from now on behind what a stream has so far."""
+        """Order all later commands after the commands of a stream."""
         _join(self._host, self._streams.get(stream, {}))
 
     def host_waits_for_event(self, event: object) -> None:
-        """Order all that is submitted from now on behind an event."""
+        """Order all later commands after an event."""
         _join(self._host, self._events.get(event, {}))
 
     def is_ordered(self, stream: Key, step: int, *, before: Key) -> bool:
-        """Return whether a command of a stream is done before what another one is given now."""
+        """Return whether a command precedes the next command of the stream `before`."""
         if self.is_settled(stream, step):
             return True
         return self._streams.get(before, {}).get(stream, 0) >= step
 
     def is_settled(self, stream: Key, step: int) -> bool:
-        """Return whether the host has waited for a command: then it is before all that comes."""
+        """Return whether the host waited for a command, so that it precedes all later ones."""
         return self._host.get(stream, 0) >= step
 
 

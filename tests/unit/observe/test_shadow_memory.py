@@ -72,7 +72,7 @@ def test_the_next_tenant_comes_after_all_that_the_last_one_did() -> None:
     shadow = ShadowMemory()
     old = make_block(0, 64)
     shadow.allocate(old)
-    shadow.note(access(shadow, "reads", old, B))
+    shadow.record(access(shadow, "reads", old, B))
     shadow.free(old, CallSite.here(), ())
     new = make_block(0, 64)
     shadow.allocate(new)
@@ -87,7 +87,7 @@ def test_a_tenant_that_does_nothing_hands_on_what_came_before_it() -> None:
     shadow = ShadowMemory()
     tenants = [make_block(0, 64) for _ in range(3)]
     shadow.allocate(tenants[0])
-    shadow.note(access(shadow, "writes", tenants[0], B))
+    shadow.record(access(shadow, "writes", tenants[0], B))
     for old, new in itertools.pairwise(tenants):
         shadow.free(old, CallSite.here(), ())
         shadow.allocate(new)
@@ -102,7 +102,7 @@ def test_what_the_pool_waits_for_is_not_handed_on(how: str) -> None:
     shadow = ShadowMemory()
     old = make_block(0, 64)
     shadow.allocate(old)
-    shadow.note(access(shadow, "uses", old, B, is_recorded=how == "launch"))
+    shadow.record(access(shadow, "uses", old, B, is_recorded=how == "launch"))
     shadow.free(old, CallSite.here(), [B.key] if how == "passed" else [])
     new = make_block(0, 64, C if how == "other stream" else A)
     shadow.allocate(new)
@@ -113,7 +113,7 @@ def test_a_part_of_a_block_hands_on_what_happened_there() -> None:
     shadow = ShadowMemory()
     old = make_block(0, 128)
     shadow.allocate(old)
-    shadow.note(access(shadow, "reads", old, B, part=(64, 128)))
+    shadow.record(access(shadow, "reads", old, B, part=(64, 128)))
     shadow.free(old, CallSite.here(), ())
     low, high = make_block(0, 64), make_block(64, 64)
     shadow.allocate(low)
@@ -144,7 +144,7 @@ def test_on_a_block_in_use_writes_must_be_ordered(first: str, second: str) -> No
     shadow = ShadowMemory()
     block = make_block(0, 64)
     shadow.allocate(block)
-    shadow.note(doing(first, A))
+    shadow.record(doing(first, A))
     report = shadow.check(doing(second, B))
     assert (report is None) == bool({(first, second), (second, first)} & MAY_MEET)
     assert shadow.check(doing(second, A)) is None
@@ -156,7 +156,7 @@ def test_the_next_tenant_waits_for_atomic_operations_too() -> None:
     shadow = ShadowMemory()
     old, new = make_block(0, 64), make_block(0, 64)
     shadow.allocate(old)
-    shadow.note(access(shadow, "updates", old, B))
+    shadow.record(access(shadow, "updates", old, B))
     shadow.free(old, CallSite.here(), ())
     shadow.allocate(new)
     report = shadow.check(access(shadow, "updates", new, A))
@@ -174,7 +174,7 @@ def test_memory_of_the_past_is_bounded() -> None:
         shadow.allocate(block)
         for place in range(number, number + 100):
             stream = (A, B, C)[place % 3]
-            shadow.note(access(shadow, "writes", block, stream, part=(place, place + 1)))
+            shadow.record(access(shadow, "writes", block, stream, part=(place, place + 1)))
         assert len(block.accesses) <= 64
         shadow.free(block, CallSite.here(), ())
     assert len(list(shadow.map)) == 1
