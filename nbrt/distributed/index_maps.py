@@ -12,9 +12,9 @@ from nbrt.runtime.array import asarray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.backends.draw import Runs
     from nbrt.distributed.dtensor import DTensor
     from nbrt.distributed.spec import DTensorSpec
+    from nbrt.index_sets import Runs
     from nbrt.typing import Array
 
 __all__ = ["index_map"]

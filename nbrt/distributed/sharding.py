@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt._internal.checks import checked_ints, checked_shape
-from nbrt.backends.draw import Runs
 from nbrt.distributed.placements import Placement, Shard, StridedShard, checked_placements
-from nbrt.distributed.run_tables import picked
 from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.index_sets import Runs, box_shape, compose, index_at, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,10 +33,6 @@ __all__ = [
     "local_runs",
     "local_to_global",
 ]
-
-
-_MANY = 256
-"""Runs from which on a table of them is faster than a loop."""
 
 
 class Cut(NamedTuple):
@@ -117,8 +112,8 @@ def dim_runs(size: int, cuts: Sequence[Cut], coordinate: Sequence[int]) -> tuple
             if len(held) == 1 and held[0].count == 1:
                 parts.append(piece._replace(start=held[0].start + piece.start))
             else:
-                parts += _compose(held, piece)
-        held = _merged(parts)
+                parts += compose(held, piece)
+        held = join(parts)
         if not held:
             return (Runs(size, 0),)
     return tuple(held)
@@ -145,7 +140,7 @@ def compute_local_shape(
 ) -> tuple[int, ...]:
     """Return the shape of what the rank at a coordinate holds."""
     runs = local_runs(shape, mesh_shape, coordinate, placements)
-    return tuple(sum(run.size for run in each) for each in runs)
+    return box_shape(runs)
 
 
 def compute_local_shape_and_global_offset(
@@ -177,7 +172,7 @@ def compute_local_shape_and_global_offset(
     ((1, 4), (9, 0))
     """
     runs = local_runs(shape, mesh_shape, coordinate, placements)
-    local = tuple(sum(run.size for run in each) for each in runs)
+    local = box_shape(runs)
     return local, tuple(each[0].start for each in runs)
 
 
@@ -196,9 +191,9 @@ def local_to_global(
         If the rank has no such element.
     """
     runs = local_runs(shape, mesh_shape, coordinate, placements)
-    local = tuple(sum(run.size for run in each) for each in runs)
+    local = box_shape(runs)
     positions = _checked_index(index, local, "an index in this rank's part,")
-    return tuple(_at(each, position) for each, position in zip(runs, positions, strict=True))
+    return tuple(index_at(each, position) for each, position in zip(runs, positions, strict=True))
 
 
 def global_to_local(
@@ -268,79 +263,6 @@ def _owner(size: int, cut: Cut, position: int) -> tuple[int, int]:
     rank = within // piece
     before = number * chunk(width, cut.ranks, rank)[1]
     return rank, before + within - rank * piece
-
-
-def _compose(held: Sequence[Runs], piece: Runs) -> list[Runs]:
-    """Return the indices at the positions `piece` of the sequence `held`."""
-    found: list[Runs] = []
-    run, done = held[0], 0
-    head, into = divmod(piece.start, run.length)
-    if not piece.step % run.length and into + piece.length <= run.length:
-        # Its runs lie alike in runs of the first of `held`, as far as that goes.
-        fitting = (run.size - piece.start - piece.length) // (piece.step or 1) + 1
-        done = max(0, min(piece.count, fitting))
-        start, step = run.start + head * run.step + into, piece.step // run.length * run.step
-        found.append(Runs(start, piece.length, done, step))
-    if piece.length and piece.count - done > _MANY:
-        return [*found, *picked(held, piece, done)]
-    for number in range(done, piece.count):
-        first = piece.start + number * piece.step
-        found += _between(held, first, first + piece.length)
-    return found
-
-
-def _between(held: Sequence[Runs], first: int, stop: int) -> Iterator[Runs]:
-    """Return the indices at positions [first, stop) of a sequence: at most 3 for each Runs."""
-    for run in held:
-        low, high = max(first, 0), min(stop, run.size)
-        first, stop = first - run.size, stop - run.size
-        if low >= high:
-            continue
-        (head, into), (tail, beyond) = divmod(low, run.length), divmod(high, run.length)
-        if head == tail:
-            yield Runs(run.start + head * run.step + into, beyond - into)
-            continue
-        if into:
-            yield Runs(run.start + head * run.step + into, run.length - into)
-            head += 1
-        if tail > head:
-            yield Runs(run.start + head * run.step, run.length, tail - head, run.step)
-        if beyond:
-            yield Runs(run.start + tail * run.step, beyond)
-
-
-def _merged(found: Sequence[Runs]) -> list[Runs]:
-    """Join neighbours that continue each other: as one run, or as one more of equal runs."""
-    joined: list[Runs] = []
-    for run in found:
-        if not run.size:
-            continue
-        last = joined[-1] if joined else None
-        if last is None:
-            joined.append(run)
-        elif last.count == run.count == 1 and last.start + last.length == run.start:
-            joined[-1] = Runs(last.start, last.length + run.length)
-        elif run.count == 1 and run.length == last.length and _continues(last, run.start):
-            step = run.start - last.start if last.count == 1 else last.step
-            joined[-1] = Runs(last.start, last.length, last.count + 1, step)
-        else:
-            joined.append(run)
-    return joined
-
-
-def _continues(last: Runs, start: int) -> bool:
-    if last.count == 1:
-        return start > last.start
-    return start == last.start + last.count * last.step
-
-
-def _at(runs: Sequence[Runs], position: int) -> int:
-    for run in runs:
-        if position < run.size:
-            number, within = divmod(position, run.length)
-            return run.start + number * run.step + within
-        position -= run.size
-    raise AssertionError("the position was checked")
 
 
 def _checked(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from nbrt.backends.draw import Runs
     from nbrt.distributed.mesh import DeviceMesh
+    from nbrt.index_sets import Runs
     from nbrt.typing import DTypeLike, Shape
 
 __all__ = ["DTensorSpec", "checked_spec", "spec_of"]

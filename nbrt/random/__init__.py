@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from nbrt._internal.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from nbrt.backends.draw import Region as Region
-    from nbrt.backends.draw import Runs as Runs
+    from nbrt.index_sets import Region as Region
+    from nbrt.index_sets import Runs as Runs
     from nbrt.random import audit as audit
     from nbrt.random.defaults import default_generator as default_generator
     from nbrt.random.defaults import fork_rng as fork_rng

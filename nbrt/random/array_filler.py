@@ -13,7 +13,7 @@ from nbrt.errors import ArgumentError
 from nbrt.random.arguments import checked_out, common_shape, dtype_name, is_array
 from nbrt.random.layouts import check_layout
 from nbrt.random.layouts.element import SAMPLED
-from nbrt.random.memory_order import as_kernel_view, fill_pieces, memory_order, spread
+from nbrt.random.memory_order import as_kernel_view, broadcast_flat, fill_blocks, memory_order
 from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.creation import empty
 from nbrt.runtime.guard import OptionalStreamGuard
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from nbrt._internal.device import Device
     from nbrt.random.layouts import Layout
-    from nbrt.random.regions import Part
     from nbrt.random.stream_position import StreamPosition
+    from nbrt.random.subsets import Subset
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, Shape
 
@@ -48,7 +48,7 @@ class ArrayFiller:
         The rule that gives each element its words.
     position : StreamPosition
         The state of the generator.
-    subset : Part, optional
+    subset : Subset, optional
         The elements of each draw that an array holds; None: all.
     whole_size : int
         With `subset`, the number of elements of each whole draw.
@@ -61,7 +61,7 @@ class ArrayFiller:
         device: Device,
         layout: Layout,
         position: StreamPosition,
-        subset: Part | None = None,
+        subset: Subset | None = None,
         whole_size: int = 0,
     ) -> None:
         self.device = device
@@ -165,7 +165,8 @@ class ArrayFiller:
             if not result.size:
                 self._check_arrays(stream, distribution, parameters, result.dtype)
             parameters = tuple(
-                spread(stream, p, shape, axes) if hasattr(p, "shape") else p for p in parameters
+                broadcast_flat(stream, p, shape, axes) if hasattr(p, "shape") else p
+                for p in parameters
             )
             if stream.interface.capabilities.host_addressable:
                 stream.synchronize()  # the host checks and converts them
@@ -179,7 +180,7 @@ class ArrayFiller:
         """Check arrays of parameters, although a result without elements uses no value of them."""
         shape = common_shape([np.shape(p) for p in parameters])
         whole = tuple(
-            spread(stream, p, shape, None) if hasattr(p, "shape") else p for p in parameters
+            broadcast_flat(stream, p, shape, None) if hasattr(p, "shape") else p for p in parameters
         )
         if stream.interface.capabilities.host_addressable:
             stream.synchronize()
@@ -241,8 +242,8 @@ class ArrayFiller:
             return
         draw = Draw._make((*fields, before.seed, before.offset, None, shape, position.number, memo))
         try:
-            if subset is not None and len(subset.pieces) > 1:
-                fill_pieces(stream, out, draw, subset)
+            if subset is not None and len(subset.blocks) > 1:
+                fill_blocks(stream, out, draw, subset)
             else:
                 view = as_kernel_view(out)
                 stream.enqueue("draw", stream.interface.draw, (view, draw), distribution)
@@ -264,7 +265,7 @@ class ArrayFiller:
         words = layout.increment(distribution, name, n, parameters)
         constants = layout.constants(distribution, name, n)
         check_layout(layout, words, constants)
-        region = None if subset is None else subset.pieces[0].region
+        region = None if subset is None else subset.blocks[0].region
         rule = (layout.name, constants, layout.locate, region)
         return (distribution, name, n, parameters, *rule), words
 

@@ -29,9 +29,9 @@ from nbrt.random.layouts import follows_torch, resolve_layout
 from nbrt.random.layouts.element import ElementLayout
 from nbrt.random.memory_order import as_kernel_view
 from nbrt.random.multivariate import multivariate_normal
-from nbrt.random.regions import checked_part
 from nbrt.random.state import PhiloxState, checked_seed
 from nbrt.random.stream_position import StreamPosition
+from nbrt.random.subsets import checked_subset
 from nbrt.runtime.array import asarray, copy, to_host
 from nbrt.runtime.creation import empty
 from nbrt.runtime.device import resolve_device
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from nbrt._internal.device import Device
-    from nbrt.backends.draw import Region
+    from nbrt.index_sets import Region
     from nbrt.random.layouts import Gpu, Layout
-    from nbrt.random.regions import Index
+    from nbrt.random.subsets import Index
     from nbrt.typing import Array, ArrayLike, DeviceLike, Shape
 
 __all__ = ["Generator"]
@@ -204,7 +204,7 @@ class Generator(Distributions):
         whole = math.prod(sizes)
         if whole > _MAX_ELEMENTS:
             raise ArgumentError(f"expected a draw of at most 2**62 elements, got shape {sizes}")
-        subset = checked_part(sizes, region, self.device)
+        subset = checked_subset(sizes, region, self.device)
         return self._with(ArrayFiller(self.device, self.layout, self._position, subset, whole))
 
     # -- draws -------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nbrt.backends.draw import Draw
-    from nbrt.random.regions import Part, Piece
+    from nbrt.random.subsets import Block, Subset
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array
 
-__all__ = ["as_kernel_view", "fill_pieces", "memory_order", "spread"]
+__all__ = ["as_kernel_view", "broadcast_flat", "fill_blocks", "memory_order"]
 
 
 def memory_order(array: Array) -> list[int] | None:
@@ -39,7 +39,7 @@ def as_kernel_view(array: Array) -> Array:
     return flat.view(np.uint16) if kind == "V" else flat
 
 
-def spread(
+def broadcast_flat(
     stream: Stream, parameter: Array, shape: tuple[int, ...], axes: list[int] | None
 ) -> Array:
     """Return a parameter with one value for each element, in the order of the fill."""
@@ -58,7 +58,7 @@ def spread(
     return turned.reshape(-1)
 
 
-def fill_pieces(stream: Stream, out: Array, draw: Draw, part: Part) -> None:
+def fill_blocks(stream: Stream, out: Array, draw: Draw, subset: Subset) -> None:
     """Draw the pieces of a part, all at the place of `draw` in the stream, and put them together.
 
     Where a piece may fail alone, each is drawn into memory of its own first, so `out` stays as it
@@ -72,51 +72,51 @@ def fill_pieces(stream: Stream, out: Array, draw: Draw, part: Part) -> None:
         What to fill, contiguous.
     draw : Draw
         The draw; its parameters are numbers, or flat arrays with a value for each element of `out`.
-    part : Part
-        Its pieces.
+    subset : Subset
+        Its blocks.
     """
     has_arrays = any(hasattr(one, "shape") for one in draw.parameters)
-    is_direct = part.is_stacked and not has_arrays
+    is_direct = subset.is_stacked and not has_arrays
     held = out if is_direct else empty(out.size, out.dtype, stream=stream)
     parameters = tuple(
-        _gathered(stream, one, part) if hasattr(one, "shape") else one for one in draw.parameters
+        _gathered(stream, one, subset) if hasattr(one, "shape") else one for one in draw.parameters
     )
     if has_arrays and stream.interface.capabilities.host_addressable:
         stream.synchronize()  # the host checks and converts them
     flat, memo = as_kernel_view(held), draw.memo
-    for number, (piece, at) in enumerate(_slices(part)):
+    for number, (block, at) in enumerate(_slices(subset)):
         one = draw._replace(
             parameters=tuple(p[at] if hasattr(p, "shape") else p for p in parameters),
-            region=piece.region,
-            shape=piece.shape,
+            region=block.region,
+            shape=block.shape,
             memo=None if memo is None else memo.setdefault(number, {}),
         )
         stream.enqueue("draw", stream.interface.draw, (flat[at], one), draw.distribution)
     if not is_direct:
-        _scatter(stream, out, held, part)
+        _scatter(stream, out, held, subset)
     if draw.distribution == "dropout":  # makes a mask too
-        _scatter(stream, draw.parameters[-1], parameters[-1], part)
+        _scatter(stream, draw.parameters[-1], parameters[-1], subset)
 
 
-def _gathered(stream: Stream, array: Array, part: Part) -> Array:
+def _gathered(stream: Stream, array: Array, subset: Subset) -> Array:
     """Return a flat copy of an array with the elements of each piece together."""
     held = empty(array.size, array.dtype, stream=stream)
-    boxes = array.reshape(part.shape)
-    for piece, at in _slices(part):
-        copy(held[at].reshape(piece.shape), boxes[piece.place], stream=stream)
+    boxes = array.reshape(subset.shape)
+    for block, at in _slices(subset):
+        copy(held[at].reshape(block.shape), boxes[block.slices], stream=stream)
     return held
 
 
-def _scatter(stream: Stream, array: Array, held: Array, part: Part) -> None:
+def _scatter(stream: Stream, array: Array, held: Array, subset: Subset) -> None:
     """Put the elements of each piece where they belong in contiguous `array`."""
-    boxes = array.reshape(part.shape)
-    for piece, at in _slices(part):
-        copy(boxes[piece.place], held[at].reshape(piece.shape), stream=stream)
+    boxes = array.reshape(subset.shape)
+    for block, at in _slices(subset):
+        copy(boxes[block.slices], held[at].reshape(block.shape), stream=stream)
 
 
-def _slices(part: Part) -> Iterator[tuple[Piece, slice]]:
+def _slices(subset: Subset) -> Iterator[tuple[Block, slice]]:
     """Give each piece with its place in memory that holds one piece after the other."""
     end = 0
-    for piece in part.pieces:
-        start, end = end, end + math.prod(piece.shape)
-        yield piece, slice(start, end)
+    for block in subset.blocks:
+        start, end = end, end + math.prod(block.shape)
+        yield block, slice(start, end)

@@ -16,7 +16,8 @@ from helpers.kernels import (
     fill_signature,
     numba_type,
 )
-from nbrt.backends.draw import Draw, Region, RunTable
+from nbrt.backends.draw import Draw
+from nbrt.index_sets import Region, RunTable
 from nbrt.testing.draws import draw_cases
 from nbrt_kernels import KERNELS
 from nbrt_kernels.random import fills_of

@@ -9,7 +9,8 @@ import pytest
 
 from helpers.kernels import run_draw
 from helpers.torch_draws import TINY
-from nbrt.backends.draw import Draw, Region, RunTable
+from nbrt.backends.draw import Draw
+from nbrt.index_sets import Region, RunTable
 from nbrt_kernels.random import (
     bits_reference,
     fills_of,

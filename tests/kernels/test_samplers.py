@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from helpers.kernels import launch, memory_dtype
-from nbrt.backends.draw import Region
+from nbrt.index_sets import Region
 from nbrt_kernels.random.distributions.samplers import sampler_fills
 
 ALPHA = 1e-4

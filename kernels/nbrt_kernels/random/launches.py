@@ -61,7 +61,7 @@ class Fill(NamedTuple):
 
 
 class Part(Protocol):
-    """Which elements of a draw an array holds, such as `nbrt.backends.draw.Region`."""
+    """Which elements of a draw an array holds, such as `nbrt.index_sets.Region`."""
 
     @property
     def start(self) -> int:
@@ -76,7 +76,7 @@ class Part(Protocol):
 
 @runtime_checkable
 class Table(Protocol):
-    """Runs that an array holds of a draw, such as `nbrt.backends.draw.RunTable`."""
+    """Runs that an array holds of a draw, such as `nbrt.index_sets.RunTable`."""
 
     @property
     def starts(self) -> Any:

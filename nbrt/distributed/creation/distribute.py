@@ -11,10 +11,10 @@ from nbrt.distributed.consistency import check_alike
 from nbrt.distributed.dtensor import DTensor, on_device_of
 from nbrt.distributed.mesh import current_mesh
 from nbrt.distributed.redistribution.execute import take
-from nbrt.distributed.redistribution.selection import common
 from nbrt.distributed.sharding import local_runs
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
+from nbrt.index_sets import intersect
 from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
@@ -142,5 +142,5 @@ def _pieces(values: Array, spec: DTensorSpec) -> list[Array]:
 
 def _piece(values: Array, spec: DTensorSpec, coordinate: tuple[int, ...]) -> Array:
     whole = local_runs(spec.shape, (), (), ())
-    selection = common(whole, spec.runs_of(coordinate)).first
+    selection = intersect(whole, spec.runs_of(coordinate)).first
     return take(values, selection, current_stream(spec.mesh.device))

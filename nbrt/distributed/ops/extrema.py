@@ -16,6 +16,7 @@ from nbrt.distributed.ops.reductions import (
     reduced_placements,
 )
 from nbrt.errors import ArgumentError
+from nbrt.index_sets import indices
 from nbrt.runtime.array import asarray
 
 if TYPE_CHECKING:
@@ -112,7 +113,4 @@ def held_indices(tensor: DTensor, dim: int) -> HostArray:
     """Return the indices along a dimension that this rank holds, in its order, as int64."""
     runs = tensor._spec.local_runs
     assert runs is not None, "the rank is in the mesh"
-    return np.concatenate([
-        (run.start + run.step * np.arange(run.count)[:, None] + np.arange(run.length)).reshape(-1)
-        for run in runs[dim]
-    ]).astype(np.int64)  # fmt: skip
+    return indices(runs[dim])

@@ -25,6 +25,7 @@ from nbrt.distributed.ops.propagation import Placements, moved, on_dim, without
 from nbrt.distributed.ops.shapes import renumbered
 from nbrt.distributed.placements import Placement, Replicate
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
+from nbrt.index_sets import as_slice, open_mesh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,32 +173,14 @@ def _write(tensor: DTensor, items: Sequence[_Taken | None], value: Any, ndim: in
     if all(isinstance(each, slice) for each in into):
         part[tuple(into)] = values
         return
-    grid = [
-        np.arange(size)[each] if isinstance(each, slice) else each
-        for each, size in zip(into, part.shape, strict=True)
-    ]
-    part[np.ix_(*grid)] = values
+    part[open_mesh(part.shape, tuple(into))] = values
 
 
 def _held_of(held: HostArray, wanted: range) -> tuple[slice | HostArray, slice | HostArray]:
     """Return where of the wanted indices those lie that are held: here, and among the wanted."""
     number, beside = np.divmod(held - wanted.start, wanted.step)
     here = np.flatnonzero((beside == 0) & (number >= 0) & (number < len(wanted)))
-    return _regular(here), _regular(number[here])
-
-
-def _regular(positions: HostArray) -> slice | HostArray:
-    """Return evenly spaced positions as a slice."""
-    if not len(positions):
-        return slice(0, 0)
-    first, last = int(positions[0]), int(positions[-1])
-    if len(positions) == 1:
-        return slice(first, first + 1)
-    step = int(positions[1]) - first
-    if (np.diff(positions) != step).any():
-        return positions
-    stop = last + step
-    return slice(first, stop if stop >= 0 else None, step)
+    return as_slice(here), as_slice(number[here])
 
 
 def _parsed(index: Any, shape: tuple[int, ...]) -> list[_Taken | None]:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nbrt.backends.draw import Runs
 from nbrt.distributed.ops.operands import is_dtensor
 from nbrt.distributed.ops.propagation import moved, on_dim
 from nbrt.distributed.placements import Placement, Replicate
 from nbrt.distributed.redistribution.execute import take
-from nbrt.distributed.redistribution.selection import common
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
+from nbrt.index_sets import Runs, intersect
 from nbrt.random.arguments import is_array
 from nbrt.random.generator import Generator
 from nbrt.runtime.array import asarray, copy, to_host
@@ -96,7 +95,7 @@ def cut(array: Array, runs: Sequence[Sequence[Runs]], device: Device, first: int
     """
     part: list[Sequence[Runs]] = [(Runs(0, size),) for size in array.shape]
     wanted = [*part[:first], *runs, *part[first + len(runs) :]]
-    chosen = common(part, wanted)
+    chosen = intersect(part, wanted)
     if chosen.shape == array.shape:
         return array
     return take(array, chosen.first, current_stream(device))

@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 
 from nbrt import config
 from nbrt._internal import rank_context
-from nbrt.backends.draw import Region
 from nbrt.distributed.process_group import world
 from nbrt.distributed.random.generator_checks import check_equal_states, checked_rank_generator
 from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
+from nbrt.index_sets import Region
 from nbrt.random.defaults import default_generator
 from nbrt.random.generator import Generator
 from nbrt.random.state import PhiloxState, checked_seed

@@ -13,16 +13,16 @@ from nbrt.distributed.placements import Partial, Replicate
 from nbrt.distributed.redistribution.execute import execute, put, take
 from nbrt.distributed.redistribution.layout import cut_dims, layout_of, part_of
 from nbrt.distributed.redistribution.plan import plan_redistribute
-from nbrt.distributed.redistribution.selection import common
 from nbrt.errors import CollectiveTimeoutError, RankMismatchError
+from nbrt.index_sets import intersect
 from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from nbrt.backends.draw import Runs
     from nbrt.distributed.communicators.base import Communicator
     from nbrt.distributed.redistribution.layout import Layout
     from nbrt.distributed.spec import DTensorSpec
+    from nbrt.index_sets import Runs
     from nbrt.typing import Array
 
 __all__ = ["move"]
@@ -75,14 +75,14 @@ def _exchange(local: Array, result: Array, source: DTensorSpec, target: DTensorS
         given.append(
             empty((0,), target.dtype, stream=stream)
             if shared is None
-            else take(local, common(*shared).first, stream)
+            else take(local, intersect(*shared).first, stream)
         )
     found = [route.between(peer, me) for peer in parties.tolist()]
-    shapes = [(0,) if each is None else common(*each).shape for each in found]
+    shapes = [(0,) if each is None else intersect(*each).shape for each in found]
     pieces = _exchanged(mesh.get_group(), given, shapes, f"{source.mesh} to {target.mesh}")
     for shared, piece in zip(found, pieces, strict=True):
         if shared is not None:
-            put(result, common(*shared).second, piece, stream)
+            put(result, intersect(*shared).second, piece, stream)
 
 
 def _exchanged(

@@ -9,7 +9,7 @@ import numpy as np
 
 from nbrt.distributed.redistribution.layout import Layout, cut_dims, part_of
 from nbrt.distributed.redistribution.plan import peers
-from nbrt.distributed.redistribution.selection import common, part_shape
+from nbrt.index_sets import box_shape, intersect, open_mesh
 from nbrt.runtime.array import copy, full
 from nbrt.runtime.creation import empty
 from nbrt.runtime.guard import OptionalStreamGuard
@@ -18,12 +18,11 @@ from nbrt.runtime.stream import current_stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nbrt.backends.draw import Runs
     from nbrt.distributed.communicators.base import ReduceOp
     from nbrt.distributed.placements import TermOp
     from nbrt.distributed.redistribution.plan import Plan
-    from nbrt.distributed.redistribution.selection import Selection
     from nbrt.distributed.redistribution.steps import Step
+    from nbrt.index_sets import Runs, Selection
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array
 
@@ -67,8 +66,8 @@ class _Work:
 
     def cut(self, step: Step, local: Array) -> Array:
         part = self._part(step.target)
-        piece = take(local, common(self._part(step.source), part).first, self._stream)
-        result = empty(part_shape(part), self._dtype, stream=self._stream)
+        piece = take(local, intersect(self._part(step.source), part).first, self._stream)
+        result = empty(box_shape(part), self._dtype, stream=self._stream)
         copy(result, piece, stream=self._stream)
         return result
 
@@ -79,7 +78,7 @@ class _Work:
     def reduce_scatter(self, step: Step, local: Array) -> Array:
         mine = self._part(step.source)
         pieces = [
-            take(local, common(mine, self._part(step.target, peer)).first, self._stream)
+            take(local, intersect(mine, self._part(step.target, peer)).first, self._stream)
             for peer in self._peers(step)
         ]
         group = self._mesh.get_group(step.mesh_dims)
@@ -87,7 +86,7 @@ class _Work:
 
     def all_gather(self, step: Step, local: Array) -> Array:
         parts = [self._part(step.source, peer) for peer in self._peers(step)]
-        shapes = [part_shape(part) for part in parts]
+        shapes = [box_shape(part) for part in parts]
         pieces = self._mesh.get_group(step.mesh_dims).all_gather(local, shapes)
         return self._joined(step, parts, pieces)
 
@@ -95,11 +94,11 @@ class _Work:
         mine, wanted = self._part(step.source), self._part(step.target)
         places = list(self._peers(step))
         given = [
-            take(local, common(mine, self._part(step.target, peer)).first, self._stream)
+            take(local, intersect(mine, self._part(step.target, peer)).first, self._stream)
             for peer in places
         ]
         parts = [self._part(step.source, peer) for peer in places]
-        shapes = [common(part, wanted).shape for part in parts]
+        shapes = [intersect(part, wanted).shape for part in parts]
         pieces = self._mesh.get_group(step.mesh_dims).all_to_all(given, shapes)
         return self._joined(step, parts, pieces)
 
@@ -120,10 +119,10 @@ class _Work:
             ),
             default=(0, "sum"),
         )
-        shape = part_shape(part)
+        shape = box_shape(part)
         result = full(shape, _neutral(op, self._dtype), self._dtype, stream=self._stream)
         if not away:
-            put(result, common(self._part(step.source), part).second, local, self._stream)
+            put(result, intersect(self._part(step.source), part).second, local, self._stream)
         return result
 
     def _combined(self, step: Step, total: Array, ranks: int) -> Array:
@@ -137,9 +136,9 @@ class _Work:
         self, step: Step, parts: Sequence[Sequence[Sequence[Runs]]], pieces: Sequence[Array]
     ) -> Array:
         wanted = self._part(step.target)
-        result = empty(part_shape(wanted), self._dtype, stream=self._stream)
+        result = empty(box_shape(wanted), self._dtype, stream=self._stream)
         for part, piece in zip(parts, pieces, strict=True):
-            put(result, common(part, wanted).second, piece, self._stream)
+            put(result, intersect(part, wanted).second, piece, self._stream)
         return result
 
     def _part(
@@ -155,7 +154,7 @@ def take(array: Array, selection: Selection, stream: Stream) -> Array:
     """Return the elements of a selection, without a copy if its indices are regular."""
     if all(isinstance(each, slice) for each in selection):
         return array[(*selection, ...)]
-    return _now(stream, lambda: array[_grid(array.shape, selection)])
+    return _now(stream, lambda: array[open_mesh(array.shape, selection)])
 
 
 def put(array: Array, selection: Selection, values: Array, stream: Stream) -> None:
@@ -165,7 +164,7 @@ def put(array: Array, selection: Selection, values: Array, stream: Stream) -> No
         return
 
     def write() -> None:
-        array[_grid(array.shape, selection)] = values
+        array[open_mesh(array.shape, selection)] = values
 
     _now(stream, write)
 
@@ -176,15 +175,6 @@ def _now(stream: Stream, function: Callable[[], Any]) -> Any:
         stream.synchronize()
     with OptionalStreamGuard(stream):
         return function()
-
-
-def _grid(shape: tuple[int, ...], selection: Selection) -> tuple[Any, ...]:
-    return np.ix_(
-        *(
-            np.arange(size)[each] if isinstance(each, slice) else each
-            for size, each in zip(shape, selection, strict=True)
-        )
-    )
 
 
 def _operation(step: Step) -> ReduceOp:

@@ -15,8 +15,8 @@ from nbrt.distributed.sharding import Cut, cuts_of, dim_runs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.backends.draw import Runs
     from nbrt.distributed.placements import Placement
+    from nbrt.index_sets import Runs
 
 __all__ = ["Layout", "continues", "cut_dims", "elements", "layout_of", "part_of", "shared"]
 

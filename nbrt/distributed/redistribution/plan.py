@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal.checks import checked_ints
 from nbrt.distributed.placements import Partial
 from nbrt.distributed.redistribution.layout import part_of
-from nbrt.distributed.redistribution.selection import common, part_shape
 from nbrt.distributed.redistribution.steps import Step, steps_between
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
+from nbrt.index_sets import box_shape, intersect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -185,7 +185,7 @@ def _traffic(spec: DTensorSpec, step: Step, coordinate: tuple[int, ...]) -> tupl
     shape, mesh_shape = spec.shape, spec.mesh.shape
     mine = part_of(shape, step.source, coordinate)
     got = part_of(shape, step.target, coordinate)
-    held, wanted = math.prod(part_shape(mine)), math.prod(part_shape(got))
+    held, wanted = math.prod(box_shape(mine)), math.prod(box_shape(got))
     ranks = math.prod(mesh_shape[dim] for dim in step.mesh_dims)
     if step.operation == "all_gather":
         return (ranks - 1) * held, wanted - held
@@ -197,13 +197,13 @@ def _traffic(spec: DTensorSpec, step: Step, coordinate: tuple[int, ...]) -> tupl
             part_of(shape, step.target, peer)
             for peer in peers(mesh_shape, coordinate, step.mesh_dims)
         )
-        given = sum(math.prod(part_shape(piece)) for piece in pieces)
+        given = sum(math.prod(box_shape(piece)) for piece in pieces)
         return given - wanted, (ranks - 1) * wanted
     if step.operation == "all_to_all":
         given = sum(
-            common(mine, part_of(shape, step.target, peer)).size
+            intersect(mine, part_of(shape, step.target, peer)).size
             for peer in peers(mesh_shape, coordinate, step.mesh_dims)
         )
-        own = common(mine, got).size
+        own = intersect(mine, got).size
         return given - own, wanted - own
     return 0, 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.distributed.placements import Partial
 from nbrt.distributed.sharding import cuts_of, dim_runs
+from nbrt.index_sets import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,9 +52,10 @@ def pieces(spec: DTensorSpec, dim: int) -> list[Piece]:
     for along in itertools.product(*(range(cut.ranks) for cut in cuts)):
         places = tuple(zip((cut.mesh_dim for cut in cuts), along, strict=True))
         coordinate = [dict(places).get(mesh_dim, 0) for mesh_dim in range(len(mesh_shape))]
-        for run in dim_runs(spec.shape[dim], cuts, coordinate):
-            starts = (run.start + number * run.step for number in range(run.count))
-            found += [Piece(start, start + run.length, places) for start in starts if run.length]
+        runs = expand(dim_runs(spec.shape[dim], cuts, coordinate))
+        for start, length in zip(*(column.tolist() for column in runs), strict=True):
+            if length:
+                found.append(Piece(start, start + length, places))
     return sorted(found)
 
 

@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt._version import __version__
-from nbrt.backends.draw import RunTable
 from nbrt.errors import ArgumentError
+from nbrt.index_sets import RunTable
 from nbrt.random.audit.recording import FORMAT
 from nbrt.random.audit.replaying import sha256_of
 from nbrt.random.versions import stream_version
@@ -26,7 +26,8 @@ from nbrt.runtime.commands import install_hook
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nbrt.backends.draw import Draw, Region
+    from nbrt.backends.draw import Draw
+    from nbrt.index_sets import Region
     from nbrt.runtime.commands import Command
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, HostArray

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.draw import Region, RunTable
 from nbrt.errors import ArgumentError
+from nbrt.index_sets import Region, RunTable
 
 if TYPE_CHECKING:
     from os import PathLike

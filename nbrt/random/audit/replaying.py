@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt._internal.checks import as_dtype
-from nbrt.backends.draw import Draw, Region, RunTable
+from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from nbrt.index_sets import Region, RunTable
 from nbrt.random.memory_order import as_kernel_view
 from nbrt.runtime.array import asarray, to_host
 from nbrt.runtime.commands import Command

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import nbrt.distributed.sharding as sharding_module
+import nbrt.index_sets as index_sets
 from helpers.shardings import Sharding, indices_held
 from nbrt.distributed import (
     Partial,
@@ -34,7 +34,7 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nbrt.backends.draw import Runs
+    from nbrt.index_sets import Runs
 
 # Written by tools/torch_sharding.py.
 TORCH = json.loads((Path(__file__).parents[2] / "data" / "torch_sharding.json").read_text())
@@ -273,7 +273,7 @@ def test_many_runs_are_composed_as_few_are(
     for place in itertools.product(range(3), range(2)):
         few = local_runs((size,), (3, 2), place, placements)[0]
         with monkeypatch.context() as patch:
-            patch.setattr(sharding_module, "_MANY", 0)
+            patch.setattr(index_sets, "_MAX_LOOP", 0)
             many = local_runs((size,), (3, 2), place, placements)[0]
         listed = [
             [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import nbrt
-from nbrt.backends.draw import Draw, RunTable
+from nbrt.backends.draw import Draw
+from nbrt.index_sets import RunTable
 from nbrt.runtime.memory.recording import note_use
 
 

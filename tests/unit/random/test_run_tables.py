@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nbrt
+from nbrt.index_sets import RunArrays
 from nbrt.random import Runs
-from nbrt.random.axes import axis_pieces
-from nbrt.random.tables import MANY, RunArrays, long_list, run_table, runs_of
+from nbrt.random.subsets import MAX_BLOCKS as MANY
+from nbrt.random.subsets import axis_regions, long_list, run_table, runs_of
 from nbrt.testing.latch import Latch
 
 SIZE = 60
@@ -42,7 +43,7 @@ def test_a_long_list_takes_the_same_indices(index: list[Any]) -> None:
         assert not listed(many)
     elif isinstance(found, Runs):
         assert listed(found) == listed(many)
-        assert axis_pieces(found, SIZE, 0)
+        assert axis_regions(found, SIZE, 0)
     else:
         assert elements(found) == listed(many)
         assert found.size == len(listed(many))
@@ -50,7 +51,7 @@ def test_a_long_list_takes_the_same_indices(index: list[Any]) -> None:
 
 @given(lists)
 def test_pieces_have_the_same_runs(index: list[Any]) -> None:
-    pieces = axis_pieces(index, SIZE, 0)
+    pieces = axis_regions(index, SIZE, 0)
     if pieces:
         found = runs_of(pieces)
         assert found is not None
@@ -59,7 +60,7 @@ def test_pieces_have_the_same_runs(index: list[Any]) -> None:
 
 @given(lists, lists)
 def test_a_table_takes_the_elements_of_the_product(rows: list[Any], columns: list[Any]) -> None:
-    both = [axis_pieces(index, SIZE, 0) for index in (rows, columns)]
+    both = [axis_regions(index, SIZE, 0) for index in (rows, columns)]
     if not all(both):
         return
     table = run_table(7, [(runs_of(both[0]), SIZE), (runs_of(both[1]), 1)], "cpu:0")
@@ -106,6 +107,6 @@ def test_a_table_in_host_memory_waits_for_no_stream() -> None:
 def test_too_many_runs_make_no_table() -> None:
     many = [slice(0, 2), slice(3, 9), Runs(100, 1, 2**40, 3)] * MANY
     assert long_list(many, 2**60) is None
-    assert runs_of(axis_pieces([Runs(0, 1, 2**40, 2)], 2**60, 0)) is None
+    assert runs_of(axis_regions([Runs(0, 1, 2**40, 2)], 2**60, 0)) is None
     wide = RunArrays(np.arange(0, 9000, 3), np.full(3000, 2))
     assert run_table(0, [(wide, 2**20), (wide, 1)], "cpu:0") is None
