@@ -1,8 +1,8 @@
-"""Random numbers: in kernels, as draws of whole arrays, and as NumPy references.
+"""Random numbers: device functions, kernels that fill arrays, and NumPy references.
 
-`uniform4` and the other functions of `nbrt_kernels.random.device` make numbers inside a kernel;
-`fills_of` finds the launches that fill an array with a draw; the references replay draws in NumPy,
-bit for bit.
+`uniform4` and the other functions of `nbrt_kernels.random.device` compute numbers inside a kernel.
+`fills_of` returns the launches that fill an array with a draw. The references compute the same bits
+in NumPy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws in a layout that somebody else wrote: any rule from elements to words."""
+"""Draws in custom layouts: any map from elements to words."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def foreign_launch(
     count: int,
     box: Box | None,
 ) -> Fill:
-    """Return the launch that fills an array with a draw by a rule of the layout's own.
+    """Return the launch that fills an array with a draw in a custom layout.
 
     Parameters
     ----------
     distribution : str
-        One of `DISTRIBUTIONS`; those by rejection would need a rule for further words.
+        One of `DISTRIBUTIONS`. Rejection samplers are missing: they need a map for further words.
     dtype, n, parameters
         Of the draw.
     constants : tuple of int
@@ -50,14 +50,14 @@ def foreign_launch(
     Raises
     ------
     TypeError
-        If there is no such draw for the dtype, or too many constants.
+        If the distribution does not support the dtype, or there are more than 3 constants.
     ValueError
         If a parameter is out of range.
     """
     if distribution not in DISTRIBUTIONS:
         known = ", ".join(DISTRIBUTIONS)
         message = (
-            f"expected a distribution of {known} in a layout of one's own, got {distribution!r}; "
+            f"expected a distribution of {known} in a custom layout, got {distribution!r}; "
             f"use layout='element'"
         )
         raise TypeError(message)
@@ -79,7 +79,7 @@ def foreign_launch(
 
 @cache
 def _block_of(made: DistributionSpec) -> Callable[..., Any]:
-    """Return the device function that makes the variates of a whole block."""
+    """Return the device function that computes the variates of a whole block."""
     standard: Any = made.standard or _same
     in_pairs = made.pairs is not None
 
@@ -108,7 +108,7 @@ def _block_of(made: DistributionSpec) -> Callable[..., Any]:
 
 @cache
 def _store_of(made: DistributionSpec, arrays: int) -> DeviceFunction:
-    """Return the device function that stores an element; the first `arrays` parameters are such."""
+    """Return the device function that stores an element; `arrays` parameters are arrays."""
     finish = made.finish
     get_a, get_b, get_c = (_element if place < arrays else _same_for_all for place in range(3))
 

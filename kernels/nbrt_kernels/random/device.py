@@ -1,13 +1,13 @@
-"""Random numbers inside kernels: Philox blocks by (seed, offset, index), and what they become.
+"""Random numbers inside kernels: variates of the Philox block (seed, offset, index).
 
-A thread asks for the block that is its own, such as the one of its global index: nothing is stored
-between calls, and no two indices share a number.  What ends in 4 gives the float32 or integer
-elements ``4 * index`` to ``4 * index + 3``, what ends in 2 the float64 elements ``2 * index`` and
-``2 * index + 1``, of the draw that ``nbrt.Generator(seed)`` makes at that offset, bit for bit, on
-every device.
+A thread passes an index that no other thread uses, such as its global index. The functions are
+stateless, and different indices share no number. Functions whose name ends in 4 return the float32
+or integer elements ``4 * index`` to ``4 * index + 3`` of the draw of ``nbrt.Generator(seed)`` at
+that offset. Those that end in 2 return the float64 elements ``2 * index`` and ``2 * index + 1``.
+The bits are equal on every device.
 
-In all of them `seed` is the 64-bit seed, `offset` counts 32-bit words, a multiple of 4, and `index`
-is an integer below 2**64.  A program that draws again moves the offset on, by 4 for every index
+`seed` is the 64-bit seed. `offset` counts 32-bit words and is a multiple of 4. `index` is an
+integer below 2**64. A program that draws again advances the offset by 4 times the number of indices
 that it has used.
 """
 
@@ -56,7 +56,7 @@ def uniform4(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scala
     Parameters
     ----------
     seed, offset, index : int
-        Which block; see the module.
+        The block; see the module.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def uniform2(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scala
     Parameters
     ----------
     seed, offset, index : int
-        Which block; see the module.
+        The block; see the module.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def normal4(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scalar
     Parameters
     ----------
     seed, offset, index : int
-        Which block; see the module.
+        The block; see the module.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def normal2(seed: Scalar, offset: Scalar, index: Scalar) -> tuple[Scalar, Scalar
     Parameters
     ----------
     seed, offset, index : int
-        Which block; see the module.
+        The block; see the module.
 
     Returns
     -------
@@ -130,14 +130,14 @@ def randint4(
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """Return four integers in [low, high), each equally likely.
 
-    Lemire's method; words that would favour some values are drawn again, as `Generator` does.
+    Lemire's method, with rejection of biased words, as in `Generator`.
 
     Parameters
     ----------
     seed, offset, index : int
-        Which block; see the module.
+        The block; see the module.
     low, high : int
-        Bounds, ``low < high <= low + 2**32``; of others the values mean nothing.
+        Bounds, ``low < high <= low + 2**32``; the result is undefined for others.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def randint4(
     """
     first = np.int64(low)
     span = np.uint64(np.int64(high) - first)
-    # A range that is empty or too wide has no threshold, and must not loop for ever.
+    # An empty or too wide range has no threshold and must not cause an endless loop.
     threshold = _WORDS % span if np.uint64(span - np.uint64(1)) < _WORDS else np.uint64(0)
     w0, w1, w2, w3 = _words(seed, offset, index, np.uint32(0))
     x0, r0 = integer_32(w0, span)

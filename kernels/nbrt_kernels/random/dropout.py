@@ -1,4 +1,4 @@
-"""Dropout: a mask, and what it leaves of an array, scaled, in one pass."""
+"""Dropout: draw a mask, apply it to an array and scale the rest, in one pass."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _from_bfloat(bits: Scalar) -> Scalar:
 
 
 def _converters(dtype: str) -> tuple[DeviceFunction, DeviceFunction, Any]:
-    """Return what reads an element as a float, what stores it scaled, and a stored zero."""
+    """Return the functions that load and store an element, and the stored zero."""
     load = {"float16": _from_half, "bfloat16": _from_bfloat}.get(dtype, _as_it_is)
     zero = np.dtype("uint16" if dtype == "bfloat16" else dtype).type(0)
     return load, cast(_times, dtype), zero
@@ -98,7 +98,7 @@ def dropout_kernel(dtype: str, blocks: int) -> Callable[..., None]:
 
 @cache
 def scale_kernel(dtype: str) -> Callable[..., None]:
-    """Return the kernel ``(out, state, ahead, mask, x, scale)`` of a mask that is drawn already."""
+    """Return the kernel ``(out, state, ahead, mask, x, scale)`` that applies a drawn mask."""
     load, store, zero = _converters(dtype)
 
     def scale_kept(
@@ -113,7 +113,7 @@ def scale_kernel(dtype: str) -> Callable[..., None]:
 
 
 def keep_threshold(probability: float) -> np.int32:
-    """Return what a 24-bit draw is below with a probability: ``ceil(probability * 2**24)``.
+    """Return the bound of a 24-bit draw for a probability: ``ceil(probability * 2**24)``.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Factories of fill kernels: element i of a draw is a function of (seed, offset, i) alone.
 
-A fill of n elements from a place in a Philox stream::
+A fill of n elements from a position in a Philox stream::
 
     kernel = fill(uniform_f32, scale_uniform)
     threads = fill_threads(n)                  # one thread per tile
@@ -9,7 +9,7 @@ A fill of n elements from a place in a Philox stream::
 `state` is a tuple of uint64 or a uint64[2] array (seed and offset in words); `ahead` (uint64) are
 Philox blocks to add.  Any block size gives the same bits, and so does any number of Philox blocks
 to a tile: `TILE_BLOCKS` suits a CPU, whose thread blocks should then be single threads, 1 a GPU.
-More threads than needed do no harm.
+More threads than needed are allowed.
 
 Element i takes word ``i % 4`` of block ``offset // 4 + ahead + i // 4``, or the 64-bit value
 ``i % 2`` of block ``offset // 4 + ahead + i // 2`` in a wide draw.
@@ -95,7 +95,7 @@ def fill(
     standard : device function or None
         Takes a word, uint32 or in a wide draw uint64, and returns a variate.  None: the word.
     finish : device function, optional
-        Takes a variate and the parameters a, b, c; returns what is stored.
+        Takes a variate and the parameters a, b, c; returns the element to store.
     pairs : type or None
         For a `standard` that takes two neighbouring words and returns two variates: their NumPy
         type, of the size of a word.

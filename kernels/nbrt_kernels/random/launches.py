@@ -1,4 +1,4 @@
-"""Launches of fill kernels, and the boxes that regions of a draw are made of."""
+"""Launches of fill kernels, and the boxes that make up a region of a draw."""
 
 from __future__ import annotations
 

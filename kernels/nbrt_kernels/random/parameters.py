@@ -1,7 +1,7 @@
-"""Host-side parameters of the draws: checked, rounded and typed as the kernels expect them.
+"""Check the parameters of draws, round them and convert them to the types of the kernels.
 
 A parameter is a number, or a contiguous 1-D array with a value for each element, of NumPy or of a
-library that answers NumPy's functions; beside an array, numbers become arrays of its length.
+library that implements NumPy's functions. If one is an array, numbers become arrays of its length.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = [
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-# How far off the mean a normal may be truncated: beyond, what is left is no normal float.
+# Largest distance of a truncation from the mean: beyond, the probability is subnormal.
 _FAR = {"float32": 12.0, "float64": 37.0}
 
 _Rule = tuple[str, Callable[[Any], Any] | None]
 _FINITE: _Rule = ("finite {}", None)
-# A negative zero is refused with the negative numbers, as NumPy refuses it.
+# Negative zero is refused like negative numbers, as in NumPy.
 _SCALE: _Rule = ("finite {} >= 0", lambda value: (value >= 0) & ~np.signbit(value))
 _POSITIVE: _Rule = ("finite {} > 0", lambda value: value > 0)
 _CHANCE: _Rule = ("{} in (0, 1]", lambda value: (value > 0) & (value <= 1))
@@ -166,7 +166,7 @@ def uniform_parameters(
 def normal_parameters(
     loc: Any = 0.0, scale: Any = 1.0, dtype: npt.DTypeLike = np.float32
 ) -> tuple[Any, Any]:
-    """Return ``(loc, scale)`` of a normal draw, rounded to what it is computed in.
+    """Return ``(loc, scale)`` of a normal draw, rounded to the dtype of the computation.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def normal_parameters(
 
 
 def bernoulli_parameters(parameters: tuple[Any, ...], _dtype: str) -> tuple[Any, Any, Any]:
-    """Return ``(threshold, 0, 0)`` of a Bernoulli draw: a word is kept if it is below it.
+    """Return ``(threshold, 0, 0)`` of a Bernoulli draw: a word below it is a success.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def each_integer_parameters(low: Any, span: Any, dtype: str) -> tuple[Any, Any, 
     Parameters
     ----------
     low, span : arrays of uint64
-        Lower bounds modulo 2**64, and how many values there are; 0 stands for 2**64.
+        Lower bounds modulo 2**64, and numbers of values; 0 stands for 2**64.
     dtype : str
         Of the elements: ranges of those with 8 bytes are drawn from 64 bits, of others from 32.
 
@@ -291,7 +291,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _typed(values: tuple[Any, ...], kind: np.dtype[Any]) -> tuple[Any, ...]:
-    """Return parameters of a dtype: scalars, or as many arrays if there is one among them."""
+    """Return parameters of a dtype: all scalars, or all arrays if one is an array."""
     arrays = [value for value in values if _is_array(value)]
     with np.errstate(over="ignore"):
         if not arrays:
@@ -324,7 +324,7 @@ def _rounded(value: Any, name: str) -> Any:
 
 
 def _below(value: Any, name: str) -> Any:
-    """Return the next value below of a dtype, in the dtype that it is computed in."""
+    """Return the next value below of a dtype, in the dtype of the computation."""
     kind = value.dtype.type
     if name == "float16":
         value = value.astype(np.float16)

@@ -54,7 +54,7 @@ def _round(
 def _ten_rounds(
     c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar, k0: Scalar, k1: Scalar
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-    """Return one block; of all arguments, uint64, only the low halves count."""
+    """Return one block; only the low halves of the uint64 arguments count."""
     # The rounds are written out: a loop here would be the innermost loop of a fill kernel, and
     # only innermost loops are vectorised. Words stay in 64-bit lanes with anything in the high
     # half until the end: widening multiplies read low halves only, so nothing has to be packed,
@@ -85,7 +85,7 @@ def _ten_rounds(
 def _last_round(
     c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar, k0: Scalar, k1: Scalar
 ) -> tuple[Scalar, Scalar]:
-    """One more round, its words joined in pairs: what is low in a product is high in a pair."""
+    """Compute one more round with its words joined in pairs, low words of products high."""
     # The key joins before the halves are exchanged. A shift of the bare product would be folded
     # into the multiplication, and that is then one of 64 by 64 bits.
     p0 = _M0 * (c0 & _LOW) ^ ((c3 ^ k1) << _HALF)
@@ -138,9 +138,9 @@ def block_values(
 def two_blocks(
     first: Scalar, second: Scalar, key0: Scalar, key1: Scalar
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-    """Return two blocks as `block_values` of attempt 0 does, computed abreast.
+    """Return two blocks as `block_values` of attempt 0 does, computed interleaved.
 
-    A round waits five cycles for its product; two blocks in turns keep a vector unit of sixteen
+    A round waits five cycles for its product; two interleaved blocks keep a vector unit of sixteen
     registers busy (1.3 times faster than one, and no slower than four).
 
     Parameters

@@ -2,7 +2,7 @@
 
 They replay the formulas of `nbrt_kernels.random.transforms` on whole arrays, with a correctly
 rounded fused multiply-add, and serve as the oracle of the tests.  They are written for clarity:
-where the kernels are branch-free, these may select; where the kernels stream, these allocate.
+they branch where the kernels do not, and they allocate temporaries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bits to numbers: uniforms, Box-Muller normals and unbiased integers, written once.
 
 Every floating-point step is an explicit `cuda.fma`, a product whose result no addition consumes,
-an exact scaling by a power of two, or an IEEE square root.  There is nothing for a compiler to
+an exact scaling by a power of two, or an IEEE square root.  A compiler has nothing to
 contract, so CPU and GPU return equal bits, and `nbrt_kernels.random.reference` replays them.
 
 The logarithm, sine and cosine are not general functions: they take the random word itself.  Range
@@ -282,8 +282,8 @@ def radius_f64(value: Scalar) -> Scalar:
 @device_function
 def sincos_f32(word: Scalar) -> tuple[Scalar, Scalar]:
     """Return float32 sine and cosine of ``2 pi word / 2**32`` of a uint32 word."""
-    # Rounded to the nearest quadrant; what is left are the low 30 bits, signed, and shifting them
-    # to the top makes the sign extension free.
+    # Rounded to the nearest quadrant; the rest are the low 30 bits, signed. Shifting them
+    # to the top extends the sign.
     turned = np.uint32((np.uint64(word) + np.uint64(0x20000000)) & _LOW)
     quadrant = np.uint32(turned >> np.uint32(30))
     y = np.float32(np.int32(np.uint32((np.uint64(word) << np.uint64(2)) & _LOW))) * _TWO_M31

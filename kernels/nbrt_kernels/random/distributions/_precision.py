@@ -1,4 +1,4 @@
-"""What a distribution needs in one precision: words, and functions of its own for floats."""
+"""`Precision`: the word type and the functions that distributions use in one precision."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def _from_u32(word: Scalar) -> Scalar:
 
 @device_function
 def _from_u64(value: Scalar) -> Scalar:
-    # By halves, as vector units before AVX-512 have no 64-bit conversion; rounded once.
+    # Convert halves: vector units before AVX-512 have no 64-bit conversion. One rounding.
     high = np.float64(np.uint32(value >> _HALF))
     return cuda.fma(high, _TWO_32, np.float64(np.uint32(value & _LOW)))
 
 
 @dataclass(frozen=True, eq=False)
 class Precision:
-    """One precision that distributions compute in.
+    """A precision in which distributions compute.
 
     Parameters
     ----------
     real, word : type
-        The dtype of floats, and of the random word that an element gets: as many bits.
+        The dtypes of floats and of the random word of an element, of the same width.
     bits : int
-        How many.
+        Width of both in bits.
     per_block : int
         Words in a Philox block.
     from_word : DeviceFunction
-        A word as a float, rounded to nearest.
+        Converts a word to a float, rounded to nearest.
     uniform, exponential, radius, normal_pair : DeviceFunction
         Of `nbrt_kernels.random.transforms`.
     log, log1p, exp, expm1, power, tanpi, ndtr, ndtri : DeviceFunction

@@ -1,4 +1,4 @@
-"""Storing: a result of a finish as the element that a kernel writes to memory."""
+"""Casts from the result of an output transform to the element in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _half(x: Scalar) -> Scalar:
 
 @device_function
 def _bfloat_bits(x: Scalar) -> Scalar:
-    # To nearest, ties to even: what is cut off carries into the bits that stay.
+    # Round to nearest, ties to even: the discarded bits carry into the kept ones.
     bits = np.float32(x).view(np.uint32)
     odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
     carried = np.uint32(bits + np.uint32(odd + np.uint32(0x7FFF)))
@@ -32,7 +32,7 @@ def _bfloat_bits(x: Scalar) -> Scalar:
 
 @cache
 def cast(finish: DeviceFunction, dtype: str) -> DeviceFunction:
-    """Make a finish of floats round to `dtype`: float16, or the bits of a bfloat16.
+    """Return the output transform followed by rounding to `dtype`: float16 or bfloat16 bits.
 
     Output transforms compute in float32 and float64, which need no cast.
     """
@@ -49,9 +49,9 @@ def cast(finish: DeviceFunction, dtype: str) -> DeviceFunction:
 
 @cache
 def cast_integer(finish: DeviceFunction, dtype: str) -> DeviceFunction:
-    """Make a finish of whole, positive floats give integers; too large ones saturate."""
+    """Return the output transform of whole positive floats, cast to integers with saturation."""
     integer = np.dtype(dtype).type
-    # A conversion to a narrow integer goes through 32 bits, which every unit has.
+    # Narrow integers are converted through 32 bits, which every vector unit supports.
     wide = integer if np.dtype(dtype).itemsize >= 4 else np.int32
     real = np.float64 if np.dtype(dtype).itemsize == 8 else np.float32
     most = real(np.iinfo(dtype).max)
@@ -69,7 +69,7 @@ def cast_integer(finish: DeviceFunction, dtype: str) -> DeviceFunction:
 
 @cache
 def cast_flag(finish: DeviceFunction, dtype: str) -> DeviceFunction:
-    """Make a finish of truth values give 1 and 0 of `dtype`."""
+    """Return the output transform of booleans, cast to 1 and 0 of `dtype`."""
     kind: Any = np.dtype({"bfloat16": "uint16", "bool": "uint8"}.get(dtype, dtype)).type
     # 0x3F80 are the bits of a bfloat16 of 1.
     one, zero = kind(0x3F80 if dtype == "bfloat16" else 1), kind(0)

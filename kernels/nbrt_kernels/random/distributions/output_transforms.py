@@ -1,4 +1,4 @@
-"""Finishes: from a standard variate and the parameters to a value of the distribution."""
+"""Output transforms: from a standard variate and parameters to a value of the distribution."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def triangular(precision: Precision) -> DeviceFunction:
 def truncated_normal(precision: Precision) -> DeviceFunction:
     """Make the quantile of a normal within bounds of a word, from the tail that is nearer.
 
-    The bounds come as one complex number, since a kernel has room for three parameters.
+    A complex number holds both bounds, since a kernel takes three parameters.
     """
     u, word_type = middle(precision), precision.word
     ndtr, ndtri, zero = precision.ndtr, precision.ndtri, precision.real(0)
@@ -115,7 +115,7 @@ def truncated_normal(precision: Precision) -> DeviceFunction:
         low, high = bounds.real, bounds.imag
         first, last = (low - loc) / scale, (high - loc) / scale
         before, after = ndtr(first), ndtr(-last)
-        # The mass between, as a difference of the smaller ones of two tails.
+        # The probability between the bounds, as the difference of the two smaller tails.
         right = first > zero
         mass = ndtr(select(right, -first, last)) - select(right, after, before)
         p = cuda.fma(u(word), mass, before)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DISTRIBUTIONS", "DistributionSpec", "Parameters", "spec_of"]
 
-#: Takes a draw's parameters and the name of its dtype; returns a, b and c of the kernel.
+#: Takes the parameters and the dtype name of a draw; returns a, b and c of the kernel.
 Parameters = Callable[[tuple[Any, ...], str], tuple[Any, Any, Any]]
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -26,14 +26,14 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 
 
 class DistributionSpec(NamedTuple):
-    """What `nbrt_kernels.random.fills.fill` makes the kernel of a distribution from.
+    """A distribution with a fixed number of words, as `nbrt_kernels.random.fills.fill` takes it.
 
     Attributes
     ----------
     standard : device function or None
         Takes a word and returns a variate; None: the word is the variate.
     finish : device function
-        Takes a variate and the parameters a, b, c; returns what is stored.
+        Takes a variate and the parameters a, b, c; returns the element to store.
     pairs : type or None
         Where `standard` takes two neighbouring words and returns two variates: their NumPy type.
     wide : bool
@@ -53,7 +53,7 @@ class DistributionSpec(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """Variates and finish of a distribution of floats, each made for a precision."""
+    """Factories of the variates and the output transform of a distribution of floats."""
 
     standard: Callable[[Precision], DeviceFunction | None]
     finish: Callable[[Precision], DeviceFunction]
@@ -128,9 +128,9 @@ def spec_of(distribution: str, dtype: str) -> DistributionSpec:
     Raises
     ------
     ValueError
-        If there is no such distribution here.
+        If the distribution is unknown.
     TypeError
-        If the distribution has no elements of that dtype.
+        If the distribution does not support the dtype.
     """
     if distribution not in DISTRIBUTIONS:
         message = f"expected one of {', '.join(DISTRIBUTIONS)}, got {distribution!r}"

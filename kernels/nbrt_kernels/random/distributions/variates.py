@@ -1,4 +1,4 @@
-"""Standard variates: what a word of a Philox block becomes, before any parameter.
+"""Standard variates: functions of a word of a Philox block, without parameters.
 
 With ``bits`` bits, a word w stands for the interval ``[w, w + 1) * 2**-bits``.  Both of its ends,
 or its middle ``(w + 1/2) * 2**-bits``, are known as integers, and so is the distance to 1: no
@@ -61,7 +61,7 @@ def gumbel(precision: Precision) -> DeviceFunction:
     @device_function
     def standard_gumbel(word: Scalar) -> Scalar:
         e = exponential(word)
-        # The interval of the last word ends at 1, where E is 0: there the middle stands for it.
+        # The interval of the last word ends at 1, where E is 0: use the middle there.
         return -log(select(e > zero, e, least))
 
     return standard_gumbel

@@ -1,8 +1,8 @@
-"""Mathematical functions of our own, equal on every device: scalar in, scalar out, float32 and 64.
+"""Mathematical device functions, bit-identical on every device, in float32 and float64.
 
-Device functions for kernels, without branches and tables, made of explicit fused multiply-adds,
-IEEE division and square root, so that there is nothing for a compiler to choose.  Their reference
-on arrays is `array_reference` of the function; so is that of any function made of them.
+They have no branches and no tables. They use explicit fused multiply-adds, IEEE division and square
+root only, so every compiler computes the same bits. `array_reference` of a function, or of any
+function that calls them, is the reference on arrays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What all functions are made of: selection, polynomials, and the bits of a float.
+"""Building blocks: selection, polynomials, and the bits of a float.
 
-Both precisions are written once: a function file has factories that take a `FloatKind`, and the
-compiler sees its values as constants.
+Function files have factories that take a `FloatKind`, whose values are constants to the compiler.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def polynomial(coefficients: Sequence[Scalar]) -> DeviceFunction:
         return cuda.fma(first, x, second)
 
     while rest:
-        # As many terms at a time as may be: every link is a function to compile.
+        # As many terms per function as possible: every function must be compiled.
         length = next(n for n in (8, 3, 1) if n <= len(rest))
         evaluate = _link(evaluate, rest[-length:])
         del rest[-length:]
@@ -93,7 +92,7 @@ def _split_f32(x: Scalar) -> tuple[Scalar, Scalar]:
 def _split_f64(x: Scalar) -> tuple[Scalar, Scalar]:
     tiny = x < np.float64(2.0**-1022)
     bits = np.float64(select(tiny, x * np.float64(2.0**52), x)).view(np.int64)
-    # In 32 bits, because vector units before AVX-512 have neither a 64-bit arithmetic shift nor a
+    # Use 32 bits, because vector units before AVX-512 have neither a 64-bit arithmetic shift nor a
     # conversion: the high word holds the exponent, and enough of sqrt(1/2).
     high = np.int32(bits >> np.int64(32))
     e = np.int32(np.int32(high - np.int32(0x3FE6A09E)) >> np.int32(20))
@@ -126,7 +125,7 @@ def _low_bits_f64(x: Scalar) -> Scalar:
 
 @dataclass(frozen=True)
 class FloatKind:
-    """One precision: its dtype, and the device functions that know its bits.
+    """A precision: its dtype, and the device functions that depend on its bits.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Device functions on NumPy arrays: the reference of a function is its own source, interpreted.
+"""Run device functions on NumPy arrays: the reference of a function is its interpreted source.
 
-Nothing of a compiler takes part: every step is one NumPy operation, rounded on its own, so a kernel
-that differs by a bit was compiled to something else than what is written.
+Every step is one NumPy operation with one rounding. If a kernel differs by a bit, its compiler has
+changed the arithmetic.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MATH = SimpleNamespace(sqrt=np.sqrt)
 
 
 def array_reference(function: DeviceFunction) -> Callable[..., Any]:
-    """Make the NumPy function that equals a device function bit for bit.
+    """Return the NumPy function that equals a device function bit for bit.
 
     Parameters
     ----------
     function : DeviceFunction
-        A device function of scalars without branches (`select` chooses), that calls nothing but
-        others of its kind, ``cuda.fma``, ``math.sqrt`` and NumPy's scalar types.
+        A device function of scalars without branches (`select` chooses), that calls only
+        functions of this type, ``cuda.fma``, ``math.sqrt`` and NumPy's scalar types.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def _interpreted(function: Any) -> Callable[..., Any]:
 
 
 def _stand_in(value: Any) -> Any:
-    """Return what takes the place of a name that device code refers to."""
+    """Return the replacement of an object that device code refers to."""
     if value is cuda:
         return _CUDA
     if value is math:

@@ -98,7 +98,7 @@ def _make_two_word_exp(
 
     @device_function
     def two_word_exp(high: Scalar, low: Scalar) -> Scalar:
-        """Return exp(high + low), low within an ulp of high; not a product, for it is added."""
+        """Return exp(high + low), low within an ulp of high; no product, since it is added."""
         x = select(high < bottom, bottom, high)
         x = select(x > top, top, x)
         n, r, r_low = reduce(x)

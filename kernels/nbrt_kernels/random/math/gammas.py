@@ -1,4 +1,4 @@
-"""The logarithm of the gamma function, in float64 only: what needs it accepts or rejects by it.
+"""The logarithm of the gamma function, in float64 only, for acceptance tests.
 
 From 8 on it is Stirling's formula with a fitted tail, below a polynomial around 2 and the logarithm
 of a product.

@@ -1,4 +1,4 @@
-"""Logarithms: ``log``, ``log1p``, and the two-word logarithm that powers are made of.
+"""Logarithms: ``log``, ``log1p``, and the two-word logarithm for powers.
 
 The argument is ``f * 2**e`` with f in [sqrt(1/2), sqrt(2)), and the polynomial in ``t = f - 1`` is
 that of `nbrt_kernels.random.transforms`.  The two-word logarithm is 2 atanh(s) of
@@ -80,7 +80,7 @@ def _make_log1p(kind: FloatKind, log_of_step: DeviceFunction) -> DeviceFunction:
     @device_function
     def log1p(x: Scalar) -> Scalar:
         """Return log(1 + x): -inf of -1, NaN below."""
-        # Beside a large x the 1 is nothing; scaled down, its power of two has an inverse.
+        # 1 is negligible beside a large x. Scale x down, so that its power of two has an inverse.
         is_large = x > large
         y = select(is_large, x * shrink, x)
         addend = select(is_large, zero, one)

@@ -1,4 +1,4 @@
-"""torch's CUDA generators replayed: the order of its kernels, and its formulas."""
+"""torch's CUDA draws: the element order and the formulas of its kernels."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Factories of the kernels that fill arrays in torch's order, or in anybody's.
+"""Factories of the kernels that fill arrays in torch's order, or in that of a custom layout.
 
 All kernels take ``(out, state, ahead, ...)``: the array, seed and offset in words as a tuple or
 as uint64[2], and the Philox blocks to go ahead of ``offset // 4``; then what `nbrt_kernels.random
 .torch.requests` gives. The number of threads in a thread block must divide 256.
 
-A ``standard`` makes the variates of one Philox block, a ``store(out, i, x, a, b, c)`` writes one
+A ``standard`` computes the variates of one Philox block, a ``store(out, i, x, a, b, c)`` writes one
 element. Where torch lets a thread of its grid fill several elements, a thread here does so too:
 each Philox block is computed once, and every lane is stored by neighbouring threads to
 neighbouring elements.

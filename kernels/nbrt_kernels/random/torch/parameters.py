@@ -1,4 +1,4 @@
-"""Parameters of torch's distributions, checked as torch does and typed as the kernels take them."""
+"""Check the parameters of torch's distributions and convert them to the types of the kernels."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def converted(
 
 
 def integer_span(dtype: str, low: int, high: int) -> int:
-    """Return how many integers [low, high) has, checked to be ones that torch draws.
+    """Return the number of integers in [low, high), if torch can draw them.
 
     Raises
     ------
@@ -101,12 +101,12 @@ def integer_span(dtype: str, low: int, high: int) -> int:
 
 
 def modulus(dtype: str) -> int:
-    """Return how many integers ``random_()`` draws from, [0, modulus), by the output's dtype.
+    """Return the number of integers from which ``random_()`` draws, by the dtype of the output.
 
     Raises
     ------
     TypeError
-        If torch has none for the dtype.
+        If torch does not support the dtype.
     """
     exponent = _EXPONENT.get(dtype)
     if exponent is None:

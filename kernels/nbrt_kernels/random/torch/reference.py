@@ -1,4 +1,4 @@
-"""torch's CUDA draws in NumPy, written from its sources a second time, as plainly as possible.
+"""torch's CUDA draws in NumPy, written independently from its sources.
 
 The oracle of the tests. Where torch calls the GPU's approximations, these are float64 models of the
 same formula: float32 steps that are exact or rounded are taken in float32, the elementary functions
@@ -47,11 +47,11 @@ def torch_words_reference(
     n : int
         Elements.
     seed, offset : int
-        Place in the stream; the offset in words, a multiple of 4.
+        Position in the stream; the offset in words, a multiple of 4.
     grid : int
         Threads of the largest grid.
     lanes : int
-        Elements that a block makes, 4 or 2.
+        Elements per block, 4 or 2.
 
     Returns
     -------

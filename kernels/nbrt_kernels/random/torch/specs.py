@@ -1,4 +1,4 @@
-"""What makes the values of torch's draws: standard variates, what becomes of them, parameters."""
+"""Specifications of torch's draws: standard variates, output transforms and parameters."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DrawSpec", "stateless_spec", "torch_spec", "vector_width"]
 
-#: torch.func._random refuses more integers than this of a 32-bit word, for their bias.
+#: torch.func._random refuses larger ranges for 32-bit words, because of their bias.
 _MOST_OF_A_WORD = 2**28
 
 
 class DrawSpec(NamedTuple):
-    """What makes the values of a draw.
+    """A draw in torch's order.
 
     Attributes
     ----------
     lanes : int
-        Elements that a Philox block makes.
+        Elements per Philox block.
     standard, store : callable
         Device functions, see `nbrt_kernels.random.torch.fills`.
     parameters : tuple
@@ -44,7 +44,7 @@ class DrawSpec(NamedTuple):
 
 
 def vector_width(n: int, itemsize: int) -> int:
-    """Return how many elements a thread of torch's dropout loads at once, 1 to 8.
+    """Return the number of elements that a thread of torch's dropout loads at once, 1 to 8.
 
     For an array that is aligned to 16 bytes, as all allocations are.
     """
@@ -62,12 +62,12 @@ def torch_spec(
     wide: int,
     functions: Functions,
 ) -> DrawSpec:
-    """Return what makes the values of a draw; see `torch_launches`.
+    """Return the specification of a draw; see `torch_launches`.
 
     Raises
     ------
     TypeError
-        If torch has no such draw for the dtype.
+        If torch does not support the dtype.
     ValueError
         If a parameter is out of range.
     """
@@ -126,12 +126,12 @@ def _integers(distribution: str, dtype: str, parameters: tuple[Any, ...], wide: 
         span = integer_span(dtype, low, high)
         long = span >= wide
     narrow = w.INTEGER_NARROW.get(dtype, w.same)
-    # Of all 64-bit values torch takes the bits as they are, without adding the lower bound.
+    # For the full 64-bit range, torch returns the bits and does not add the lower bound.
     return _modulo(span, 0 if span == 2**64 else low, long, narrow)
 
 
 def _modulo(span: int, low: int, long: bool, narrow: DeviceFunction) -> DrawSpec:
-    """Return the spec of ``word mod span + low``, of 32-bit words or 64-bit values."""
+    """Return the specification of ``word mod span + low``, of 32-bit words or 64-bit values."""
     lanes, standard = (2, w.swapped_two) if long else (4, w.same_four)
     if span == 2 ** (64 if long else 32):
         return DrawSpec(lanes, standard, make_store(w.finish_bits, narrow), (np.uint64(0),) * 3)
@@ -193,12 +193,12 @@ def _dropout(dtype: str, n: int, p: float, x: Any, mask: Any) -> DrawSpec:
 
 
 def stateless_spec(distribution: str, dtype: str, parameters: tuple[Any, ...]) -> DrawSpec:
-    """Return what makes the values of a draw; see `stateless_launches`.
+    """Return the specification of a draw; see `stateless_launches`.
 
     Raises
     ------
     TypeError
-        If there is no such draw for the dtype.
+        If the distribution does not support the dtype.
     ValueError
         If a parameter is out of range.
     """

@@ -1,11 +1,11 @@
-"""From the words of a Philox block to cuRAND's standard variates, and from these to torch's values.
+"""cuRAND's standard variates of a Philox block, and torch's output transforms.
 
 A ``standard`` takes the four words of a block, or its two 64-bit values (low word first), and
-returns a variate for each lane. A ``finish(x, a, b, c)`` makes of it the value of an element.
+returns a variate for each lane. A ``finish(x, a, b, c)`` returns the value of an element.
 
 Sources: the cuRAND device headers ``curand_uniform.h`` and ``curand_normal.h`` for the standards;
 torch's ``aten/src/ATen/core/TransformationHelper.h`` and ``native/cuda/DistributionTemplates.h``
-for the rest. What adds to a product is one fused multiply-add, as NVIDIA's compiler has it.
+for the rest. A product plus a sum is one fused multiply-add, as NVIDIA's compiler emits it.
 """
 
 from __future__ import annotations
@@ -364,15 +364,15 @@ def _integer_to_float64(value: Scalar) -> Scalar:
     return np.float64(np.int64(value))
 
 
-#: From float32 to what is stored in arrays of a dtype; what is not here, numbers convert to.
+#: From float32 to the elements of a dtype; other dtypes convert by a cast.
 NARROW = {"float16": _float16, "bfloat16": _bfloat16_bits}
 #: From float32 to float32 values of a dtype.
 ROUNDED = {"float16": _rounded_to_float16, "bfloat16": _rounded_to_bfloat16}
-#: Bits of a word that ``torch.func._random`` makes a uniform of.
+#: Bits of a word that ``torch.func._random`` uses for a uniform.
 MANTISSA = {"float16": 11, "bfloat16": 8, "float32": 24}
-#: From what is stored to float32.
+#: From elements to float32.
 WIDEN = {"float16": _wide_float16, "bfloat16": _bfloat16_value}
-#: From integers, as uint64 modulo 2**64, to what is stored.
+#: From integers, as uint64 modulo 2**64, to elements.
 INTEGER_NARROW = {
     "float16": _integer_to_float16,
     "bfloat16": _integer_to_bfloat16,

@@ -1,9 +1,9 @@
-"""Samplers: distributions drawn by rejection or search, an element from Philox blocks of its own.
+"""Samplers: distributions drawn by rejection or search, from separate Philox blocks per element.
 
-Element i of a draw owns the blocks of number ``offset // 4 + i``, whose counter word 2 is the
-attempt: 0, 1, 2, ...; how many it takes depends on the distribution, its parameters and the words.
-So the element is a function of (seed, offset, i, parameters) alone, as everywhere in the `element`
-layout.  Counts are computed in float64.  Shorter floats are float32 draws that the caller rounds.
+Element i of a draw uses the blocks of number ``offset // 4 + i``, whose counter word 2 is the
+attempt 0, 1, 2, ... The number of attempts depends on the distribution, its parameters and the
+words, so the element is a function of (seed, offset, i, parameters) alone, as in the whole
+`element` layout. Counts are computed in float64. Shorter floats are rounded float32 draws.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What samplers of counts share: sequential search, and transformed points next to a mean."""
+"""Sequential search, and transformed points near a mean, for samplers of counts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from nbrt_kernels.random.math._floats import DeviceFunction, from_hex, polynomia
 
 __all__ = ["FAR", "SMALL_MEAN", "nearest", "search", "search_steps", "stirling_tail", "transformed"]
 
-#: Means from which counts are drawn by rejection, below by search.
+#: Counts of at least this mean are drawn by rejection, others by search.
 SMALL_MEAN = np.float64(10)
-#: Differences to a mean that no count has; `nearest` is exact within.
+#: No count differs more from its mean; `nearest` is exact within this bound.
 FAR = np.float64(2.0**50)
 
-# Adding it rounds to an integer, which is then what the bits differ by from its own.
+# Adding it rounds to an integer: the difference of the bits.
 _ROUNDER = np.float64(1.5 * 2.0**52)
 _ROUNDER_BITS = np.int64(0x4338000000000000)
 _NO_COUNT, _NEXT_COUNT = np.int64(0), np.int64(1)
 _HALF, _ONE = np.float64(0.5), np.float64(1)
-# What is left beyond is less than the last bit of a uniform.
+# The probability beyond is less than the last bit of a uniform.
 _NEGLIGIBLE = np.float64(2.0**-60)
-# Terms of a search without a loop: at a mean of 10, one count of twenty is above.
+# Terms of the search without a loop: at a mean of 10, 5 % of the counts are above.
 _STEPS = 16
 # Stirling's tail times x in 1 / x, interpolated at Chebyshev points.
 _tail = polynomial(
@@ -41,7 +41,7 @@ _tail = polynomial(
 def stirling_tail(x: Scalar, other: Scalar, weight: Scalar) -> Scalar:
     """Return ``other + weight * (lgamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2)``, x >= 1.
 
-    To 4e-12, which is far below what a sample can show, at half the cost of full precision.
+    The error is 4e-12, far below the resolution of any sample, at half the cost of full precision.
     """
     z = _ONE / x
     return cuda.fma(z * weight, _tail(z), other)
@@ -50,7 +50,7 @@ def stirling_tail(x: Scalar, other: Scalar, weight: Scalar) -> Scalar:
 @device_function
 def nearest(y: Scalar) -> tuple[Scalar, Scalar]:
     """Return the integer next to `y` as float64 and as int64."""
-    # Not by a conversion, which vector units before AVX-512 do not have.
+    # Vector units before AVX-512 have no such conversion instruction.
     shifted = np.float64(y + _ROUNDER)
     return shifted - _ROUNDER, shifted.view(np.int64) - _ROUNDER_BITS
 
@@ -63,17 +63,17 @@ def transformed(first: Scalar, second: Scalar) -> tuple[Scalar, Scalar, Scalar]:
 
 
 def search(ratio: DeviceFunction) -> DeviceFunction:
-    """Make the inversion of a distribution by search from 0.
+    """Return the inversion of a distribution by sequential search from 0.
 
     Parameters
     ----------
     ratio : DeviceFunction
-        Of (k, a, b, c), all float64: how much likelier k is than k - 1, for k = 1, 2, ...
+        Takes (k, a, b, c), all float64; returns ``f(k) / f(k - 1)`` for k = 1, 2, ...
 
     Returns
     -------
     DeviceFunction
-        Of (u, p, a, b, c): the int64 count of a uniform, where p is the chance of 0.
+        Takes (u, p, a, b, c), p the probability of 0; returns the int64 count of a uniform u.
     """
 
     @device_function
@@ -90,12 +90,12 @@ def search(ratio: DeviceFunction) -> DeviceFunction:
 
 
 def search_steps(ratio: DeviceFunction) -> DeviceFunction:
-    """Make the first steps of `search` without a loop or branch.
+    """Return the first steps of `search` without a loop or branch.
 
     Returns
     -------
     DeviceFunction
-        Of (u, p, a, b, c): the count, and whether the search goes on beyond.
+        Takes (u, p, a, b, c); returns the count, and whether the search must continue.
     """
 
     @device_function

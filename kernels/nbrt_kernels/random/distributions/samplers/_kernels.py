@@ -1,8 +1,8 @@
 """Kernels that fill arrays by samplers.
 
-Every element is a function of (seed, offset, its index, its parameters): it owns the Philox blocks
-of its number, one for each attempt.  So where the first attempt mostly succeeds, two launches share
-the work: one without branches, which vectorises, marks what was rejected, and another draws that.
+Every element is a function of (seed, offset, index, parameters) and uses the Philox blocks of its
+index, one per attempt. Where the first attempt mostly succeeds, two launches share the work: a
+branch-free one, which vectorises, marks the rejected elements, and a second one draws these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Kernel", "all_kernel", "marked_kernel", "once_kernel", "vectors_kernel"]
 
-#: Takes the array to fill and the arguments that its factory's docstring lists.
+#: Takes the array to fill and the arguments in the docstring of its factory.
 Kernel = Callable[..., None]
 
 
@@ -76,7 +76,7 @@ def _stored(dtype: str, is_count: bool) -> DeviceFunction:
 def _is_marked(dtype: str, is_count: bool) -> DeviceFunction:
     """Make the test for elements that were marked: by -1 in its dtype, or NaN.
 
-    An element may have that as its value, too; then it is drawn once more, and is the same.
+    An element that has this value is drawn again, with the same result.
     """
     store = _stored(dtype, is_count)
 
@@ -138,7 +138,7 @@ def all_kernel(
     arrays: tuple[bool, ...],
     listed: bool,
 ) -> Kernel:
-    """Return the kernel that draws every element of a region, as often as it takes.
+    """Return the kernel that draws every element of a region until it is accepted.
 
     Its arguments are ``(out, state, ahead, base, run, inner_rows, inner_stride, outer_stride, a, b,
     c)``: element ``r * run + j`` of `out` is element ``base + r // inner_rows * outer_stride + r %
@@ -147,13 +147,13 @@ def all_kernel(
     Parameters
     ----------
     sample : DeviceFunction
-        Of (block, key0, key1, a, b, c): a value, and False.
+        Takes (block, key0, key1, a, b, c); returns a value, and False.
     dtype : str
         Of `out`.
     is_count : bool
         Whether the values are int64 counts.
     kinds : tuple of type
-        What a, b and c are converted to.
+        Types to which a, b and c are converted.
     arrays : tuple of bool
         Which of a, b and c are arrays, read at the element's index.
     listed : bool
@@ -182,7 +182,7 @@ def all_kernel(
 def vectors_kernel(
     make: Callable[[DeviceFunction], DeviceFunction], dtype: str, is_count: bool, listed: bool
 ) -> Kernel:
-    """Return the kernel that draws vectors, one in a thread.
+    """Return the kernel that draws vectors, one per thread.
 
     Its arguments are those of `all_kernel`; c is the length of a vector, and vectors do not cross
     the ends of runs.

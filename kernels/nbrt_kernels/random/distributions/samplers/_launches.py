@@ -46,13 +46,13 @@ class _Sampler(NamedTuple):
     Attributes
     ----------
     make : callable
-        Makes the sampler, of the precision unless it is of counts, and of a regime if there is one.
+        Returns the sampler, given the precision (not for counts) and the regime, if any.
     parameters : tuple of Parameter
-        What it takes.
+        Its parameters, in order.
     is_count : bool
         Whether its values are int64 counts, computed in float64.
     regime : callable or None
-        Of numbers as parameters: those arguments of `make` for which one trial, without a branch,
+        Takes scalar parameters; returns the arguments of `make` for which one branch-free trial
         mostly succeeds.
     """
 
@@ -138,7 +138,7 @@ _VECTORS = {
     ),
 }
 
-#: The distributions that are drawn by samplers.
+#: The distributions that samplers draw.
 SAMPLED = (*_SAMPLERS, *_VECTORS)
 
 
@@ -168,12 +168,12 @@ def sampler_fills(
     Returns
     -------
     list of Fill
-        To be launched in order.
+        The launches, in order.
 
     Raises
     ------
     TypeError
-        If the distribution has no elements of that dtype, or takes integers and got others.
+        If the distribution does not support the dtype, or an integer parameter is not one.
     ValueError
         If there is no such distribution, a parameter is out of range, or a region cuts vectors.
     """
@@ -269,7 +269,7 @@ def _vector_fills(
 
 
 def _dense_start(region: Part | Table | None) -> int | None:
-    """Return the first element of a region without gaps; None: it has some."""
+    """Return the first element of a contiguous region, else None."""
     if region is None:
         return 0
     if isinstance(region, Table):
@@ -281,7 +281,7 @@ def _dense_start(region: Part | Table | None) -> int | None:
 def _region_fills(
     kernel: Kernel, typed: list[Any], count: int, region: Part | Table | None, width: int
 ) -> list[Fill]:
-    """Return launches over pieces with at most two dimensions of runs."""
+    """Return launches over subregions with at most two dimensions of runs."""
     fills = []
     for part, size, box in boxes(region, count):
         place = box or (0, count, 1, 0, 0)

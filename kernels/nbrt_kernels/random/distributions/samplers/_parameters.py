@@ -1,4 +1,4 @@
-"""Parameters of samplers: checked, and typed for the kernels."""
+"""Check the parameters of samplers and convert them to the types of the kernels."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ class Parameter(NamedTuple):
     Attributes
     ----------
     name : str
-        As users call it.
+        Its name in the public API.
     range : Range
-        What is accepted.
+        The accepted values.
     """
 
     name: str
     range: Range
 
     def typed(self, value: Any, kind: Any, distribution: str) -> Any:
-        """Return a number as `kind`, or an array as it is.
+        """Return a number converted to `kind`, or an array unchanged.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Parameter(NamedTuple):
             message = f"{distribution}: expected {self.name} to be integers, got {value.dtype}"
             raise TypeError(message)
         if kind is np.int64 and not is_array and not bool(self.range.holds(value)):
-            # Before a conversion, which it may not fit.
+            # Test before the conversion, which may overflow.
             fits = -(2**63) <= value < 2**63
             raise (ValueError if fits else OverflowError)(self._message(distribution, value))
         with np.errstate(over="ignore"):
@@ -119,7 +119,7 @@ class Parameter(NamedTuple):
 
 
 def check_mean(n: Any, chance: Any) -> None:
-    """Raise ValueError if failures before `n` successes may be more than int64 holds.
+    """Raise ValueError if the failures before `n` successes may not fit int64.
 
     The bound is NumPy's: ten standard deviations of the gamma that is the mean of the counts.
     """
@@ -131,23 +131,23 @@ def check_mean(n: Any, chance: Any) -> None:
 
 
 def check_sample(good: Any, bad: Any, sample: Any) -> None:
-    """Raise ValueError if a sample is larger than what it is taken from."""
+    """Raise ValueError if a sample is larger than its population."""
     if not bool(np.all(sample <= good + bad)):
         message = "hypergeometric: expected nsample <= ngood + nbad, got a larger nsample"
         raise ValueError(message)
 
 
 def check_vector(distribution: str, values: Any, sample: Any, width: int) -> None:
-    """Raise ValueError if chances exceed 1, or a sample what it is taken from.
+    """Raise ValueError if probabilities exceed 1 or a sample exceeds its population.
 
     Parameters
     ----------
     distribution : str
-        "multinomial" or "multivariate_hypergeometric"; nothing is asked of others.
+        "multinomial" or "multivariate_hypergeometric"; others are not checked.
     values : array, shape (m * width,)
-        Chances or numbers of colours of one vector, or of each.
+        Probabilities or colour counts of one vector, or of each vector.
     sample : int
-        How many are taken, of the latter.
+        Sample size of the latter.
     width : int
         Length of a vector.
     """

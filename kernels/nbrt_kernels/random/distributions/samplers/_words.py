@@ -1,8 +1,8 @@
-"""Words of a Philox block as the variates that rejection samplers are made of.
+"""Variates for rejection samplers from the words of a Philox block.
 
 A trial reads one block, as two values of 64 bits. A normal takes the first value for its radius and
-the high half of the second for its angle (in float32 both halves of the first), so that the low
-half of the second is left to decide on acceptance.
+the high half of the second for its angle (in float32 both halves of the first). The low half of
+the second decides on acceptance.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _high_word(value: Scalar) -> Scalar:
 @device_function
 def open_uniform_f64(value: Scalar) -> Scalar:
     """Return the float64 ``((value >> 12) + 1/2) * 2**-52`` in (0, 1) of a uint64."""
-    # The bits are the mantissa of a float in [1, 2), and what is left by the subtraction is exact.
+    # The bits are the mantissa of a float in [1, 2); the subtraction is exact.
     return np.uint64((value >> _MANTISSA_SHIFT_64) | _ONE_BITS_64).view(np.float64) - _BELOW_ONE_64
 
 
@@ -127,7 +127,7 @@ def words_of(precision: Precision) -> Words:
 
 @cache
 def half_of(precision: Precision) -> DeviceFunction:
-    """Make ``x / 2`` that is no product, and so may be added."""
+    """Return ``x / 2`` without a product, which a compiler could contract with a sum."""
     half, zero = precision.real(0.5), precision.real(0)
 
     @device_function

@@ -1,11 +1,10 @@
-"""Gammas and what is made of them: beta, chi-square, F, Student's t.
+"""Gamma variates and those derived from them: beta, chi-square, F, Student's t.
 
 Trials of G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", ACM
 Transactions on Mathematical Software 26(3), 2000: ``d (1 + x / (3 sqrt(d)))**3`` of a normal x and
 ``d = shape - 1/3``, accepted if an exponential is large enough.  A shape below 1 is raised by 1 and
 the gamma multiplied by ``exp(-E / shape)``, E exponential; for a shape of 0 that is 0.  The two
-factors are kept apart, so that ratios of gammas of tiny shapes, whose own values underflow, are
-right.
+factors stay separate: ratios of gammas of tiny shapes are right although the gammas underflow.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _ONE = np.uint64(1)
 def _trial(precision: Precision, lift: bool | None) -> DeviceFunction:
     """Make a trial of two values: a gamma of ``shape``, raised where it is below 1, and rejection.
 
-    `lift` says whether it is below; None: the trial finds out.
+    `lift` is whether it is below; None: the trial tests it.
     """
     real, log1p, normal = precision.real, precision.log1p, words_of(precision).normal
     third, zero, half, one, three = (real(c) for c in (1 / 3, 0, 0.5, 1, 3))
@@ -76,8 +75,8 @@ def gamma_factors(precision: Precision, lift: bool | None = None) -> DeviceFunct
     precision : Precision
         Of shape and result.
     lift : bool, optional
-        Whether the shape is below 1. Then there is one trial, without a branch, that may ask to be
-        drawn again; otherwise as many as it takes.
+        Whether the shape is below 1. If given, there is one branch-free trial, which may be
+        rejected; else trials repeat until one is accepted.
 
     Returns
     -------

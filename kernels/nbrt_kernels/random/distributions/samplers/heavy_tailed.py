@@ -23,12 +23,12 @@ __all__ = ["logseries", "negative_binomial", "zipf"]
 _START, _NEXT = np.uint64(0), np.uint64(1)
 _FIRST_COUNT, _SECOND_COUNT = np.int64(1), np.int64(2)
 _ZERO, _ONE = np.float64(0), np.float64(1)
-# Where means are cut off, far out on a tail, so that counts fit.
+# Upper bound of means, far out on the tail, so that counts fit int64.
 _MAX_MEAN = np.float64(2.0**63 - 2.0**40)
 _MOST = np.float64(2.0**63 - 2.0**10)
 _LOG_2 = np.float64(math.log(2))
 _LOG_MOST = np.float64(63 * math.log(2))
-# An exponent above which even the chance of 2 is below 2**-64.
+# Above this exponent, the probability of 2 is below 2**-64.
 _STEEP = np.float64(64)
 
 _gamma_factors = gamma_factors(DOUBLE)
@@ -79,7 +79,7 @@ def logseries() -> DeviceFunction:
 
 
 def zipf() -> DeviceFunction:
-    """Make counts of (a,), those that fit int64.
+    """Make counts of (a,) that fit int64.
 
     By rejection from a Pareto density: L. Devroye, "Non-uniform random variate generation",
     Springer, 1986, section X.6.1.
@@ -90,7 +90,7 @@ def zipf() -> DeviceFunction:
         block: Scalar, key0: Scalar, key1: Scalar, a: Scalar, _b: Scalar, _c: Scalar
     ) -> tuple[Scalar, Scalar]:
         s = select(a - _ONE > _STEEP, _STEEP, a - _ONE)
-        # The share of the Pareto density above 2**63, which is left out, less 1.
+        # The excluded share of the Pareto density above 2**63, minus 1.
         kept = expm1_f64(-s * _LOG_MOST)
         power, less = exp_f64(s * _LOG_2), expm1_f64(s * _LOG_2)
         attempt = _START

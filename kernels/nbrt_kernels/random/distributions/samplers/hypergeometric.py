@@ -44,7 +44,7 @@ _WIDTH, _MORE_WIDTH = (
 
 @device_function
 def _ratio(k: Scalar, good: Scalar, sample: Scalar, rest: Scalar) -> Scalar:
-    """Return ``f(k) / f(k - 1)``; `rest` is what bad ones exceed the sample by."""
+    """Return ``f(k) / f(k - 1)``; `rest` is ``bad - sample``."""
     return (good - (k - _ONE)) / k * ((sample - (k - _ONE)) / (rest + k))
 
 
@@ -94,7 +94,7 @@ def _by_rejection(
     ratio, moved = (g + _TWO) / (total + _FOUR), s + _TWO
     m1, m4 = cuda.fma(ratio, moved, _ZERO), cuda.fma(ratio, moved, np.float64(bad - sample))
     m2, m3 = cuda.fma(-ratio, moved, g + _TWO), cuda.fma(-ratio, moved, moved)
-    # Differences count from the mean; to d, this is missing.
+    # Differences are relative to the mean; d needs this correction.
     offset = cuda.fma(ratio, moved, -whole) - _ONE
     mode, _ = nearest(cuda.fma((g + _ONE) / (total + _TWO), s + _ONE, -whole) - _HALF)
     top = _log_density(mode - offset, m1, m2, m3, m4)
@@ -118,7 +118,7 @@ def hypergeometric_count(
     block: Scalar, attempt: Scalar, key0: Scalar, key1: Scalar, good: Scalar, bad: Scalar,
     sample: Scalar,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
-    """Return how many of `sample` taken from `good` and `bad`, all int64, are good, and attempt."""
+    """Return the good ones in a sample from `good` and `bad`, all int64, and the next attempt."""
     swapped, mostly = good > bad, sample > (good + bad) - sample
     lesser, more = select(swapped, bad, good), select(swapped, good, bad)
     taken = select(mostly, (good + bad) - sample, sample)

@@ -61,10 +61,10 @@ _search_steps = search_steps(_ratio)
 def _candidate(
     first: Scalar, second: Scalar, lam: Scalar
 ) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar]:
-    """Return a count, its difference to the mean as far as it is exact, and what decides on it.
+    """Return a count, its exact difference to the mean, and the terms of the acceptance test.
 
-    That is whether the squeeze accepts it, the height of the point under the hat, and whether it is
-    too far away for a count.
+    These are whether the squeeze accepts it, the height of the point under the hat, and whether it
+    is out of range.
     """
     b = cuda.fma(_B1, math.sqrt(lam), _B0)
     a = cuda.fma(_A1, b, _A0)

@@ -1,7 +1,7 @@
-"""Vectors drawn as a whole: Dirichlet, multinomial, multivariate hypergeometric.
+"""Vector distributions: Dirichlet, multinomial, multivariate hypergeometric.
 
-A vector's element has the Philox blocks that it would have in a draw of scalars; one thread draws
-the vector, in the order of its elements.
+An element of a vector uses the Philox blocks of the same element in a scalar draw. One thread draws
+a vector, in the order of its elements.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ONE = np.float64(1)
 
 
 def dirichlet(precision: Precision, store: DeviceFunction) -> DeviceFunction:
-    """Make gammas over their sum, added in order, by a factor that no underflow reaches.
+    """Make gammas over their sum, added in order, scaled so that nothing underflows.
 
     Each gamma is drawn twice, for the sum and to be stored: an element cannot hold both of its
-    factors in between. A concentration of 0 has no share, not even of a sum of nothing.
+    factors in between. A concentration of 0 gives 0, also where all concentrations are 0.
     """
     real, exp, factors = precision.real, precision.exp, gamma_factors(precision)
     zero, most = real(0), real(np.finfo(real).max)
@@ -61,7 +61,7 @@ def dirichlet(precision: Precision, store: DeviceFunction) -> DeviceFunction:
 def multinomial(has_trials: bool, store: DeviceFunction) -> DeviceFunction:
     """Make counts of outcomes: each binomial among the trials that those before have left.
 
-    With `has_trials`, their number is an array with a value for each element.
+    With `has_trials`, the number of trials is an array with a value for each element.
     """
 
     @device_function
