@@ -82,3 +82,17 @@ def test_licence_is_apache() -> None:
     assert "Apache License" in text
     assert "END OF TERMS AND CONDITIONS" in text
     assert tomllib.loads(_read("pyproject.toml"))["project"]["license"] == "Apache-2.0"
+
+
+def test_architecture_names_files_that_exist() -> None:
+    text = _read("docs", "architecture.md")
+    names = re.findall(r"\b(?:[a-z_]+/)+[a-z_*]*(?:\.\w+)?", re.sub(r"\]\([^)]*\)", "", text))
+    roots = (ROOT, ROOT / "nbrt", ROOT / "nbrt" / "backends" / "cpu", ROOT / "kernels/nbrt_kernels")
+    missing = {name for name in names if not any(list(root.glob(name)) for root in roots)}
+    assert not missing
+    assert len(names) > 40
+
+
+def test_glossary_is_short() -> None:
+    glossary = _read("docs", "architecture.md").partition("## Glossary")[2]
+    assert 10 < len(re.findall(r"^\| (?!Word|---)", glossary, re.MULTILINE)) <= 25
