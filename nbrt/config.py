@@ -15,7 +15,7 @@ from nbrt.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Settings", "in_force", "override", "settings"]
+__all__ = ["Settings", "interprets", "override", "settings"]
 
 _MAX_CPU_DEVICES = 64
 _CACHE_LIMIT = 512 * 2**20
@@ -124,8 +124,10 @@ class Settings:
         _check_index("NBRT_INTERPRET_THREAD", self.interpret_thread)
 
 
-in_force: Settings | None = None
-"""The settings in force; None before the first read. Hot paths read it without a call."""
+_in_force: Settings | None = None
+
+interprets: bool = False
+"""The setting `interpret`, for launches, which read it without a call."""
 
 
 def settings() -> Settings:
@@ -137,7 +139,7 @@ def settings() -> Settings:
         If an ``NBRT_*`` variable has a value that its setting does not accept.
     """
     # Every launch asks: one test, no further call.
-    return in_force if in_force is not None else _read()
+    return _in_force if _in_force is not None else _read()
 
 
 @contextmanager
@@ -160,26 +162,28 @@ def override(**changes: object) -> Iterator[Settings]:
     ...     settings().cpu_threads
     1
     """
-    global in_force
-    before = in_force
     unknown = sorted(set(changes) - {field.name for field in fields(Settings)})
     if unknown:
         raise ArgumentError(
             f"expected settings among {sorted(field.name for field in fields(Settings))}, "
             f"got {unknown}"
         )
-    in_force = replace(settings(), **changes)  # type: ignore[arg-type]  # checked by Settings
+    before = settings()
     try:
-        yield in_force
+        yield _put_in_force(replace(before, **changes))  # type: ignore[arg-type]  # checked there
     finally:
-        in_force = before
+        _put_in_force(before)
 
 
 def _read() -> Settings:
     """Read the environment, once for the process."""
-    global in_force
-    in_force = _parse(os.environ)
-    return in_force
+    return _put_in_force(_parse(os.environ))
+
+
+def _put_in_force(chosen: Settings) -> Settings:
+    global _in_force, interprets
+    _in_force, interprets = chosen, chosen.interpret
+    return chosen
 
 
 def _parse(environment: Mapping[str, str]) -> Settings:

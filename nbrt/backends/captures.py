@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import dis
 import sys
+import textwrap
 import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Captures", "is_device_function", "is_stable_module"]
+__all__ = ["Captures", "bind", "is_device_function", "is_stable_module"]
 
 Owner = dict[str, Any] | types.CellType
 
@@ -31,6 +32,14 @@ _MISSING: Any = object()
 """The value of a name that is not defined."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+_IS_CURRENT = """
+def is_current():
+    try:
+        return {is_current}
+    except (AttributeError, KeyError, NameError):
+        return False
+"""
 
 _CACHE, _EXTENDED = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
 _GLOBALS = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}
@@ -112,11 +121,16 @@ class Captures:
         self.device_functions: list[Any] = []
         self._function = function
         self._is_valid = True
-        self._defaults: dict[str, Any] = {}
-        self._tested: dict[tuple[int, str], str] = {}
+        self._tests: list[str] = []
+        self._cells: dict[str, types.CellType] = {}
+        self._compared: dict[tuple[int, str], types.CellType] = {}
         self._visit(function, {} if within is None else within._entries)
         self.frozen = self.freeze(function)
-        self.is_current = None if within is not None else self._make_check()
+        self.is_current: types.FunctionType | None = None
+        if within is None:
+            self._collect_tests()
+        if self._tests:
+            self.is_current = self.bind(_IS_CURRENT, {})
 
     # -- compiling -----------------------------------------------------------------------------
 
@@ -167,12 +181,8 @@ class Captures:
     def expire(self) -> None:
         """Have `is_current` return False from now on."""
         self._is_valid = False
-        self._compare_with(dict.fromkeys(self._tested.values(), object()))
-
-    def _compare_with(self, values: dict[str, Any]) -> None:
-        self._defaults |= values
-        if self.is_current is not None:
-            self.is_current.__defaults__ = tuple(self._defaults.values())
+        for cell in self._compared.values():
+            cell.cell_contents = object()
 
     def changes(self) -> list[str]:
         """Return the names that stand for other values now, each with both values."""
@@ -188,18 +198,14 @@ class Captures:
 
         An object of the same plain value takes the place of the captured one.
         """
-        if self.changes():
+        if not self._is_valid or self.changes():
             return False
-        if not self._is_valid:
-            return False
-        equal: dict[str, Any] = {}
         for key, entry in self._entries.items():
             now = _read(entry.owner, entry.name)
             if now is not entry.value and _is_same(entry.value, now):
                 entry.value = now
-                equal[self._tested[key]] = now
-        if equal:
-            self._compare_with(equal)
+                if key in self._compared:
+                    self._compared[key].cell_contents = now
         return True
 
     # -- collecting ----------------------------------------------------------------------------
@@ -249,60 +255,81 @@ class Captures:
 
     # -- the check of every launch -------------------------------------------------------------
 
-    def _make_check(self) -> types.FunctionType | None:
-        """Return a function over the kernel's own globals, whose names Python finds fastest.
+    def bind(self, source: str, names: dict[str, object]) -> types.FunctionType:
+        """Compile a function over the globals of the kernel, with the check inside.
 
-        What it compares with are defaults of its parameters, found faster than closure variables.
+        The interpreter specialises the lookup of global names, and closure variables cost as
+        little, so a captured value costs a few nanoseconds. A call would cost ten times as much.
+
+        Parameters
+        ----------
+        source : str
+            Source of the function, with ``{is_current}`` in place of the check: an expression
+            that is true, or false, or raises AttributeError, KeyError or NameError. The names
+            of its variables begin with ``_nbrt_``.
+        names : dict
+            Values of its free variables.
         """
-        tests: list[str] = []
-        cells: dict[str, types.CellType] = {}
+        return bind(source, names, self._tests, self._cells, self._function.__globals__)
+
+    def _collect_tests(self) -> None:
+        """Write the tests of `bind`: one comparison for each captured name."""
         for key, entry in self._entries.items():
             value = entry.value
             if isinstance(value, types.ModuleType) and is_stable_module(value.__name__):
-                continue  # a few nanoseconds of every launch, for what programs do not do
-            found = self._named(entry, f"_nbrt_{len(tests)}", cells)
-            self._defaults[f"_nbrt_value{len(tests)}"] = value
-            self._tested[key] = f"_nbrt_value{len(tests)}"
-            tests.append(f"{found} is _nbrt_value{len(tests)}")
-        if not tests:
-            return None
-        source = (
-            f"def make({', '.join(cells)}):\n"
-            f"    def is_current({', '.join(f'{name}=None' for name in self._defaults)}):\n"
-            f"        try:\n"
-            f"            return {' and '.join(tests)}\n"
-            f"        except (AttributeError, KeyError, NameError):\n"
-            f"            return False\n"
-            f"    return is_current\n"
-        )
-        namespace: dict[str, Any] = {}
-        exec(compile(source, "<captures>", "exec"), namespace)
-        code = namespace["make"](*cells).__code__
-        return types.FunctionType(
-            code,
-            self._function.__globals__,
-            "is_current",
-            tuple(self._defaults.values()),
-            tuple(cells[name] for name in code.co_freevars),
-        )
+                continue  # programs do not replace these modules
+            number = len(self._tests)
+            self._compared[key] = self._cells[f"_nbrt_value{number}"] = types.CellType(value)
+            self._tests.append(f"{self._named(entry, number)} is _nbrt_value{number}")
 
-    def _named(self, entry: _Entry, prefix: str, cells: dict[str, types.CellType]) -> str:
-        """Return the expression for what a name stands for."""
-        owner, name = entry.owner, entry.name
+    def _named(self, entry: _Entry, number: int) -> str:
+        """Return the expression that reads a captured name, in terms of `_cells`."""
+        owner, name, scope = entry.owner, entry.name, f"_nbrt_scope{number}"
         if isinstance(owner, types.CellType):
-            cells[f"{prefix}_cell"] = owner
-            return f"{prefix}_cell"
+            self._cells[scope] = owner
+            return scope
         if entry.value is _MISSING:
-            self._defaults |= {f"{prefix}_scope": owner, f"{prefix}_missing": _MISSING}
-            return f"{prefix}_scope.get({name!r}, {prefix}_missing)"
+            self._cells[scope] = types.CellType(owner)
+            self._cells["_nbrt_missing"] = types.CellType(_MISSING)
+            return f"{scope}.get({name!r}, _nbrt_missing)"
         if owner is self._function.__globals__:
             return name
         module = sys.modules.get(str(owner.get("__name__")))
         if module is not None and vars(module) is owner:
-            self._defaults[f"{prefix}_scope"] = module
-            return f"{prefix}_scope.{name}"
-        self._defaults[f"{prefix}_scope"] = owner
-        return f"{prefix}_scope[{name!r}]"
+            self._cells[scope] = types.CellType(module)
+            return f"{scope}.{name}"
+        self._cells[scope] = types.CellType(owner)
+        return f"{scope}[{name!r}]"
+
+
+def bind(
+    source: str,
+    names: dict[str, object],
+    tests: list[str] = [],  # noqa: B006  # only read
+    cells: dict[str, types.CellType] = {},  # noqa: B006
+    scope: dict[str, Any] = {},  # noqa: B006
+) -> types.FunctionType:
+    """Compile a function whose source contains ``{is_current}``; see `Captures.bind`.
+
+    Parameters
+    ----------
+    source : str
+        Source of the function.
+    tests : list of str
+        Expressions that are all true if no captured value has changed.
+    names, cells : dict
+        Free variables: by value, and as cells.
+    scope : dict
+        Globals of the function.
+    """
+    cells = cells | {name: types.CellType(value) for name, value in names.items()}
+    body = source.format(is_current=" and ".join(tests) or "True")
+    text = f"def make({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    namespace: dict[str, Any] = {}
+    exec(compile(text, "<captures>", "exec"), namespace)
+    (code,) = (c for c in namespace["make"].__code__.co_consts if isinstance(c, types.CodeType))
+    closure = tuple(cells[name] for name in code.co_freevars)
+    return types.FunctionType(code, scope, code.co_name, None, closure)
 
 
 def _loads(code: types.CodeType) -> tuple[dict[str, _Chains], set[str]]:

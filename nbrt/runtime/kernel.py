@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from nbrt._internal.checks import as_int
 from nbrt._internal.gpus import capability_of
-from nbrt._internal.tracebacks import at_caller
 from nbrt.backends.interface import Check, CheckableProgram
 from nbrt.config import settings
 from nbrt.errors import ArgumentTypeError, LaunchError, NotSupportedError
-from nbrt.runtime.programs import HeldProgram, Programs
+from nbrt.runtime.programs import BoundProgram, Programs, compile_call
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
@@ -68,27 +67,27 @@ class Kernel:
         self.py_func = source
         self.targetoptions = getattr(function, "targetoptions", {})
         self._programs = Programs(function)
-        # Each with the configuration as it was given, whose elements have been checked.
+        self._installed: dict[DeviceInterface, BoundProgram] = {}
+        # With the configurations as given, whose elements have been checked.
         self._configured: dict[Any, tuple[Any, ConfiguredKernel]] = {}
-        self._latest: tuple[Any, int, ConfiguredKernel | None] = (None, -1, None)
+        self._latest: tuple[Any, Any, ConfiguredKernel | None] = (None, None, None)
+        # A class for each kernel: `bound` gives it the kernel's own `__call__`.
+        members = {"__slots__": (), "__module__": __name__}
+        self._class: type[ConfiguredKernel] = type("ConfiguredKernel", (ConfiguredKernel,), members)
         functools.update_wrapper(self, source)
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> ConfiguredKernel:
-        # Written out, since a launch takes about a microsecond.
-        known, count, configured = self._latest
-        if configuration is known and configured is not None:
-            return configured
+        latest_grid, latest_block, configured = self._latest
+        match configuration:  # faster than len() and indices: a launch takes about a microsecond
+            case (grid, block):
+                if (
+                    grid is latest_grid
+                    and block is latest_block
+                    and type(configuration) is tuple
+                    and configured is not None
+                ):
+                    return configured
         try:
-            if (
-                len(configuration) == count
-                and configuration[0] is known[0]
-                and configuration[1] is known[1]
-                and (count == 2 or configuration[2] is known[2])
-                and (count < 4 or configuration[3] is known[3])
-                and type(configuration) is tuple
-                and configured is not None
-            ):
-                return configured
             known, configured = self._configured[configuration]
         except (KeyError, TypeError):
             return self._configure(configuration)
@@ -101,8 +100,8 @@ class Kernel:
             and (count == 2 or configuration[2] is known[2])
             and (count < 4 or type(configuration[3]) in (int, type(known[3])))
         ):
-            if type(grid) is int:  # a tuple is often another object at the next launch
-                self._latest = configuration, count, configured
+            if count == 2:
+                self._latest = grid, block, configured
             return configured
         return self._configure(configuration)
 
@@ -233,11 +232,16 @@ class Kernel:
 
     def program(self, interface: DeviceInterface) -> Program:
         """Return the kernel as a backend holds it, for the values that it captures now."""
-        return self._programs.get(interface).program
+        return self.bound(interface).program
 
-    def held(self, interface: DeviceInterface) -> HeldProgram:
-        """Return the same, with how a launch tells whether it is still the kernel's."""
-        return self._programs.get(interface)
+    def bound(self, interface: DeviceInterface) -> BoundProgram:
+        """Return the current program of a kind of device; compile its check into launches."""
+        bound = self._programs.get(interface)
+        if self._installed.get(interface) is not bound:
+            call = compile_call(bound)
+            setattr(self._class, "__call__", call)  # noqa: B010  # mypy knows no such assignment
+            self._installed[interface] = bound
+        return bound
 
     def _configure(self, configuration: Any) -> ConfiguredKernel:
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
@@ -250,7 +254,7 @@ class Kernel:
         if stream is not None and not isinstance(stream, Stream):
             # 0 is what numba-cuda calls the default stream.
             stream = None if _is_zero(stream) else Stream.from_external(stream)
-        configured = ConfiguredKernel(
+        configured = self._class(
             self,
             _dim3("grid", grid, smallest=0),
             _dim3("block", block, smallest=1),
@@ -263,7 +267,6 @@ class Kernel:
             if len(self._configured) >= _MAX_CONFIGURATIONS:
                 self._configured.clear()
             self._configured[configuration] = configuration, configured
-            self._latest = configuration, len(configuration), configured
         except TypeError:
             pass  # lists as grid: works, only not remembered
         return configured
@@ -300,9 +303,10 @@ class ConfiguredKernel:
         self._kernel = source
         self._label = source.__qualname__
         self._is_empty = 0 in grid
-        self._plans: dict[tuple[DeviceInterface, int], tuple[HeldProgram, Plan]] = {}
-        # Replaced at once: threads that launch on different streams may share this.
-        self._last: tuple[Stream | None, Any, Callable[[], bool] | None] = (None, None, None)
+        self._plans: dict[tuple[DeviceInterface, int], tuple[BoundProgram, Plan]] = {}
+        # The latest stream, its plan's `launch` and its program. Replaced at once: threads that
+        # launch on different streams may share this.
+        self._last: tuple[Stream | None, Any, BoundProgram | None] = (None, None, None)
         self.grid = grid
         self.block = block
         self.stream = stream
@@ -322,19 +326,10 @@ class ConfiguredKernel:
         DeviceMismatchError
             If an array lives on another device.
         """
-        stream = self.stream
-        if stream is None:
-            stream = current_stream()
-        last, plan, is_current = self._last
-        if last is not stream or (is_current is not None and not is_current()):
-            held, plan = self._plan(stream)
-            self._last = (stream, plan, held.is_current)
-        if not self._is_empty:
-            try:
-                stream.enqueue("launch", plan.launch, args, self._label)
-            except KeyboardInterrupt as error:
-                __tracebackhide__ = True  # IPython then ends at the caller's line
-                raise at_caller(error) from None
+        __tracebackhide__ = True
+        # The first launch of the kernel: from here on its class has another `__call__`.
+        self._kernel.bound((self.stream or current_stream()).interface)
+        self(*args)
 
     def inspect(self, *args: Any, gpu: str | None = None) -> Inspection:
         """Return what becomes of the kernel in this configuration; see `Kernel.inspect`."""
@@ -361,29 +356,32 @@ class ConfiguredKernel:
     def __repr__(self) -> str:
         return f"<{self._label}[{self.grid}, {self.block}, {self.stream}, {self.shared}]>"
 
-    def _plan(self, stream: Stream) -> tuple[HeldProgram, Plan]:
+    def _launch_on(self, stream: Stream) -> Callable[..., None]:
+        """Return the `launch` of the plan for a stream's device, of a program that is current."""
         interface, index = stream.interface, stream.queue.index
-        held = self._kernel.held(interface)
-        program, check = held.program, self._kernel.check
+        bound = self._kernel.bound(interface)
         known = self._plans.get((interface, index))
-        if known is not None and known[0] is held:
-            return known
+        if known is None or known[0] is not bound:
+            known = self._plans[interface, index] = bound, self._make_plan(stream, bound.program)
+        launch = known[1].launch
+        self._last = (stream, launch, bound)
+        return launch
+
+    def _make_plan(self, stream: Stream, program: Program) -> Plan:
+        interface, index, check = stream.interface, stream.queue.index, self._kernel.check
         # An empty grid launches nothing, but a block that the device cannot run is still wrong.
         x, y, z = (max(1, size) for size in self.grid)
         properties = interface.get_device_properties(index)
         properties.check_launch(str(stream.device), (x, y, z), self.block, self.shared)
         if check is None:
-            plan = program.plan(index, (x, y, z), self.block, self.shared)
-        elif isinstance(program, CheckableProgram):
-            plan = program.checked_plan(index, (x, y, z), self.block, self.shared, check)
-        else:
-            raise NotSupportedError(
-                f"expected a cpu device for the checked mode of {self._label}, got "
-                f"{stream.device}; launch under nbrt.device('cpu'), or on a GPU run the program "
-                f"under compute-sanitizer (--tool memcheck, racecheck, initcheck or synccheck)"
-            )
-        found = self._plans[interface, index] = held, plan
-        return found
+            return program.plan(index, (x, y, z), self.block, self.shared)
+        if isinstance(program, CheckableProgram):
+            return program.checked_plan(index, (x, y, z), self.block, self.shared, check)
+        raise NotSupportedError(
+            f"expected a cpu device for the checked mode of {self._label}, got {stream.device}; "
+            f"launch under nbrt.device('cpu'), or on a GPU run the program under "
+            f"compute-sanitizer (--tool memcheck, racecheck, initcheck or synccheck)"
+        )
 
 
 @overload

@@ -1,15 +1,19 @@
-"""`Programs`: what a kernel is compiled to on each kind of device, for the values it captures."""
+"""The programs of a kernel, one for each kind of device, and the check of captured values."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nbrt._internal.tracebacks import at_caller
+from nbrt.backends.captures import bind
 from nbrt.backends.interface import CapturingProgram
 from nbrt.config import settings
 from nbrt.errors import StaleCaptureWarning
+from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,31 +21,59 @@ if TYPE_CHECKING:
     from nbrt.backends.captures import Captures
     from nbrt.backends.interface import DeviceInterface, Program
 
-__all__ = ["HeldProgram", "Programs"]
+__all__ = ["BoundProgram", "Programs", "at_caller", "compile_call", "current_stream"]
 
-_MANY = 16
-"""Times that a kernel is compiled anew before its programmer is told."""
+_MAX_SILENT_RENEWALS = 15
+"""Recompilations of a kernel without a warning."""
+
+INTERRUPT = KeyboardInterrupt
+MISSING_NAME = (AttributeError, KeyError, NameError)
+"""Exceptions that `_CALL` catches; the kernel's module may use their names for others."""
+
+_CALL = """
+def __call__(_nbrt_self, *_nbrt_args):
+    _nbrt_stream = _nbrt_self.stream
+    if _nbrt_stream is None:
+        _nbrt_stream = _nbrt.current_stream()
+    _nbrt_last, _nbrt_launch, _nbrt_program = _nbrt_self._last
+    try:
+        _nbrt_is_current = (
+            _nbrt_last is _nbrt_stream and _nbrt_program is _nbrt_bound and {is_current}
+        )
+    except _nbrt.MISSING_NAME:
+        _nbrt_is_current = False
+    if not _nbrt_is_current:
+        _nbrt_launch = _nbrt_self._launch_on(_nbrt_stream)
+    if not _nbrt_self._is_empty:
+        try:
+            _nbrt_stream.enqueue("launch", _nbrt_launch, _nbrt_args, _nbrt_self._label)
+        except _nbrt.INTERRUPT as _nbrt_error:
+            __tracebackhide__ = True  # IPython then ends at the caller's line
+            raise _nbrt.at_caller(_nbrt_error) from None
+"""
+"""`ConfiguredKernel.__call__` of one kernel, as source for `Captures.bind`.
+
+The latest plan is launched if it is of the current stream and of this program, and if no captured
+value has changed. A function for each kernel makes this check cost a few nanoseconds.
+"""
 
 _lock = threading.RLock()
 
 
-@dataclass(slots=True)
-class HeldProgram:
-    """A program, and how a launch tells whether it is still the kernel's.
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundProgram:
+    """A program and the captured values that it is compiled with.
 
     Attributes
     ----------
     program : Program
         The kernel as a backend holds it.
     captures : Captures or None
-        The values it is compiled with; None: the backend does not say.
-    is_current : callable or None
-        Returns whether no captured value has changed; None: there is none that counts.
+        The values to compare at every launch; None: changes have no effect.
     """
 
     program: Program
     captures: Captures | None = None
-    is_current: Callable[[], bool] | None = None
 
 
 class Programs:
@@ -55,48 +87,54 @@ class Programs:
 
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
-        self._held: dict[DeviceInterface, HeldProgram] = {}
+        self._bound: dict[DeviceInterface, BoundProgram] = {}
         self._renewals = 0
 
-    def get(self, interface: DeviceInterface) -> HeldProgram:
-        """Return the program of a kind of device, made anew if a captured value has changed."""
-        held = self._held.get(interface)
-        if held is None:
+    def get(self, interface: DeviceInterface) -> BoundProgram:
+        """Return the program of a kind of device, a new one if a captured value has changed."""
+        bound = self._bound.get(interface)
+        if bound is None:
             with _lock:
-                return self._held.get(interface) or self._make(interface)
-        captures, is_current = held.captures, held.is_current
-        if captures is None or is_current is None or is_current() or captures.holds():
-            return held
+                return self._bound.get(interface) or self._make(interface)
+        captures = bound.captures
+        if captures is None or captures.is_current is None:
+            return bound
+        if captures.is_current() or captures.holds():
+            return bound
         changes = ", ".join(captures.changes())
         if settings().stale_captures == "warn":
-            held.is_current = None
+            bound = self._bound[interface] = BoundProgram(bound.program)
             self._warn(
                 f"was compiled with other values of {changes}; it keeps them, because "
                 f"NBRT_STALE_CAPTURES is warn"
             )
-            return held
+            return bound
         with _lock:
-            if self._held[interface] is not held:  # another thread was faster
-                return self._held[interface]
-            found = self._make(interface)
+            if self._bound[interface] is not bound:  # another thread was faster
+                return self._bound[interface]
+            bound = self._make(interface)
             self._renewals += 1
-            is_often = self._renewals == _MANY
+            is_often = self._renewals == _MAX_SILENT_RENEWALS + 1
         if is_often:
             self._warn(
-                f"was compiled anew {_MANY} times because captured values change, now {changes}; "
-                f"pass them as arguments"
+                f"was compiled anew {_MAX_SILENT_RENEWALS + 1} times because captured values "
+                f"change, now {changes}; pass them as arguments"
             )
-        return found
+        return bound
 
-    def _make(self, interface: DeviceInterface) -> HeldProgram:
+    def _make(self, interface: DeviceInterface) -> BoundProgram:
         program = interface.program(self._function)
-        held = HeldProgram(program)
-        if isinstance(program, CapturingProgram):
-            held.captures, held.is_current = program.captures, program.captures.is_current
-        self._held[interface] = held
-        return held
+        captures = program.captures if isinstance(program, CapturingProgram) else None
+        bound = self._bound[interface] = BoundProgram(program, captures)
+        return bound
 
     def _warn(self, message: str) -> None:
         name = getattr(self._function, "__qualname__", repr(self._function))
-        # To the launch: this, `get`, `Kernel.held`, `ConfiguredKernel._plan` and its `__call__`.
+        # To the launch: this, `get`, `Kernel.bound`, `_launch_on` and `__call__`.
         warnings.warn(f"kernel {name} {message}", StaleCaptureWarning, stacklevel=6)
+
+
+def compile_call(bound: BoundProgram) -> Callable[..., None]:
+    """Return the `ConfiguredKernel.__call__` of a kernel whose current program is `bound`."""
+    names = {"_nbrt": sys.modules[__name__], "_nbrt_bound": bound}
+    return bind(_CALL, names) if bound.captures is None else bound.captures.bind(_CALL, names)

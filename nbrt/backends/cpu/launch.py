@@ -166,6 +166,7 @@ class CpuPlan:
     """
 
     __slots__ = (
+        "_adapts",
         "_check",
         "_converts",
         "_crash_text",
@@ -173,6 +174,7 @@ class CpuPlan:
         "_expected_ns",
         "_index",
         "_is_short",
+        "_is_single",
         "_native",
         "_program",
         "_total",
@@ -210,8 +212,10 @@ class CpuPlan:
             function = program.function
             self._check = CheckedLaunch(self._entry, function, grid, block, shared, check)
         self._expected_ns: float | None = None
-        self._is_short = self._total == 1 and check is None
+        self._is_single = self._total == 1
+        self._is_short = self._is_single and check is None
         self._converts = False
+        self._adapts = self._index is not None
 
     def __repr__(self) -> str:
         return f"<CpuPlan {self._program.function.__name__}[{self.grid}, {self.block}]>"
@@ -233,13 +237,11 @@ class CpuPlan:
         Exception
             What the kernel raises, with a note of the block and the thread.
         """
-        if (config.in_force or config.settings()).interpret:
+        if config.interprets:
             self._interpret(queue, args)
             return
-        if self._converts:
-            args = _as_numpy(args)
-        if self._index is not None:
-            _check_owners(args, self._index)
+        if self._adapts:
+            args = self._adapted(args)
         try:
             if type(queue) is not SynchronousQueue:
                 # Wrong types raise here, in the caller, not in the thread that runs the work.
@@ -252,7 +254,7 @@ class CpuPlan:
                     return
                 # `run_stoppable` without its calls: a launch takes about a microsecond.
                 LAST_LAUNCH[0] = self._crash_text
-                begin = time.perf_counter_ns() if self._total > 1 else 0
+                begin = 0 if self._is_single else time.perf_counter_ns()
                 before, main_runner.record = main_runner.record, self.record
                 if not main_runner.is_watched:
                     main_runner.watch()
@@ -261,7 +263,8 @@ class CpuPlan:
                 finally:
                     main_runner.record = before
                 if begin:
-                    self._expect(time.perf_counter_ns() - begin)
+                    self._expected_ns = elapsed = time.perf_counter_ns() - begin
+                    self._is_short = elapsed < _MIN_SHARED_NS
         except Exception as error:
             # Arrays of other libraries are looked for once the compiler has refused an argument:
             # a launch without any pays nothing for them. Any other TypeError may be the kernel's,
@@ -269,7 +272,7 @@ class CpuPlan:
             if isinstance(error, ArgumentTypeError) and not self._converts:
                 converted = _as_numpy(args)
                 if any(map(operator.is_not, converted, args)):
-                    self._converts = True
+                    self._converts = self._adapts = True
                     self.launch(queue, *converted)
                     return
             self._explain(error, args)
@@ -295,6 +298,14 @@ class CpuPlan:
         """
         self._entry.prepare(args)
 
+    def _adapted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments as NumPy arrays; raise `DeviceMismatchError` for other devices."""
+        if self._converts:
+            args = _as_numpy(args)
+        if self._index is not None:
+            _check_owners(args, self._index)
+        return args
+
     def _explain(self, error: Exception, args: tuple[Any, ...]) -> None:
         """Note which thread raised an error; raise another one for wrong arguments."""
         if isinstance(error, TypeError) and not isinstance(error, ArgumentTypeError):
@@ -305,9 +316,7 @@ class CpuPlan:
         """Run the blocks in plain Python, in the calling thread, which has the debugger."""
         from nbrt.backends.cpu.interpret import interpret
 
-        args = _as_numpy(args)
-        if self._index is not None:
-            _check_owners(args, self._index)
+        args = self._adapted(_as_numpy(args))
         queue.synchronize()
         chosen = config.settings()
         watched = chosen.interpret_block, chosen.interpret_thread
