@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.errors import StreamError
 from nbrt.testing import Latch
 
@@ -122,7 +122,7 @@ def test_the_loop_runs_while_a_default_stream_is_awaited(device: nbrt.Device) ->
 
     def work() -> None:
         started.set()
-        assert may_end.wait(PATIENCE)
+        assert may_end.wait(HANG_TIMEOUT)
         seen.append("work")
 
     async def release() -> None:
@@ -134,9 +134,9 @@ def test_the_loop_runs_while_a_default_stream_is_awaited(device: nbrt.Device) ->
 
     thread = threading.Thread(target=default.call, args=(work,))
     thread.start()
-    assert started.wait(PATIENCE)
+    assert started.wait(HANG_TIMEOUT)
     asyncio.run(main())
-    thread.join(PATIENCE)
+    thread.join(HANG_TIMEOUT)
     assert seen == ["the loop runs", "work"]
     assert default.query()
 

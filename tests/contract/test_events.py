@@ -10,7 +10,7 @@ import time
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.backends.cpu.backend import CpuInterface
 from nbrt.errors import (
     ArgumentTypeError,
@@ -238,11 +238,11 @@ def test_wait_across_kinds(side_stream: nbrt.Stream, sample_backend: object) -> 
         side_stream.call(seen.append, "side")
         thread = threading.Thread(target=follow, args=(side_stream.record_event(),))
         thread.start()
-        assert started.wait(PATIENCE)
+        assert started.wait(HANG_TIMEOUT)
         thread.join(0.05)
         assert thread.is_alive()
         assert seen == []
-    thread.join(PATIENCE)
+    thread.join(HANG_TIMEOUT)
     assert seen == ["side", "sample"]
     with Latch() as latch:
         latch.hold(side_stream)
@@ -302,7 +302,7 @@ def test_the_default_stream_waits_in_the_caller(side_stream: nbrt.Stream) -> Non
     default = nbrt.default_stream(side_stream.device)
     default.wait_event(event)
     default.call(seen.append, "default")
-    thread.join(PATIENCE)
+    thread.join(HANG_TIMEOUT)
     assert seen == ["side", "default"]
 
 
@@ -320,7 +320,7 @@ def test_many_threads_wait_for_one_event(side_stream: nbrt.Stream) -> None:
         latch.wait_reached()
         assert seen == []
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(HANG_TIMEOUT)
     assert seen == [True] * 8
 
 

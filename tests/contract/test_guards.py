@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.errors import ArgumentTypeError, UnknownDeviceError
 
 if TYPE_CHECKING:
@@ -190,17 +190,17 @@ def test_threads_start_from_the_default(device: nbrt.Device, other_device: nbrt.
         seen["start"] = nbrt.current_device()
         with shared:
             is_inside.set()
-            assert may_leave.wait(PATIENCE)
+            assert may_leave.wait(HANG_TIMEOUT)
             seen["inside"] = nbrt.current_device()
         seen["end"] = nbrt.current_device()
 
     with nbrt.device(device), shared:
         thread = threading.Thread(target=work)
         thread.start()
-        assert is_inside.wait(PATIENCE)
+        assert is_inside.wait(HANG_TIMEOUT)
         with nbrt.device(device):
             may_leave.set()
-            thread.join(PATIENCE)
+            thread.join(HANG_TIMEOUT)
             assert nbrt.current_device() == device
         assert nbrt.current_device() == other_device
     assert seen == {"start": default, "inside": other_device, "end": default}
@@ -281,5 +281,5 @@ def test_a_guard_left_in_another_thread_leaves_that_thread_alone(
 
     thread = threading.Thread(target=close_elsewhere)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(HANG_TIMEOUT)
     assert seen == [device]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.errors import OutOfMemoryError, UnknownDeviceError
 from nbrt.testing import Latch
 
@@ -250,7 +250,7 @@ def test_the_books_add_up_under_threads(device: nbrt.Device) -> None:
         random = np.random.default_rng(seed)
         kept: list[nbrt.typing.Array] = []
         try:
-            barrier.wait(PATIENCE)
+            barrier.wait(HANG_TIMEOUT)
             for size in random.integers(1, 30_000, 150):
                 kept.append(nbrt.full(int(size), seed, "uint8", device=device))
                 if len(kept) > 10:
@@ -264,7 +264,7 @@ def test_the_books_add_up_under_threads(device: nbrt.Device) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(HANG_TIMEOUT)
     assert failures == []
     gc.collect()
     assert nbrt.memory_allocated(device) == start

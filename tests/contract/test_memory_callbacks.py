@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.observe.callbacks import Observation, observe
 from nbrt.observe.leaks.finder import find_leaks, no_leaks
 from nbrt.runtime.commands import install_hook
@@ -53,7 +53,7 @@ def test_callbacks_hold_no_device(device: nbrt.Device, nbytes: int) -> None:
         # Another thread gets at the device's numbers while the callback runs.
         thread = Thread(target=lambda: answers.append(nbrt.memory_allocated(device)))
         thread.start()
-        thread.join(PATIENCE)
+        thread.join(HANG_TIMEOUT)
         assert not thread.is_alive()
 
     x = [nbrt.empty(nbytes, "uint8", device=device)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.memory_model import HostAllocator, quick_garbage
 from nbrt import memory
 from nbrt.errors import (
@@ -112,14 +112,14 @@ def test_every_thread_has_its_own(device: nbrt.Device) -> None:
 
     def work(chosen: nbrt.MemoryPool | None, nbytes: int) -> None:
         if chosen is None:
-            barrier.wait(PATIENCE)
+            barrier.wait(HANG_TIMEOUT)
             made.append(take(nbytes, device))
-            barrier.wait(PATIENCE)
+            barrier.wait(HANG_TIMEOUT)
         else:
             with memory.use_pool(chosen):
-                barrier.wait(PATIENCE)
+                barrier.wait(HANG_TIMEOUT)
                 made.append(take(nbytes, device))
-                barrier.wait(PATIENCE)
+                barrier.wait(HANG_TIMEOUT)
 
     with memory.use_pool(pool):
         threads = [threading.Thread(target=work, args=each) for each in ((None, 1), (other, 2))]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.memory_model import quick_garbage
 from nbrt import memory
 from nbrt.errors import ArgumentError, ArgumentTypeError, NbrtCleanupWarning, OutOfMemoryError
@@ -135,7 +135,7 @@ def test_pending_frees_are_waited_for(
             waiting.join(0.001)
         assert results == []
         latch.release()
-        waiting.join(PATIENCE)
+        waiting.join(HANG_TIMEOUT)
     assert results == [8 * MIB]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.memory_races import (
     ORDERS,
     N,
@@ -280,7 +280,7 @@ def test_threads_with_streams_of_their_own(device: nbrt.Device) -> None:
     def work(number: int) -> None:
         stream = nbrt.Stream(device)
         try:
-            barrier.wait(PATIENCE)
+            barrier.wait(HANG_TIMEOUT)
             for turn in range(30):
                 x = nbrt.full(N + 64 * (turn % 3), float(number), "float32", stream=stream)
                 y = nbrt.empty(x.size, stream=stream)

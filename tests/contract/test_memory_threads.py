@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.memory_model import Span, address_of, assert_apart
 from nbrt import memory
 
@@ -98,7 +98,7 @@ def test_sixteen_threads(device: nbrt.Device, pool_count: int) -> None:
 
     def work(worker: Worker) -> None:
         try:
-            barrier.wait(PATIENCE)
+            barrier.wait(HANG_TIMEOUT)
             worker.run(pools)
         except BaseException as error:  # noqa: BLE001  # shown by the main thread
             failures.append(error)
@@ -107,7 +107,7 @@ def test_sixteen_threads(device: nbrt.Device, pool_count: int) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(HANG_TIMEOUT)
     assert failures == []
     nbrt.synchronize(device)
     live = memory.allocations(device)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.runtime.stream import STREAMS_PER_PRIORITY
 from nbrt.testing import Latch
@@ -182,7 +182,7 @@ def test_two_streams_overlap(side_streams: tuple[nbrt.Stream, nbrt.Stream]) -> N
 
     def meet(mine: threading.Event, other: threading.Event) -> None:
         mine.set()
-        met.append(other.wait(PATIENCE))
+        met.append(other.wait(HANG_TIMEOUT))
 
     first.call(meet, here, there)
     second.call(meet, there, here)

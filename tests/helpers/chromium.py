@@ -16,7 +16,7 @@ __all__ = ["BrowserMissingError", "browse"]
 
 _CHILD = Path(__file__).with_name("chromium_child.py")
 _CANNOT_START = 42
-_PATIENCE_S = 400
+_HANG_TIMEOUT_S = 400
 _DARK = "--blink-settings=preferredColorScheme=0"
 _ENVIRONMENT = {
     "QT_QPA_PLATFORM": "offscreen",
@@ -44,7 +44,7 @@ def browse(
     flags = {"QTWEBENGINE_CHROMIUM_FLAGS": f"--disable-gpu {_DARK if dark else ''}"}
     child = subprocess.run(
         [sys.executable, str(_CHILD)], input=json.dumps(job), capture_output=True, text=True,
-        env=os.environ | _ENVIRONMENT | flags, timeout=_PATIENCE_S, check=False,
+        env=os.environ | _ENVIRONMENT | flags, timeout=_HANG_TIMEOUT_S, check=False,
     )  # fmt: skip
     if child.returncode == _CANNOT_START:
         raise BrowserMissingError(child.stdout.strip())

@@ -18,7 +18,7 @@ except ImportError as missing:
     print(f"no Chromium: {missing}")
     sys.exit(42)
 
-PATIENCE_S = 300
+HANG_TIMEOUT_S = 300
 PLACE = """((selector, across, down) => {{
   const element = document.querySelector(selector);
   element.scrollIntoView({{block: 'nearest', behavior: 'instant'}});
@@ -93,7 +93,7 @@ class Visit:
         QTimer.singleShot(0, self.take_next)
 
     def give_up(self) -> None:
-        print(f"waited {PATIENCE_S} s for {self.steps[:1]}; console: {self.page.console}")
+        print(f"waited {HANG_TIMEOUT_S} s for {self.steps[:1]}; console: {self.page.console}")
         QApplication.exit(1)
 
 
@@ -101,7 +101,7 @@ def main() -> None:
     job = json.load(sys.stdin)
     app = QApplication([])
     visit = Visit(job["steps"], job["size"])
-    QTimer.singleShot(1000 * PATIENCE_S, visit.give_up)
+    QTimer.singleShot(1000 * HANG_TIMEOUT_S, visit.give_up)
     visit.page.load(QUrl.fromLocalFile(job["page"]))
     code = app.exec()
     if code == 0:

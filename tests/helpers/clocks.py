@@ -1,6 +1,6 @@
-"""Clocks that a test controls, for what nbrt does when a deadline has passed.
+"""Clocks that a test controls, for code with deadlines.
 
-`PATIENCE` is for everything else that waits: it ends tests that hang, and no result depends on it.
+Every other wait uses `HANG_TIMEOUT`: it ends tests that hang, and no result depends on it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-__all__ = ["PATIENCE", "JumpingClock", "ManualClock"]
+__all__ = ["HANG_TIMEOUT", "JumpingClock", "ManualClock"]
 
-PATIENCE = 300.0
+HANG_TIMEOUT = 300.0
 _LOOK = 1e-3
 
 
@@ -48,7 +48,7 @@ class ManualClock:
     def wait_until_waiting(self, threads: int) -> None:
         """Wait until so many threads are in waits that can time out."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self._waiting == threads, PATIENCE)
+            assert self._changed.wait_for(lambda: self._waiting == threads, HANG_TIMEOUT)
 
     # -- what takes the place of nbrt's clock ------------------------------------------------------
 

@@ -10,7 +10,7 @@ import numpy as np
 from numba import cuda
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 
 if TYPE_CHECKING:
     from nbrt.observe.races.checker import RaceChecker
@@ -80,7 +80,7 @@ def let_pass(stream: nbrt.Stream) -> None:
     """Wait until a stream holds no array any more, in a way that orders nothing."""
     passed = threading.Event()
     stream.call(passed.set)
-    assert passed.wait(PATIENCE)
+    assert passed.wait(HANG_TIMEOUT)
 
 
 def nothing(first: nbrt.Stream, second: nbrt.Stream) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.processes import ROOT, TESTS
 
 BIN = Path(sys.executable).parent
@@ -33,7 +33,11 @@ from nbrt.errors import *
 
 
 def mpiexec(
-    ranks: int, code: str, *arguments: str, options: tuple[str, ...] = (), timeout: float = PATIENCE
+    ranks: int,
+    code: str,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    timeout: float = HANG_TIMEOUT,
 ) -> subprocess.CompletedProcess[str]:
     """Run dedented code on ranks; it finds the usual names imported, and its arguments."""
     assert MPIEXEC is not None
@@ -53,7 +57,7 @@ def mpiexec(
     )  # fmt: skip
 
 
-def succeed(ranks: int, code: str, timeout: float = PATIENCE) -> None:
+def succeed(ranks: int, code: str, timeout: float = HANG_TIMEOUT) -> None:
     """Run code on ranks; all must succeed and write nothing to stderr."""
     done = mpiexec(ranks, code, timeout=timeout)
     assert done.returncode == 0, done.stderr

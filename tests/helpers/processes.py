@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
@@ -19,7 +19,7 @@ def run_python(
     *options: str,
     environment: dict[str, str] | None = None,
     path: tuple[Path, ...] = (),
-    timeout: float = PATIENCE,
+    timeout: float = HANG_TIMEOUT,
 ) -> subprocess.CompletedProcess[str]:
     """Run dedented code in a fresh interpreter; nothing of the parent's NBRT_* is inherited."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NBRT_")}

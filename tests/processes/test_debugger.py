@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.processes import ROOT
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def debug(tmp_path: Path, commands: str, **environment: str) -> subprocess.Compl
         input=commands,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=HANG_TIMEOUT,
         check=False,
         env={**inherited, "NBRT_INTERPRET": "1", **environment},
     )

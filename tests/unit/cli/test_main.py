@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.cli.demo import run_demo
 from nbrt.cli.demo.photo import load_photo
 from nbrt.cli.info import info_lines
@@ -27,7 +27,7 @@ def _command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=HANG_TIMEOUT,
         check=False,
     )
 
@@ -47,7 +47,7 @@ def test_info_initialises_nothing(tmp_path: Path) -> None:
         "from nbrt.cli.info import info_lines; info_lines(); from nbrt.backends import registry; "
         "import sys; sys.exit(bool(registry.ready_interfaces()))"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=PATIENCE)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=HANG_TIMEOUT)
 
 
 def test_demo_runs_writes_pictures_and_passes_every_check(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ DTYPES = {
     "FLOAT64": np.float64, "BFLOAT16": ml_dtypes.bfloat16,
 }  # fmt: skip
 UFUNCS = {"SUM": np.add, "PROD": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
-SECONDS = PATIENCE
+SECONDS = HANG_TIMEOUT
 
 
 class NcclError(RuntimeError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 
 TESTS = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,7 @@ def test_contract_holds_on_the_simulation() -> None:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=HANG_TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]

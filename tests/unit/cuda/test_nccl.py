@@ -15,7 +15,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.clocks import PATIENCE, JumpingClock
+from helpers.clocks import HANG_TIMEOUT, JumpingClock
 from helpers.collectives import (
     CASES,
     barriers,
@@ -103,7 +103,7 @@ def on_threads(size: int, work: Callable[[int], Any], failed: Any = None) -> lis
 def on_ranks(size: int, work: Callable[[NcclCommunicator], Any]) -> list[Any]:
     """Return what `work` returns on ranks that are threads, or raise what it raises."""
     devices = [nbrt.Device("cpu", rank) for rank in range(size)]
-    world, bootstraps = thread_world(devices, PATIENCE)
+    world, bootstraps = thread_world(devices, HANG_TIMEOUT)
 
     def rank(number: int) -> Any:
         return work(NcclCommunicator(bootstraps[number], devices[number]))
@@ -111,7 +111,7 @@ def on_ranks(size: int, work: Callable[[NcclCommunicator], Any]) -> list[Any]:
     return on_threads(size, rank, world.fail)
 
 
-def met(address: str, rank: int, size: int, timeout: float = PATIENCE) -> NcclCommunicator:
+def met(address: str, rank: int, size: int, timeout: float = HANG_TIMEOUT) -> NcclCommunicator:
     """Return the communicator of a rank that meets the others at an address."""
     device = nbrt.Device("cpu", rank)
     return NcclCommunicator(

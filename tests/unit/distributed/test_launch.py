@@ -10,7 +10,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.clocks import PATIENCE, ManualClock
+from helpers.clocks import HANG_TIMEOUT, ManualClock
 from nbrt.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -37,7 +37,7 @@ def test_results_are_in_order_of_rank_whoever_ends_first() -> None:
 
     def rank() -> int:
         me = dist.get_rank()
-        assert turns[me].wait(PATIENCE)
+        assert turns[me].wait(HANG_TIMEOUT)
         turns[me - 1].set()
         return 10 * me
 
@@ -165,7 +165,7 @@ def test_the_exception_of_a_rank_is_raised_with_a_note(kind: type[BaseException]
         dist.world().barrier()
 
     with pytest.raises(kind) as caught:
-        dist.run(rank, ranks=4, timeout=PATIENCE)
+        dist.run(rank, ranks=4, timeout=HANG_TIMEOUT)
     assert caught.value is raised
     assert notes(caught.value) == ["raised by rank 2 of 4"]
 
@@ -182,7 +182,7 @@ def test_the_first_failure_counts_and_what_follows_from_it_is_a_note() -> None:
             raise
 
     with pytest.raises(KeyError, match="first") as caught:
-        dist.run(rank, ranks=4, timeout=PATIENCE)
+        dist.run(rank, ranks=4, timeout=HANG_TIMEOUT)
     assert notes(caught.value) == [
         "raised by rank 3 of 4",
         "rank 1 raised ValueError: second",
@@ -213,7 +213,7 @@ def test_an_exception_without_a_text_reaches_the_others() -> None:
             raise
 
     with pytest.raises(SpeechlessError) as caught:
-        dist.run(rank, ranks=3, timeout=PATIENCE)
+        dist.run(rank, ranks=3, timeout=HANG_TIMEOUT)
     assert notes(caught.value) == ["raised by rank 2 of 3", "rank 1 raised the same"]
     assert len(heard) == 2
     assert all(
@@ -229,14 +229,14 @@ def test_an_asynchronous_function_is_refused() -> None:
 
 
 def test_equal_failures_are_told_once() -> None:
-    together = threading.Barrier(4, timeout=PATIENCE)
+    together = threading.Barrier(4, timeout=HANG_TIMEOUT)
 
     def rank() -> None:
         together.wait()
         raise KeyError("all")
 
     with pytest.raises(KeyError) as caught:
-        dist.run(rank, ranks=4, timeout=PATIENCE)
+        dist.run(rank, ranks=4, timeout=HANG_TIMEOUT)
     by, others = notes(caught.value)
     first = int(by.split()[3])
     rest = ", ".join(str(rank) for rank in range(4) if rank != first)
@@ -248,7 +248,7 @@ def test_a_mismatch_reaches_the_caller() -> None:
         dist.world().broadcast(np.ones(2 + (dist.get_rank() == 1)))
 
     with pytest.raises(RankMismatchError, match=r"rank 1 came to broadcast\(shape=\(3,\)"):
-        dist.run(rank, ranks=3, timeout=PATIENCE)
+        dist.run(rank, ranks=3, timeout=HANG_TIMEOUT)
 
 
 def test_a_timeout_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_a_timeout_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
         if dist.get_rank() == 1:
             manual.wait_until_waiting(2)
             manual.advance(5)
-            assert over.wait(PATIENCE)
+            assert over.wait(HANG_TIMEOUT)
             return
         try:
             dist.world().barrier()
@@ -287,7 +287,7 @@ def test_a_rank_may_recover_from_the_failure_of_another() -> None:
 
     recovered: list[int] = []
     with pytest.raises(KeyError):
-        dist.run(rank, ranks=3, timeout=PATIENCE)
+        dist.run(rank, ranks=3, timeout=HANG_TIMEOUT)
     assert sorted(recovered) == [1, 2]
 
 
@@ -302,7 +302,7 @@ def test_ranks_that_stay_busy_after_a_failure_are_named(monkeypatch: pytest.Monk
         if dist.get_rank() == 2:
             for each in threading.enumerate():
                 if each.name in {"nbrt rank 0", "nbrt rank 1"}:
-                    each.join(PATIENCE)
+                    each.join(HANG_TIMEOUT)
             # The caller sets its deadline at some time after the failure.
             while not released.wait(0.001):
                 manual.advance(5)
@@ -313,7 +313,7 @@ def test_ranks_that_stay_busy_after_a_failure_are_named(monkeypatch: pytest.Monk
             dist.run(rank, ranks=3, timeout=5)
     finally:
         released.set()
-    assert ended.wait(PATIENCE)
+    assert ended.wait(HANG_TIMEOUT)
 
 
 def test_a_caller_that_is_interrupted_stops_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_a_caller_that_is_interrupted_stops_the_ranks(monkeypatch: pytest.Monkey
 
     def rank() -> None:
         if dist.get_rank() == 0:
-            told.wait(PATIENCE)
+            told.wait(HANG_TIMEOUT)
             return
         try:
             waiting.set()
@@ -335,13 +335,13 @@ def test_a_caller_that_is_interrupted_stops_the_ranks(monkeypatch: pytest.Monkey
         def put(self, ended: object) -> None: ...
 
         def get(self, timeout: float | None) -> None:
-            assert waiting.wait(PATIENCE)
+            assert waiting.wait(HANG_TIMEOUT)
             raise KeyboardInterrupt
 
     monkeypatch.setattr("nbrt.distributed.launch.SimpleQueue", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        dist.run(rank, ranks=2, timeout=PATIENCE)
-    assert told.wait(PATIENCE)
+        dist.run(rank, ranks=2, timeout=HANG_TIMEOUT)
+    assert told.wait(HANG_TIMEOUT)
     assert seen[0].rank == -1
     assert "whoever started the ranks ended with KeyboardInterrupt" in str(seen[0])
 
@@ -355,7 +355,7 @@ def test_a_failed_stream_fails_its_rank() -> None:
         dist.world().barrier()
 
     with pytest.raises(StreamError, match="_fail failed") as caught:
-        dist.run(rank, ranks=2, timeout=PATIENCE)
+        dist.run(rank, ranks=2, timeout=HANG_TIMEOUT)
     assert notes(caught.value)[-1] == "raised by rank 1 of 2"
 
 
@@ -365,7 +365,7 @@ def test_an_operation_does_not_wait_for_streams_it_is_not_on() -> None:
             latch.hold(nbrt.Stream(dist.world().device))
             return [int(one) for one in dist.world().all_gather_object(dist.get_rank())]
 
-    assert dist.run(rank, ranks=2, timeout=PATIENCE) == [[0, 1]] * 2
+    assert dist.run(rank, ranks=2, timeout=HANG_TIMEOUT) == [[0, 1]] * 2
 
 
 def _fail() -> None:
@@ -414,6 +414,6 @@ def test_threads_that_cannot_start_end_those_that_did(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading.Thread, "start", limited)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        dist.run(rank, ranks=2, timeout=PATIENCE)
-    assert told.wait(PATIENCE)
+        dist.run(rank, ranks=2, timeout=HANG_TIMEOUT)
+    assert told.wait(HANG_TIMEOUT)
     assert seen == [-1]

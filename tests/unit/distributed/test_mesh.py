@@ -12,7 +12,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.distributed import DeviceMesh, current_mesh, init_device_mesh
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import (
@@ -25,7 +25,7 @@ from nbrt.errors import (
 
 
 def on_ranks(function: Any, ranks: int = 8) -> list[Any]:
-    return dist.run(function, ranks=ranks, timeout=PATIENCE)
+    return dist.run(function, ranks=ranks, timeout=HANG_TIMEOUT)
 
 
 # -- places ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -112,7 +112,7 @@ def test_ranks_of_a_run_have_their_own() -> None:
             dist.destroy_process_group()
         return dist.get_rank(), dist.get_world_size(), dist.is_initialized()
 
-    assert dist.run(rank, ranks=2, timeout=PATIENCE) == [(0, 2, True), (1, 2, True)]
+    assert dist.run(rank, ranks=2, timeout=HANG_TIMEOUT) == [(0, 2, True), (1, 2, True)]
     assert dist.world() is outside
 
 

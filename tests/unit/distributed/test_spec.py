@@ -12,7 +12,7 @@ import pytest
 
 import nbrt.distributed as dist
 import nbrt.distributed.spec as spec_module
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.distributed import DTensorSpec, Partial, Replicate, Shard, init_device_mesh
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
@@ -53,7 +53,7 @@ def test_each_rank_finds_its_own_part() -> None:
         return spec.local_shape, spec.local_runs, spec.runs_of((2,))
 
     last = ((6, 1, 1, 0),)
-    assert dist.run(part, ranks=4, timeout=PATIENCE) == [
+    assert dist.run(part, ranks=4, timeout=HANG_TIMEOUT) == [
         ((3,), (((0, 3, 1, 0),),), (last,)),
         ((3,), (((3, 3, 1, 0),),), (last,)),
         ((1,), (last,), (last,)),
@@ -82,7 +82,7 @@ def test_a_copy_from_another_rank_is_of_the_rank_that_has_it() -> None:
         assert copy.deepcopy(spec) == pickle.loads(pickle.dumps(spec)) == spec
         return math.prod(sent.local_shape)
 
-    assert dist.run(part, ranks=2, timeout=PATIENCE) == [3, 2]
+    assert dist.run(part, ranks=2, timeout=HANG_TIMEOUT) == [3, 2]
 
 
 @pytest.mark.parametrize("coordinate", [([1], 2), ("a", 0), (0.5, 0)])

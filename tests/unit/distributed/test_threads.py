@@ -12,7 +12,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.clocks import PATIENCE, JumpingClock, ManualClock
+from helpers.clocks import HANG_TIMEOUT, JumpingClock, ManualClock
 from helpers.collectives import CASES
 from nbrt.distributed.communicators.base import Communicator
 from nbrt.distributed.communicators.single import single_world
@@ -55,7 +55,7 @@ def manual_clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
 
 
 def outcomes(
-    ranks: int, function: Callable[[ThreadCommunicator], Any], timeout: float = PATIENCE
+    ranks: int, function: Callable[[ThreadCommunicator], Any], timeout: float = HANG_TIMEOUT
 ) -> list[Any]:
     """Run a function on plain threads; return what each rank returned or raised.
 
@@ -87,7 +87,7 @@ def test_every_case_of_a_communicator(ranks: int) -> None:
         for case in CASES:
             case(dist.world())
 
-    dist.run(cases, ranks=ranks, timeout=PATIENCE)
+    dist.run(cases, ranks=ranks, timeout=HANG_TIMEOUT)
 
 
 def test_every_case_in_groups_side_by_side() -> None:
@@ -98,7 +98,7 @@ def test_every_case_in_groups_side_by_side() -> None:
         for case in CASES:
             case(group)
 
-    dist.run(cases, ranks=5, timeout=PATIENCE)
+    dist.run(cases, ranks=5, timeout=HANG_TIMEOUT)
 
 
 def test_a_process_alone_is_a_world_of_one() -> None:
@@ -127,7 +127,7 @@ def test_an_operation_waits_for_the_streams_work() -> None:
             stream.synchronize()
             return [float(value) for value in total]
 
-    assert dist.run(rank, ranks=2, timeout=PATIENCE) == [[3.0] * 4] * 2
+    assert dist.run(rank, ranks=2, timeout=HANG_TIMEOUT) == [[3.0] * 4] * 2
 
 
 def test_ranks_of_a_world_know_each_other_by_their_numbers_in_it() -> None:
@@ -137,7 +137,7 @@ def test_ranks_of_a_world_know_each_other_by_their_numbers_in_it() -> None:
         inner = odd.group([1, 0])
         return odd.rank, odd.ranks, inner.rank, inner.ranks
 
-    assert dist.run(ranks, ranks=4, timeout=PATIENCE) == [
+    assert dist.run(ranks, ranks=4, timeout=HANG_TIMEOUT) == [
         (0, (0, 2), 1, (2, 0)),
         (1, (3, 1), 0, (1, 3)),
         (1, (0, 2), 0, (2, 0)),
@@ -258,7 +258,7 @@ def test_a_timeout_names_the_missing_ranks(name: str, manual_clock: ManualClock)
 
 
 def test_ranks_that_come_late_get_the_error_too_and_keep_step(manual_clock: ManualClock) -> None:
-    given_up = threading.Barrier(2, timeout=PATIENCE)
+    given_up = threading.Barrier(2, timeout=HANG_TIMEOUT)
 
     def rank(comm: ThreadCommunicator) -> Any:
         if comm.rank == 1:
@@ -271,7 +271,7 @@ def test_ranks_that_come_late_get_the_error_too_and_keep_step(manual_clock: Manu
             comm.barrier()
         if comm.rank == 0:
             given_up.wait()
-        comm.timeout = PATIENCE
+        comm.timeout = HANG_TIMEOUT
         return comm.all_gather_object(comm.rank)
 
     assert outcomes(2, rank) == [[0, 1]] * 2
@@ -311,7 +311,7 @@ def test_a_rank_that_fails_ends_the_wait_of_the_others(name: str) -> None:
             raise
 
     with pytest.raises(KeyError, match="lost"):
-        dist.run(rank, ranks=3, timeout=PATIENCE)
+        dist.run(rank, ranks=3, timeout=HANG_TIMEOUT)
     for each in (seen[0], seen[2]):
         assert each.rank == 1
         assert "ranks [1" in str(each) or "ranks [0, 1]" in str(each)
@@ -326,7 +326,7 @@ def test_a_rank_that_returns_early_ends_the_wait_of_the_others(name: str) -> Non
             OPERATIONS[name](dist.world())
 
     with pytest.raises(CollectiveTimeoutError, match=r"but \[2\] have returned") as caught:
-        dist.run(rank, ranks=4, timeout=PATIENCE)
+        dist.run(rank, ranks=4, timeout=HANG_TIMEOUT)
     assert f"to come to {name}(" in str(caught.value)
 
 
@@ -354,19 +354,19 @@ def test_ranks_that_wait_already_are_told(
         told.append(True)
 
     monkeypatch.setattr(World, "_end_if_hopeless", watched)
-    world, (member, _) = thread_world([None] * 2, PATIENCE)
+    world, (member, _) = thread_world([None] * 2, HANG_TIMEOUT)
     told: list[bool] = []
     thread = threading.Thread(target=wait)
     thread.start()
-    assert waiting.wait(PATIENCE)
+    assert waiting.wait(HANG_TIMEOUT)
     assert not told
     tell(world)
-    thread.join(PATIENCE)
+    thread.join(HANG_TIMEOUT)
     assert told == [True]
 
 
 def test_groups_without_the_rank_that_failed_are_told_as_well() -> None:
-    inside = threading.Barrier(2, timeout=PATIENCE)
+    inside = threading.Barrier(2, timeout=HANG_TIMEOUT)
 
     def rank() -> None:
         world = dist.world()
@@ -384,7 +384,7 @@ def test_groups_without_the_rank_that_failed_are_told_as_well() -> None:
             raise RankFailedError("rank 0 failed", 0)
 
     with pytest.raises(KeyError):
-        dist.run(rank, ranks=3, timeout=PATIENCE)
+        dist.run(rank, ranks=3, timeout=HANG_TIMEOUT)
 
 
 # -- nothing is left -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.backends.cpu.interpret import interpret
 from nbrt.errors import KernelError
 
@@ -407,5 +407,5 @@ def test_a_failed_launch_leaves_no_thread_behind(out: Any) -> None:
         with pytest.raises(IndexError):
             run(kernel, out, block=8)
     for thread in set(threading.enumerate()) - before:
-        thread.join(PATIENCE)
+        thread.join(HANG_TIMEOUT)
         assert not thread.is_alive()

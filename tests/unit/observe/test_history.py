@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.errors import ArgumentError, ArgumentTypeError, OutOfMemoryError
 from nbrt.observe.history.annotations import annotate
 from nbrt.observe.history.recorder import (
@@ -194,7 +194,7 @@ def test_a_thread_that_is_nothing_but_an_allocation() -> None:
 
     with memory_history(device=DEVICE) as history, install_hook(Last(), (), before=("free",)):
         _thread.start_new_thread(nbrt.empty, (10, "uint8"), {"device": DEVICE})
-        assert done.wait(PATIENCE)
+        assert done.wait(HANG_TIMEOUT)
     assert told(history, "alloc", *FREES) == [(each, 10) for each in ("alloc", *FREES)]
     assert all(event.site is not None for event in history.events(DEVICE))
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.processes import output_of
 from nbrt.errors import ArgumentError, MemoryLeakError
 from nbrt.observe.leaks.choice import chosen
@@ -219,14 +219,14 @@ def test_other_threads_count() -> None:
     def work() -> None:
         inside = make()
         ready.set()
-        done.wait(PATIENCE)
+        done.wait(HANG_TIMEOUT)
         del inside
 
     thread = threading.Thread(target=work, name="helper")
     try:
         with find_leaks() as report:
             thread.start()
-            assert ready.wait(PATIENCE)
+            assert ready.wait(HANG_TIMEOUT)
     finally:
         done.set()
         thread.join()
@@ -383,7 +383,7 @@ def test_the_plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
     pytester.makepyfile(PLUGIN_TESTS)
     options = ["-p", "nbrt.testing.leak_plugin", "-p", "no:xdist", "-ra", "--strict-markers"]
     warnings = ["-W", "error", "-W", "ignore:Module already imported so cannot be rewritten"]
-    result = pytester.runpytest_subprocess(*options, *warnings, timeout=PATIENCE)
+    result = pytester.runpytest_subprocess(*options, *warnings, timeout=HANG_TIMEOUT)
     result.assert_outcomes(passed=3, failed=5, errors=1)
     result.stdout.fnmatch_lines(
         [

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.observe.history.annotations import annotate
 from nbrt.observe.history.recorder import memory_history
@@ -373,7 +373,7 @@ def test_threads_that_write_one_file_leave_it_whole(tmp_path: Path) -> None:
     failures: list[Exception] = []
 
     def work(step: Callable[[], object]) -> None:
-        barrier.wait(PATIENCE)
+        barrier.wait(HANG_TIMEOUT)
         try:
             for _ in range(25):
                 step()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[3]
 SUITE = """
@@ -30,7 +30,7 @@ def stress(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "tools" / "stress.py"), "--workers", "1", *options]
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", str(folder)], cwd=folder, capture_output=True,
-        text=True, timeout=PATIENCE, check=False,
+        text=True, timeout=HANG_TIMEOUT, check=False,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.processes import output_of
 from nbrt.backends.cpu.simt.runtime.cache import cache_directory
 from nbrt.errors import ArgumentError
@@ -119,7 +119,7 @@ def test_the_marker(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
     options = ["-p", "nbrt.testing.rng_plugin", "-n", "1", "-ra", "--strict-markers"]
     # As pyproject.toml says: of an editable install pytest has found the import hook loaded.
     warnings = ["-W", "error", "-W", "ignore:Module already imported so cannot be rewritten"]
-    result = pytester.runpytest_subprocess(*options, *warnings, timeout=PATIENCE)
+    result = pytester.runpytest_subprocess(*options, *warnings, timeout=HANG_TIMEOUT)
     result.assert_outcomes(passed=5, failed=5, errors=1, skipped=1)
     result.stdout.fnmatch_lines_random(
         [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.errors import ArgumentError, ArgumentTypeError, UnknownDeviceError
 from nbrt.random import PhiloxState
 
@@ -161,9 +161,9 @@ def test_threads_with_own_defaults_do_not_meet() -> None:
         with nbrt.random.isolated_default_generators():
             drawn[number] = []
             for _ in range(3):
-                together.wait(PATIENCE)
+                together.wait(HANG_TIMEOUT)
                 drawn[number].append(nbrt.random.rand(5))
-            together.wait(PATIENCE)
+            together.wait(HANG_TIMEOUT)
 
     contexts = [contextvars.copy_context() for _ in range(4)]
     threads = [
@@ -189,7 +189,7 @@ def test_the_first_use_in_many_threads_makes_one_generator() -> None:
         found: list[nbrt.Generator] = []
 
         def work() -> None:
-            together.wait(PATIENCE)
+            together.wait(HANG_TIMEOUT)
             found.append(nbrt.default_generator("cpu:1"))
 
         contexts = [contextvars.copy_context() for _ in range(8)]

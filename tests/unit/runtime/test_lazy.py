@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 import nbrt
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.sample_backend import SampleInterface
 from nbrt.backends.lazy import LazyInitializer
 from nbrt.errors import DeferredCallError
@@ -59,7 +59,7 @@ def test_once_under_many_threads() -> None:
     def initialize() -> None:
         count[0] += 1
         entered.set()
-        assert may_go_on.wait(PATIENCE)
+        assert may_go_on.wait(HANG_TIMEOUT)
 
     lazy = LazyInitializer("test", initialize)
 
@@ -70,11 +70,11 @@ def test_once_under_many_threads() -> None:
     threads = [threading.Thread(target=use) for _ in range(16)]
     for thread in threads:
         thread.start()
-    assert entered.wait(PATIENCE)
+    assert entered.wait(HANG_TIMEOUT)
     assert ready == []
     may_go_on.set()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(HANG_TIMEOUT)
     assert count == [1]
     assert ready == [True] * 16
 

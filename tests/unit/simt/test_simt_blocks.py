@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.backends.cpu import block_scheduler
 from nbrt.backends.cpu.block_scheduler import (
     LaunchRecord,
@@ -59,7 +59,7 @@ def entry_in_python(work: Callable[[int], None]) -> Callable[[int], None]:
 def test_every_block_runs_once_and_helpers_join_in() -> None:
     ran: Counter[int] = Counter()
     who = set()
-    together = threading.Barrier(4, timeout=PATIENCE)
+    together = threading.Barrier(4, timeout=HANG_TIMEOUT)
 
     def work(block: int) -> None:
         if block < 4:
@@ -96,7 +96,7 @@ def test_a_launch_does_not_wait_for_busy_helpers() -> None:
 
     def block_all(_: int) -> None:
         started.release()
-        release.wait(PATIENCE)
+        release.wait(HANG_TIMEOUT)
 
     long = threading.Thread(
         target=run_shared,
@@ -104,14 +104,14 @@ def test_a_launch_does_not_wait_for_busy_helpers() -> None:
     )
     long.start()
     for _ in range(4):
-        assert started.acquire(timeout=PATIENCE)
+        assert started.acquire(timeout=HANG_TIMEOUT)
     # All helpers are held; this one must finish all the same.
     ran = []
     run_shared(entry_in_python(ran.append), LaunchRecord(50, 1, 1, 50, 1, 0), ())
     assert sorted(ran) == list(range(50))
     assert long.is_alive()
     release.set()
-    long.join(PATIENCE)
+    long.join(HANG_TIMEOUT)
     assert not long.is_alive()
 
 
@@ -124,7 +124,7 @@ def test_finished_launches_keep_nothing_alive() -> None:
     entry = entry_in_python(lambda _: None)
     run_shared(lambda address, _: entry(address), LaunchRecord(8, 1, 1, 8, 1, 0), (a,))
     del a
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + HANG_TIMEOUT
     while gone() is not None and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.01)
@@ -204,7 +204,7 @@ def test_many_threads_launch_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(HANG_TIMEOUT)
         assert not thread.is_alive()
     assert failures == []
 
@@ -266,7 +266,7 @@ def test_a_forked_child_launches_with_helpers_of_its_own() -> None:
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FORKED)],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=HANG_TIMEOUT,
         check=False,
     )
     assert done.stdout.strip() == "parent True child 0", done.stderr
@@ -278,7 +278,7 @@ def test_an_interrupt_is_raised_once_the_helpers_have_left() -> None:
 
     def entry(_: int) -> None:
         if threading.get_ident() == caller:
-            assert helps.wait(PATIENCE)
+            assert helps.wait(HANG_TIMEOUT)
             raise KeyboardInterrupt
         helps.set()
         while record.stop == 0:

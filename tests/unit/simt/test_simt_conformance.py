@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 
 if TYPE_CHECKING:
     import selectors
@@ -126,7 +126,7 @@ def suite(tmp_path: Path) -> Path:
 def outcomes(suite: Path, only: str, *options: str) -> dict[str, tuple[str, str]]:
     results = suite / "results.json"
     command = [sys.executable, "-m", "tests.conformance", str(suite), "--only", only]
-    limit = ["--limit", str(PATIENCE)]
+    limit = ["--limit", str(HANG_TIMEOUT)]
     files = ["--json", str(results), "--report", str(suite / "page.md")]
     subprocess.run([*command, *limit, *files, *options], check=True, cwd=ROOT, capture_output=True)
     found = {}

@@ -16,7 +16,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.distributed import Replicate, Shard, StridedShard
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.distributed.random import offset_based
@@ -370,7 +370,7 @@ def test_states_are_taken_from_rank_0_with_a_warning() -> None:
 
 
 def test_other_draws_take_their_arguments_apart_as_well() -> None:
-    meeting = threading.Barrier(2, timeout=PATIENCE)
+    meeting = threading.Barrier(2, timeout=HANG_TIMEOUT)
 
     def rank() -> Any:
         mesh = dist.init_device_mesh("cpu", (2,))

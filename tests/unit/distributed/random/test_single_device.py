@@ -13,7 +13,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from helpers.mesh_draws import assert_as_on_one_device
 from nbrt.distributed import Partial, Replicate, Shard, StridedShard
 from nbrt.errors import (
@@ -305,7 +305,7 @@ def test_an_exception_in_a_region_puts_spawning_back(spawned: int) -> None:
 
 
 def test_ranks_in_regions_at_once_do_not_disturb_each_other() -> None:
-    meeting = threading.Barrier(4, timeout=PATIENCE)
+    meeting = threading.Barrier(4, timeout=HANG_TIMEOUT)
 
     def rank() -> list[list[float]]:
         mesh = dist.init_device_mesh("cpu", (4,))

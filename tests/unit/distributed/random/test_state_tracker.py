@@ -10,7 +10,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.clocks import PATIENCE
+from helpers.clocks import HANG_TIMEOUT
 from nbrt import config
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankMismatchError
 from nbrt.random import PhiloxState
@@ -181,7 +181,10 @@ def test_a_seed_that_is_none_does_not_leave_the_others_waiting() -> None:
             dist.manual_seed("seven" if dist.get_rank() else 7, mesh)  # type: ignore[arg-type]
         return type(told.value).__name__
 
-    assert dist.run(rank, ranks=2, timeout=PATIENCE) == ["RankMismatchError", "ArgumentTypeError"]
+    assert dist.run(rank, ranks=2, timeout=HANG_TIMEOUT) == [
+        "RankMismatchError",
+        "ArgumentTypeError",
+    ]
 
 
 # -- Megatron's streams ----------------------------------------------------------------------------
