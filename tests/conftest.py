@@ -1,4 +1,4 @@
-"""Fixtures, and what pytest calls. Helpers are in tests/helpers and nbrt.testing."""
+"""Fixtures and hooks of pytest; tests/README.md explains how the tests are sorted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 KINDS = ("cpu", "sample", "cuda")
 
-# How long an example takes says how loaded the machine is, and nothing about nbrt.
+# The time of an example depends on the load of the machine, so there is no deadline.
 settings.register_profile("nbrt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nbrt")
 
@@ -37,36 +37,36 @@ _started = itertools.count(1)
 
 
 def pytest_collection_finish() -> None:
-    """Take the tests themselves out of the garbage collector's way.
+    """Exclude the collected tests from garbage collection.
 
-    They are half a million objects, and with them every `gc.collect` of a test takes half a second.
+    They are half a million objects, with which each `gc.collect` would take half a second.
     """
-    _set_aside()
+    _freeze()
 
 
 def pytest_runtest_setup() -> None:
-    """Do the same now and then with what compilers keep for good."""
+    """Exclude, every 100 tests, the permanent objects of compilers."""
     if next(_started) % 100 == 0:
-        _set_aside()
+        _freeze()
 
 
-def _set_aside() -> None:
+def _freeze() -> None:
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def fresh() -> Iterator[ModuleType]:
-    """An empty module, of which the garbage collector knows: it does not of what is set aside."""
+    """An empty module that the garbage collector knows, unlike the frozen objects."""
     module = ModuleType("fresh")
-    exec("", vars(module))  # gives it builtins
+    exec("", vars(module))  # adds `__builtins__`
     yield module
     vars(module).clear()
 
 
 @pytest.fixture
 def ctrl_c_raises() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt: it does not in what a script started in the background."""
+    """SIGINT raises KeyboardInterrupt, also in a process that a script started in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -74,7 +74,7 @@ def ctrl_c_raises() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def ambient_state_is_restored() -> Iterator[None]:
-    """Every test starts from, and is put back to, the ambient state outside all guards."""
+    """Restore the ambient state outside all guards after every test."""
     before = scopes.current()
     yield
     scopes._frame.set(before)
@@ -91,7 +91,7 @@ def sample_backend() -> Iterator[DeviceInterface]:
 
 @pytest.fixture(params=KINDS)
 def device(request: pytest.FixtureRequest, sample_backend: DeviceInterface) -> nbrt.Device:
-    """Device 0 of every kind; those that cannot run here are skipped with the backend's reason."""
+    """Device 0 of every kind; an unavailable kind is skipped with the reason of its backend."""
     try:
         reason = nbrt.get_interface_for_device(request.param).unavailable_reason()
     except BackendUnavailableError as error:
@@ -105,17 +105,17 @@ def device(request: pytest.FixtureRequest, sample_backend: DeviceInterface) -> n
 def other_device(device: nbrt.Device) -> nbrt.Device:
     """Another device of the same kind."""
     if nbrt.device_count(device.kind) < 2:
-        pytest.skip(f"there is one {device.kind} device only")
+        pytest.skip(f"there is only one {device.kind} device")
     return nbrt.Device(device.kind, 1)
 
 
 @pytest.fixture
 def stream(device: nbrt.Device) -> Iterator[nbrt.Stream]:
-    """A stream of the device with nothing queued; failures that a test leaves behind are shown."""
-    chosen = nbrt.Stream(device)
-    chosen.synchronize()
-    yield chosen
-    chosen.synchronize()
+    """An idle stream of the device; a failure of its work fails the test."""
+    idle = nbrt.Stream(device)
+    idle.synchronize()
+    yield idle
+    idle.synchronize()
 
 
 @pytest.fixture
@@ -124,12 +124,12 @@ def side_streams(device: nbrt.Device) -> Iterator[tuple[nbrt.Stream, nbrt.Stream
     if not nbrt.get_interface_for_device(device).capabilities.concurrent_streams:
         pytest.skip(f"{device.kind} has no concurrent streams")
     pair = nbrt.Stream(device), nbrt.Stream(device)
-    assert not any(isinstance(each.queue, SynchronousQueue) for each in pair)
-    for each in pair:
-        each.synchronize()
+    assert not any(isinstance(stream.queue, SynchronousQueue) for stream in pair)
+    for stream in pair:
+        stream.synchronize()
     yield pair
-    for each in pair:
-        each.synchronize()
+    for stream in pair:
+        stream.synchronize()
 
 
 @pytest.fixture
