@@ -1,1 +1,1 @@
-"""Who holds memory: what is still alive, and what keeps it so."""
+"""Leaks: allocations that are still alive, and the references to them."""

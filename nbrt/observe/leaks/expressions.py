@@ -1,7 +1,7 @@
-"""How an array is reached from something with a name, written as a Python expression.
+"""Python expressions that lead from an object with a name to an array.
 
-Any object of the program may come by, so nothing here runs code of their classes: even `isinstance`
-asks a proxy for what it stands for.
+The search meets arbitrary objects and must not run code of their classes. It avoids `isinstance`,
+which queries a proxy for the class of its target.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from nbrt.observe.leaks.frames import locals_of, place_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Link", "Paths", "is_array_type", "referents", "roots"]
+__all__ = ["Link", "Paths", "is_array_type", "referents", "root_names"]
 
 _MAX_ELEMENTS = 10_000
-"""Elements of an array of objects that are looked at."""
+"""Elements of an object array that are searched."""
 
 _LARGE = 50
-"""Elements of a container from which on it is remembered where they are."""
+"""Containers with at least so many elements get an index."""
 
 _GONE = object()
 
 _PLAIN = (str, bytes, int, float, bool, type(None))
-"""The types of keys that are written out: `repr` of any other runs code of the program."""
+"""Types of keys whose `repr` runs no code of the program."""
 
 
 class Link:
-    """One step of a chain from a holder down to an array."""
+    """One step of a chain from a referrer down to an array."""
 
     __slots__ = ("below", "held")
 
@@ -59,16 +59,16 @@ def is_array_type(cls: type) -> bool:
 
 
 def referents(holder: Any) -> list[Any]:
-    """Return what an object refers to."""
+    """Return the objects that an object refers to."""
     if issubclass(type(holder), np.ndarray):
         array = np.ndarray.view(holder, np.ndarray)
         if array.dtype == object:
-            return [array.flat[place] for place in range(min(array.size, _MAX_ELEMENTS))]
+            return [array.flat[index] for index in range(min(array.size, _MAX_ELEMENTS))]
     return gc.get_referents(holder)
 
 
-def roots(held: Any) -> list[tuple[str, str]]:
-    """Return the name of an object that needs no further explanation, if it is one."""
+def root_names(held: Any) -> list[tuple[str, str]]:
+    """Return name and location of a global namespace, module, class, function or dead frame."""
     if _is_globals(held):
         return [("", f", a global of {held['__name__']}")]
     cls = type(held)
@@ -77,7 +77,7 @@ def roots(held: Any) -> list[tuple[str, str]]:
     if issubclass(cls, type | FunctionType) and "<locals>" not in str(held.__qualname__):
         return [(f"{held.__module__}.{held.__qualname__}", "")]
     if issubclass(cls, ModuleType):
-        name = (_namespace(held) or {}).get("__name__")  # a lazy module would be loaded by asking
+        name = (_namespace(held) or {}).get("__name__")  # `getattr` would load a lazy module
         return [(name, "")] if type(name) is str else []
     return []
 
@@ -87,24 +87,25 @@ def _is_globals(held: object) -> bool:
 
 
 def _keeper(frame: FrameType) -> str:
-    kept = any(type(each) is TracebackType for each in gc.get_referrers(frame))
-    return "; a traceback keeps it (see release_tracebacks)" if kept else ""
+    is_kept = any(type(each) is TracebackType for each in gc.get_referrers(frame))
+    return "; a traceback keeps it (see release_tracebacks)" if is_kept else ""
 
 
 class Paths:
-    """Writes paths, and remembers where things are in large containers.
+    """Formats paths, with an index of large containers.
 
-    Made for one search, and let go of before the program goes on and changes them.
+    Valid for one search only, because the program changes the containers.
     """
 
     def __init__(self) -> None:
-        # By the `id` of a container and of what is in it: the first key or place it is at.
-        self._known: dict[int, dict[int, Any]] = {}
+        # The first key or index of an element, by the ids of the container and of the element.
+        self._index: dict[int, dict[int, Any]] = {}
 
     def path(self, link: Link, is_namespace: bool = False) -> tuple[str, bool]:
-        """Return what to write behind the name of the first object to reach the last.
+        """Return the path from the first object of a chain to the last, as text behind its name.
 
-        With it goes, as it comes in, whether the object at the end is the namespace of that name.
+        Return also whether the last object is the namespace of the named object, as `is_namespace`
+        says of the first.
         """
         text = ""
         is_namespace = is_namespace or _is_globals(link.held)
@@ -118,29 +119,29 @@ class Paths:
             elif _namespace(held) is inner or (issubclass(cls, type) and type(inner) is dict):
                 is_namespace = True
             elif issubclass(cls, list | tuple | deque | np.ndarray):
-                place = self._key(held, inner)
+                index = self._key(held, inner)
                 flat = ".flat" if issubclass(cls, np.ndarray) else ""
-                text += f"{flat}[{'?' if place is _GONE else place}]"
+                text += f"{flat}[{'?' if index is _GONE else index}]"
             else:
                 text += _step(held, inner)
             link = link.below
         return text, is_namespace
 
     def _key(self, held: Any, inner: Any) -> Any:
-        """Return the key or place of an element; another thread may have taken it out just now."""
-        known = self._known.get(id(held))
-        if known is None:
+        """Return the key or index of an element; `_GONE` if another thread has removed it."""
+        index = self._index.get(id(held))
+        if index is None:
             items = _items(held)
             if len(items) < _LARGE:
                 return next((key for key, value in items if value is inner), _GONE)
-            known = self._known[id(held)] = {}
+            index = self._index[id(held)] = {}
             for key, value in items:
-                known.setdefault(id(value), key)
-        return known.get(id(inner), _GONE)
+                index.setdefault(id(value), key)
+        return index.get(id(inner), _GONE)
 
 
 def _items(held: Any) -> tuple[tuple[Any, Any], ...]:
-    """Return the elements of a container, each behind its key or place."""
+    """Return the pairs of key or index and element of a container."""
     cls = type(held)
     if issubclass(cls, dict):
         return tuple(dict.items(held))
@@ -182,7 +183,7 @@ def _namespace(held: object) -> Any:
 
 
 def _attributes(held: object) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that lie in an object, without running code of its class."""
+    """Yield the attributes stored in an object without running code of its class."""
     yield from dict(_namespace(held) or {}).items()
     if type(held) is FunctionType:
         yield "__defaults__", held.__defaults__

@@ -1,4 +1,4 @@
-"""`no_leaks`: what a block of code allocated and left behind, and who holds it."""
+"""`no_leaks`: allocations of a block of code that are still alive at its end."""
 
 from __future__ import annotations
 
@@ -29,33 +29,32 @@ if TYPE_CHECKING:
 __all__ = ["HeldMemory", "LeakReport", "find_leaks", "live_arrays", "no_leaks"]
 
 _MAX_CALLS = 4
-"""Innermost calls of a stack that are written out."""
+"""Innermost calls of a stack in a report."""
 
 _MAX_SITES = 10
-"""Places of allocation that a report writes out."""
+"""Allocation sites in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """Memory that arrays hold, as plain values: it keeps none of them alive.
+    """An allocation that arrays hold, as plain values that keep no array alive.
 
     Attributes
     ----------
     device : Device
-        Where it is.
+        Device of the memory.
     address : int
-        Its first byte.
+        First address.
     nbytes : int
-        Bytes asked for.
+        Bytes requested.
     site : str
-        The innermost calls that led to the allocation, as Python prints a stack; empty if they were
-        not taken down.
+        The innermost calls of the allocation in the format of a traceback; empty if not recorded.
     thread : str
-        The name of the thread that allocated it; empty if it was not taken down.
+        Name of the allocating thread; empty if not recorded.
     holders : tuple of str, or None
-        Up to three expressions that reach an array over it, each with where it has a meaning. Empty
-        if it is held by what Python's garbage collector cannot see, such as a C extension; None if
-        nobody has looked.
+        Up to three expressions that reach an array over the memory, each with its location. Empty
+        if the garbage collector cannot see the holder, such as a C extension; None without a
+        search.
     """
 
     device: Device
@@ -68,14 +67,15 @@ class HeldMemory:
 
 @dataclass(slots=True)
 class LeakReport:
-    """What a block left behind; filled at its end, and readable as text with ``str``.
+    """The leaks of a block, complete at its end; ``str`` returns a text.
 
     Attributes
     ----------
     leaks : tuple of HeldMemory
-        What was allocated in the block and is still held, the largest first.
+        Allocations of the block that are still alive, the largest first.
     cycles : tuple of HeldMemory
-        What was held by nothing but reference cycles, until the garbage collector ran at the end.
+        Allocations that only reference cycles kept alive, until the garbage collector ran at the
+        end.
     """
 
     leaks: tuple[HeldMemory, ...] = ()
@@ -99,9 +99,9 @@ class LeakReport:
 
 
 def live_arrays(device: DeviceLike = None) -> list[HeldMemory]:
-    """Return what arrays hold on a device now, and by whom they are held; the largest first.
+    """Return the live allocations of a device with their holders, the largest first.
 
-    Looks through every object that Python's garbage collector knows: seconds per million.
+    Searches every object that Python's garbage collector tracks: seconds per million objects.
 
     Parameters
     ----------
@@ -115,36 +115,36 @@ def live_arrays(device: DeviceLike = None) -> list[HeldMemory]:
     >>> [held.nbytes for held in live_arrays("cpu:0") if "weights['w']" in str(held.holders)]
     [4000]
     """
-    return list(_described({each: _AllocationSeen(each.site) for each in allocations(device)}))
+    return list(_with_holders({each: _AllocationSeen(each.site) for each in allocations(device)}))
 
 
 @contextmanager
 def no_leaks(
     device: DeviceLike = None, *, allow: int = 0, collect: bool = True
 ) -> Iterator[LeakReport]:
-    """Raise if memory that is allocated in a block is still held at its end.
+    """Raise if memory allocated in a block is still alive at its end.
 
-    Waits at the end for the devices on which something is left. Allocations of all threads count.
-    If the block raises, its exception goes on, with a note about what is left.
+    Waits at the end for the devices with live allocations. Allocations of all threads count. An
+    exception of the block propagates with a note about live allocations.
 
     Parameters
     ----------
     device : Device, str, int or None
         The device to watch; every device by default.
     allow : int
-        Bytes that may be left, for caches that stay.
+        Bytes that may stay alive, for caches.
     collect : bool
-        Run the garbage collector before judging, so that reference cycles are no leaks.
+        Run the garbage collector at the end, so that reference cycles are no leaks.
 
     Yields
     ------
     report : LeakReport
-        Filled at the end of the block.
+        Complete at the end of the block.
 
     Raises
     ------
     MemoryLeakError
-        If more is left: how much, where it was allocated, and by whom it is held.
+        If more is alive. The message has bytes, allocation sites and holders.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def no_leaks(
     nbrt.errors.MemoryLeakError: expected no memory to be left, got 4000 bytes in 1 allocation: ...
     """
     if isinstance(allow, bool) or not isinstance(allow, int) or allow < 0:
-        raise ArgumentError(f"expected the bytes that may be left, got allow={allow!r}")
+        raise ArgumentError(f"expected a number of bytes, 0 or more, got allow={allow!r}")
     with find_leaks(device, collect=collect) as report:
         yield report
     if report.nbytes > allow:
@@ -166,7 +166,7 @@ def no_leaks(
 
 @contextmanager
 def find_leaks(device: DeviceLike = None, *, collect: bool = True) -> Iterator[LeakReport]:
-    """Find out what a block leaves behind, without raising; see `no_leaks` for the parameters.
+    """Report the leaks of a block without raising; see `no_leaks` for the parameters.
 
     Examples
     --------
@@ -176,35 +176,35 @@ def find_leaks(device: DeviceLike = None, *, collect: bool = True) -> Iterator[L
     >>> report.nbytes, report.leaks[0].holders[0].split(",")[0]
     (4000, 'x')
     """
-    births = _AllocationLog(None if device is None else resolve_device(device))
+    log = _AllocationLog(None if device is None else resolve_device(device))
     report = LeakReport()
-    with install_hook(births, ("allocate", "free")):
+    with install_hook(log, ("allocate", "free")):
         try:
             yield report
         except BaseException as error:
-            left = births.alive()
-            if left:
-                report.leaks = tuple(_held(each, birth) for each, birth in left.items())
+            alive = log.alive()
+            if alive:
+                report.leaks = tuple(_held(*item) for item in alive.items())
                 error.add_note(
                     f"{_listing(report.leaks)}\nof this, the traceback of the exception may hold "
                     f"a part"
                 )
             raise
-        left = births.alive()
-        for each in {allocation.device for allocation in left}:
+        alive = log.alive()
+        for each in {allocation.device for allocation in alive}:
             synchronize(each)
-        left = births.alive()
-        if left and collect:
-            described = {each: _held(each, birth) for each, birth in left.items()}
+        alive = log.alive()
+        if alive and collect:
+            before = {allocation: _held(allocation, seen) for allocation, seen in alive.items()}
             gc.collect()
-            left = births.alive()
-            report.cycles = tuple(described[each] for each in described.keys() - left.keys())
-        report.leaks = _described(left)
+            alive = log.alive()
+            report.cycles = tuple(before[each] for each in before.keys() - alive.keys())
+        report.leaks = _with_holders(alive)
 
 
 @dataclass(frozen=True, slots=True)
 class _AllocationSeen:
-    """Where an allocation was made."""
+    """Call site and thread of an allocation."""
 
     site: CallSite | Any
     thread: str = ""
@@ -212,43 +212,44 @@ class _AllocationSeen:
 
 @dataclass(slots=True)
 class _AllocationLog:
-    """A tap that writes down the allocations of a device, or of all, while they are in use."""
+    """A hook that records the live allocations of a device, or of all devices."""
 
     device: Device | None
-    _of: dict[Allocation, _AllocationSeen] = field(default_factory=dict)
+    _alive: dict[Allocation, _AllocationSeen] = field(default_factory=dict)
 
     def alive(self) -> dict[Allocation, _AllocationSeen]:
-        """Return those that arrays hold now."""
-        # Ends that came while another thread held the books are read, and so told, here.
-        for device in {allocation.device for allocation in tuple(self._of)}:
+        """Return the allocations that arrays hold now."""
+        # Processes the frees that came while another thread held the allocator's lock.
+        for device in {allocation.device for allocation in tuple(self._alive)}:
             allocations(device)
-        return dict(self._of)
+        return dict(self._alive)
 
     def before(self, stream: Stream, command: Command) -> None:  # noqa: ARG002
         if command.kind == "free":
-            self._of.pop(command.args[0], None)
+            self._alive.pop(command.args[0], None)
 
     def after(self, stream: Stream, command: Command, result: Any) -> None:
         if command.kind == "allocate" and self.device in (None, stream.device):
-            self._of[result] = _AllocationSeen(CallSite.here(), threading.current_thread().name)
+            thread = threading.current_thread().name
+            self._alive[result] = _AllocationSeen(CallSite.here(), thread)
 
 
-def _described(births: Mapping[Allocation, _AllocationSeen]) -> tuple[HeldMemory, ...]:
-    """Return what is known of allocations, with their holders; the largest first."""
-    if not births:
+def _with_holders(alive: Mapping[Allocation, _AllocationSeen]) -> tuple[HeldMemory, ...]:
+    """Return allocations with their holders; the largest first."""
+    if not alive:
         return ()
-    interfaces = {each.device.kind: interface_of(each.device) for each in births}
-    holders = ReferrerSearch(births, interfaces.values()).run()
-    held = [_held(each, birth, holders[each]) for each, birth in births.items()]
-    return tuple(sorted(held, key=lambda each: -each.nbytes))
+    interfaces = {each.device.kind: interface_of(each.device) for each in alive}
+    holders = ReferrerSearch(alive, interfaces.values()).run()
+    held = [_held(allocation, seen, holders[allocation]) for allocation, seen in alive.items()]
+    return tuple(sorted(held, key=lambda memory: -memory.nbytes))
 
 
 def _held(
-    allocation: Allocation, birth: _AllocationSeen, holders: tuple[str, ...] | None = None
+    allocation: Allocation, seen: _AllocationSeen, holders: tuple[str, ...] | None = None
 ) -> HeldMemory:
-    site = _text_of(birth.site) if isinstance(birth.site, CallSite) else ""
+    site = _text_of(seen.site) if isinstance(seen.site, CallSite) else ""
     return HeldMemory(
-        allocation.device, allocation.address, allocation.requested, site, birth.thread, holders
+        allocation.device, allocation.address, allocation.requested, site, seen.thread, holders
     )
 
 
@@ -261,23 +262,23 @@ def _text_of(site: CallSite) -> str:
 
 
 def _listing(memory: Iterable[HeldMemory]) -> str:
-    """Return a text with one paragraph for each place of allocation."""
-    places: dict[tuple[str, str], list[HeldMemory]] = {}
+    """Return a text with one paragraph for each allocation site."""
+    groups: dict[tuple[str, str], list[HeldMemory]] = {}
     for each in memory:
-        places.setdefault((each.site, each.thread), []).append(each)
-    count = sum(map(len, places.values()))
-    total = sum(each.nbytes for together in places.values() for each in together)
+        groups.setdefault((each.site, each.thread), []).append(each)
+    count = sum(map(len, groups.values()))
+    total = sum(each.nbytes for group in groups.values() for each in group)
     lines = [f"{total} bytes in {count} allocation{'s' * (count != 1)}:"]
-    for (site, thread), together in list(places.items())[:_MAX_SITES]:
-        nbytes = sum(each.nbytes for each in together)
-        times = f" in {len(together)} allocations" if len(together) > 1 else ""
+    for (site, thread), group in list(groups.items())[:_MAX_SITES]:
+        nbytes = sum(each.nbytes for each in group)
+        times = f" in {len(group)} allocations" if len(group) > 1 else ""
         by = f" by thread {thread}" if thread else ""
-        lines.append(f"- {nbytes} bytes{times} on {together[0].device}, allocated{by} at")
-        lines.append(site or "  a place that was not taken down")
-        holders = dict.fromkeys(holder for each in together for holder in each.holders or ())
+        lines.append(f"- {nbytes} bytes{times} on {group[0].device}, allocated{by} at")
+        lines.append(site or "  a site that was not recorded")
+        holders = dict.fromkeys(holder for each in group for holder in each.holders or ())
         lines += [f"  held by {holder}" for holder in list(holders)[:5]]
-        if any(each.holders == () for each in together):
-            lines.append("  held by what Python's garbage collector cannot see")
-    if len(places) > _MAX_SITES:
-        lines.append(f"- and at {len(places) - _MAX_SITES} more places")
+        if any(each.holders == () for each in group):
+            lines.append("  held by an object that Python's garbage collector cannot see")
+    if len(groups) > _MAX_SITES:
+        lines.append(f"- and at {len(groups) - _MAX_SITES} more sites")
     return "\n".join(lines)

@@ -1,12 +1,12 @@
-"""`ReferrerPaths`: from containers up to something with a name, for many at once."""
+"""`ReferrerPaths`: the paths from objects with names down to containers of arrays."""
 
 from __future__ import annotations
 
 import gc
 from typing import TYPE_CHECKING, Any
 
-from nbrt.observe.leaks.expressions import Link, referents, roots
-from nbrt.observe.leaks.frames import is_of_watchers
+from nbrt.observe.leaks.expressions import Link, referents, root_names
+from nbrt.observe.leaks.frames import is_of_search
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,21 +19,20 @@ _MAX_DEPTH = 8
 """Steps from a container up to a name."""
 
 _MAX_WIDTH = 100
-"""Objects for whose holders the collector is asked at once: it compares each with every other."""
+"""Objects in one call of `gc.get_referrers`, whose time is proportional to their number."""
 
 _FAIR_SHARE = 8
-"""Holders of one object that come before further holders of more important ones."""
+"""Referrers of one object that precede further referrers of more important objects."""
 
 _MAX_NAMES = 3
-"""Names given for one object."""
+"""Names of one object."""
 
 _Name = tuple[str, bool, str]
-"""What to write in front of a path from an object, whether the object is the namespace of that
-name, and what to write behind."""
+"""The name of an object, whether the object is the namespace of that name, and the location."""
 
 
 class _Node:
-    """An object, and the objects that hold it; of low rank if it is important."""
+    """An object and its referrers; important objects have a low rank."""
 
     __slots__ = ("held", "is_last", "names", "parents", "rank")
 
@@ -46,17 +45,16 @@ class _Node:
 
 
 class ReferrerPaths:
-    """What holds containers, up to something with a name.
+    """The referrers of containers, up to objects with names.
 
     Parameters
     ----------
     containers : iterable
-        The objects to be named, the most important first: of very many, only these are.
+        The objects to name, the most important first; only the first hundred get names.
     variables : mapping of int to list of (str, str)
-        The local variables of running functions by the ``id`` of their values: their names, and
-        what to write behind.
+        Names and locations of the local variables of running functions, by ``id`` of the value.
     paths : Paths
-        Writes what comes behind a name.
+        Formats the path below a name.
     """
 
     def __init__(
@@ -70,21 +68,21 @@ class ReferrerPaths:
         self._nodes: dict[int, _Node] = {}
         self._named: dict[int, list[_Name]] = {}
         level: list[_Node] = []
-        for each in containers:
-            if id(each) not in self._nodes and len(level) < _MAX_WIDTH:
-                level.append(self._node(each, (0, len(level))))
+        for container in containers:
+            if id(container) not in self._nodes and len(level) < _MAX_WIDTH:
+                level.append(self._node(container, (0, len(level))))
         for _ in range(_MAX_DEPTH):
             level = [node for node in level if not node.is_last]
             level = self._climb(sorted(level, key=lambda node: node.rank)[:_MAX_WIDTH])
 
-    def forget(self) -> None:
-        """Let go of all objects now, though nodes may hold one another in circles."""
+    def clear(self) -> None:
+        """Drop all objects at once, without waiting for the collector to break cycles of nodes."""
         for node in self._nodes.values():
             node.parents.clear()
         self._nodes.clear()
 
     def describe(self, link: Link) -> list[str]:
-        """Return expressions for the end of a chain that begins at one of the containers."""
+        """Return expressions for the array at the end of a chain that starts at a container."""
         node = self._nodes.get(id(link.held))
         names = [] if node is None else self._names_of(node)
         if not names:
@@ -98,44 +96,45 @@ class ReferrerPaths:
     def _node(self, held: Any, rank: tuple[int, int]) -> _Node:
         node = self._nodes.get(id(held))
         if node is None:
-            final = [(name, False, where) for name, where in roots(held)]
-            found = [(name, False, where) for name, where in self._variables.get(id(held), ())]
-            node = self._nodes[id(held)] = _Node(held, found + final, rank)
-            node.is_last = bool(final)
+            roots = [(name, False, where) for name, where in root_names(held)]
+            local = [(name, False, where) for name, where in self._variables.get(id(held), ())]
+            node = self._nodes[id(held)] = _Node(held, local + roots, rank)
+            node.is_last = bool(roots)
         return node
 
     def _climb(self, level: list[_Node]) -> list[_Node]:
-        """Find the holders of nodes; return those that are new."""
+        """Add the referrers of nodes; return the new nodes."""
         below = {id(node.held): node for node in level}
-        found = []
+        new = []
         for parent in gc.get_referrers(*[node.held for node in level]) if level else ():
-            if type(parent) in (Link, _Node) or is_of_watchers(parent):
+            if type(parent) in (Link, _Node) or is_of_search(parent):
                 continue
-            inner = {id(each) for each in referents(parent)} & below.keys()
+            inner = {id(referent) for referent in referents(parent)} & below.keys()
             if not inner:
-                continue  # another thread has changed it just now
+                continue  # another thread has changed it
             is_new = id(parent) not in self._nodes
-            children = (below[each] for each in inner)
-            rank = min((len(each.parents) // _FAIR_SHARE, each.rank[1]) for each in children)
+            children = [below[key] for key in inner]
+            rank = min((len(child.parents) // _FAIR_SHARE, child.rank[1]) for child in children)
             node = self._node(parent, rank)
             if is_new:
-                found.append(node)
-            for each in inner:
-                below[each].parents.append(node)
-            # One step further than local variables: what they hold may have a global name as well.
-            node.is_last = node.is_last or all(below[each].names for each in inner)
-        return found
+                new.append(node)
+            for child in children:
+                child.parents.append(node)
+            # One step beyond local variables: their values may have global names too.
+            node.is_last = node.is_last or all(child.names for child in children)
+        return new
 
     def _names_of(self, node: _Node) -> list[_Name]:
         """Return the shortest names of an object."""
         known = self._named.get(id(node))
         if known is not None:
             return known
-        self._named[id(node)] = []  # what holds itself gets no name by that
-        found = list(node.names)
+        self._named[id(node)] = []  # ends the recursion in a cycle
+        candidates = list(node.names)
         for parent in node.parents:
             for name, is_namespace, where in self._names_of(parent):
                 step, is_inner = self._paths.path(Link(parent.held, Link(node.held)), is_namespace)
-                found.append((name + step, is_inner, where))
-        names = self._named[id(node)] = sorted(found, key=lambda each: len(each[0]))[:_MAX_NAMES]
+                candidates.append((name + step, is_inner, where))
+        names = sorted(candidates, key=lambda candidate: len(candidate[0]))[:_MAX_NAMES]
+        self._named[id(node)] = names
         return names

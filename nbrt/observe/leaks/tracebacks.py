@@ -1,7 +1,7 @@
-"""`release_tracebacks`: memory that the variables of a failed call still hold.
+"""`release_tracebacks`: free the memory that the variables of a failed call hold.
 
-After an exception an interactive interpreter keeps the traceback, for post-mortem debugging, and
-with it every variable of every function that was running.
+After an exception, an interactive interpreter keeps the traceback for post-mortem debugging, and so
+the variables of all functions in it.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ if TYPE_CHECKING:
 __all__ = ["held_by_tracebacks", "hint_after_errors", "release_tracebacks"]
 
 _MAX_DEPTH = 4
-"""Steps from a variable into what it refers to."""
+"""References followed from a variable."""
 
 _MAX_OBJECTS = 20_000
-"""Objects looked at in all."""
+"""Objects searched in total."""
 
 _ELSEWHERE = (type, ModuleType, FrameType, TracebackType)
-"""What leads away from the values of a variable."""
+"""Types whose references are not followed."""
 
 _HINT_BYTES = 1 << 20
-"""Less than this is no reason for a hint."""
+"""Smallest memory that a hint reports."""
 
 
 def release_tracebacks(*, outputs: bool = False) -> dict[Device, int]:
-    """Drop what a notebook or an interactive interpreter keeps of its last exception.
+    """Clear the last exception of a notebook or an interactive interpreter.
 
-    Clears the variables of the functions in its traceback, and in those of the exceptions that it
-    came from or groups; afterwards there is nothing left to debug post mortem. Exceptions that the
-    program itself has kept, and tracebacks of functions that still run, stay as they are.
+    Clears the variables of the functions in its traceback, including causes, contexts and grouped
+    exceptions; afterwards post-mortem debugging is impossible. Exceptions that the program stored
+    and frames that still run do not change.
 
     Parameters
     ----------
     outputs : bool
-        Forget the results of cells as well: ``_``, ``__``, ``___``, ``_1``, ... and ``Out``.
+        Drop the results of cells too: ``_``, ``__``, ``___``, ``_1``, ... and ``Out``.
 
     Returns
     -------
     freed : dict of Device to int
-        The bytes that were freed, of the devices where there were any.
+        The bytes freed on each device.
 
     Examples
     --------
     >>> freed = release_tracebacks()
-    >>> release_tracebacks()  # nothing is left to let go of
+    >>> release_tracebacks()  # nothing left
     {}
     """
     before = _in_use()
-    for each in _frames(_last_exceptions()):
+    for frame in _frames(_last_exceptions()):
         with suppress(RuntimeError):  # still running
-            each.clear()
-            if is_function(each):
-                locals_of(each)  # brings the copy that Python < 3.13 may keep up to date
+            frame.clear()
+            if is_function(frame):
+                locals_of(frame)  # updates the copy that Python < 3.13 keeps
     for name in ("last_exc", "last_value", "last_traceback", "last_type"):
         with suppress(AttributeError):
             delattr(sys, name)
@@ -84,8 +84,8 @@ def release_tracebacks(*, outputs: bool = False) -> dict[Device, int]:
 def held_by_tracebacks() -> dict[Device, int]:
     """Return the bytes per device that only the traceback of the last exception seems to hold.
 
-    Counts what the variables of its functions reach in a few steps, without what global variables
-    of these modules reach as well. Needs neither IPython nor an exception, and takes milliseconds.
+    Counts allocations that the variables of its functions reach in a few steps, but the global
+    variables of their modules do not. Takes milliseconds; works without IPython.
 
     Examples
     --------
@@ -93,27 +93,30 @@ def held_by_tracebacks() -> dict[Device, int]:
     {}
     """
     frames = _frames(_last_exceptions())
-    values = [value for each in frames if is_function(each) for value in locals_of(each).values()]
+    values = [
+        value for frame in frames if is_function(frame) for value in locals_of(frame).values()
+    ]
     if not values:
         return {}
-    found = _allocations_in(values)
-    if found:
-        names: dict[int, dict[str, Any]] = {id(each.f_globals): each.f_globals for each in frames}
-        kept = [value for each in names.values() for value in list(each.values())]
-        found -= _allocations_in(kept)
+    allocations = _allocations_in(values)
+    if allocations:
+        namespaces = {id(frame.f_globals): frame.f_globals for frame in frames}.values()
+        allocations -= _allocations_in(
+            [value for each in namespaces for value in list(each.values())]
+        )
     held: dict[Device, int] = {}
-    for allocation in found:
+    for allocation in allocations:
         held[allocation.device] = held.get(allocation.device, 0) + allocation.nbytes
     return held
 
 
 def hint_after_errors(enabled: bool = True) -> None:
-    """Say after a failed notebook cell how much device memory its traceback holds, from 1 MiB on.
+    """Print after a failed notebook cell how much memory its traceback holds, from 1 MiB on.
 
     Parameters
     ----------
     enabled : bool
-        False: say nothing any more.
+        False disables the hint.
 
     Raises
     ------
@@ -123,8 +126,8 @@ def hint_after_errors(enabled: bool = True) -> None:
     shell = _shell()
     if shell is None:
         raise NotSupportedError(
-            "expected to run in IPython or Jupyter, whose cells can be followed; elsewhere call "
-            "release_tracebacks() after an exception"
+            "expected to run in IPython or Jupyter; elsewhere call release_tracebacks() after an "
+            "exception"
         )
     with suppress(ValueError):  # it was not registered
         shell.events.unregister("post_run_cell", _hint)
@@ -144,7 +147,7 @@ def _hint(result: Any) -> None:
 
 
 def _in_use() -> dict[Device, int]:
-    """Return the bytes that arrays hold on every device whose backend is in use."""
+    """Return the allocated bytes of every device whose backend is initialized."""
     devices = [
         Device(interface.name, index)
         for interface in registry.ready_interfaces()
@@ -154,7 +157,7 @@ def _in_use() -> dict[Device, int]:
 
 
 def _shell() -> Any:
-    """Return the running IPython, if there is one; imports nothing."""
+    """Return the running IPython shell, or None; does not import IPython."""
     module = sys.modules.get("IPython")
     return None if module is None else module.get_ipython()
 
@@ -162,53 +165,53 @@ def _shell() -> Any:
 def _forget_outputs(shell: Any) -> None:
     if shell is None:
         with suppress(AttributeError):
-            del builtins._  # type: ignore[attr-defined]  # where plain Python keeps the last result
+            del builtins._  # type: ignore[attr-defined]  # the last result in plain Python
     elif shell.displayhook.do_full_cache:
         shell.displayhook.flush()
-        # IPython keeps the last results in a second place as well.
+        # IPython also keeps the last results in the user namespace.
         shell.push(dict.fromkeys(("_", "__", "___"), ""), interactive=False)
 
 
 def _last_exceptions() -> list[BaseException | TracebackType]:
-    """Return what interpreters keep of the last exception."""
-    found = [getattr(sys, name, None) for name in ("last_exc", "last_value", "last_traceback")]
+    """Return the exceptions and tracebacks that the interpreter keeps."""
+    kept = [getattr(sys, name, None) for name in ("last_exc", "last_value", "last_traceback")]
     shell = _shell()
     if shell is not None:
         result = shell.last_execution_result
-        found += [getattr(shell.InteractiveTB, "tb", None), getattr(result, "error_in_exec", None)]
-    return [each for each in found if each is not None]
+        kept += [getattr(shell.InteractiveTB, "tb", None), getattr(result, "error_in_exec", None)]
+    return [each for each in kept if each is not None]
 
 
 def _frames(roots: Iterable[BaseException | TracebackType]) -> list[FrameType]:
-    """Return the frames of exceptions, of their causes, contexts and groups; each once."""
-    found: dict[int, FrameType] = {}
+    """Return the distinct frames of exceptions, with their causes, contexts and groups."""
+    frames: dict[int, FrameType] = {}
     seen: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen:
+    pending = list(roots)
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
             continue
-        seen.add(id(each))
-        if isinstance(each, BaseException):
-            inner = [each.__cause__, each.__context__, each.__traceback__]
-            if isinstance(each, BaseExceptionGroup):
-                inner += each.exceptions
-            waiting += [further for further in inner if further is not None]
+        seen.add(id(item))
+        if isinstance(item, BaseException):
+            inner = [item.__cause__, item.__context__, item.__traceback__]
+            if isinstance(item, BaseExceptionGroup):
+                inner += item.exceptions
+            pending += [each for each in inner if each is not None]
         else:
-            found.update((id(frame), frame) for frame, _ in traceback.walk_tb(each))
-    return list(found.values())
+            frames.update((id(frame), frame) for frame, _ in traceback.walk_tb(item))
+    return list(frames.values())
 
 
 def _allocations_in(values: list[Any]) -> set[Any]:
-    """Return the allocations of the arrays that values refer to, in a bounded number of steps."""
+    """Return the allocations of arrays that values refer to within `_MAX_DEPTH` steps."""
     interfaces = registry.ready_interfaces()
-    found: set[Any] = set()
-    seen: dict[int, Any] = {}  # keeps what it has seen alive, so that no number is used twice
+    allocations: set[Any] = set()
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is reused
     level = values
     for _ in range(_MAX_DEPTH):
         further: list[Any] = []
         for value in level:
-            # Not isinstance: it asks a lazy proxy for what it stands for, and that may fail.
+            # `isinstance` would query a lazy proxy for its target, which may fail.
             cls = type(value)
             if id(value) in seen or issubclass(cls, _ELSEWHERE) or len(seen) > _MAX_OBJECTS:
                 continue
@@ -218,10 +221,10 @@ def _allocations_in(values: list[Any]) -> set[Any]:
                 owners = (interface.owner_of(value) for interface in interfaces)
                 owner = next((each for each in owners if each is not None), None)
             if owner is not None:
-                found.add(owner)
+                allocations.add(owner)
             elif cls is FunctionType:
-                further += value.__closure__ or ()  # not its global variables
+                further += value.__closure__ or ()  # not its globals
             else:
                 further += gc.get_referents(value)
         level = further
-    return found
+    return allocations

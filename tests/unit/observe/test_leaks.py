@@ -20,8 +20,8 @@ import nbrt
 from helpers.clocks import HANG_TIMEOUT
 from helpers.processes import output_of
 from nbrt.errors import ArgumentError, MemoryLeakError
-from nbrt.observe.leaks.choice import chosen
 from nbrt.observe.leaks.finder import find_leaks, live_arrays, no_leaks
+from nbrt.observe.leaks.referrers import filter_names
 from nbrt.testing import Latch, leak_plugin
 
 if TYPE_CHECKING:
@@ -465,11 +465,11 @@ def test_names_of_tools_stand_back() -> None:
         "item.funcargs['x'], a local of run_one_test() (/site-packages/xdist/remote.py:3)",
     )
     mine = "model['w'], a global of __main__"
-    assert chosen([*shell, mine]) == [mine]
-    assert chosen(list(shell)) == list(shell)
+    assert filter_names([*shell, mine]) == [mine]
+    assert filter_names(list(shell)) == list(shell)
     aliases = [
         "_, a global of __main__",
         "_oh[3], a global of __main__",
         "_3, a global of __main__",
     ]
-    assert chosen([*shell, *aliases, mine]) == ["Out[3], a global of __main__", mine]
+    assert filter_names([*shell, *aliases, mine]) == ["Out[3], a global of __main__", mine]
