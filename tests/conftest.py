@@ -66,7 +66,7 @@ def fresh() -> Iterator[ModuleType]:
 
 @pytest.fixture
 def ctrl_c_raises() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also in a process that a script started in the background."""
+    """SIGINT raises KeyboardInterrupt, even if a script started the process in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
