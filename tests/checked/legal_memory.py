@@ -56,6 +56,20 @@ def rotate_in_place_with_a_barrier(x):
     x[t] = v
 
 
+@legal(np.zeros(8, np.int64), block=64)
+def bytes_of_a_view(x):
+    x.view(np.int8)[cuda.grid(1)] = 1
+
+
+@legal(np.zeros(64, np.int8), block=64, expected=lambda y: np.arange(64))
+def bytes_of_a_view_of_shared_memory(y):
+    words = cuda.shared.array(8, numba.int64)
+    t = cuda.threadIdx.x
+    words.view(np.int8)[t] = t
+    cuda.syncthreads()
+    y[t] = words.view(np.int8)[t]
+
+
 @legal(zeros(2), ramp(100), grid=2, block=64, expected=lambda y, x: [x[:64].sum(), x[64:].sum()])
 def block_reduction(y, x):
     s = cuda.shared.array(64, numba.float32)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numba.core.typed_passes import PreLowerStripPhis
 from numba.core.untyped_passes import TranslateByteCode
 
 from nbrt.backends.cpu.simt.checked.instrument import InstrumentPass
 from nbrt.backends.cpu.simt.checked.returns import MarkReturnsPass
-from nbrt.backends.cpu.simt.frontend.pipeline import DeviceCompiler, DeviceFunctions, dialect_uses
+from nbrt.backends.cpu.simt.frontend.pipeline import DeviceCompiler, DeviceFunctions
 
-if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.checked.source_locations import Site
-
-__all__ = ["CheckedKernelCompiler", "compiled_sites"]
+__all__ = ["CheckedKernelCompiler"]
 
 
 class _CheckedDeviceCompiler(DeviceCompiler):
@@ -42,8 +39,3 @@ class CheckedKernelCompiler(_CheckedDeviceCompiler):
 
 
 _CheckedDeviceCompiler.devices = DeviceFunctions(_CheckedDeviceCompiler)
-
-
-def compiled_sites(result: Any) -> list[Site]:
-    """Return the sites of a compiled function and of its callees."""
-    return [site for use in dialect_uses(result) for site in use.sites]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Any
 
 from numba.core import ir, types
@@ -12,7 +11,7 @@ from numba.core.controlflow import CFGraph
 
 from nbrt.backends.cpu.simt.checked.returns import Ending, ending_of
 
-__all__ = ["ReconvergencePoints", "reconvergence_points", "sums_in_indices"]
+__all__ = ["reconvergence_points", "sums_in_indices"]
 
 _OPERATIONS = {
     operator.add: "add",
@@ -105,22 +104,9 @@ def _is_signed(typ: Any) -> bool:
     return isinstance(typ, types.Integer) and bool(typ.signed)
 
 
-@dataclass(frozen=True, slots=True)
-class ReconvergencePoints:
-    """The points of reconvergence of barriers, by the label of a block.
-
-    Attributes
-    ----------
-    beginnings, ends : dict
-        Label of a block -> labels of the blocks whose barriers reconverge at its beginning, and at
-        the return that ends it.
-    """
-
-    beginnings: dict[int, list[int]]
-    ends: dict[int, list[int]]
-
-
-def reconvergence_points(func_ir: Any, labels: set[int], *, is_kernel: bool) -> ReconvergencePoints:
+def reconvergence_points(
+    func_ir: Any, labels: set[int], *, is_kernel: bool
+) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """Return where threads that went around a barrier meet the others again.
 
     The point of reconvergence is the nearest post-dominator of the barrier outside of its loops: a
@@ -137,29 +123,36 @@ def reconvergence_points(func_ir: Any, labels: set[int], *, is_kernel: bool) -> 
         Labels of blocks with a barrier.
     is_kernel : bool
         Whether there is no caller.
+
+    Returns
+    -------
+    beginnings, exits : dict
+        Label of a block -> labels of the blocks whose barriers reconverge at its beginning, and at
+        the return that ends it.
     """
-    found = ReconvergencePoints(defaultdict(list), defaultdict(list))
+    beginnings: dict[int, list[int]] = defaultdict(list)
+    exits: dict[int, list[int]] = defaultdict(list)
     if not labels:
-        return found
+        return beginnings, exits
     graph, ends = _graph_with_ends(func_ir.blocks, is_kernel=is_kernel)
     dominators = graph.post_dominators()
-    usual = _leading_to(graph, {end for end in ends.values() if end > _IN_LOOP})
+    regular = _leading_to(graph, {end for end in ends.values() if end > _IN_LOOP})
     loops = graph.loops().values()
     for label in sorted(labels & dominators.keys()):
         around = set[int]().union(*(loop.body for loop in loops if label in loop.body))
-        meeting = dominators[label] - around - {label}
+        candidates = dominators[label] - around - {label}
         if around:
-            meeting &= usual
-        if not meeting:
+            candidates &= regular
+        if not candidates:
             continue
         # All other post-dominators post-dominate the nearest.
-        nearest = max(meeting, key=lambda node: len(dominators[node]))
+        nearest = max(candidates, key=lambda node: len(dominators[node]))
         if nearest in func_ir.blocks:
-            found.beginnings[nearest].append(label)
+            beginnings[nearest].append(label)
         for block, end in ends.items():
             if end == nearest:
-                found.ends[block].append(label)
-    return found
+                exits[block].append(label)
+    return beginnings, exits
 
 
 def _leading_to(graph: CFGraph, ends: set[int]) -> set[int]:

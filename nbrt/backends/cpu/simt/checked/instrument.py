@@ -7,6 +7,7 @@ access, of Numba or of a builtin of the dialect, needs no change.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +22,17 @@ from nbrt.backends.cpu.simt.checked.flat import check_tuple, guard_flat
 from nbrt.backends.cpu.simt.checked.flow import reconvergence_points, sums_in_indices
 from nbrt.backends.cpu.simt.checked.layout import Access
 from nbrt.backends.cpu.simt.checked.source_locations import Site, SiteKind, spell, table
-from nbrt.backends.cpu.simt.frontend.pipeline import METADATA
+from nbrt.backends.cpu.simt.frontend.pipeline import METADATA, dialect_uses
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 from nbrt.errors import UnsupportedConstructError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["InstrumentPass"]
+__all__ = ["InstrumentPass", "compiled_sites", "view_size"]
 
 _BOUNDS_ONLY = -1
+_MAX_ITEM_SIZE = 2**31
 _UNGUARDED = (
     types.BaseTuple,
     types.Record,
@@ -60,10 +62,19 @@ class InstrumentPass(FunctionPass):
 
     def run_pass(self, state: Any) -> bool:
         """Rewrite the function's IR in place."""
-        instrumenter = _Instrumenter(state)
-        instrumenter.run()
-        state.metadata[METADATA].sites = instrumenter.sites
+        _Instrumenter(state).run()
         return True
+
+
+def compiled_sites(result: Any) -> list[Site]:
+    """Return the sites of a compiled function and of its callees."""
+    return [site for use in dialect_uses(result) for site in use.sites]
+
+
+def view_size(result: Any) -> int:
+    """Return the smallest size in bytes of an element of a view that a compiled function makes."""
+    views = [site for site in compiled_sites(result) if site.kind is SiteKind.VIEW]
+    return min((site.detail[0] for site in views), default=_MAX_ITEM_SIZE)
 
 
 class _Instrumenter:
@@ -83,16 +94,17 @@ class _Instrumenter:
     def run(self) -> None:
         blocks = self._ir.blocks
         self._sums = sums_in_indices(self._ir, self._types, self._calls)
+        self._enter_views()
         barrier_labels = self._enter_barriers()
         labels = set(barrier_labels.values())
-        points = reconvergence_points(self._ir, labels, is_kernel=self._is_kernel)
+        beginnings, exits = reconvergence_points(self._ir, labels, is_kernel=self._is_kernel)
         for label, block in sorted(blocks.items()):
             self._body, self._loc = [], block.loc
-            self._reconverge(barrier_labels, points.beginnings.get(label, ()))
+            self._reconverge(barrier_labels, beginnings.get(label, ()))
             for statement in block.body:
                 self._loc = statement.loc
                 if statement is block.terminator:
-                    self._reconverge(barrier_labels, points.ends.get(label, ()))
+                    self._reconverge(barrier_labels, exits.get(label, ()))
                 self._rewrite(statement)
             block.body = self._body
 
@@ -112,6 +124,19 @@ class _Instrumenter:
                     self._barriers[id(statement)] = number
                     barrier_labels[number] = label
         return barrier_labels
+
+    def _enter_views(self) -> None:
+        """Register the calls of ``a.view(dtype)``; find the smallest element that they give."""
+        for block in self._ir.blocks.values():
+            for statement in block.find_insts(ir.Assign):
+                value = statement.value
+                if isinstance(value, ir.Expr) and value.op == "call":
+                    function = self._types[value.func.name]
+                    if getattr(function, "typing_key", None) == "array.view":
+                        size = self._size_of(self._calls[value].return_type.dtype)
+                        self._enter(SiteKind.VIEW, statement.loc, detail=(size,))
+        self._state.metadata[METADATA].sites = self.sites
+        self._view_size = view_size(self._state)
 
     # -- statements --------------------------------------------------------------------------
 
@@ -211,8 +236,7 @@ class _Instrumenter:
         field = typ.fields.get(name)
         if field is None or isinstance(field.type, types.NestedArray):
             return
-        context = self._state.targetctx
-        size = context.get_abi_sizeof(context.get_data_type(field.type))
+        size = self._size_of(field.type)
         kind = SiteKind.READ if access is Access.READ else SiteKind.WRITE
         shown = f"{spell(self._ir, record)}.{name}"
         number = self._enter(kind, statement.loc, variable=shown)
@@ -319,10 +343,8 @@ class _Instrumenter:
         shape = call.args[0]
         members = tuple(shape) if isinstance(shape, types.BaseTuple) else (shape,)
         extents = tuple(member.literal_value for member in members)
-        context = self._state.targetctx
-        size = context.get_abi_sizeof(context.get_data_type(array.dtype))
-        for extent in extents:
-            size *= extent
+        item_size = self._size_of(array.dtype)
+        size = item_size * math.prod(extents)
         kind = SiteKind.LOCAL if name == "local.array" else SiteKind.SHARED
         shown = self._name_of(statement) or f"cuda.{name}"
         detail = (str(array.dtype), extents, size)
@@ -330,8 +352,8 @@ class _Instrumenter:
         if kind is SiteKind.LOCAL:
             self._probe(probes.local_array, statement.target, self._number(number))
         else:
-            dynamic = self._number(extents == (0,))
-            self._probe(probes.shared_array, statement.target, self._number(number), dynamic)
+            by_byte = self._number(extents == (0,) or self._view_size < item_size)
+            self._probe(probes.shared_array, statement.target, self._number(number), by_byte)
 
     def _name_of(self, statement: Any) -> str:
         """Return the variable that the result of a call is assigned to, if any."""
@@ -381,6 +403,10 @@ class _Instrumenter:
             self._touch(variable, 0, Access.FILL)
 
     # -- small parts -------------------------------------------------------------------------
+
+    def _size_of(self, typ: Any) -> int:
+        context = self._state.targetctx
+        return int(context.get_abi_sizeof(context.get_data_type(typ)))
 
     def _is_array(self, variable: Any) -> bool:
         return isinstance(self._types[variable.name], types.Array)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import inspect
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nbrt.backends.cpu.interrupts import run_stoppable
 from nbrt.backends.cpu.simt.checked.blocks import CheckedRecord, spins
-from nbrt.backends.cpu.simt.checked.compiler import compiled_sites
+from nbrt.backends.cpu.simt.checked.instrument import compiled_sites, view_size
 from nbrt.backends.cpu.simt.checked.layout import MAX_RESIDENT_THREADS, Kind
 from nbrt.backends.cpu.simt.checked.limits import static_shared_violations, violations
 from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
@@ -35,8 +35,8 @@ __all__ = ["CheckedLaunch"]
 _MAX_SHOWN = 10
 """Reports whose text is part of the error's message; its `reports` hold all of them."""
 
-_STATIC_SHARED = "nbrt.static_shared"
-"""Key of a compile result's metadata: bytes of static shared memory."""
+_MEMORY_FACTS = "nbrt.memory_facts"
+"""Key of a compile result's metadata: its `_MemoryFacts`."""
 
 
 class CheckedLaunch:
@@ -84,8 +84,13 @@ class CheckedLaunch:
         arguments = self._arrays(args)
         with lock:
             together = self._is_resident(thread)
-            strict = self._check.strict
-            state = LaunchState(arguments, *self._counts, together=together, strict=strict)
+            state = LaunchState(
+                arguments,
+                *self._counts,
+                together=together,
+                strict=self._check.strict,
+                view_size=_memory_facts(thread).view_size,
+            )
             record = self._record(together)
             try:
                 run_stoppable(self._entry, ctypes.addressof(record), record, args)
@@ -140,10 +145,7 @@ class CheckedLaunch:
         return _without_duplicates([reader.read(row) for row in state.rows()])
 
     def _limit_reports(self, thread: Any) -> list[CheckReport]:
-        static = thread.metadata.get(_STATIC_SHARED)
-        if static is None:
-            static = static_shared_bytes(str(thread.library._get_module_for_linking()))
-            thread.metadata[_STATIC_SHARED] = static
+        static = _memory_facts(thread).static_shared
         declared = static_shared_violations(static, self._shared)
         where = _largest_array(thread) if declared else {}
         reports = [self._limit_report(violation, **where) for violation in declared]
@@ -168,12 +170,26 @@ class CheckedLaunch:
         raise KernelCheckError(message, tuple(reports)) from cause
 
 
+class _MemoryFacts(NamedTuple):
+    """Bytes of static shared memory of a kernel, and of the smallest element of its views."""
+
+    static_shared: int
+    view_size: int
+
+
+def _memory_facts(thread: Any) -> _MemoryFacts:
+    facts: _MemoryFacts | None = thread.metadata.get(_MEMORY_FACTS)
+    if facts is None:
+        static = static_shared_bytes(str(thread.library._get_module_for_linking()))
+        facts = thread.metadata[_MEMORY_FACTS] = _MemoryFacts(static, view_size(thread))
+    return facts
+
+
 def _largest_array(thread: Any) -> dict[str, Any]:
     """Return where the largest shared array is declared, as fields of a report."""
     arrays = [site for site in compiled_sites(thread) if site.kind is SiteKind.SHARED]
     site = max(arrays, key=lambda site: site.detail[2])
-    names = ("function", "file", "line", "source", "variable")
-    return {name: getattr(site, name) for name in names}
+    return {**site.shown, "function": site.function}
 
 
 def _without_duplicates(reports: list[CheckReport]) -> list[CheckReport]:

@@ -1,4 +1,4 @@
-"""What a GPU of a compute capability can launch, for programs that run where there is none."""
+"""Launch limits of GPUs, for programs that run without one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 class Violation(NamedTuple):
-    """What a GPU could not launch.
+    """A limit that a launch exceeds.
 
     Attributes
     ----------
     message, advice : str
-        What is too large, and what to do.
+        The fault, and how to correct it.
     block, thread : tuple of int
-        The first that there is no room for; the first of all where every block asks for too much.
+        The first block or thread beyond the limit; (0, 0, 0) where every block exceeds it.
     """
 
     message: str
@@ -35,7 +35,7 @@ class Violation(NamedTuple):
 
 
 def violations(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) -> list[Violation]:
-    """List what a GPU could not launch.
+    """Return the limits of a GPU that a launch exceeds.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def violations(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) 
     grid, block : tuple of int
         The launch.
     static, dynamic : int
-        Bytes of shared memory that the kernel declares, and that the launch asks for.
+        Bytes of shared memory that the kernel declares and that the launch asks for.
     """
     found = []
     threads = block[0] * block[1] * block[2]
@@ -53,28 +53,23 @@ def violations(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) 
         x, y = _MAX_THREADS % block[0], _MAX_THREADS // block[0]
         first = (x, y % block[1], y // block[1])
         found.append(Violation(message, "use more blocks of fewer threads", thread=first))
-    for what, asked, most in (("block", block, _MAX_BLOCK), ("grid", grid, _MAX_GRID)):
-        over = [at for at in range(3) if asked[at] > most[at]]
+    for name, extents, limit in (("thread", block, _MAX_BLOCK), ("block", grid, _MAX_GRID)):
+        over = [axis for axis in range(3) if extents[axis] > limit[axis]]
         if over:
-            x, y, z = (most[at] if at == over[0] else 0 for at in range(3))
-            found.append(
-                Violation(
-                    f"a {what} of {asked}, where {target} allows at most {most}",
-                    "put the long side along x, or cover the rest with a loop in the kernel",
-                    **{"thread" if what == "block" else "block": (x, y, z)},
-                )
-            )
-    most_bytes = limits_of(target).shared_per_block
-    if static + dynamic > most_bytes:
-        message = (
-            f"{static + dynamic} bytes of shared memory per block, where {target} has {most_bytes}"
-        )
+            container = "block" if name == "thread" else "grid"
+            message = f"a {container} of {extents}, where {target} allows at most {limit}"
+            advice = "put the long side along x, or cover the rest with a loop in the kernel"
+            x, y, z = (limit[axis] if axis == over[0] else 0 for axis in range(3))
+            found.append(Violation(message, advice, **{name: (x, y, z)}))
+    available, used = limits_of(target).shared_per_block, static + dynamic
+    if used > available:
+        message = f"{used} bytes of shared memory per block, where {target} has {available}"
         found.append(Violation(message, "use smaller tiles"))
     return found
 
 
 def static_shared_violations(static: int, dynamic: int) -> list[Violation]:
-    """List what is refused without checks, too: more shared memory than a kernel can declare."""
+    """Return the limit of static shared memory if a kernel exceeds it, on every device."""
     if static == 0 or static + dynamic <= STATIC_SHARED_LIMIT:
         return []
     if static <= STATIC_SHARED_LIMIT:

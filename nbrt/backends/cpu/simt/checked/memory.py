@@ -1,4 +1,4 @@
-"""The memory of checked launches: the state, and the shadow of what a launch is given."""
+"""The memory of checked launches: the state, and the shadow of their arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbrt.backends.cpu.simt.checked import accesses, layout, order
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PREFIX", "Argument", "LaunchState", "arrays_in", "lock", "state_address"]
+__all__ = ["PREFIX", "Argument", "LaunchState", "arrays_in", "granule", "lock", "state_address"]
 
 PREFIX = "nbrt_check_"
 """Prefix of the names by which compiled code calls the functions of the shadow runtime."""
@@ -41,7 +41,7 @@ _FUNCTIONS = (
 )
 
 lock = threading.RLock()
-"""Held by a launch in checked mode: native code knows one state per process."""
+"""Held by a checked launch: native code uses one state per process."""
 
 _state: np.ndarray[Any, np.dtype[np.int64]] | None = None
 _arenas: list[np.ndarray[Any, np.dtype[np.int64]]] = []
@@ -59,39 +59,39 @@ def _shared_state() -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def state_address() -> int:
-    """Give the address of the state, which is compiled into code as a constant."""
+    """Return the address of the state, a constant in compiled code."""
     return int(_shared_state().ctypes.data)
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An array that a launch was given, by the name of its parameter."""
+    """An array argument of a launch, with the name of its parameter."""
 
     name: str
     array: np.ndarray[Any, Any]
 
     @property
     def span(self) -> tuple[int, int]:
-        """First byte, and the one behind the last."""
+        """Address of the first byte, and the address after the last."""
         start, end = np.lib.array_utils.byte_bounds(self.array)
         return int(start), int(end)
 
     def position(self, address: int) -> tuple[int, ...] | None:
-        """Give the index of the element at an address, if there is one."""
+        """Return the index of the element at an address, or None."""
         offset = address - self.array.ctypes.data
-        found = [0] * self.array.ndim
+        index = [0] * self.array.ndim
         strides = self.array.strides
         for axis in sorted(range(self.array.ndim), key=lambda axis: -abs(strides[axis])):
             if strides[axis]:
-                found[axis], offset = divmod(offset, strides[axis])
+                index[axis], offset = divmod(offset, strides[axis])
                 if strides[axis] < 0 and offset:
-                    found[axis], offset = found[axis] + 1, offset - strides[axis]
-        inside = all(0 <= at < extent for at, extent in zip(found, self.array.shape, strict=True))
-        return tuple(found) if inside and 0 <= offset < self.array.itemsize else None
+                    index[axis], offset = index[axis] + 1, offset - strides[axis]
+        inside = all(0 <= at < extent for at, extent in zip(index, self.array.shape, strict=True))
+        return tuple(index) if inside and 0 <= offset < self.array.itemsize else None
 
 
 def arrays_in(name: str, value: object) -> Iterator[Argument]:
-    """Go through the arrays of an argument, also those in tuples."""
+    """Yield the arrays of an argument, also those in tuples."""
     if isinstance(value, np.ndarray) and value.size:
         yield Argument(name, value)
     elif isinstance(value, tuple):
@@ -99,15 +99,16 @@ def arrays_in(name: str, value: object) -> Iterator[Argument]:
             yield from arrays_in(f"{name}[{number}]", member)
 
 
-def _granule(dtype: np.dtype[Any]) -> int:
-    """Give the size of the smallest piece in which elements of a type are read and written."""
+def granule(dtype: np.dtype[Any]) -> int:
+    """Return the smallest unit in which elements of a type are accessed, a power of two."""
     if dtype.subdtype is not None:
-        return _granule(dtype.subdtype[0])
+        return granule(dtype.subdtype[0])
     if dtype.fields is not None:
-        fields = dtype.fields.values()
-        sizes = [_granule(field[0]) for field in fields]
-        return math.gcd(*sizes, *(int(field[1]) for field in fields), dtype.itemsize)
-    return max(1, dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize)
+        parts = [n for typ, at, *_ in dtype.fields.values() for n in (granule(typ), at)]
+        size = math.gcd(*parts, dtype.itemsize)
+    else:
+        size = max(1, dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize)
+    return size & -size
 
 
 class LaunchState:
@@ -120,9 +121,11 @@ class LaunchState:
     blocks, threads : int
         Blocks in the grid, threads in a block.
     together : bool
-        Whether all blocks are under way at once.
+        Whether all blocks are resident at once.
     strict : bool
         Whether a thread that returns before a barrier of others is a fault.
+    view_size : int
+        Smallest size in bytes of an element of a view that the kernel makes.
     """
 
     def __init__(
@@ -131,14 +134,15 @@ class LaunchState:
         blocks: int,
         threads: int,
         *,
-        together: bool = False,
-        strict: bool = False,
+        together: bool,
+        strict: bool,
+        view_size: int,
     ) -> None:
         self._words = _shared_state()
         self._blocks = np.zeros(blocks * layout.BLOCK_WORDS, np.int64)
         self._shadows: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         head = self._words[: layout.GLOBALS]
-        # Blocks are numbered anew in each launch: cells of the last one would look like its own.
+        # Each launch numbers its blocks from 1: clear the cells of the last launch.
         _arenas[0][: int(head[layout.SHARED_PEAK]) * layout.CELL] = 0
         head[:] = 0
         head[layout.BLOCK_THREADS] = threads
@@ -150,13 +154,13 @@ class LaunchState:
         head[layout.STRICT] = strict
         head[layout.PAIRS_USED] = 1
         self._words[layout.ARRIVALS : layout.PAIRS] = 0
-        self._add_regions(arguments)
+        self._add_regions(arguments, view_size)
 
-    def _add_regions(self, arguments: list[Argument]) -> None:
+    def _add_regions(self, arguments: list[Argument], view_size: int) -> None:
         merged: list[list[int]] = []
         for argument in sorted(arguments, key=lambda argument: argument.span):
             start, end = argument.span
-            size = _granule(argument.array.dtype)
+            size = min(granule(argument.array.dtype), view_size)
             if merged and start < merged[-1][1]:
                 last = merged[-1]
                 last[1] = max(last[1], end)
@@ -173,22 +177,12 @@ class LaunchState:
         self._words[layout.UNCHECKED] = max(0, len(merged) - layout.MAX_GLOBALS)
 
     def rows(self) -> list[tuple[int, ...]]:
-        """Give the reports, in the order in which they were made."""
+        """Return the reports in order."""
         count = int(self._words[layout.REPORT_COUNT])
         table = self._words[layout.REPORTS :][: count * layout.REPORT].reshape(count, layout.REPORT)
         return [tuple(int(word) for word in row) for row in table]
 
     @property
-    def thread(self) -> int:
-        """The rank in its block of the thread that has run last."""
-        return int(self._words[layout.THREAD])
-
-    @property
-    def block(self) -> int:
-        """The number in the grid of the block that has run last."""
-        return int(self._words[layout.BLOCK]) - 1
-
-    @property
     def unchecked(self) -> int:
-        """How many arrays there was no shadow for."""
+        """The number of arrays without a shadow."""
         return int(self._words[layout.UNCHECKED])

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.np.numpy_support import as_dtype
 
 from nbrt.backends.cpu.simt.checked import layout
-from nbrt.backends.cpu.simt.checked.memory import PREFIX, state_address
+from nbrt.backends.cpu.simt.checked.memory import PREFIX, granule, state_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +34,6 @@ __all__ = [
     "check_record",
     "check_sum",
     "fence",
-    "granule",
     "guard",
     "local_array",
     "reconverged",
@@ -64,32 +64,6 @@ def _wide(builder: ir.IRBuilder, value: ir.Value, typ: Any) -> ir.Value:
         return value
     extend = builder.sext if typ.signed else builder.zext
     return extend(value, _I64)
-
-
-def granule(typ: Any, size: int) -> int:
-    """Return log2 of the smallest unit in which elements of a type are read and written."""
-    if isinstance(typ, types.Record):
-        sizes = [
-            1 << granule(_innermost(field.type), _itemsize(field.type))
-            for field in typ.fields.values()
-        ]
-        offsets = [field.offset for field in typ.fields.values()]
-        smallest: int = min((n & -n).bit_length() - 1 for n in (*sizes, *offsets, size) if n)
-        return smallest
-    if isinstance(typ, types.Complex):
-        size //= 2
-    return (size & -size).bit_length() - 1
-
-
-def _innermost(typ: Any) -> Any:
-    return typ.dtype if isinstance(typ, types.NestedArray) else typ
-
-
-def _itemsize(typ: Any) -> int:
-    inner = _innermost(typ)
-    if isinstance(inner, types.Record):
-        return int(inner.size)
-    return max(1, int(getattr(inner, "bitwidth", 8)) // 8)
 
 
 # -- arrays ------------------------------------------------------------------------------------
@@ -300,7 +274,11 @@ def _extent_of(context: Any, builder: ir.IRBuilder, array: Any, value: ir.Value)
     itemsize = context.get_abi_sizeof(context.get_data_type(array.dtype))
     count = helper.nitems
     size = builder.mul(count, _I64(itemsize))
-    return [builder.ptrtoint(helper.data, _I64), size, _I64(granule(array.dtype, itemsize))]
+    try:
+        unit = granule(as_dtype(array.dtype))
+    except NotImplementedError:  # such as a vector type of the dialect
+        unit = itemsize & -itemsize
+    return [builder.ptrtoint(helper.data, _I64), size, _I64(unit.bit_length() - 1)]
 
 
 @intrinsic
@@ -316,13 +294,13 @@ def local_array(_typingctx: Any, array: Any, site: Any) -> Any:
 
 
 @intrinsic
-def shared_array(_typingctx: Any, array: Any, site: Any, dynamic: Any) -> Any:
-    """Register a shared array; a dynamic one may be accessed through several types."""
+def shared_array(_typingctx: Any, array: Any, site: Any, by_byte: Any) -> Any:
+    """Register a shared array; with `by_byte`, for accesses through several types."""
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
         address, size, shift = _extent_of(context, builder, array, args[0])
-        is_dynamic = builder.icmp_signed("!=", args[2], _I64(0))
-        shift = builder.select(is_dynamic, _I64(0), shift)
+        is_by_byte = builder.icmp_signed("!=", args[2], _I64(0))
+        shift = builder.select(is_by_byte, _I64(0), shift)
         call_runtime(builder, "shared_array", [address, size, shift, args[1]])
         return context.get_dummy_value()
 

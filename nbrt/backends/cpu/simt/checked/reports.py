@@ -1,9 +1,9 @@
-"""From what the shadow runtime wrote down to what a person reads."""
+"""Reports of checked mode: rows that the shadow runtime wrote, as objects with readable text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,8 @@ Dim3 = tuple[int, int, int]
 
 _WHOLE = {FLAT: ("array", "{}.size"), TUPLE: ("tuple", "len({})")}
 _NO_SITE = 0xFFFF
-_GRID = 2
-_WIDEST = 64
+_GRID_BARRIER = 2
+_MAX_BITS = 64
 
 _VERBS = {
     SiteKind.READ: "read",
@@ -35,17 +35,17 @@ _VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """The other thread that a report is about.
+    """The other thread of a report.
 
     Attributes
     ----------
     access : str
-        What it did: ``read``, ``write``, ``atomic``, ``barrier`` or ``warp operation``; empty if
-        it did nothing, which was the fault.
+        Its operation: ``read``, ``write``, ``atomic``, ``barrier`` or ``warp operation``; empty if
+        the fault is that there was none.
     file, line, source, variable, index
-        Where, if it did something.
+        The place of the operation.
     block, thread : tuple of int
-        Which thread it was.
+        The thread.
     """
 
     access: str
@@ -60,7 +60,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """One fault that checked mode found; ``str`` gives the whole text.
+    """One fault that checked mode found; ``str`` returns the whole text.
 
     Attributes
     ----------
@@ -68,20 +68,19 @@ class CheckReport:
         ``out_of_bounds``, ``negative_index``, ``index_overflow``, ``uninitialised``, ``race``,
         ``barrier``, ``warp``, ``dynamic_shared`` or ``limits``.
     kernel, function : str
-        The kernel, and the function in it that the line is of.
+        The kernel, and the function that contains the line.
     file, line, source : str, int, str
-        The line, and its text if it can still be read.
+        The line, and its text if it can be read.
     variable, index : str
         The array and the index as the source spells them.
     position : tuple of int or None
-        The element, where it is known.
+        The element, if it is known.
     block, thread : tuple of int
-        The thread that the fault was found in; of a launch that is too large, the first that there
-        is no room for.
+        The thread with the fault; in a launch that is too large, the first thread beyond the limit.
     other : Party or None
-        The other thread, if the fault takes two.
+        The other thread, if the fault involves two.
     message, advice : str
-        What is wrong, and how to mend it.
+        The fault, and how to correct it.
     """
 
     kind: str
@@ -114,7 +113,7 @@ class CheckReport:
 
 
 class Reader:
-    """Makes reports of the rows that a launch left behind.
+    """Converts the rows of a launch to reports.
 
     Parameters
     ----------
@@ -123,7 +122,7 @@ class Reader:
     grid, block : tuple of int
         The launch.
     arguments : sequence of Argument
-        The arrays it was given.
+        Its arrays.
     """
 
     def __init__(self, kernel: str, grid: Dim3, block: Dim3, arguments: Sequence[Argument]) -> None:
@@ -132,54 +131,45 @@ class Reader:
         self._arguments = arguments
 
     def read(self, row: tuple[int, ...]) -> CheckReport:
-        """Make a report of one row."""
-        kind, number, thread, block, who, _, *figures = row
-        site = table[number]
-        kind = Kind(kind)
-        other = self._other(who)
+        """Return the report of one row."""
+        code, number, thread, block, accessor, _, *figures = row
+        kind, site = Kind(code), table[number]
+        other = self._other(accessor)
         position = self._position(kind, figures)
-        message, advice = _TEXTS[kind](site, figures, other, _named(site, position))
+        message, advice = _TEXTS[kind](_Fault(site, figures, other, _named(site, position)))
         return CheckReport(
             kind=kind.name.lower(),
             kernel=self._kernel,
             message=message,
             advice=advice,
             function=site.function,
-            file=site.file,
-            line=site.line,
-            source=site.source,
-            variable=site.variable,
-            index=site.index,
+            **site.shown,
             position=position,
             block=unravelled(block, self._grid),
             thread=unravelled(thread, self._block),
             other=other,
         )
 
-    def _other(self, who: int) -> Party | None:
-        if who == 0:
+    def _other(self, accessor: int) -> Party | None:
+        if accessor == 0:
             return None
-        block = unravelled((who >> 32) - 1, self._grid)
-        thread = unravelled((who >> 17) & 0x7FF, self._block)
-        number = who & 0xFFFF
+        block = unravelled((accessor >> 32) - 1, self._grid)
+        thread = unravelled((accessor >> 17) & 0x7FF, self._block)
+        number = accessor & 0xFFFF
         if number == _NO_SITE:
             return Party("", "", 0, "", "", "", block, thread)
         site = table[number]
-        access = site.kind.value
-        return Party(
-            access, site.file, site.line, site.source, site.variable, site.index, block, thread
-        )
+        return Party(site.kind.value, **site.shown, block=block, thread=thread)
 
     def _position(self, kind: Kind, figures: list[int]) -> tuple[int, ...] | None:
-        """Find the element that an address is of."""
+        """Return the index of the element at an address."""
         if kind not in (Kind.RACE, Kind.UNINITIALISED):
             return (figures[0],) if kind in (Kind.OUT_OF_BOUNDS, Kind.NEGATIVE_INDEX) else None
-        address, start, _, made_at = figures
-        if kind is Kind.RACE and made_at == 0:
+        address, start, _, array_site = figures
+        if kind is Kind.RACE and array_site == 0:
             found = (argument.position(address) for argument in self._arguments)
             return next((position for position in found if position is not None), None)
-        site = table[made_at - (kind is Kind.RACE)]
-        _, extents, size = site.detail
+        _, extents, size = table[array_site - (kind is Kind.RACE)].detail
         count = int(np.prod(extents))
         if count == 0:
             return None
@@ -188,70 +178,69 @@ class Reader:
 
 
 def unravelled(number: int, extents: Dim3) -> Dim3:
-    """Return the place of a thread in a block, or of a block in a grid, that has a number."""
+    """Return the index of a thread in a block, or of a block in a grid, with a number."""
     x, rest = number % extents[0], number // extents[0]
     return x, rest % extents[1], rest // extents[1]
 
 
 def _named(site: Site, position: tuple[int, ...] | None) -> str:
-    """Name an element: ``x[3, 4]``, or as the source spells it if it is not known."""
+    """Return the name of an element: ``x[3, 4]``, or the spelling in the source if unknown."""
     if position is None:
         return f"{site.variable}[{site.index}]" if site.index else site.variable
     return f"{site.variable}[{', '.join(map(str, position))}]"
 
 
-def _text_bounds(
-    site: Site, figures: list[int], _other: Party | None, _element: str
-) -> tuple[str, str]:
-    index, extent, axis, _ = figures
+class _Fault(NamedTuple):
+    """The facts for the text of a report; `figures` depend on its kind."""
+
+    site: Site
+    figures: list[int]
+    other: Any
+    element: str
+
+
+def _text_bounds(fault: _Fault) -> tuple[str, str]:
+    site, (index, extent, axis, _) = fault.site, fault.figures
     shown = f"index {index}"
     if index == HUGE:
         shown = "an unsigned index of 2**63 or more, as below zero,"
     written = f"{site.variable}[{site.index}]"
     if axis in _WHOLE:
-        what, guard = _WHOLE[axis]
-        return f"{written} is outside its {what}: {shown} of {extent} elements", (
-            f"guard the access, as in `if i < {guard.format(site.variable)}`, or correct the index"
-        )
-    message = (
-        f"{written} is outside its array: {shown} along axis {axis}, which has the extent {extent}"
-    )
-    return message, (
-        f"guard the access, as in `if i < {site.variable}.shape[{axis}]`, or correct the index"
-    )
+        owner, length = _WHOLE[axis]
+        message = f"{written} is outside its {owner}: {shown} of {extent} elements"
+        limit = length.format(site.variable)
+    else:
+        place = f"along axis {axis}, which has the extent {extent}"
+        message = f"{written} is outside its array: {shown} {place}"
+        limit = f"{site.variable}.shape[{axis}]"
+    return message, f"guard the access, as in `if i < {limit}`, or correct the index"
 
 
-def _text_negative(
-    site: Site, figures: list[int], _other: Party | None, _element: str
-) -> tuple[str, str]:
-    index, extent, axis, _ = figures
+def _text_negative(fault: _Fault) -> tuple[str, str]:
+    site, (index, extent, axis, _) = fault.site, fault.figures
     along = f"axis {axis} of extent {extent}" if axis >= 0 else f"a tuple of {extent} elements"
     end = f"{site.variable}.shape[{axis}]" if axis >= 0 else f"len({site.variable})"
-    message = (
+    return (
         f"{site.variable}[{site.index}] has the negative index {index} along {along}, which means "
         "an element at the other end"
-    )
-    return message, (
+    ), (
         f"guard the access, as in `if i > 0`; where the other end is meant, write {end} - k or a "
         "constant such as -1"
     )
 
 
-def _text_overflow(
-    site: Site, figures: list[int], _other: Party | None, _element: str
-) -> tuple[str, str]:
-    name = "" if site.variable == "..." else f" {site.variable}"
-    left, right, bits, _ = figures
-    exact = str(left) if bits < _WIDEST else f"the exact result from {left} and {right}"
+def _text_overflow(fault: _Fault) -> tuple[str, str]:
+    variable, (left, right, bits, _) = fault.site.variable, fault.figures
+    name = "" if variable == "..." else f" {variable}"
+    exact = str(left) if bits < _MAX_BITS else f"the exact result from {left} and {right}"
     return f"the index{name} overflows: {exact} does not fit into {bits} bits", (
         "compute the index in int64 from smaller numbers, without casts to narrower types"
     )
 
 
-def _text_uninitialised(
-    site: Site, figures: list[int], _other: Party | None, element: str
-) -> tuple[str, str]:
-    if figures[2]:
+def _text_uninitialised(fault: _Fault) -> tuple[str, str]:
+    element, is_shared = fault.element, fault.figures[2]
+    if is_shared:
         return f"the shared element {element} is read, and no thread of the block has written it", (
             "let a thread write every element that is read, then call cuda.syncthreads()"
         )
@@ -260,20 +249,17 @@ def _text_uninitialised(
     )
 
 
-def _text_race(
-    site: Site, figures: list[int], other: Party | None, element: str
-) -> tuple[str, str]:
-    assert other is not None
-    space = "shared" if figures[3] else "global"
-    mine = _VERBS[site.kind]
-    theirs = _VERBS[SiteKind(other.access)]
+def _text_race(fault: _Fault) -> tuple[str, str]:
+    site, other = fault.site, fault.other
+    space = "shared" if fault.figures[3] else "global"
     message = (
-        f"{space} {element} is {mine} by one thread and {theirs} by thread {other.thread} of block "
+        f"{space} {fault.element} is {_VERBS[site.kind]} by one thread and "
+        f"{_VERBS[SiteKind(other.access)]} by thread {other.thread} of block "
         f"{other.block}, and nothing orders the two"
     )
     if "atomic" in (site.kind.value, other.access):
         return message, "make both accesses atomic, or put a barrier between them"
-    if space == "shared" or other.block is None:
+    if space == "shared":
         return message, "put cuda.syncthreads() between them, or use cuda.atomic"
     return message, (
         "between threads of a block put cuda.syncthreads() between them; between blocks use "
@@ -281,16 +267,14 @@ def _text_race(
     )
 
 
-def _text_barrier(
-    site: Site, figures: list[int], other: Party | None, _element: str
-) -> tuple[str, str]:
-    assert other is not None
-    if figures[1] == _GRID:
+def _text_barrier(fault: _Fault) -> tuple[str, str]:
+    site, other, form = fault.site, fault.other, fault.figures[1]
+    if form == _GRID_BARRIER:
         return (
             f"this block goes around the barrier of the grid in line {site.line}, at which thread "
             f"{other.thread} of block {other.block} waits; on a GPU the launch never ends"
         ), "let every block call grid.sync(), those without work too: guard the work instead"
-    if figures[1]:
+    if form:
         return (
             f"this thread goes around the barrier in line {site.line}, at which thread "
             f"{other.thread} waits"
@@ -301,27 +285,23 @@ def _text_barrier(
     ), "let all threads of a block call the same cuda.syncthreads(), outside of divergent branches"
 
 
-def _text_warp(
-    site: Site, figures: list[int], other: Party | None, _element: str
-) -> tuple[str, str]:
-    mask = f"0x{figures[0]:08x}"
-    if other is None:
-        return f"lane {figures[1]} calls a warp operation whose mask {mask} leaves it out", (
+def _text_warp(fault: _Fault) -> tuple[str, str]:
+    mask, lane = f"0x{fault.figures[0]:08x}", fault.figures[1]
+    if fault.other is None:
+        return f"lane {lane} calls a warp operation whose mask {mask} leaves it out", (
             "the mask must name every lane that makes the call, the caller included"
         )
     return (
-        f"lane {figures[1]}, which the mask {mask} names, does not take part: thread "
-        f"{other.thread} is elsewhere or has returned"
+        f"lane {lane}, which the mask {mask} names, does not take part: thread "
+        f"{fault.other.thread} is elsewhere or has returned"
     ), (
         "let every lane of the mask make the call, or make the mask of those that do, by "
         "cuda.ballot_sync in front of the branch"
     )
 
 
-def _text_dynamic(
-    site: Site, _figures: list[int], _other: Party | None, _element: str
-) -> tuple[str, str]:
-    return f"{site.variable} is dynamic shared memory, and the launch gives none", (
+def _text_dynamic(fault: _Fault) -> tuple[str, str]:
+    return f"{fault.site.variable} is dynamic shared memory, and the launch gives none", (
         "launch with a size: kernel[grid, block, stream, nbytes](...)"
     )
 

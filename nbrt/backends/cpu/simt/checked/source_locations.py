@@ -47,6 +47,7 @@ class SiteKind(StrEnum):
     SHARED = "shared array"
     BARRIER = "barrier"
     WARP = "warp operation"
+    VIEW = "view"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ class Site:
     index : str
         The index, as the source spells it.
     detail : tuple
-        Element type, shape and size in bytes of a local or shared array.
+        Element type, shape and size in bytes of a local or shared array; size in bytes of the
+        elements of a view.
     """
 
     kind: SiteKind
@@ -76,9 +78,11 @@ class Site:
     detail: tuple[Any, ...] = ()
 
     @property
-    def source(self) -> str:
-        """The line of source; empty if it cannot be read."""
-        return linecache.getline(self.file, self.line).strip()
+    def shown(self) -> dict[str, Any]:
+        """The place as fields of a report; the source line is empty if it cannot be read."""
+        source = linecache.getline(self.file, self.line).strip()
+        names = ("file", "line", "variable", "index")
+        return {**{name: getattr(self, name) for name in names}, "source": source}
 
 
 class SiteTable:
@@ -103,21 +107,9 @@ table = SiteTable()
 
 
 def spell(func_ir: Any, variable: Any, depth: int = 8) -> str:
-    """Return an IR variable as the source spells it.
+    """Return an IR variable as the source spells it; ``...`` for a long or unknown expression.
 
-    Parameters
-    ----------
-    func_ir : numba.core.ir.FunctionIR
-        The function.
-    variable : numba.core.ir.Var
-        The variable.
-    depth : int
-        Depth of nested expressions.
-
-    Returns
-    -------
-    str
-        A name or an expression; ``...`` for a long or unknown one.
+    `depth` limits how many expressions are nested.
     """
     name = variable.unversioned_name
     if not name.startswith("$"):
