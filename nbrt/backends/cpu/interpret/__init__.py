@@ -1,8 +1,9 @@
 """Kernels in plain Python, for debuggers: ``NBRT_INTERPRET=1`` and `nbrt.interpret`.
 
-The kernel's own bytecode runs, under globals in which the names of ``numba.cuda`` are replaced
-(`functions`, `dialect`); `scheduler` gives the threads their turns and `collectives` answers what
-they ask of each other. Nothing of Numba's compiler is used: it is an oracle for the compiler too.
+The kernel's bytecode runs under globals in which the names of ``numba.cuda`` are substituted
+(`functions`, `dialect`). `scheduler` runs the threads one at a time, and `collectives` computes the
+results of barriers and warp operations. Nothing depends on Numba's compiler, so that tests compare
+compiled kernels with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Barriers, votes and shuffles: what threads ask of each other, and the answers."""
+"""Barriers, votes and shuffles: the requests of threads and their results."""
 
 from __future__ import annotations
 
@@ -17,69 +17,56 @@ WARP = 32
 
 
 class Request(NamedTuple):
-    """What a thread waits for.
-
-    Attributes
-    ----------
-    scope : str
-        Who must come: ``block``, ``grid``, ``warp``, or ``yield`` for nobody.
-    operation : str
-        The name under ``numba.cuda``.
-    mask : int
-        The lanes of the warp that take part.
-    value, argument : object
-        What the thread brings: a value, and the lane that a shuffle reads or the like.
-    """
+    """An operation at which a thread waits for others."""
 
     scope: str
+    """``block``, ``grid`` or ``warp``: the threads to wait for; ``yield`` for none of them."""
     operation: str
+    """The name under ``numba.cuda``."""
     mask: int = 0
+    """The lanes of the warp that take part."""
     value: Any = None
     argument: int = 0
+    """The lane that a shuffle reads or the like."""
 
     def __str__(self) -> str:
         return f"{self.operation} of mask {self.mask:#010x}" if self.mask else self.operation
 
 
 def reduce_block(operation: str, values: list[Any]) -> Any:
-    """Return what a barrier gives every thread, from the values that all of them bring."""
-    tests = [bool(value) for value in values]
-    answers: dict[str, Any] = {
-        "syncthreads": None,
-        "syncthreads_count": np.int32(sum(tests)),
-        "syncthreads_and": np.int32(all(tests)),
-        "syncthreads_or": np.int32(any(tests)),
-    }
-    return answers[operation]
+    """Return the result of a barrier for every thread, from the values of all threads."""
+    if operation == "syncthreads":
+        return None
+    reductions: dict[str, Any] = {"count": sum, "and": all, "or": any}
+    reduce = reductions[operation.removeprefix("syncthreads_")]
+    return np.int32(reduce(bool(value) for value in values))
 
 
 def complete_warp(requests: dict[int, Request | None]) -> dict[int, Any]:
-    """Return the answers to one operation that all lanes of its mask have come to.
+    """Return the results of one operation that all live lanes of its mask have reached.
 
     Parameters
     ----------
     requests : dict
-        What each lane that has not ended waits for; None: it does not wait.
+        The request of each lane that has not ended; None: it does not wait.
 
     Returns
     -------
     dict
-        The answer for each lane that took part; empty if no operation is complete. Lanes that have
-        ended, or are beyond the block, are not waited for.
+        The result for each lane that took part; empty if no operation is complete.
 
     Raises
     ------
     KernelError
         If a lane leaves itself out of its mask.
     """
-    groups: dict[tuple[str, int], list[int]] = {}
+    groups: dict[tuple[str, int], _Lanes] = {}
     for lane, request in requests.items():
         if request is not None and request.scope == "warp":
-            groups.setdefault((request.operation, request.mask), []).append(lane)
+            groups.setdefault((request.operation, request.mask), {})[lane] = request
     for (operation, mask), lanes in groups.items():
         if operation == "activemask":
-            found = np.uint32(sum(1 << lane for lane in lanes))
-            return dict.fromkeys(lanes, found)
+            return dict.fromkeys(lanes, np.uint32(sum(1 << lane for lane in lanes)))
         outside = [lane for lane in lanes if not mask >> lane & 1]
         if outside:
             raise KernelError(
@@ -87,65 +74,59 @@ def complete_warp(requests: dict[int, Request | None]) -> dict[int, Any]:
                 f"got the mask {mask:#010x}; use the mask of the lanes that come here"
             )
         if all(lane in lanes for lane in requests if mask >> lane & 1):
-            taking = {lane: request for lane in lanes if (request := requests[lane]) is not None}
-            return _ANSWERS[operation](taking)
+            return _OPERATIONS[operation](lanes)
     return {}
 
 
 _Lanes = dict[int, Request]
 
 
-def _sync(lanes: _Lanes) -> dict[int, Any]:
-    return dict.fromkeys(lanes)
-
-
 def _shuffle(source: Callable[[int, int], int]) -> Callable[[_Lanes], dict[int, Any]]:
-    """Make the answer of a shuffle that reads lane ``source(own lane, argument)``."""
+    """Return a shuffle that reads lane ``source(own lane, argument)``."""
 
-    def answer(lanes: _Lanes) -> dict[int, Any]:
-        found = {}
-        for lane, request in lanes.items():
-            other = source(lane, request.argument)
-            # A lane that is beyond the warp or takes no part: the lane's own value.
-            found[lane] = lanes.get(other, request).value
-        return found
+    def shuffle(lanes: _Lanes) -> dict[int, Any]:
+        # For a lane that is beyond the warp or takes no part: the lane's own value.
+        return {
+            lane: lanes.get(source(lane, request.argument), request).value
+            for lane, request in lanes.items()
+        }
 
-    return answer
+    return shuffle
 
 
 def _vote(decide: Callable[[list[bool]], bool]) -> Callable[[_Lanes], dict[int, Any]]:
-    def answer(lanes: _Lanes) -> dict[int, Any]:
-        return dict.fromkeys(lanes, decide([bool(each.value) for each in lanes.values()]))
+    def vote(lanes: _Lanes) -> dict[int, Any]:
+        return dict.fromkeys(lanes, decide([bool(request.value) for request in lanes.values()]))
 
-    return answer
+    return vote
 
 
 def _signed(mask: int) -> np.int32:
-    """Give a mask in the type that numba-cuda gives it, but for ``activemask``."""
+    """Return a mask in the type that numba-cuda uses, except for ``activemask``."""
     return np.uint32(mask & 0xFFFFFFFF).astype(np.int32)
 
 
 def _ballot(lanes: _Lanes) -> dict[int, Any]:
-    mask = sum(1 << lane for lane, each in lanes.items() if each.value)
+    mask = sum(1 << lane for lane, request in lanes.items() if request.value)
     return dict.fromkeys(lanes, _signed(mask))
 
 
 def _match_any(lanes: _Lanes) -> dict[int, Any]:
+    keys = {lane: np.asarray(request.value).tobytes() for lane, request in lanes.items()}
     masks: dict[bytes, int] = {}
-    for lane, each in lanes.items():
-        key = np.asarray(each.value).tobytes()
+    for lane, key in keys.items():
         masks[key] = masks.get(key, 0) | 1 << lane
-    return {lane: _signed(masks[np.asarray(each.value).tobytes()]) for lane, each in lanes.items()}
+    return {lane: _signed(masks[key]) for lane, key in keys.items()}
 
 
 def _match_all(lanes: _Lanes) -> dict[int, Any]:
-    is_one = len({np.asarray(each.value).tobytes() for each in lanes.values()}) == 1
-    mask = next(iter(lanes.values())).mask if is_one else 0
-    return dict.fromkeys(lanes, (_signed(mask), is_one))
+    matches = len({np.asarray(request.value).tobytes() for request in lanes.values()}) == 1
+    mask = next(iter(lanes.values())).mask if matches else 0
+    return dict.fromkeys(lanes, (_signed(mask), matches))
 
 
-_ANSWERS: dict[str, Callable[[_Lanes], dict[int, Any]]] = {
-    "syncwarp": _sync,
+_OPERATIONS: dict[str, Callable[[_Lanes], dict[int, Any]]] = {
+    "syncwarp": lambda lanes: dict.fromkeys(lanes),
     "shfl_sync": _shuffle(lambda _, source: source % WARP),
     "shfl_up_sync": _shuffle(lambda lane, delta: lane - delta),
     "shfl_down_sync": _shuffle(lambda lane, delta: lane + delta),

@@ -1,7 +1,7 @@
-"""Copies of a kernel and its device functions in which the names of ``numba.cuda`` are ours.
+"""Copies of a kernel and its device functions in which names of ``numba.cuda`` are substituted.
 
-The copies run the user's own bytecode, so tracebacks, breakpoints and stepping show the user's
-lines. No module, function or closure of the user's is changed.
+The copies run the user's bytecode, so tracebacks, breakpoints and stepping show the user's lines.
+The user's modules, functions and closures do not change.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _REALS = (float, np.float32)  # np.float64 is a float
 
 
 def as_compiled(value: Any) -> Any:
-    """Return a value as compiled code has it: a number as a NumPy scalar of the type it has there.
+    """Return a value with the type that it has in compiled code: a number as a NumPy scalar.
 
-    A Python float is weak in NumPy: multiplied with a float32 it gives a float32, where compiled
-    code computes in 64 bits.
+    A Python float is weak in NumPy: its product with a float32 is a float32, where compiled code
+    computes in 64 bits.
     """
     if type(value) is np.ndarray:
         return value.view(Array)
@@ -54,7 +54,7 @@ def as_compiled(value: Any) -> Any:
 
 
 class _Module:
-    """A module of the user's or of Numba's, whose attributes are substituted when read."""
+    """A module whose attributes are substituted when a kernel reads them."""
 
     def __init__(self, module: types.ModuleType, interpretation: Interpretation) -> None:
         self._module = module
@@ -67,7 +67,7 @@ class _Module:
         return repr(self._module)
 
 
-class _Checked:
+class _RefusingModule:
     """A module in which some functions are refused when a kernel reads them."""
 
     def __init__(self, module: types.ModuleType) -> None:
@@ -76,7 +76,7 @@ class _Checked:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._module, name)
         if isinstance(value, types.ModuleType):
-            value = _Checked(value)
+            value = _RefusingModule(value)
         else:
             reason = refusal_of_random(value)
             if reason is not None:
@@ -89,7 +89,7 @@ class _Checked:
 
 
 class Interpretation:
-    """Everything that stands for something else while one launch is interpreted.
+    """The substitutes that one interpreted launch uses.
 
     Parameters
     ----------
@@ -99,16 +99,16 @@ class Interpretation:
     Attributes
     ----------
     cuda : Cuda
-        The stand-in for ``numba.cuda``.
+        The substitute of ``numba.cuda``.
     builtins : dict
-        The builtins that kernels see; a change is seen by code that runs.
+        The builtins of kernels; running code sees changes.
     """
 
     def __init__(self, grid: Dim3, block: Dim3) -> None:
         module = sys.modules.get("numba.cuda")
         self.cuda = Cuda(module, grid, block, self.substitute)
-        # range() makes Python's integers, which are weak in NumPy as well; map() is not stepped
-        # into by a debugger.
+        # range() yields Python integers, which are weak in NumPy as well; a debugger does not step
+        # into map().
         self.builtins: dict[str, Any] = {
             **vars(builtins),
             "range": lambda *bounds: map(np.int64, range(*bounds)),
@@ -119,7 +119,7 @@ class Interpretation:
         self._functions: dict[int, tuple[Any, types.FunctionType]] = {}
 
     def function(self, function: types.FunctionType) -> types.FunctionType:
-        """Return the copy of a function; made once, so that functions may call themselves."""
+        """Return the copy of a function; there is one, so that functions may call themselves."""
         known = self._functions.get(id(function))
         if known is not None:
             return known[1]
@@ -135,7 +135,7 @@ class Interpretation:
         )
         copy.__kwdefaults__ = function.__kwdefaults__
         copy.__qualname__ = function.__qualname__
-        # The original is kept alive, or another one might get its id.
+        # Keep the original alive: another function might get its id.
         self._functions[id(function)] = function, copy
         for name in _names(function.__code__) & function.__globals__.keys():
             value = function.__globals__[name]
@@ -145,7 +145,7 @@ class Interpretation:
         return copy
 
     def switch(self, thread: Thread, *, stops: bool) -> None:
-        """Prepare for a thread to run: its lane, and whether ``breakpoint()`` stops."""
+        """Set the lane of the thread that runs next, and whether ``breakpoint()`` stops in it."""
         self.builtins["breakpoint"] = builtins.breakpoint if stops else _nothing
         for assign in self._lanes:
             assign(np.int64(thread.lane))
@@ -157,7 +157,7 @@ class Interpretation:
             assign(self.substitute(value))
 
     def substitute(self, value: Any) -> Any:
-        """Return what stands for a value that a kernel refers to; often the value itself."""
+        """Return the substitute of a value that a kernel refers to, or the value itself."""
         if is_dialect_module(value):
             return self.cuda
         if isinstance(value, types.ModuleType):
@@ -183,7 +183,7 @@ class Interpretation:
             space = getattr(self.cuda, name.rpartition(".")[2], None)
             return _Module(module, self) if isinstance(space, types.ModuleType) else space
         if module is np or name in ("random", "numpy.random"):
-            return _Checked(module)
+            return _RefusingModule(module)
         is_plain = name.partition(".")[0] in sys.stdlib_module_names
         return module if is_plain else _Module(module, self)
 
@@ -193,24 +193,24 @@ class Interpretation:
 
 
 def _extremum(python: Any, of_numbers: Any, *values: Any, **options: Any) -> Any:
-    """Return the extremum of values; of two floats, one of them a NaN, the number."""
+    """Return the extremum of values; of a number and a NaN, the number."""
     if len(values) == 2 and not options and all(isinstance(v, _REALS) for v in values):
         return of_numbers(*values)
     return python(*values, **options)
 
 
 def _nothing(*_: object, **__: object) -> None:
-    """Stand for ``breakpoint()`` in the threads that are not watched."""
+    """Replace ``breakpoint()`` in the threads that are not watched."""
 
 
 def _names(code: types.CodeType) -> set[str]:
-    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _with_typed_constants(code: types.CodeType) -> types.CodeType:
     constants = tuple(
-        _with_typed_constants(each) if isinstance(each, types.CodeType) else as_compiled(each)
-        for each in code.co_consts
+        _with_typed_constants(item) if isinstance(item, types.CodeType) else as_compiled(item)
+        for item in code.co_consts
     )
     return code.replace(co_consts=constants)

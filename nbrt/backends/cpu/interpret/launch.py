@@ -1,4 +1,4 @@
-"""A launch in plain Python: every thread runs, the watched one under the debugger's eyes."""
+"""A launch in plain Python."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cpu.interpret.arrays import Array, SharedArray
 from nbrt.backends.cpu.interpret.functions import Interpretation, as_compiled
-from nbrt.backends.cpu.interpret.scheduler import Block, Scheduler, Thread
+from nbrt.backends.cpu.interpret.scheduler import Block, Scheduler, Thread, indices
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import check_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from nbrt.typing import Dim3
 
@@ -26,7 +26,7 @@ def interpret(
     args: tuple[Any, ...],
     watched: tuple[Dim3, Dim3] = ((0, 0, 0), (0, 0, 0)),
 ) -> None:
-    """Run a kernel in plain Python, all blocks and threads of it, and return when it is done.
+    """Run all threads of a kernel in plain Python.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def interpret(
     args : tuple
         The kernel's arguments, arrays as NumPy arrays.
     watched : tuple
-        The block and the thread in which ``breakpoint()`` stops; it runs in the caller's OS thread.
+        Block and thread in which ``breakpoint()`` stops; the thread runs in the caller's OS thread.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def interpret(
     KernelError
         If threads wait at a barrier or a warp operation for others that never come.
     Exception
-        What the kernel raises, with a note that names the block and the thread.
+        The exception of the kernel, with a note of the block and the thread.
     """
     plain = kernel_function(function)
     check_count(plain, args)
@@ -61,7 +61,7 @@ def interpret(
 
     scheduler = Scheduler(
         lambda: body(*values),
-        _blocks(grid, block, shared),
+        (Block(index, block, shared) for index in indices(grid)),
         is_watched,
         lambda thread: interpretation.switch(thread, stops=is_watched(thread)),
     )
@@ -70,20 +70,9 @@ def interpret(
 
 
 def _shared(value: Any) -> Any:
-    """Return an argument as a kernel has it; other threads see its arrays."""
+    """Return an argument as a kernel has it; several threads share its arrays."""
     if isinstance(value, tuple):
-        value = (
-            type(value)(*map(_shared, value))
-            if hasattr(value, "_fields")
-            else (tuple(map(_shared, value)))
-        )
-        return value
-    found = as_compiled(value)
-    return found.view(SharedArray) if isinstance(found, Array) else found
-
-
-def _blocks(grid: Dim3, block: Dim3, shared: int) -> Iterator[Block]:
-    for z in range(grid[2]):
-        for y in range(grid[1]):
-            for x in range(grid[0]):
-                yield Block((x, y, z), block, shared)
+        members = map(_shared, value)
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    compiled = as_compiled(value)
+    return compiled.view(SharedArray) if isinstance(compiled, Array) else compiled

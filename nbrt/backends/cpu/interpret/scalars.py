@@ -40,14 +40,6 @@ def _brev(value: Any) -> Any:
     return np.asarray(value).dtype.type(int(f"{_bits(value):0{width}b}"[::-1], 2))
 
 
-def _cbrt(value: Any) -> Any:
-    return np.cbrt(value)
-
-
-def _selp(test: Any, first: Any, second: Any) -> Any:
-    return first if test else second
-
-
 def _fma(a: Any, b: Any, c: Any) -> Any:
     """Multiply and add with one rounding, by exact arithmetic."""
     kind = np.result_type(a, b, c)
@@ -81,19 +73,19 @@ SCALARS: dict[str, Callable[..., Any]] = {
     "clz": _clz,
     "ffs": _ffs,
     "brev": _brev,
-    "cbrt": _cbrt,
-    "selp": _selp,
+    "cbrt": lambda value: np.cbrt(value),
+    "selp": lambda test, first, second: first if test else second,
     "fma": _fma,
 }
 """Name under ``numba.cuda`` -> function."""
 
 
-def _half(function: Callable[..., Any], *, is_test: bool = False) -> Callable[..., Any]:
-    """Make a function of ``fp16``: computed in double precision, rounded once."""
+def _in_double(function: Callable[..., Any], kind: Any, result: Any = None) -> Callable[..., Any]:
+    """Return a function that computes in double precision and rounds once, to a type."""
 
     def compute(*args: Any) -> Any:
-        result = function(*(np.float64(np.float16(arg)) for arg in args))
-        return bool(result) if is_test else np.float16(result)
+        value = function(*(np.float64(kind(arg)) for arg in args))
+        return tuple(map(kind, value)) if isinstance(value, tuple) else (result or kind)(value)
 
     return compute
 
@@ -114,20 +106,12 @@ _HALF_TESTS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 HALF: dict[str, Callable[..., Any]] = {
-    **{f"h{name}": _half(function) for name, function in _HALF_REAL.items()},
-    **{f"h{name}": _half(function, is_test=True) for name, function in _HALF_TESTS.items()},
+    **{f"h{name}": _in_double(function, np.float16) for name, function in _HALF_REAL.items()},
+    **{
+        f"h{name}": _in_double(function, np.float16, bool) for name, function in _HALF_TESTS.items()
+    },
 }
 """Name under ``numba.cuda.fp16`` -> function."""
-
-
-def _real(function: Callable[..., Any], kind: Any) -> Callable[..., Any]:
-    """Make a function of ``libdevice``: computed in double precision, rounded to its type."""
-
-    def compute(*args: Any) -> Any:
-        result = function(*(np.float64(kind(arg)) for arg in args))
-        return tuple(map(kind, result)) if isinstance(result, tuple) else kind(result)
-
-    return compute
 
 
 _REAL: dict[str, Callable[..., Any]] = {
@@ -149,18 +133,18 @@ _REAL: dict[str, Callable[..., Any]] = {
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
 }  # fmt: skip
 
-# In double precision even the last bit of a float32 comes out right.
+# Rounded from double precision, the last bit of a float32 is exact.
 _ROUNDED: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
     "rcp": np.reciprocal,
 }  # fmt: skip
 
 LIBDEVICE: dict[str, Callable[..., Any]] = {
-    **{f"f{name}_rn": _real(function, np.float32) for name, function in _ROUNDED.items()},
-    **{f"d{name}_rn": _real(function, np.float64) for name, function in _ROUNDED.items()},
-    **{name: _real(function, np.float64) for name, function in _REAL.items()},
-    **{f"{name}f": _real(function, np.float32) for name, function in _REAL.items()},
-    **{f"fast_{name}f": _real(function, np.float32) for name, function in _REAL.items()},
+    **{f"f{name}_rn": _in_double(function, np.float32) for name, function in _ROUNDED.items()},
+    **{f"d{name}_rn": _in_double(function, np.float64) for name, function in _ROUNDED.items()},
+    **{name: _in_double(function, np.float64) for name, function in _REAL.items()},
+    **{f"{name}f": _in_double(function, np.float32) for name, function in _REAL.items()},
+    **{f"fast_{name}f": _in_double(function, np.float32) for name, function in _REAL.items()},
     "fma": _fma, "fmaf": _fma, "fma_rn": _fma, "fmaf_rn": _fma,
     "popc": _popc, "popcll": _popc, "clz": _clz, "clzll": _clz,
     "ffs": _ffs, "ffsll": _ffs, "brev": _brev, "brevll": _brev,

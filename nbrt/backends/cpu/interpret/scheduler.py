@@ -1,11 +1,11 @@
-"""Threads of a grid in plain Python: one runs at a time, until it waits for others or ends.
+"""The scheduler of interpreted threads: one runs at a time, until it waits for others or ends.
 
-Whoever runs holds the *baton*. A thread of the grid that waits inside its own Python frames keeps
-the OS thread (the *carrier*) that runs it; a carrier whose thread has ended takes up the next one,
-so a kernel without barriers needs one carrier, and a block with barriers one for each thread. The
-watched thread alone runs in the OS thread that launched the kernel, where a debugger can talk to
-the terminal. Blocks are begun one after another; only a barrier of the grid begins them all, and
-threads that spin, one by one, as long as none of those begun makes progress.
+The running thread holds the *turn*. A thread of the grid that waits inside its Python frames keeps
+its OS thread. An OS thread whose thread of the grid has ended begins the next one, so a kernel
+without barriers needs one OS thread, and a block with barriers one for each of its threads. The
+watched thread runs in the OS thread that launched the kernel, where a debugger has the terminal.
+Blocks begin one after another. Further blocks begin early for a barrier of the grid, which needs
+all of them, and for threads that spin, as long as no block makes progress.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
 
     from nbrt.typing import Dim3
 
-__all__ = ["Block", "Scheduler", "Thread"]
+__all__ = ["Block", "Scheduler", "Thread", "indices"]
 
-_STACK = 512 * 1024
-"""Bytes of stack for a carrier: a kernel's frames, and thousands of carriers may be alive."""
+_STACK_BYTES = 512 * 1024
+"""Stack of an OS thread: enough for a kernel's frames, and thousands of threads may be alive."""
 
+_TURNS_PER_BLOCK = 8
+"""Turns of spinning threads with progress before further blocks begin."""
 
-_PATIENT_TURNS = 8
-"""Turns of threads that spin, though something changes, before further blocks begin."""
-
-_MAX_IMPATIENT = 256
-"""Threads that run at most where further blocks begin for that reason: each has an OS thread."""
+_MAX_EARLY_THREADS = 256
+"""Threads that run at most when further blocks begin for that reason: each has an OS thread."""
 
 _BARRIERS = (
     "expected every thread to come to the barrier or warp operation that others wait at, got "
@@ -53,32 +52,27 @@ _SPINS = (
 
 
 class _AbandonedError(BaseException):
-    """Unwinds the threads that wait when another one has failed."""
+    """Unwinds the waiting threads after another one has failed."""
+
+
+def indices(extents: Dim3) -> Iterator[Dim3]:
+    """Yield the indices of blocks or threads, x fastest."""
+    for z, y, x in itertools.product(*map(range, reversed(extents))):
+        yield x, y, z
 
 
 class Block:
-    """A block of the grid that is running.
+    """A block that runs: its index, shared memory, and threads (x fastest).
 
-    Attributes
-    ----------
-    index : tuple of int
-        Its place in the grid.
-    arrays : dict
-        Static shared arrays by the place in the code that asks for one.
-    dynamic : numpy.ndarray
-        The bytes of dynamic shared memory.
-    threads : list of Thread
-        Its threads, x fastest.
+    `arrays` holds the static shared arrays by the place in the code that declares them, `dynamic`
+    the bytes of dynamic shared memory.
     """
 
     def __init__(self, index: Dim3, shape: Dim3, shared: int) -> None:
         self.index = index
         self.arrays: dict[Any, Any] = {}
         self.dynamic = np.zeros(shared, np.uint8)
-        places = [
-            (x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])
-        ]
-        self.threads = [Thread(self, place, rank) for rank, place in enumerate(places)]
+        self.threads = [Thread(self, place, rank) for rank, place in enumerate(indices(shape))]
 
     def live(self) -> list[Thread]:
         """Return the threads that have not ended."""
@@ -86,67 +80,46 @@ class Block:
 
 
 class Thread:
-    """A thread of the grid.
-
-    Attributes
-    ----------
-    block : Block
-        The block it belongs to.
-    index : tuple of int
-        Its place in the block.
-    rank : int
-        Its number in the block.
-    request : Request or None
-        What it waits for.
-    result : object
-        What it waited for gave.
-    is_done : bool
-        Whether it has ended.
-    place : str
-        Where in the source it waits, or has waited last.
-    reads : Reads
-        What it has read of memory that others may write.
-    """
+    """A thread of the grid."""
 
     __slots__ = (
-        "block", "carrier", "index", "is_done", "place", "rank", "reads", "request", "result"
+        "block", "index", "is_done", "os_thread", "place", "rank", "reads", "request", "result"
     )  # fmt: skip
 
     def __init__(self, block: Block, index: Dim3, rank: int) -> None:
         self.block = block
         self.index = index
-        self.rank = rank
-        self.request: Request | None = None
-        self.result: Any = None
+        self.rank = rank  # its number in the block
+        self.request: Request | None = None  # the operation at which it waits
+        self.result: Any = None  # of its last request
         self.is_done = False
-        self.place = ""
+        self.place = ""  # the line of source of its last request
         self.reads: Reads
-        self.carrier: _Carrier | None = None
+        self.os_thread: _OSThread | None = None
 
     @property
     def lane(self) -> int:
-        """Its place in its warp."""
+        """Its index in its warp."""
         return self.rank % WARP
 
     def __repr__(self) -> str:
         return f"block {self.block.index}, thread {self.index}"
 
 
-class _Carrier:
-    """An OS thread that runs threads of the grid, and the lock it sleeps on without the baton."""
+class _OSThread:
+    """An OS thread that runs threads of the grid, and the lock on which it waits for the turn."""
 
     def __init__(self) -> None:
-        # Whoever passes the baton on releases the lock. Quicker than a semaphore, and there is one
-        # hand-over for each thread at each barrier.
-        self.baton = threading.Lock()
-        self.baton.acquire()
+        # A lock is quicker than a semaphore, and each thread passes the turn at each barrier.
+        self.turn = threading.Lock()
+        self.turn.acquire()
         self.task: Thread | None = None
 
     def wake(self) -> None:
-        """Give it the baton."""
-        # Ctrl-C wakes all carriers at once, so another one may have been here.
-        if self.baton.locked():
-            self.baton.release()
+        """Give it the turn."""
+        # Ctrl-C wakes all OS threads at once, so another one may have released the lock.
+        if self.turn.locked():
+            self.turn.release()
 
 
 class Scheduler:
@@ -155,13 +128,13 @@ class Scheduler:
     Parameters
     ----------
     body : callable
-        What a thread does; called without arguments while `current` is that thread.
+        Runs a thread; called without arguments while `current` is that thread.
     blocks : iterable of Block
-        The blocks, made when they are begun.
+        The blocks, created when they begin.
     is_watched : callable
-        Tells whether a thread is to run in the caller's OS thread.
+        Returns whether a thread runs in the caller's OS thread.
     on_switch : callable
-        Called with a thread before it runs or runs on.
+        Called with a thread before it begins or continues.
     """
 
     def __init__(
@@ -175,9 +148,9 @@ class Scheduler:
         self._blocks: Iterator[Block] = iter(blocks)
         self._is_watched = is_watched
         self._on_switch = on_switch
-        self._home = _Carrier()
-        self._idle: list[_Carrier] = []
-        self._carriers: list[_Carrier] = []
+        self._caller = _OSThread()
+        self._idle: list[_OSThread] = []
+        self._os_threads: list[_OSThread] = []
         self._ready: deque[Thread] = deque()
         self._waiting: list[Thread] = []
         self._running: list[Block] = []
@@ -194,27 +167,26 @@ class Scheduler:
         KernelError
             If threads wait for others that never come.
         Exception
-            What a thread of the kernel raised, with a note of its block and thread.
+            The exception of a thread, with a note of its block and thread.
         """
         try:
-            task = self._next(self._home)
-            self._carry(self._home, task)
+            self._run_tasks(self._caller, self._next(self._caller))
         except BaseException as error:
-            # Such as Ctrl-C while another carrier has the baton: it stops at its next wait.
+            # Such as Ctrl-C while another OS thread has the turn: that one stops at its next wait.
             self._failure = self._failure or error
             raise
         finally:
-            for carrier in self._carriers:
-                carrier.task = None
-                carrier.wake()
+            for os_thread in self._os_threads:
+                os_thread.task = None
+                os_thread.wake()
         if self._failure is not None:
             raise self._failure
 
     def wait(self, request: Request) -> Any:
-        """Stop the current thread until its request is fulfilled; return what that gives."""
+        """Stop the current thread until its request is complete; return the result."""
         thread = self.current
-        carrier = thread.carrier
-        assert carrier is not None
+        os_thread = thread.os_thread
+        assert os_thread is not None
         if self._failure is not None:
             raise _AbandonedError
         self._has_yielded |= request.scope == "yield"
@@ -224,23 +196,23 @@ class Scheduler:
         self._waiting.append(thread)
         following = self._pick(None)
         if following is not thread:
-            self._hand_to(following)
-            carrier.baton.acquire()
+            self._pass_turn(following)
+            os_thread.turn.acquire()
         if self._failure is not None:
             raise _AbandonedError
         self._enter(thread)
         return thread.result
 
-    # -- carriers --------------------------------------------------------------------------------
+    # -- OS threads ------------------------------------------------------------------------------
 
-    def _carry(self, carrier: _Carrier, task: Thread | None) -> None:
-        """Run threads while there are any for this carrier; sleep when another has the baton."""
+    def _run_tasks(self, os_thread: _OSThread, task: Thread | None) -> None:
+        """Run threads while this OS thread has one; wait while another has the turn."""
         while True:
             while task is not None:
                 self._execute(task)
-                task = self._next(carrier)
-            carrier.baton.acquire()
-            task = carrier.task
+                task = self._next(os_thread)
+            os_thread.turn.acquire()
+            task = os_thread.task
             if task is None:
                 return
 
@@ -248,7 +220,7 @@ class Scheduler:
         thread.reads = Reads(lambda: self.wait(Request("yield", "a loop that spins")))
         self._enter(thread)
         try:
-            # NumPy's scalars warn where compiled code just wraps around or gives inf.
+            # NumPy's scalars warn where compiled code wraps around or returns inf.
             with np.errstate(all="ignore"):
                 self._body()
         except _AbandonedError:
@@ -261,65 +233,65 @@ class Scheduler:
             thread.is_done = self._has_progress = True
             watch.reads = None
 
-    def _next(self, carrier: _Carrier) -> Thread | None:
-        """Return the thread that this carrier begins now; else pass the baton on."""
-        following = self._pick(carrier)
-        if following is not None and following.carrier is carrier:
+    def _next(self, os_thread: _OSThread) -> Thread | None:
+        """Return the thread that this OS thread begins now; else pass the turn."""
+        following = self._pick(os_thread)
+        if following is not None and following.os_thread is os_thread:
             return following
-        if carrier is not self._home:
-            self._idle.append(carrier)
-        self._hand_to(following)
+        if os_thread is not self._caller:
+            self._idle.append(os_thread)
+        self._pass_turn(following)
         return None
 
-    def _hand_to(self, thread: Thread | None) -> None:
-        """Pass the baton to the carrier of a thread; to the caller's if all have ended."""
-        carrier = self._home if thread is None else thread.carrier
-        assert carrier is not None
-        carrier.task = thread
-        carrier.wake()
+    def _pass_turn(self, thread: Thread | None) -> None:
+        """Pass the turn to the OS thread of a thread; to the caller's if all have ended."""
+        os_thread = self._caller if thread is None else thread.os_thread
+        assert os_thread is not None
+        os_thread.task = thread
+        os_thread.wake()
 
-    def _carrier_for(self, thread: Thread, free: _Carrier | None) -> _Carrier:
+    def _os_thread_for(self, thread: Thread, free: _OSThread | None) -> _OSThread:
         if self._is_watched(thread):
-            return self._home
-        if free is not None and free is not self._home:
+            return self._caller
+        if free is not None and free is not self._caller:
             return free
         if self._idle:
             return self._idle.pop()
-        carrier = _Carrier()
-        name = f"nbrt-interpreted-{len(self._carriers)}"
-        before = threading.stack_size(_STACK)
+        new = _OSThread()
+        name = f"nbrt-interpreted-{len(self._os_threads)}"
+        before = threading.stack_size(_STACK_BYTES)
         try:
-            threading.Thread(target=self._serve, args=(carrier,), name=name, daemon=True).start()
+            threading.Thread(target=self._serve, args=(new,), name=name, daemon=True).start()
         except RuntimeError as error:
             raise LaunchError(
                 f"expected an OS thread for each of the kernel's threads that wait at a barrier, "
-                f"got {error} after {len(self._carriers)} of them; interpret a smaller launch"
+                f"got {error} after {len(self._os_threads)} of them; interpret a smaller launch"
             ) from error
         finally:
             threading.stack_size(before)
-        self._carriers.append(carrier)
-        return carrier
+        self._os_threads.append(new)
+        return new
 
-    def _serve(self, carrier: _Carrier) -> None:
-        carrier.baton.acquire()
-        if carrier.task is not None:
-            self._carry(carrier, carrier.task)
+    def _serve(self, os_thread: _OSThread) -> None:
+        os_thread.turn.acquire()
+        if os_thread.task is not None:
+            self._run_tasks(os_thread, os_thread.task)
 
     def _enter(self, thread: Thread) -> None:
         self.current = thread
         watch.reads = thread.reads
         self._on_switch(thread)
 
-    # -- who is next -----------------------------------------------------------------------------
+    # -- the next thread -------------------------------------------------------------------------
 
-    def _pick(self, free: _Carrier | None) -> Thread | None:
-        """Return the thread to run next, with its carrier (`free`, if it can be that one)."""
+    def _pick(self, free: _OSThread | None) -> Thread | None:
+        """Return the thread to run next, with its OS thread (`free`, if possible)."""
         while True:
             try:
                 if self._ready or self._refill():
                     thread = self._ready.popleft()
-                    if thread.carrier is None:
-                        thread.carrier = self._carrier_for(thread, free)
+                    if thread.os_thread is None:
+                        thread.os_thread = self._os_thread_for(thread, free)
                     return thread
             except KernelError as error:
                 self._fail(error)
@@ -327,7 +299,7 @@ class Scheduler:
             return None
 
     def _refill(self) -> bool:
-        """Find threads that can run; False when all have ended."""
+        """Find threads that can run; return False when all have ended."""
         if self._failure is not None:
             return False
         if self._complete() or self._continue_spins():
@@ -344,28 +316,27 @@ class Scheduler:
         return True
 
     def _spinning(self) -> list[Thread]:
-        return [each for each in self._waiting if each.request and each.request.scope == "yield"]
+        return [thread for thread in self._waiting if _scope(thread) == "yield"]
 
     def _continue_spins(self) -> bool:
-        """Let those continue that have yielded, if any thread has made progress since then."""
+        """Let yielded threads continue if any thread has made progress since then."""
         spinning = self._spinning()
         if not (spinning and self._has_progress):
             return False
         self._has_progress, self._attempts = False, 0
         self._release(dict.fromkeys(spinning))
         self._turns += 1
-        # What changes may be no more than a count of attempts, or may be much work.
-        if self._turns % _PATIENT_TURNS == 0 and len(self._ready) <= _MAX_IMPATIENT:
+        # The progress may be no more than a count of attempts, or may be much work.
+        if self._turns % _TURNS_PER_BLOCK == 0 and len(self._ready) <= _MAX_EARLY_THREADS:
             self._begin_blocks()
         return True
 
     def _begin_blocks(self) -> bool:
-        """Begin a block, or as many as there are, if threads wait for what others may give."""
+        """Begin a block, or as many as run, unless threads wait for others of their block."""
         spinning = self._spinning()
-        waits = {each.request.scope for each in self._waiting if each.request is not None}
-        if not spinning and waits - {"grid"}:
+        if not spinning and {_scope(thread) for thread in self._waiting} - {"grid"}:
             return False
-        self._running = [each for each in self._running if each.live()]
+        self._running = [block for block in self._running if block.live()]
         more = [*itertools.islice(self._blocks, max(1, len(self._running) if spinning else 1))]
         for block in more:
             self._running.append(block)
@@ -373,53 +344,56 @@ class Scheduler:
         return bool(more)
 
     def _complete(self) -> bool:
-        """Fulfil the requests that blocks and warps can; tell whether there were any."""
+        """Complete the requests of blocks and warps; return whether there were any."""
         for block in self._running:
             live = block.live()
-            warps: dict[int, list[Thread]] = {}
-            for thread in live:
-                warps.setdefault(thread.rank // WARP, []).append(thread)
-            for warp in warps.values():
-                answers = complete_warp({thread.lane: thread.request for thread in warp})
-                self._release({each: answers[each.lane] for each in warp if each.lane in answers})
-            requests = [each.request for each in live if each.request is not None]
-            operations = {each.operation for each in requests}
-            scopes = {each.scope for each in requests}
-            if len(requests) == len(live) and scopes == {"block"} and len(operations) == 1:
-                answer = reduce_block(operations.pop(), [each.value for each in requests])
-                self._release(dict.fromkeys(live, answer))
+            for _, group in itertools.groupby(live, lambda thread: thread.rank // WARP):
+                warp = {thread.lane: thread for thread in group}
+                results = complete_warp({lane: warp[lane].request for lane in warp})
+                self._release({warp[lane]: result for lane, result in results.items()})
+            requests = [thread.request for thread in live if thread.request is not None]
+            operations = {(request.scope, request.operation) for request in requests}
+            if len(requests) == len(live) and len(operations) == 1:
+                scope, operation = operations.pop()
+                if scope == "block":
+                    result = reduce_block(operation, [request.value for request in requests])
+                    self._release(dict.fromkeys(live, result))
         return bool(self._ready)
 
     def _complete_grid(self) -> bool:
-        """Let all go on that wait for the grid, which are all there are."""
+        """Let all threads continue if all wait for the grid."""
         live = [thread for block in self._running for thread in block.live()]
-        if all(each.request is not None and each.request.scope == "grid" for each in live):
+        if all(_scope(thread) == "grid" for thread in live):
             self._release(dict.fromkeys(live))
         return bool(self._ready)
 
-    def _release(self, answers: dict[Thread, Any]) -> None:
-        for thread, answer in answers.items():
-            thread.request, thread.result = None, answer
-        self._waiting = [each for each in self._waiting if each not in answers]
-        self._ready.extend(answers)
+    def _release(self, results: dict[Thread, Any]) -> None:
+        if results:
+            for thread, result in results.items():
+                thread.request, thread.result = None, result
+            self._waiting = [thread for thread in self._waiting if thread not in results]
+            self._ready.extend(results)
 
     # -- failures --------------------------------------------------------------------------------
 
     def _fail(self, error: BaseException) -> None:
         """Stop the launch: threads that have begun unwind, the others do not begin."""
         self._failure = error
-        begun = [thread for thread in self._ready if thread.carrier is not None]
+        begun = [thread for thread in self._ready if thread.os_thread is not None]
         self._ready = deque(begun + self._waiting)
         self._waiting = []
 
     def _deadlock(self) -> KernelError:
-        waits: dict[str, list[Thread]] = {}
-        for each in self._waiting:
-            waits.setdefault(f"{each.request} at {each.place}", []).append(each)
+        groups: dict[str, list[Thread]] = {}
+        for thread in self._waiting:
+            groups.setdefault(f"{thread.request} at {thread.place}", []).append(thread)
         lines = [
-            f"  {len(threads)} wait at {what}, such as {threads[0]}"
-            for what, threads in waits.items()
+            f"  {len(threads)} wait at {place}, such as {threads[0]}"
+            for place, threads in groups.items()
         ]
-        return KernelDeadlockError(
-            (_SPINS if self._spinning() else _BARRIERS) + "\n" + "\n".join(lines)
-        )
+        return KernelDeadlockError("\n".join([_SPINS if self._spinning() else _BARRIERS, *lines]))
+
+
+def _scope(thread: Thread) -> str | None:
+    """Return the scope of the operation at which a thread waits."""
+    return None if thread.request is None else thread.request.scope

@@ -1,4 +1,4 @@
-"""Threads that spin in plain Python: that read the same memory again and again until it changes."""
+"""Detection of interpreted threads that spin: they read the same memory until it changes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 __all__ = ["Reads", "line_of", "state_of", "watch"]
 
 _MAX_REPEATS = 64
-"""Reads in a row that give nothing new, before the thread yields at each: it spins."""
+"""Consecutive reads without a new value; after them the thread yields at each read."""
 
 _MAX_READS = 1024
-"""Reads before the thread yields in any case: it may spin and count its attempts in memory."""
+"""Reads before the thread yields in any case: it may count its attempts in memory."""
 
 _MAX_KNOWN = 64
-"""Elements whose last value is remembered: a loop that waits reads few."""
+"""Elements with a remembered value: a loop that waits reads few."""
 
 _HERE = str(Path(__file__).parent)
 _MISSING = object()
 
 
 class _Watch(threading.local):
-    """What the OS thread's own thread of the grid has read; None outside of kernels."""
+    """The reads of the thread of the grid that the OS thread runs; None outside of kernels."""
 
     reads: Reads | None = None
 
@@ -38,19 +38,17 @@ watch = _Watch()
 
 
 class Reads:
-    """What the thread that runs in an OS thread has read of memory that others may write.
+    """The recent reads of one thread from memory that others may write.
 
     Parameters
     ----------
     on_spin : callable
-        Lets other threads of the grid go on.
+        Lets other threads of the grid run.
 
     Attributes
     ----------
-    has_changed : bool
-        Whether the thread has changed memory since it last waited.
-    has_news : bool
-        Whether it has read something new since then.
+    has_changed, has_news : bool
+        Whether the thread has changed memory, or read a new value, since it last waited.
     """
 
     def __init__(self, on_spin: Callable[[], object]) -> None:
@@ -61,7 +59,7 @@ class Reads:
         self.has_changed = self.has_news = False
 
     def note(self, place: Any, value: Any) -> None:
-        """Note a read; yield if it is one of a loop that waits."""
+        """Record a read; yield if it belongs to a loop that waits."""
         self._count += 1
         try:
             before = self._known.get(place, _MISSING)
@@ -79,35 +77,35 @@ class Reads:
             self._on_spin()
 
     def made_progress(self) -> bool:
-        """Return whether the thread, which waits now, has made progress since it last waited."""
+        """Return whether the thread has made progress since it last waited."""
         place, variables = state_of()
-        made = self.has_changed or self.has_news or self._states.get(place) != variables
+        has_progress = self.has_changed or self.has_news or self._states.get(place) != variables
         self._states[place] = variables
         self.has_changed = self.has_news = False
-        return made
+        return has_progress
 
 
 def _own_frames(frame: FrameType | None) -> list[FrameType]:
-    """Return the frames of the kernel and of the functions that it has called, innermost first."""
-    found: list[FrameType] = []
+    """Return the frames of the kernel and its callees, innermost first."""
+    frames: list[FrameType] = []
     while frame is not None:
         is_ours = frame.f_code.co_filename.startswith(_HERE)
-        if is_ours and found and frame.f_code.co_name == "_execute":
+        if is_ours and frames and frame.f_code.co_name == "_execute":
             break
         if not is_ours:
-            found.append(frame)
+            frames.append(frame)
         frame = frame.f_back
-    return found
+    return frames
 
 
 def line_of() -> str:
-    """Return where the thread that runs is, as ``FILE:LINE``."""
+    """Return the current place of the thread, as ``FILE:LINE``."""
     frames = _own_frames(sys._getframe(1))
     return f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else "an unknown place"
 
 
 def state_of() -> tuple[Any, Any]:
-    """Return what the thread's next step depends on, besides memory: its place and variables."""
+    """Return the state of the thread besides memory: its place and variables."""
     frames = _own_frames(sys._getframe(1))
     place = tuple((frame.f_code, frame.f_lasti) for frame in frames)
     variables = [{name: _fixed(v) for name, v in frame.f_locals.items()} for frame in frames]
@@ -115,7 +113,7 @@ def state_of() -> tuple[Any, Any]:
 
 
 def _fixed(value: Any) -> Any:
-    """Return a value to compare: numbers as they are, everything else by its identity."""
+    """Return a comparable value: numbers themselves, other objects by identity."""
     if isinstance(value, (np.generic, int, float, complex, str)):
         return value
     return id(value)
