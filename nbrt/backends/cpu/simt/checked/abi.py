@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "FUNCTIONS",
     "block_of",
     "load",
     "native",
@@ -30,6 +31,10 @@ __all__ = [
     "set_current",
     "store",
 ]
+
+
+FUNCTIONS: dict[str, Any] = {}
+"""Name -> function that `native` has compiled."""
 
 
 @functools.cache
@@ -53,6 +58,7 @@ def native(function: Callable[..., int | None]) -> Any:
     compiled = CFunc(function, (signature.args, signature.return_type), {}, {})
     compiled._cache = _StampedCache(function)
     compiled.compile()
+    FUNCTIONS[function.__name__] = compiled
     return compiled
 
 

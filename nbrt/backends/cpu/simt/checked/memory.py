@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import binding
 
-from nbrt.backends.cpu.simt.checked import accesses, layout, order
+from nbrt.backends.cpu.simt.checked import layout
+from nbrt.backends.cpu.simt.checked.shadow import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,26 +20,6 @@ __all__ = ["PREFIX", "Argument", "LaunchState", "arrays_in", "granule", "lock", 
 
 PREFIX = "nbrt_check_"
 """Prefix of the names by which compiled code calls the functions of the shadow runtime."""
-
-_FUNCTIONS = (
-    accesses.access,
-    accesses.bounds,
-    accesses.overflow,
-    accesses.local_array,
-    accesses.shared_array,
-    order.begin_block,
-    order.end_block,
-    order.begin_thread,
-    order.before_barrier,
-    order.before_grid,
-    order.after_barrier,
-    order.after_grid,
-    order.reconverged,
-    order.returned,
-    order.before_warp,
-    order.after_warp,
-    order.fence,
-)
 
 lock = threading.RLock()
 """Held by a checked launch: native code uses one state per process."""
@@ -53,8 +34,8 @@ def _shared_state() -> np.ndarray[Any, np.dtype[np.int64]]:
         _state = np.zeros(layout.STATE_WORDS, np.int64)
         _arenas.append(np.zeros(layout.SHARED_CELLS * layout.CELL, np.int64))
         _arenas.append(np.zeros(layout.LOCAL_WORDS, np.int64))
-        for function in _FUNCTIONS:
-            binding.add_symbol(f"{PREFIX}{function.__name__}", function.address)
+        for name, function in FUNCTIONS.items():
+            binding.add_symbol(f"{PREFIX}{name}", function.address)
     return _state
 
 
