@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from nbrt.backends.cpu.simt.coroutines import coroutine_block, coroutine_grid
-from nbrt.backends.cpu.simt.llvm.code import ThreadIR
+from nbrt.backends.cpu.simt.llvm.model import ThreadIR
 
 HEAD = """
 declare void @nbrt.barrier()

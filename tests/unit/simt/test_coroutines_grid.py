@@ -10,7 +10,7 @@ import pytest
 
 from helpers.coroutines import compiled, store, thread
 from nbrt.backends.cpu.simt.coroutines import Site, needs_grid, sites
-from nbrt.backends.cpu.simt.llvm.code import ThreadIR
+from nbrt.backends.cpu.simt.llvm.model import ThreadIR
 
 RANK = """
   %gx.row = mul i32 %bid.z, %grid.y

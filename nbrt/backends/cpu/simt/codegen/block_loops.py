@@ -1,4 +1,4 @@
-"""The loops over the blocks of a launch: claiming them from the record, and going through them."""
+"""Loops over the blocks of a launch, which claim blocks from the record."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = [
     "BlockLoops",
     "BlockRunner",
     "hidden_argument",
-    "least",
     "note_failure",
     "record_field",
+    "smaller",
 ]
 
 _I64 = ir.IntType(64)
@@ -27,20 +27,20 @@ _I32 = ir.IntType(32)
 
 
 class BlockRunner(Protocol):
-    """Emits what is done with blocks of a launch."""
+    """Emits the code that runs blocks."""
 
     def emit_limits(self, grid: list[ir.Value]) -> None:
-        """Emit what is computed once for the launch."""
+        """Emit values that are the same for the whole launch."""
 
     def strip_length(self, available: ir.Value) -> ir.Value:
-        """Choose how many of the available blocks along x to run at once."""
+        """Return the number of blocks along x to run at once."""
 
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
         """Run `count` blocks from `index` on."""
 
 
 def record_field(builder: ir.IRBuilder, record: ir.Value, name: str) -> ir.Value:
-    """Give the address of a field of the launch's record."""
+    """Return the address of a field of the launch's record."""
     offset = getattr(LaunchRecord, name).offset
     return builder.gep(record, [_I64(offset // 8)])
 
@@ -48,7 +48,7 @@ def record_field(builder: ir.IRBuilder, record: ir.Value, name: str) -> ir.Value
 def note_failure(
     builder: ir.IRBuilder, record: ir.Value, thread: Sequence[ir.Value], block: Sequence[ir.Value]
 ) -> None:
-    """Write down which thread of which block has raised; all are 32 bits wide."""
+    """Store the thread and block that raised, as 32-bit values."""
     at = builder.bitcast(record_field(builder, record, "failed"), _I32.as_pointer())
     for position, value in enumerate((*thread, *block)):
         builder.store(value, builder.gep(at, [_I64(position)]))
@@ -73,20 +73,20 @@ def hidden_argument(
     return packed
 
 
-def least(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Give the smaller of two signed numbers."""
+def smaller(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Return the smaller of two signed numbers."""
     return builder.select(builder.icmp_signed("<", left, right), left, right)
 
 
 class BlockLoops:
-    """Emits the loops that claim blocks and go through them.
+    """Emits the loops that claim blocks and run them.
 
     Parameters
     ----------
     builder : llvmlite IRBuilder
-        Where the code goes.
+        Receives the code.
     runner : BlockRunner
-        Emits what is done with the blocks.
+        Emits the code that runs blocks.
     record : llvmlite value
         Address of a `LaunchRecord`, as a pointer to ``i64``.
     """
@@ -113,7 +113,7 @@ class BlockLoops:
         with builder.if_then(builder.not_(whole)):
             start = builder.atomic_rmw("add", self._field("next"), chunk, "monotonic")
             builder.store(start, first)
-            builder.store(least(builder, builder.add(start, chunk), total), last)
+            builder.store(smaller(builder, builder.add(start, chunk), total), last)
         start, end = builder.load(first), builder.load(last)
         blocks = builder.append_basic_block("blocks")
         builder.cbranch(builder.icmp_signed("<", start, end), blocks, done)
@@ -129,7 +129,7 @@ class BlockLoops:
         return self._builder.load(self._field(name))
 
     def _emit_range(self, grid: list[ir.Value], start: ir.Value, end: ir.Value) -> None:
-        """Run blocks [start, end): divide once, then count up with carry."""
+        """Run blocks [start, end): one division, then increments with carry."""
         builder = self._builder
         rest = builder.udiv(start, grid[0])
         at = [
@@ -147,7 +147,7 @@ class BlockLoops:
         for phi, value in zip((current, *index), (start, *at), strict=True):
             phi.add_incoming(value, before)
         count = self._runner.strip_length(
-            least(builder, builder.sub(end, current), builder.sub(grid[0], index[0]))
+            smaller(builder, builder.sub(end, current), builder.sub(grid[0], index[0]))
         )
         self._runner.emit_strip(grid, index, count)
         following = [builder.add(current, count), *self._advance(grid, index, count)]

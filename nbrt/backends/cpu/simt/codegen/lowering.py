@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cpu.simt.lanes.block import lanes_block
-from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 from nbrt.backends.cpu.simt.llvm.spins import find_spins
 from nbrt.errors import ArgumentError
@@ -21,7 +21,7 @@ from nbrt.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nbrt.backends.cpu.simt.llvm.code import ThreadIR
+    from nbrt.backends.cpu.simt.llvm.model import ThreadIR
 
 __all__ = [
     "Lowered",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as llvm
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadIR
+from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS, ThreadIR
 from nbrt.backends.cpu.simt.llvm.parse import split_list
 
 if TYPE_CHECKING:

@@ -1,10 +1,9 @@
-"""The loops over the threads of a strip of blocks, around the code of one thread.
+"""Loops over the threads of a strip of blocks, around the code of one thread.
 
-Threads do not depend on each other here (no barriers), and the loops make the most of it. Memory
-accesses of different threads are marked independent, so that LLVM vectorises without run-time
-overlap checks. A kernel that asks only for its position in the grid cannot tell blocks apart, so
-neighbouring blocks along x are run as one *strip*, and a 16 x 16 block or a block of one thread
-vectorises as well as one of 256. A kernel that does ask gets loops of constant length.
+The threads do not wait for each other. Metadata marks memory accesses of different threads as
+independent, so LLVM vectorises without run-time overlap checks. If a kernel reads only its position
+in the grid, neighbouring blocks along x run as one *strip*, and blocks of 16 x 16 threads, or of
+one thread, vectorise as well as blocks of 256. The loops of other kernels have constant length.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbrt.backends.cpu.simt.codegen.block_loops import least, note_failure
+from nbrt.backends.cpu.simt.codegen.block_loops import note_failure, smaller
 from nbrt.backends.cpu.simt.frontend.pipeline import bounds_of, dialect_uses, strides_of
 from nbrt.backends.cpu.simt.llvm.polls import BOUNDED
 
@@ -29,21 +28,22 @@ __all__ = ["ThreadLoops"]
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
 
-_STRIP_THREADS = 2**18
-"""Longest strip: its threads run without a poll, and beginning one costs nothing beside them."""
+_MAX_STRIP_THREADS = 2**18
+"""Maximum length of a strip, whose threads run without a poll."""
 
-_SHORT_STRIP_THREADS = 4096
-"""Longest strip whose threads are come back to, by the next row of a block or the next turn of a
-grid-stride loop: long for streaming, short enough to find its memory in the cache again (256 made
-a 5-point stencil on 2048 x 2048 float32 1.5 times slower than a plain loop; without end, a
-histogram with a row for each of 32768 threads was 2 times slower)."""
+_MAX_REVISITED_THREADS = 4096
+"""Maximum length of a strip with several rows, or with iterations of a grid-stride loop.
 
-_PLACE_IN_BLOCK = {"threadIdx.x", "blockIdx.x", "laneid"}
-"""Attributes of the hidden argument that a strip of several blocks gets wrong."""
+It is long enough for streaming, and short enough for the cache: 256 made a 5-point stencil on
+2048 x 2048 float32 1.5 times slower than a plain loop; without a limit, a histogram with a row for
+each of 32768 threads was 2 times slower."""
+
+_BLOCK_ATTRIBUTES = {"threadIdx.x", "blockIdx.x", "laneid"}
+"""Attributes of the hidden argument that differ between the blocks of a strip."""
 
 
 class _Metadata(ir.MDValue):
-    """A distinct metadata node, with itself as first operand where LLVM asks for that."""
+    """A distinct metadata node, with itself as first operand if LLVM requires it."""
 
     def __init__(self, module: ir.Module, operands: list[Any], *, names_itself: bool) -> None:
         self._names_itself = names_itself
@@ -59,9 +59,9 @@ class _Metadata(ir.MDValue):
 def _loop(
     builder: ir.IRBuilder, start: ir.Value, end: ir.Value
 ) -> Iterator[tuple[ir.Value, list[Any]]]:
-    """Loop from start to end, which is at least one turn away.
+    """Emit a loop from start to a larger end.
 
-    Yields the counter and a list that will hold the branch back, once the body is complete.
+    Yields the counter, and a list that receives the back edge after the body.
     """
     before = builder.block
     body = builder.append_basic_block("loop")
@@ -78,12 +78,12 @@ def _loop(
     builder.position_at_end(after)
 
 
-def _greatest(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+def _larger(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
     return builder.select(builder.icmp_signed(">", left, right), left, right)
 
 
 class ThreadLoops:
-    """Emits the loops over the threads of a strip of blocks, around the kernel's body."""
+    """Emits the loops over the threads of a strip of blocks, around the body of the kernel."""
 
     def __init__(
         self,
@@ -108,19 +108,18 @@ class ThreadLoops:
         reads = set[str]().union(*(use.attributes for use in uses))
         bounds = bounds_of(limits) if limits is not None else []
         in_block = any(bound.kind == "thread" and bound.axis == 0 for bound in bounds)
-        self._has_strips = not reads & _PLACE_IN_BLOCK and not in_block
-        # An array on the stack is one array for all the turns of the loop: there the turns do
-        # depend on each other.
+        self._has_strips = not reads & _BLOCK_ATTRIBUTES and not in_block
+        # All iterations share the stack slot of a local array, so they are not independent.
         shares_stack = any(use.local_arrays for use in uses)
         group = None if shares_stack else _Metadata(builder.module, [], names_itself=False)
         self._access_group = group
 
     def emit_limits(self, grid: list[ir.Value]) -> None:
-        """Compute the limits on the positions that run; they hold for the whole launch."""
+        """Compute the limits on the positions, which are the same for the whole launch."""
         if self._limits is None:
             return
         signature = self._limits.signature
-        # Limits depend on no thread's place, but they may be made from the size of the grid.
+        # Limits are uniform, but may depend on the size of the grid.
         extents = [self._bounded(value) for value in grid]
         hidden = self._packed(signature.args[0], [*[_I32(0)] * 6, *extents, *[_I64(0)] * 3])
         self._context.add_linking_libs([self._limits.library])
@@ -131,28 +130,28 @@ class ThreadLoops:
         self._bounds = list(zip(bounds_of(self._limits), values, strict=True))
 
     def strip_length(self, available: ir.Value) -> ir.Value:
-        """Choose how many of the available blocks along x to run as one strip."""
+        """Return the number of blocks along x to run as one strip."""
         if not self._has_strips:
             return _I64(1)
         width, height, depth = self._block
-        comes_back = height * depth > 1 or bool(self._strides)
-        longest = _SHORT_STRIP_THREADS if comes_back else _STRIP_THREADS
-        return least(self._builder, available, _I64(max(1, longest // width)))
+        is_revisited = height * depth > 1 or bool(self._strides)
+        longest = _MAX_REVISITED_THREADS if is_revisited else _MAX_STRIP_THREADS
+        return smaller(self._builder, available, _I64(max(1, longest // width)))
 
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
         """Run `count` blocks from `index` on."""
         with contextlib.ExitStack() as nest:
-            turns = [_I64(0)] * 3
+            offsets = [_I64(0)] * 3
             for axis in self._strides:
-                turns[axis] = nest.enter_context(self._turns(axis, grid[axis], index[axis]))
-            self._emit_turn(grid, index, count, turns)
+                offsets[axis] = nest.enter_context(self._iterations(axis, grid[axis], index[axis]))
+            self._emit_iteration(grid, index, count, offsets)
 
     @contextlib.contextmanager
-    def _turns(self, axis: int, grid: ir.Value, block: ir.Value) -> Iterator[ir.Value]:
-        """Loop over the turns that a strip makes along an axis; yields how far each is from it.
+    def _iterations(self, axis: int, grid: ir.Value, block: ir.Value) -> Iterator[ir.Value]:
+        """Emit the loop over iterations of a grid-stride loop; yields their offsets.
 
-        Turns outside, threads inside: neighbours in memory stay neighbours, and every thread makes
-        its turns in its own order.
+        It is outside of the loops over threads, so neighbouring threads access neighbouring
+        elements, and every thread runs its iterations in order.
         """
         builder, width = self._builder, _I64(self._block[axis])
         base = builder.mul(block, width, flags=("nsw", "nuw"))
@@ -168,24 +167,24 @@ class ThreadLoops:
         moved.add_incoming(_I64(0), before)
         builder.cbranch(builder.icmp_signed("<", moved, end), body, after)
         builder.position_at_end(body)
-        # Said so that LLVM sees that a position made from it is not negative.
+        # The mask shows LLVM that a position is not negative.
         yield builder.and_(moved, _I64(2**62 - 1))
         moved.add_incoming(builder.add(moved, stride, flags=("nsw", "nuw")), builder.block)
         builder.branch(test)
         builder.position_at_end(after)
 
-    def _emit_turn(
+    def _emit_iteration(
         self,
         grid: list[ir.Value],
         index: Sequence[ir.Value],
         count: ir.Value,
-        turns: list[ir.Value],
+        offsets: list[ir.Value],
     ) -> None:
         builder = self._builder
         lengths = [_I64(extent) for extent in self._block]
         if self._has_strips:
             lengths[0] = builder.mul(count, lengths[0], flags=("nsw", "nuw"))
-        ranges = [self._range(axis, index[axis], lengths[axis], turns[axis]) for axis in range(3)]
+        ranges = [self._range(axis, index[axis], lengths[axis], offsets[axis]) for axis in range(3)]
         blocks = [self._bounded(value) for value in index]
         extents = [self._bounded(value) for value in grid]
         with contextlib.ExitStack() as nest:
@@ -200,21 +199,21 @@ class ThreadLoops:
                     start, end = (builder.trunc(value, _I32) for value in ranges[axis])
                     threads[axis], branch = nest.enter_context(_loop(builder, start, end))
                     back.append(branch)
-            self._call_body([*threads, *blocks, *extents, *turns])
+            self._call_body([*threads, *blocks, *extents, *offsets])
         for branch in back:
             self._mark(*branch)
 
     def _range(
-        self, axis: int, block: ir.Value, length: ir.Value, turn: ir.Value
+        self, axis: int, block: ir.Value, length: ir.Value, offset: ir.Value
     ) -> tuple[ir.Value, ir.Value]:
-        """Give the positions in the block, [start, end), that keep to the limits on an axis."""
+        """Return the positions in the strip, [start, end), within the limits of an axis."""
         builder = self._builder
         base = builder.mul(block, _I64(self._block[axis]), flags=("nsw", "nuw"))
         start, end = _I64(0), length
         for kind, origin in (
             ("thread", _I64(0)),
             ("grid", base),
-            ("turn", builder.add(base, turn, flags=("nsw", "nuw"))),
+            ("turn", builder.add(base, offset, flags=("nsw", "nuw"))),
         ):
             start, end = self._limited(axis, kind, origin, (start, end))
         return start, end
@@ -222,24 +221,24 @@ class ThreadLoops:
     def _limited(
         self, axis: int, kind: str, origin: ir.Value, positions: tuple[ir.Value, ir.Value]
     ) -> tuple[ir.Value, ir.Value]:
-        """Cut down a range of positions, counted from an origin, to the limits of one kind."""
+        """Intersect a range of positions, relative to an origin, with the limits of one kind."""
         builder = self._builder
         start, end = positions
         for bound, limit in self._bounds:
             if bound.axis == axis and bound.kind == kind:
                 here = builder.sub(builder.sub(limit, _I64(bound.shift)), origin)
                 if bound.upper:
-                    end = least(builder, end, here)
+                    end = smaller(builder, end, here)
                 else:
-                    start = _greatest(builder, start, here)
+                    start = _larger(builder, start, here)
         return start, end
 
     def _bounded(self, value: ir.Value) -> ir.Value:
-        """Narrow to 32 bits in a way that shows LLVM that the sign bit is clear."""
+        """Truncate to 32 bits, with a mask that shows LLVM that the sign bit is clear."""
         return self._builder.and_(self._builder.trunc(value, _I32), _I32(2**31 - 1))
 
     def _packed(self, typ: Any, place: list[ir.Value]) -> ir.Value:
-        """Make the hidden argument."""
+        """Return the hidden argument."""
         packed = self._context.get_value_type(typ)(ir.Undefined)
         for position, value in enumerate(place):
             packed = self._builder.insert_value(packed, value, position)
@@ -258,21 +257,21 @@ class ThreadLoops:
         if self._access_group is not None:
             for instruction in block.instructions[before:]:
                 if isinstance(instruction, ir.CallInstr):
-                    # The inliner puts it on every access of the inlined body.
+                    # The inliner adds it to every access of the inlined body.
                     instruction.set_metadata("llvm.access.group", self._access_group)
         with cgutils.if_unlikely(builder, status.is_error):
             self._note_failure(place)
             context.call_conv.return_status_propagate(builder, status)
 
     def _note_failure(self, place: list[ir.Value]) -> None:
-        """Write down which thread raised; in a strip, positions along x are of all its blocks."""
+        """Store the thread and block that raised; x counts over all blocks of the strip."""
         builder, width = self._builder, _I32(self._block[0])
         within = [builder.urem(place[0], width), *place[1:3]]
         block = [builder.add(place[3], builder.udiv(place[0], width)), *place[4:6]]
         note_failure(builder, self._record, within, block)
 
     def _mark(self, back: Any) -> None:
-        """Note on a loop that its turns are limited, and that its accesses are independent."""
+        """Add metadata to a loop: its length is limited, and its accesses are independent."""
         module = self._builder.module
         marks = [module.add_metadata([ir.MetaDataString(module, BOUNDED)])]
         if self._access_group is not None:

@@ -22,8 +22,7 @@ from nbrt.backends.cpu.simt.coroutines.thread import (
     uniform_parameters,
 )
 from nbrt.backends.cpu.simt.coroutines.yields import insert_yields
-from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadIR
-from nbrt.backends.cpu.simt.llvm.model import Function, Operand
+from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS, Function, Operand, ThreadIR
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 from nbrt.backends.cpu.simt.llvm.polls import polled_thread
 from nbrt.backends.cpu.simt.placeholders import (

@@ -20,8 +20,7 @@ from nbrt.backends.cpu.simt.placeholders import (
 )
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.llvm.code import ThreadIR
-    from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
+    from nbrt.backends.cpu.simt.llvm.model import Function, Instruction, ThreadIR
 
 __all__ = ["KINDS", "WARP_OPERATIONS", "Site", "calls_marker", "operation", "sites", "waits"]
 

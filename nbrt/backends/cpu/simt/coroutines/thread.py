@@ -15,8 +15,13 @@ from nbrt.backends.cpu.simt.coroutines.suspend_points import (
     calls_marker,
     operation,
 )
-from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS
-from nbrt.backends.cpu.simt.llvm.model import LOCAL, Function, Instruction, Operand
+from nbrt.backends.cpu.simt.llvm.model import (
+    LOCAL,
+    THREAD_PARAMETERS,
+    Function,
+    Instruction,
+    Operand,
+)
 from nbrt.backends.cpu.simt.placeholders import BARRIER, CHANGED, SHARED_BYTES, SHARED_DYNAMIC
 from nbrt.errors import UnsupportedConstructError
 

@@ -11,9 +11,15 @@ import re
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.coroutines.suspend_points import KINDS, calls_marker, operation
-from nbrt.backends.cpu.simt.llvm.errors import NotReducibleError
 from nbrt.backends.cpu.simt.llvm.graph import find_loops
-from nbrt.backends.cpu.simt.llvm.model import Block, Function, Instruction, Operand, renamed
+from nbrt.backends.cpu.simt.llvm.model import (
+    Block,
+    Function,
+    Instruction,
+    NotReducibleError,
+    Operand,
+    renamed,
+)
 from nbrt.backends.cpu.simt.llvm.paths import ATOMIC_FUNCTION, stores
 from nbrt.backends.cpu.simt.llvm.types import is_integer
 from nbrt.backends.cpu.simt.placeholders import CHANGED, PLACE, YIELD, place_of

@@ -1,10 +1,10 @@
-"""Guards: ``if i < n`` in front of a kernel becomes the bounds of the loop over its threads.
+"""Bounds checks: ``if i < n`` at the start of a kernel becomes a bound of the loop over threads.
 
-Nearly every kernel begins by sending home the threads beyond the end of the data. Left in the loop
-body, that test makes every vector store a masked one (five times slower on some CPUs). Where the
-tests come first, compare the thread's position along one axis with a value that is the same for
-the whole launch, and lead straight to the end of the kernel, nothing is lost by not running those
-threads at all. The position may be tested from below (``i > 0``), above, or both, on any axis.
+Most kernels begin with a test that ends the threads beyond the data. A test in the loop body makes
+every vector store a masked store (five times slower on some CPUs). A test that precedes everything
+else, compares the thread's position along one axis with a value that is uniform in the launch, and
+leads straight to the end of the kernel, can instead limit the threads that run. The position may
+have a lower bound (``i > 0``), an upper bound, or both, on any axis.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from numba.core import ir
+from llvmlite import ir as llvm
+from numba.core import errors, ir, types
 from numba.core.analysis import compute_cfg_from_blocks
 from numba.core.ir_utils import build_definitions
+from numba.extending import intrinsic
 
-from nbrt.backends.cpu.simt.frontend.hints import assume, limit
-from nbrt.backends.cpu.simt.frontend.thread_index_analysis import Position, Positions, Uniform
+from nbrt.backends.cpu.simt.frontend.thread_index_analysis import (
+    Position,
+    ThreadIndexAnalysis,
+    Uniform,
+)
 
-__all__ = ["MIRRORED", "NEGATED", "Bound", "absorb_guards", "keep_limits", "leads_to_end"]
+__all__ = ["MIRRORED", "NEGATED", "Bound", "keep_limits", "leads_to_end", "remove_bounds_checks"]
 
 MIRRORED = {
     operator.lt: operator.gt,
@@ -36,25 +41,28 @@ NEGATED = {
     operator.ge: operator.lt,
 }
 
+_MAX_LIMIT = 2**62
+"""A limit beyond all positions; adding a position to it does not overflow."""
+
 
 @dataclass(frozen=True)
 class Bound:
-    """One limit on the positions that run, in the order in which the limits function gives them."""
+    """A limit on the positions that run, in the order of the results of the limits function."""
 
     kind: str
-    """Which position, as in `Position`: ``"grid"``, ``"thread"`` or ``"turn"``."""
+    """Kind of the `Position`: ``"grid"``, ``"thread"`` or ``"turn"``."""
 
     axis: int
 
     upper: bool
-    """Whether positions below the limit run; else those at or above it."""
+    """Whether positions below the limit run; if not, positions at or above it run."""
 
     shift: int
-    """Constant that the kernel adds to the position before it compares."""
+    """Constant that the kernel adds to the position before the comparison."""
 
 
 @dataclass
-class _Guard:
+class _BoundsCheck:
     block: Any
     condition: Any
     position: Position
@@ -63,9 +71,21 @@ class _Guard:
     negated: bool
     continuation: int
 
+    @property
+    def effective(self) -> Any:
+        """The comparison that holds for the threads that run."""
+        return NEGATED[self.compare] if self.negated else self.compare
 
-def absorb_guards(func_ir: Any) -> list[Bound]:
-    """Take the guards out of a kernel's body; what they said stays as an assumption for LLVM.
+    @property
+    def bounds(self) -> list[Bound]:
+        """The bounds: an equality has two."""
+        place, compare = self.position, self.effective
+        sides = [False, True] if compare is operator.eq else [compare in (operator.lt, operator.le)]
+        return [Bound(place.kind, place.axis, upper, place.shift) for upper in sides]
+
+
+def remove_bounds_checks(func_ir: Any) -> list[Bound]:
+    """Remove the bounds checks of a kernel; their conditions become assumptions for LLVM.
 
     Parameters
     ----------
@@ -75,26 +95,26 @@ def absorb_guards(func_ir: Any) -> list[Bound]:
     Returns
     -------
     list of Bound
-        What the thread loop must hold to instead.
+        The bounds for the loop over threads.
     """
-    guards = _find_guards(func_ir)
+    checks = _find_checks(func_ir)
     scope = func_ir.blocks[min(func_ir.blocks)].scope
-    for index, guard in enumerate(guards):
-        loc = guard.block.terminator.loc
-        body = guard.block.body[:-1]
+    for index, check in enumerate(checks):
+        loc = check.block.terminator.loc
+        body = check.block.body[:-1]
         function = scope.redefine(f"$simt_assume_{index}", loc)
         ignored = scope.redefine(f"$simt_assumed_{index}", loc)
         flag = scope.redefine(f"$simt_negated_{index}", loc)
         body.append(ir.Assign(ir.Global("assume", assume, loc), function, loc))
-        body.append(ir.Assign(ir.Const(int(guard.negated), loc), flag, loc))
-        call = ir.Expr.call(function, [guard.condition, flag], (), loc)
+        body.append(ir.Assign(ir.Const(int(check.negated), loc), flag, loc))
+        call = ir.Expr.call(function, [check.condition, flag], (), loc)
         body.append(ir.Assign(call, ignored, loc))
-        body.append(ir.Jump(guard.continuation, loc))
-        guard.block.body = body
+        body.append(ir.Jump(check.continuation, loc))
+        check.block.body = body
     for label in compute_cfg_from_blocks(func_ir.blocks).dead_nodes():
         del func_ir.blocks[label]
     func_ir._definitions = build_definitions(func_ir.blocks)
-    return _bounds(guards)
+    return [bound for check in checks for bound in check.bounds]
 
 
 def keep_limits(func_ir: Any) -> list[Bound]:
@@ -108,27 +128,26 @@ def keep_limits(func_ir: Any) -> list[Bound]:
     Returns
     -------
     list of Bound
-        What the function's results mean; the same that `absorb_guards` gives.
+        The meaning of the results, as from `remove_bounds_checks`.
     """
-    guards = _find_guards(func_ir)
+    checks = _find_checks(func_ir)
     first = min(func_ir.blocks)
     block = func_ir.blocks[first]
     loc, scope = block.loc, block.scope
-    needed = {guard.uniform.name for guard in guards}
-    body = _slice(func_ir, guards, needed)
+    body = _slice(func_ir, {check.uniform.name for check in checks})
     results = []
-    for guard, bound in zip(_repeated(guards), _bounds(guards), strict=True):
-        inclusive = int(
-            _compare(guard) in (operator.le, operator.gt) or _is_upper_equal(guard, bound)
-        )
-        # All comparisons with NaN are false: no thread passes a test, every thread fails it.
-        low_if_nan = int(bound.upper != guard.negated)
-        numbers = (ir.Const(inclusive, loc), ir.Const(low_if_nan, loc))
+    bounds = [(check, bound) for check in checks for bound in check.bounds]
+    for check, bound in bounds:
+        is_equal = check.compare is operator.eq and bound.upper
+        inclusive = is_equal or check.effective in (operator.le, operator.gt)
+        # A comparison with NaN is false: no thread passes a check, or no thread fails it.
+        low_if_nan = bound.upper != check.negated
+        numbers = (ir.Const(int(inclusive), loc), ir.Const(int(low_if_nan), loc))
         values = (ir.Global("limit", limit, loc), *numbers)
         call = [scope.redefine("$simt_limit", loc) for _ in values]
         body += [ir.Assign(v, var, loc) for v, var in zip(values, call, strict=True)]
         results.append(scope.redefine("$simt_limit", loc))
-        arguments = [guard.uniform, call[1], call[2]]
+        arguments = [check.uniform, call[1], call[2]]
         body.append(ir.Assign(ir.Expr.call(call[0], arguments, (), loc), results[-1], loc))
     packed = scope.redefine("$simt_limits", loc)
     body.append(ir.Assign(ir.Expr.build_tuple(results, loc), packed, loc))
@@ -136,33 +155,11 @@ def keep_limits(func_ir: Any) -> list[Bound]:
     block.body = body
     func_ir.blocks = {first: block}
     func_ir._definitions = build_definitions(func_ir.blocks)
-    return _bounds(guards)
+    return [bound for _, bound in bounds]
 
 
-def _compare(guard: _Guard) -> Any:
-    return NEGATED[guard.compare] if guard.negated else guard.compare
-
-
-def _is_upper_equal(guard: _Guard, bound: Bound) -> bool:
-    return guard.compare is operator.eq and bound.upper
-
-
-def _repeated(guards: list[_Guard]) -> list[_Guard]:
-    """List each guard once for each of its bounds: an equality bounds from both sides."""
-    return [g for g in guards for _ in range(2 if g.compare is operator.eq else 1)]
-
-
-def _bounds(guards: list[_Guard]) -> list[Bound]:
-    bounds = []
-    for guard in guards:
-        place, compare = guard.position, _compare(guard)
-        sides = [False, True] if compare is operator.eq else [compare in (operator.lt, operator.le)]
-        bounds += [Bound(place.kind, place.axis, upper, place.shift) for upper in sides]
-    return bounds
-
-
-def _slice(func_ir: Any, guards: list[_Guard], needed: set[str]) -> list[Any]:
-    """Keep the statements that the needed variables depend on; all of them are assigned once."""
+def _slice(func_ir: Any, needed: set[str]) -> list[Any]:
+    """Return the statements that some variables depend on; each variable is assigned once."""
     statements = [
         statement
         for label in sorted(func_ir.blocks)
@@ -184,7 +181,7 @@ def _slice(func_ir: Any, guards: list[_Guard], needed: set[str]) -> list[Any]:
 
 
 def _in_order(statements: list[Any]) -> list[Any]:
-    """Order assignments so that each comes after those it uses (labels need not be in order)."""
+    """Order assignments so that each follows those it uses; labels may be in any order."""
     names = {statement.target.name for statement in statements}
     done: set[str] = set()
     ordered: list[Any] = []
@@ -197,40 +194,42 @@ def _in_order(statements: list[Any]) -> list[Any]:
     return ordered
 
 
-def _find_guards(func_ir: Any) -> list[_Guard]:
-    """Walk from the entry as long as nothing happens but tests that lead to the end."""
-    blocks, positions = func_ir.blocks, Positions(func_ir)
-    guards: list[_Guard] = []
+def _find_checks(func_ir: Any) -> list[_BoundsCheck]:
+    """Return the bounds checks on the path from the entry to the first side effect."""
+    blocks, analysis = func_ir.blocks, ThreadIndexAnalysis(func_ir)
+    checks: list[_BoundsCheck] = []
     label, seen = min(blocks), set()
-    while label not in seen and positions.is_pure(blocks[label]):
+    while label not in seen and analysis.is_pure(blocks[label]):
         seen.add(label)
         block = blocks[label]
         end = block.terminator
         if isinstance(end, ir.Jump):
             label = end.target
         elif isinstance(end, ir.Branch):
-            guard = _guard(positions, blocks, block)
-            if guard is None:
+            check = _check(analysis, blocks, block)
+            if check is None:
                 break
-            guards.append(guard)
-            label = guard.continuation
+            checks.append(check)
+            label = check.continuation
         else:
             break
-    return guards
+    return checks
 
 
-def _guard(positions: Positions, blocks: dict[int, Any], block: Any) -> _Guard | None:
+def _check(
+    analysis: ThreadIndexAnalysis, blocks: dict[int, Any], block: Any
+) -> _BoundsCheck | None:
     end = block.terminator
-    ends = [leads_to_end(positions, blocks, target) for target in (end.truebr, end.falsebr)]
+    ends = [leads_to_end(analysis, blocks, target) for target in (end.truebr, end.falsebr)]
     if ends[0] == ends[1]:
         return None
     leaves_if_true = ends[0]
-    compare, flipped = positions.comparison(end.cond)
+    compare, flipped = analysis.comparison(end.cond)
     if compare is None:
         return None
     negated = leaves_if_true != flipped
     function = compare.fn
-    left, right = positions.classify(compare.lhs), positions.classify(compare.rhs)
+    left, right = analysis.classify(compare.lhs), analysis.classify(compare.rhs)
     uniform = compare.rhs
     if isinstance(right, Position) and isinstance(left, Uniform) and function in MIRRORED:
         left, right, uniform, function = right, left, compare.lhs, MIRRORED[function]
@@ -239,13 +238,13 @@ def _guard(positions: Positions, blocks: dict[int, Any], block: Any) -> _Guard |
     if function not in (NEGATED if negated else MIRRORED):
         return None
     continuation = end.falsebr if leaves_if_true else end.truebr
-    return _Guard(block, end.cond, left, function, uniform, negated, continuation)
+    return _BoundsCheck(block, end.cond, left, function, uniform, negated, continuation)
 
 
-def leads_to_end(positions: Positions, blocks: dict[int, Any], label: int) -> bool:
-    """Tell whether from a block on nothing happens any more."""
+def leads_to_end(analysis: ThreadIndexAnalysis, blocks: dict[int, Any], label: int) -> bool:
+    """Return whether a block leads to the end of the kernel without side effects."""
     seen: set[int] = set()
-    while label not in seen and positions.is_pure(blocks[label]):
+    while label not in seen and analysis.is_pure(blocks[label]):
         seen.add(label)
         end = blocks[label].terminator
         if isinstance(end, ir.Return):
@@ -254,3 +253,66 @@ def leads_to_end(positions: Positions, blocks: dict[int, Any], label: int) -> bo
             return False
         label = end.target
     return False
+
+
+@intrinsic(prefer_literal=True)
+def assume(_typingctx: Any, condition: Any, negated: Any) -> Any:
+    """Let LLVM assume a condition, or its negation if `negated` is 1."""
+    is_negated = bool(negated.literal_value)
+
+    def codegen(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
+        bit = context.cast(builder, args[0], sig.args[0], types.boolean)
+        builder.assume(builder.not_(bit) if is_negated else bit)
+        return context.get_dummy_value()
+
+    return types.none(types.unliteral(condition), negated), codegen
+
+
+@intrinsic(prefer_literal=True)
+def limit(_typingctx: Any, value: Any, inclusive: Any, low_if_nan: Any) -> Any:
+    """Return the integer L such that ``i < value`` (or ``i >= value``) is ``i < L`` (``i >= L``).
+
+    With `inclusive`, for ``i <= value`` and ``i > value``. The value may be a float. For
+    NaN the limit is below all positions if `low_if_nan` is 1, else above all positions.
+    """
+    value = types.unliteral(value)
+    if not isinstance(value, types.Integer | types.Float) or value == types.float16:
+        raise errors.NumbaTypeError(f"no limit can be made from {value}")
+    is_inclusive, is_low = bool(inclusive.literal_value), bool(low_if_nan.literal_value)
+
+    def codegen(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
+        if isinstance(value, types.Integer):
+            number = _clamped_integer(context, builder, args[0], sig.args[0])
+            return builder.add(number, llvm.IntType(64)(int(is_inclusive)))
+        wide = context.cast(builder, args[0], sig.args[0], types.float64)
+        return _limit_of_float(builder, wide, is_inclusive, is_low)
+
+    return types.int64(value, inclusive, low_if_nan), codegen
+
+
+def _clamped_integer(
+    context: Any, builder: llvm.IRBuilder, number: llvm.Value, typ: Any
+) -> llvm.Value:
+    if typ.bitwidth < 64:
+        return context.cast(builder, number, typ, types.int64)
+    high = llvm.IntType(64)(_MAX_LIMIT)
+    if not typ.signed:
+        return builder.select(builder.icmp_unsigned(">", number, high), high, number)
+    low = llvm.IntType(64)(-_MAX_LIMIT)
+    number = builder.select(builder.icmp_signed(">", number, high), high, number)
+    return builder.select(builder.icmp_signed("<", number, low), low, number)
+
+
+def _limit_of_float(
+    builder: llvm.IRBuilder, number: llvm.Value, is_inclusive: bool, is_low: bool
+) -> llvm.Value:
+    double, i64 = llvm.DoubleType(), llvm.IntType(64)
+    far = float(_MAX_LIMIT)
+    is_nan = builder.fcmp_unordered("uno", number, number)
+    number = builder.select(builder.fcmp_ordered(">", number, double(far)), double(far), number)
+    number = builder.select(builder.fcmp_ordered("<", number, double(-far)), double(-far), number)
+    name = "llvm.floor" if is_inclusive else "llvm.ceil"
+    rounding = builder.module.declare_intrinsic(name, [double])
+    whole = builder.call(rounding, [builder.select(is_nan, double(0.0), number)])
+    result = builder.add(builder.fptosi(whole, i64), i64(int(is_inclusive)))
+    return builder.select(is_nan, i64(-_MAX_LIMIT if is_low else _MAX_LIMIT), result)

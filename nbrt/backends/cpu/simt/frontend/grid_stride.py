@@ -1,11 +1,11 @@
-"""Grid-stride loops: the turns of ``for i in range(cuda.grid(1), n, cuda.gridsize(1))``.
+"""Interchange of grid-stride loops: ``for i in range(cuda.grid(1), n, cuda.gridsize(1))``.
 
-One thread's turns are far apart in memory, so running them one after the other is slow on a CPU,
-and no two of them are neighbours that could share a vector. Where such a loop is all that a kernel
-does, the loop is taken out: what is left of the kernel does one turn, its position comes from the
-hidden argument, and the launch goes through the turns, with the threads inside each turn (see
-`entry`). Each thread still makes its turns in its own order, so what it writes in one and reads in
-a later one is as before. Nothing but memory may carry from turn to turn.
+The iterations of one thread are far apart in memory, so running them in sequence is slow on a CPU,
+and no two of them can share a vector. If such a loop is all that a kernel does, it is removed: the
+rest of the kernel is one iteration, its position comes from the hidden argument, and `ThreadLoops`
+emits the loop over iterations around the loops over threads. Each thread still runs its iterations
+in order, so a value that it stores in one and loads in a later one stays the same. Only memory may
+carry values between iterations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from numba.core.ir_utils import build_definitions
 
 from nbrt.backends.cpu.simt.frontend.bounds_checks import MIRRORED, NEGATED, leads_to_end
 from nbrt.backends.cpu.simt.frontend.dialect import AXES
-from nbrt.backends.cpu.simt.frontend.thread_index_analysis import Position, Positions, Uniform
+from nbrt.backends.cpu.simt.frontend.thread_index_analysis import (
+    Position,
+    ThreadIndexAnalysis,
+    Uniform,
+)
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 
 __all__ = ["interchange_grid_strides"]
@@ -33,11 +37,11 @@ _ARITHMETIC = frozenset(
         *("neg", "pos", "invert", "not_"),
     )
 )
-"""Operators that look at their operands only, not at memory behind them as ``in`` does."""
+"""Operators that read only their operands; ``in`` also reads memory behind them."""
 
 
 def interchange_grid_strides(func_ir: Any) -> list[int]:
-    """Take the grid-stride loops out of a kernel; a guard stays in place of each.
+    """Remove the grid-stride loops of a kernel; a bounds check replaces each.
 
     Parameters
     ----------
@@ -47,7 +51,7 @@ def interchange_grid_strides(func_ir: Any) -> list[int]:
     Returns
     -------
     list of int
-        The axes along which the launch must make the turns, outermost loop first.
+        The axes of the loops over iterations that the launch must emit, outermost first.
     """
     _drop_empty_latches(func_ir)
     axes: list[int] = []
@@ -58,9 +62,9 @@ def interchange_grid_strides(func_ir: Any) -> list[int]:
 
 
 def _drop_empty_latches(func_ir: Any) -> None:
-    """Let loops go back straight from where they decide to, past blocks that only jump.
+    """Remove latches that only jump to the header.
 
-    CPython 3.12 and later put such a block behind the test at the end of a ``while`` body.
+    CPython 3.12 and later emit such a block behind the test at the end of a ``while`` body.
     """
     blocks = func_ir.blocks
     for header, loop in compute_cfg_from_blocks(blocks).loops().items():
@@ -78,57 +82,57 @@ def _drop_empty_latches(func_ir: Any) -> None:
 
 @dataclass
 class _Loop:
-    """A loop that can be taken out."""
+    """A loop that can be removed."""
 
     start: Position
     header: int
     body: set[int]
     latches: list[int]
     test: int
-    """The block that decides, for a first turn, whether there is one."""
+    """The block of the test before the first iteration."""
     variable: Any
-    """What holds the position at the beginning of a turn."""
+    """The variable with the position of an iteration."""
     compare: Any
-    """Function that compares the position with the limit, in this order."""
+    """Comparison of the position with the limit, in this order."""
     limit: Any
     after: int
-    """Where the loop leads when it is over."""
+    """The block behind the loop."""
     dropped: list[Any] = field(default_factory=list)
-    """Assignments that only served the counting of a ``for`` loop."""
+    """Assignments of the iterator of a ``for`` loop."""
     advance: Any = None
-    """Assignment of the sum that a ``while`` loop counts on with."""
+    """Assignment of the sum that advances a ``while`` loop."""
 
 
-def _find_loop(func_ir: Any, taken: list[int]) -> _Loop | None:
-    """Walk from the entry to the first loop, past guards and what every turn may compute anew."""
-    blocks, positions = func_ir.blocks, Positions(func_ir)
+def _find_loop(func_ir: Any, removed: list[int]) -> _Loop | None:
+    """Return the first loop if only bounds checks and repeatable statements precede it."""
+    blocks, analysis = func_ir.blocks, ThreadIndexAnalysis(func_ir)
     cfg = compute_cfg_from_blocks(blocks)
     path: list[int] = []
     label = min(blocks)
     while label not in cfg.loops():
-        if label in path or not _is_repeatable(positions, blocks[label]):
+        if label in path or not _is_repeatable(analysis, blocks[label]):
             return None
         path.append(label)
         end = blocks[label].terminator
         if isinstance(end, ir.Jump):
             label = end.target
         elif isinstance(end, ir.Branch):
-            ends = [leads_to_end(positions, blocks, side) for side in (end.truebr, end.falsebr)]
+            ends = [leads_to_end(analysis, blocks, side) for side in (end.truebr, end.falsebr)]
             if ends[0] == ends[1]:
                 return None
             label = end.falsebr if ends[0] else end.truebr
         else:
             return None
-    loop = _Matcher(blocks, positions, cfg, path, label).match() if path else None
-    return loop if loop is not None and loop.start.axis not in taken else None
+    loop = _Matcher(blocks, analysis, cfg, path, label).match() if path else None
+    return loop if loop is not None and loop.start.axis not in removed else None
 
 
-def _is_repeatable(positions: Positions, block: Any) -> bool:
-    """Tell whether a block may run again for each turn: it depends on nothing a turn can change."""
-    return all(_is_stable(positions, statement) for statement in block.body[:-1])
+def _is_repeatable(analysis: ThreadIndexAnalysis, block: Any) -> bool:
+    """Return whether each iteration may repeat a block: no iteration can change its results."""
+    return all(_is_stable(analysis, statement) for statement in block.body[:-1])
 
 
-def _is_stable(positions: Positions, statement: Any) -> bool:
+def _is_stable(analysis: ThreadIndexAnalysis, statement: Any) -> bool:
     if not isinstance(statement, ir.Assign):
         return isinstance(statement, ir.Del)
     value = statement.value
@@ -137,20 +141,25 @@ def _is_stable(positions: Positions, statement: Any) -> bool:
     if value.op in ("binop", "unary"):
         return value.fn in _ARITHMETIC
     if value.op == "call":
-        return positions.is_pure_call(value) and not positions.is_reduction(value)
+        return analysis.is_pure_call(value) and not analysis.is_reduction(value)
     if value.op in ("getattr", "getitem", "static_getitem"):
-        return positions.classify_value(value) is not None
+        return analysis.classify_value(value) is not None
     return value.op in ("cast", "build_tuple", "exhaust_iter", "getiter")
 
 
 class _Matcher:
-    """Checks one loop, whose header the walk has come to."""
+    """Checks whether the launch can run the iterations of one loop."""
 
     def __init__(
-        self, blocks: dict[int, Any], positions: Positions, cfg: Any, path: list[int], header: int
+        self,
+        blocks: dict[int, Any],
+        analysis: ThreadIndexAnalysis,
+        cfg: Any,
+        path: list[int],
+        header: int,
     ) -> None:
         self._blocks = blocks
-        self._positions = positions
+        self._analysis = analysis
         self._cfg = cfg
         self._path = path
         self._header = header
@@ -161,24 +170,24 @@ class _Matcher:
         return {target for target, _ in self._cfg.successors(label)}
 
     def match(self) -> _Loop | None:
-        """Give the loop if its turns can be made by the launch."""
+        """Return the loop if the launch can run its iterations."""
         if self._cfg.loops()[self._header].entries != {self._path[-1]}:
             return None
         exits = [(b, to) for b in self._body for to in self._successors(b) - self._body]
         if len(exits) != 1:
             return None
         at, after = exits[0]
-        if not leads_to_end(self._positions, self._blocks, after):
+        if not leads_to_end(self._analysis, self._blocks, after):
             return None
         if at == self._header and self._header not in self._latches:
             return self._match_range(after) or self._match_while(at, after, self._header)
-        # The compiler has copied the test to the end of the body: the turn ends with it.
+        # CPython has copied the test to the end of the body.
         if self._latches == [at]:
             return self._match_while(at, after, self._path[-1])
         return None
 
     def _carried(self) -> set[str]:
-        """Name the variables that a turn takes over from the one before."""
+        """Return the names of variables that carry values between iterations."""
         usage = compute_use_defs(self._blocks)
         live = compute_live_map(self._cfg, self._blocks, usage.usemap, usage.defmap)
         assigned = {
@@ -189,7 +198,7 @@ class _Matcher:
         return set(live[self._header] & assigned)
 
     def _is_grid_size(self, variable: Any, axis: int) -> bool:
-        return self._positions.classify(variable) == Uniform(extent=f"gridsize.{AXES[axis]}")
+        return self._analysis.classify(variable) == Uniform(extent=f"gridsize.{AXES[axis]}")
 
     # -- for i in range(...) -----------------------------------------------------------------
 
@@ -202,16 +211,16 @@ class _Matcher:
         if end.cond.name != following or end.falsebr != after:
             return None
         chain = self._iterator(head["iternext"].value.value)
-        counted = self._positions.range_arguments(chain[-1].value.value) if chain else None
+        counted = self._analysis.range_arguments(chain[-1].value.value) if chain else None
         if counted is None:
             return None
-        start = self._positions.classify(counted[0])
+        start = self._analysis.classify(counted[0])
         if not (isinstance(start, Position) and start.kind == "grid"):
             return None
         if not self._is_grid_size(counted[2], start.axis):
             return None
         loc = block.loc
-        # As an attribute of the range, so that it is converted to an integer as the range does.
+        # Read from the range, which converts its limit to an integer.
         stop = ir.Expr.getattr(chain[-1].value.value, "stop", loc)
         return _Loop(
             start=start,
@@ -227,13 +236,13 @@ class _Matcher:
         )
 
     def _iterator(self, variable: Any) -> list[Any]:
-        """Follow the loop's iterator to its ``getiter``, if nothing else uses it on the way."""
+        """Return the assignments from the iterator back to ``getiter`` if nothing else uses it."""
         statements = [s for block in self._blocks.values() for s in block.body]
         chain: list[Any] = []
         while True:
-            value = self._positions.definition(variable)
+            value = self._analysis.definition(variable)
             uses = [s for s in statements if variable.name in {v.name for v in s.list_vars()}]
-            if value is None or len(uses) != 2:  # where it is assigned, and where it goes
+            if value is None or len(uses) != 2:  # its assignment and one use
                 return []
             chain += [s for s in uses if isinstance(s, ir.Assign) and s.value is value]
             if isinstance(value, ir.Expr) and value.op == "getiter":
@@ -257,7 +266,7 @@ class _Matcher:
         inside = [(label, s) for label, s in assigns if label in self._body]
         if len(assigns) != 2 or len(before) != 1 or len(inside) != 1:
             return None
-        start = self._positions.classify_value(before[0][1].value)
+        start = self._analysis.classify_value(before[0][1].value)
         first, again = self._condition(test, name), self._condition(at, name)
         if not isinstance(start, Position) or start.kind != "grid" or not (first and again):
             return None
@@ -265,10 +274,10 @@ class _Matcher:
         step = self._step(advance.value, name) if advance is not None else None
         if step is None or not self._is_grid_size(step, start.axis):
             return None
-        if not self._is_once_a_turn(*inside[0], at, again[0]):
+        if not self._runs_once(*inside[0], at, again[0]):
             return None
         compare, limit = first[1:]
-        if compare is not again[1] or not _is_same(self._positions, limit, again[2]):
+        if compare is not again[1] or not _is_same(self._analysis, limit, again[2]):
             return None
         return _Loop(
             start=start,
@@ -284,11 +293,11 @@ class _Matcher:
         )
 
     def _advance(self, statement: Any) -> Any:
-        """Give the assignment of the sum, if what is assigned here is one."""
+        """Return the assignment of the sum, if the assigned value is a sum."""
         if isinstance(statement.value, ir.Var):
-            value = self._positions.definition(statement.value)
-            found = [s for b in self._body for s in self._blocks[b].find_insts(ir.Assign)]
-            statement = next((s for s in found if s.value is value), None)
+            value = self._analysis.definition(statement.value)
+            assigns = [s for b in self._body for s in self._blocks[b].find_insts(ir.Assign)]
+            statement = next((s for s in assigns if s.value is value), None)
         value = statement.value if statement is not None else None
         if not isinstance(value, ir.Expr) or value.op not in ("binop", "inplace_binop"):
             return None
@@ -296,15 +305,15 @@ class _Matcher:
         return statement if function is operator.add else None
 
     def _step(self, value: Any, name: str) -> Any:
-        """Give what a sum adds to a variable."""
+        """Return the operand that a sum adds to a variable."""
         sides = [value.lhs, value.rhs]
         others = [side for side in sides if side.name != name]
         return others[0] if len(others) == 1 else None
 
-    def _is_once_a_turn(self, label: int, statement: Any, at: int, compare: Any) -> bool:
-        """Tell whether every turn runs a statement once, after the test before it, if that is so.
+    def _runs_once(self, label: int, statement: Any, at: int, compare: Any) -> bool:
+        """Return whether each iteration runs a statement once, between two tests of the loop.
 
-        The test `compare` stands in the block `at`: at the beginning of each turn or at its end.
+        The test `compare` is in the block `at`, at the start or end of an iteration.
         """
         dominators = self._cfg.dominators()
         if any(label not in dominators[latch] for latch in self._latches):
@@ -313,18 +322,18 @@ class _Matcher:
         if any(label in other.body and other.body < self._body for other in loops):
             return False
         if at not in self._latches:
-            return label != at and self._positions.is_pure(self._blocks[at])
+            return label != at and self._analysis.is_pure(self._blocks[at])
         body = self._blocks[at].body
         return label != at or body.index(statement) < body.index(compare)
 
     def _condition(self, label: int, name: str) -> tuple[Any, Any, Any] | None:
-        """Give the statement, the operator and the limit of the test that goes on with the loop."""
+        """Return the statement, operator and limit of the test that continues the loop."""
         block, end = self._blocks[label], self._blocks[label].terminator
         if not isinstance(end, ir.Branch):
             return None
-        compare, negated = self._positions.comparison(end.cond)
-        found = [s for s in block.find_insts(ir.Assign) if s.value is compare]
-        if not found or (end.truebr in self._body) == (end.falsebr in self._body):
+        compare, negated = self._analysis.comparison(end.cond)
+        tests = [s for s in block.find_insts(ir.Assign) if s.value is compare]
+        if not tests or (end.truebr in self._body) == (end.falsebr in self._body):
             return None
         function, left, right = compare.fn, compare.lhs, compare.rhs
         if right.name == name:
@@ -333,31 +342,31 @@ class _Matcher:
             function = NEGATED.get(function)
         if function not in (operator.lt, operator.le) or left.name != name:
             return None
-        is_uniform = isinstance(self._positions.classify(right), Uniform)
-        return (found[0], function, right) if is_uniform else None
+        is_uniform = isinstance(self._analysis.classify(right), Uniform)
+        return (tests[0], function, right) if is_uniform else None
 
 
-def _is_same(positions: Positions, left: Any, right: Any) -> bool:
-    """Tell whether two uniform operands are computed in the same way from the same things."""
+def _is_same(analysis: ThreadIndexAnalysis, left: Any, right: Any) -> bool:
+    """Return whether two uniform operands are the same expression."""
     if isinstance(left, ir.Var) and isinstance(right, ir.Var):
-        values = positions.definition(left), positions.definition(right)
+        values = analysis.definition(left), analysis.definition(right)
         if left.name == right.name or None in values:
             return left.name == right.name and values[0] is not None
-        return _is_same(positions, *values)
+        return _is_same(analysis, *values)
     if isinstance(left, ir.Expr) and isinstance(right, ir.Expr):
         mine, others = left._kws, right._kws
         alike = left.op == right.op and mine.keys() == others.keys()
-        return alike and all(_is_same(positions, mine[key], others[key]) for key in mine)
+        return alike and all(_is_same(analysis, mine[key], others[key]) for key in mine)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         pairs = zip(left, right, strict=False)
-        return len(left) == len(right) and all(_is_same(positions, *pair) for pair in pairs)
+        return len(left) == len(right) and all(_is_same(analysis, *pair) for pair in pairs)
     if isinstance(left, (ir.Const, ir.Global, ir.FreeVar)) and isinstance(right, type(left)):
         return left.value is right.value
     return left is right or (isinstance(left, str | int) and left == right)
 
 
 def _rewrite(func_ir: Any, loop: _Loop) -> None:
-    """Put one turn in the place of a loop."""
+    """Replace a loop by one iteration."""
     blocks = func_ir.blocks
     block = blocks[loop.test]
     scope, loc, end = block.scope, block.loc, block.terminator
@@ -380,24 +389,24 @@ def _rewrite(func_ir: Any, loop: _Loop) -> None:
     if inside not in loop.body:
         inside, outside = outside, inside
     others = block.body[:-1]
-    # The test at the top may use the position; one in front of the loop has not got to it yet.
+    # A test in the header may use the position; a test before the loop precedes its assignment.
     body = [*move, *others] if loop.test == loop.header else [*others, *move]
     block.body = [*body, *test, ir.Branch(go_on, inside, outside, loc)]
     if loop.advance is not None:
-        # An addition in place could be an array's, as far as a look at the name tells.
+        # Before typing, an addition in place could be one of arrays.
         value = loop.advance.value
         loop.advance.value = ir.Expr.binop(operator.add, value.lhs, value.rhs, value.loc)
     for latch in loop.latches:
         _redirect(blocks[latch], loop.header, loop.after)
-    for each in blocks.values():
-        each.body = [s for s in each.body if not any(s is dropped for dropped in loop.dropped)]
+    for other in blocks.values():
+        other.body = [s for s in other.body if not any(s is dropped for dropped in loop.dropped)]
     for label in compute_cfg_from_blocks(blocks).dead_nodes():
         del blocks[label]
     func_ir._definitions = build_definitions(blocks)
 
 
 def _redirect(block: Any, old: int, new: int) -> None:
-    """Let a block lead to another one wherever it leads to `old`."""
+    """Replace a target of a block."""
     end = block.terminator
     if isinstance(end, ir.Jump) and end.target == old:
         block.body[-1] = ir.Jump(new, end.loc)

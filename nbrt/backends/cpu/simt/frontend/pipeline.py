@@ -21,7 +21,11 @@ from numba.core.typed_passes import AnnotateTypes, NativeLowering
 from numba.core.untyped_passes import InlineClosureLikes
 
 from nbrt.backends.captures import Captures
-from nbrt.backends.cpu.simt.frontend.bounds_checks import Bound, absorb_guards, keep_limits
+from nbrt.backends.cpu.simt.frontend.bounds_checks import (
+    Bound,
+    keep_limits,
+    remove_bounds_checks,
+)
 from nbrt.backends.cpu.simt.frontend.grid_stride import interchange_grid_strides
 from nbrt.backends.cpu.simt.frontend.placeholder_scan import mentions_markers
 from nbrt.backends.cpu.simt.frontend.python_semantics import adapt_python_calls
@@ -179,7 +183,7 @@ class _GuardedKernelCompiler(_WholeKernelCompiler):
     """Compiles a kernel's body without its guards: the thread loop keeps to the limits."""
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
-        use.bounds = absorb_guards(func_ir)
+        use.bounds = remove_bounds_checks(func_ir)
 
 
 class _TurnCompiler(_WholeKernelCompiler):
@@ -187,7 +191,7 @@ class _TurnCompiler(_WholeKernelCompiler):
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
         use.strides = interchange_grid_strides(func_ir)
-        use.bounds = absorb_guards(func_ir)
+        use.bounds = remove_bounds_checks(func_ir)
 
 
 class _LimitsCompiler(DeviceCompiler):

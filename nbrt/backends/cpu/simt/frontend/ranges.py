@@ -1,8 +1,7 @@
-"""Stage 2c, ranges that step by the size of the grid or of the block: counted upwards.
+"""Ranges with a size of the grid or block as their step, which count upwards.
 
-Numba counts the turns that are left, which takes a division, and hides from LLVM that the counter
-of such a loop grows and is never negative. Their step is positive, so the counter itself tells when
-to stop.
+Numba counts the remaining iterations, which needs a division, and hides from LLVM that the counter
+grows and is never negative. A size is positive, so the loop can compare the counter with its end.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _MAX_FACTORS = 6
 
 
 def adapt_ranges(func_ir: Any) -> None:
-    """Replace ``range`` where its step is made of sizes of the grid and of the block.
+    """Replace ``range`` if its step is a product of sizes of the grid and block.
 
     Parameters
     ----------
@@ -64,22 +63,22 @@ def _is_upward_range(func_ir: Any, call: Any) -> bool:
 
 
 def _is_size(func_ir: Any, variable: Any, depth: int) -> bool:
-    """Whether a variable can only hold a size of the launch, or a product of such."""
-    found = guard(get_definition, func_ir, variable)
-    if depth == 0 or not isinstance(found, ir.Expr):
+    """Return whether a variable is a size of the launch, or a product of sizes."""
+    value = guard(get_definition, func_ir, variable)
+    if depth == 0 or not isinstance(value, ir.Expr):
         return False
-    if found.op == "getattr":
-        return bool(found.value.name == ARGUMENT and found.attr.startswith(_SIZES))
-    if found.op in ("static_getitem", "exhaust_iter", "cast"):
-        return _is_size(func_ir, found.value, depth - 1)
-    if found.op == "binop" and found.fn.__name__ == "mul":
-        return all(_is_size(func_ir, side, depth - 1) for side in (found.lhs, found.rhs))
+    if value.op == "getattr":
+        return bool(value.value.name == ARGUMENT and value.attr.startswith(_SIZES))
+    if value.op in ("static_getitem", "exhaust_iter", "cast"):
+        return _is_size(func_ir, value.value, depth - 1)
+    if value.op == "binop" and value.fn.__name__ == "mul":
+        return all(_is_size(func_ir, side, depth - 1) for side in (value.lhs, value.rhs))
     return False
 
 
 def upward_range(*_: Any) -> Any:
-    """Stand for ``range`` in compiled code."""
-    raise TypeError("this function stands for range and is callable in kernels only")
+    """Replace ``range`` in compiled code."""
+    raise TypeError("upward_range is callable in kernels only")
 
 
 class _UpwardRange(types.SimpleIterableType):
@@ -125,18 +124,18 @@ infer_global(upward_range, types.Function(_Template))
 
 @lower_builtin(upward_range, types.Integer, types.Integer, types.Integer)
 def _lower_range(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
-    made = cgutils.create_struct_proxy(sig.return_type)(context, builder)
-    made.start, made.stop, made.step = args
-    return made._getvalue()
+    result = cgutils.create_struct_proxy(sig.return_type)(context, builder)
+    result.start, result.stop, result.step = args
+    return result._getvalue()
 
 
 @lower_builtin("getiter", _UpwardRange)
 def _lower_getiter(context: Any, builder: llvm.IRBuilder, sig: Any, args: Any) -> llvm.Value:
-    given = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
-    made = cgutils.create_struct_proxy(sig.return_type)(context, builder)
-    made.at = cgutils.alloca_once_value(builder, given.start)
-    made.stop, made.step = given.stop, given.step
-    return made._getvalue()
+    counted = cgutils.create_struct_proxy(sig.args[0])(context, builder, value=args[0])
+    iterator = cgutils.create_struct_proxy(sig.return_type)(context, builder)
+    iterator.at = cgutils.alloca_once_value(builder, counted.start)
+    iterator.stop, iterator.step = counted.stop, counted.step
+    return iterator._getvalue()
 
 
 @lower_builtin("iternext", _UpwardIterator)

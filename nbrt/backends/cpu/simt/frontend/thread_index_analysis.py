@@ -1,7 +1,7 @@
-"""Which values of a kernel are the same for all threads, and which say where the thread is.
+"""Analysis of thread indices: which values are uniform, and which are positions of the thread.
 
-A small abstract interpretation of Numba IR before typing. It follows only variables that are
-assigned once, so what it says about a variable holds wherever the variable is used.
+This is an abstract interpretation of Numba IR before typing. It follows variables that are assigned
+once, so its results hold at all uses of a variable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.core import ir, types
 from nbrt.backends.cpu.simt.frontend.dialect import AXES
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 
-__all__ = ["Position", "Positions", "Uniform", "simplify_positions"]
+__all__ = ["Position", "ThreadIndexAnalysis", "Uniform", "simplify_positions"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Position:
     """The thread's position along one axis, plus a constant."""
 
     kind: str
-    """``"thread"``: in the block; ``"grid"``; ``"turn"``: where a grid-stride loop has got to."""
+    """``"thread"``: in the block; ``"grid"``; ``"turn"``: in an iteration of a grid-stride loop."""
 
     axis: int
     shift: int = 0
@@ -34,18 +34,18 @@ class Position:
 
 @dataclass(frozen=True)
 class Uniform:
-    """A scalar that no store of the kernel can change and that every thread computes alike."""
+    """A scalar that is the same for all threads, and that no store of the kernel can change."""
 
     constant: object = None
-    """Its value, where it is a Python constant."""
+    """Its value, if it is a Python constant."""
 
     extent: str = ""
-    """Which size of the grid it is: ``"gridsize.x"`` in threads, ``"gridDim.x"`` in blocks."""
+    """Its name, if it is a size of the grid: ``"gridsize.x"`` or ``"gridDim.x"``."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of the formula of the position in the grid."""
+    """A term of the formula of the position in the grid."""
 
     what: str
     axis: int
@@ -58,12 +58,12 @@ class _UniformTuple:
 
 @dataclass(frozen=True)
 class _SizeTuple:
-    """What ``cuda.gridsize(2)`` or ``cuda.gridsize(3)`` gives."""
+    """The result of ``cuda.gridsize(2)`` or ``cuda.gridsize(3)``."""
 
 
 @dataclass(frozen=True)
 class _GridTuple:
-    """What ``cuda.grid(2)`` or ``cuda.grid(3)`` gives."""
+    """The result of ``cuda.grid(2)`` or ``cuda.grid(3)``."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Context:
 
 @dataclass(frozen=True)
 class _Function:
-    """A function known not to have side effects, applied to scalars."""
+    """A function without side effects on scalars."""
 
     function: Any
 
@@ -86,7 +86,7 @@ _PURE_FUNCTIONS = (len, min, max, abs, bool, int, float, range)
 
 
 def is_pure_function(value: object) -> bool:
-    """Tell whether a call of a global does nothing but compute a scalar or a range."""
+    """Return whether a function only computes a scalar or a range."""
     if isinstance(value, types.NumberClass | types.Number):
         return True
     if isinstance(value, type) and issubclass(value, np.generic):
@@ -97,7 +97,7 @@ def is_pure_function(value: object) -> bool:
         return False
 
 
-class Positions:
+class ThreadIndexAnalysis:
     """Classifies the variables of one function.
 
     Parameters
@@ -114,20 +114,20 @@ class Positions:
                 self._values[statement.target.name].append(statement.value)
 
     def definition(self, variable: Any) -> Any:
-        """Give the value assigned to a variable, if it is assigned once."""
+        """Return the value of a variable that is assigned once."""
         values = self._values.get(variable.name, ())
         return values[0] if len(values) == 1 else None
 
     def classify(self, variable: Any) -> Kind:
-        """Say what a variable holds, or None if it could be anything."""
+        """Return the kind of a variable, or None if it is not known."""
         name = variable.name
         if name not in self._known:
-            self._known[name] = None  # for a definition that goes in a circle
+            self._known[name] = None  # for a cyclic definition
             self._known[name] = self.classify_value(self.definition(variable))
         return self._known[name]
 
     def classify_value(self, value: Any) -> Kind:
-        """Say what the right-hand side of an assignment gives."""
+        """Return the kind of the right-hand side of an assignment."""
         if isinstance(value, ir.Arg):
             return _Context() if value.name == ARGUMENT else Uniform()
         if isinstance(value, (ir.Const, ir.Global, ir.FreeVar)):
@@ -136,8 +136,8 @@ class Positions:
             return self.classify(value)
         if isinstance(value, ir.Expr):
             handler = getattr(self, f"_{value.op}", None)
-            found: Kind = handler(value) if handler is not None else None
-            return found
+            kind: Kind = handler(value) if handler is not None else None
+            return kind
         return None
 
     # -- expressions, by their name in Numba IR ----------------------------------------------
@@ -192,7 +192,7 @@ class Positions:
         return Uniform() if uniform and function.function is not range else None
 
     def range_arguments(self, variable: Any) -> Any:
-        """Give the arguments of the call ``range(start, stop, step)`` behind a variable."""
+        """Return the arguments of the call ``range(start, stop, step)`` that defines a variable."""
         value = self.definition(variable)
         if not (isinstance(value, ir.Expr) and value.op == "call"):
             return None
@@ -200,10 +200,10 @@ class Positions:
         is_plain = not value.kws and value.vararg is None and len(value.args) == 3
         return value.args if is_range and is_plain else None
 
-    # -- what the guards need ----------------------------------------------------------------
+    # -- control flow -----------------------------------------------------------------------
 
     def comparison(self, condition: Any) -> tuple[Any, bool]:
-        """Find the comparison behind a branch condition, and whether it is negated on the way."""
+        """Return the comparison that defines a branch condition, and whether it is negated."""
         negated = False
         value = self.definition(condition)
         while value is not None:
@@ -222,15 +222,15 @@ class Positions:
         return (value, negated) if is_binary else (None, False)
 
     def is_pure(self, block: Any) -> bool:
-        """Tell whether a block only computes: no stores, no calls of unknown functions."""
+        """Return whether a block has no side effects."""
         return all(self._is_pure(statement) for statement in block.body[:-1])
 
     def is_pure_call(self, call: Any) -> bool:
-        """Tell whether a call only computes."""
+        """Return whether a call has no side effects."""
         return isinstance(self.classify(call.func), _Function)
 
     def is_reduction(self, call: Any) -> bool:
-        """Tell whether a call may go through an array: ``max(x)``, unlike ``max(a, b)``."""
+        """Return whether a call may reduce an array: ``max(x)``, unlike ``max(a, b)``."""
         function = self.classify(call.func)
         is_extreme = isinstance(function, _Function) and function.function in (min, max)
         return is_extreme and len(call.args) == 1
@@ -337,10 +337,10 @@ def _whole_number(kind: Kind) -> int | None:
 
 
 def simplify_positions(func_ir: Any) -> set[str]:
-    """Write the position in the grid by its name wherever its formula is spelt out.
+    """Replace formulas of the position in the grid, and remove their unused terms.
 
-    ``threadIdx.x + blockIdx.x * blockDim.x`` becomes what ``grid(1)`` is, and what is then unused
-    goes: a kernel that never asks for its place inside the block leaves the loops more freedom.
+    ``threadIdx.x + blockIdx.x * blockDim.x`` becomes ``grid(1)``. The loops over threads have more
+    freedom if a kernel does not read its position in the block.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ def simplify_positions(func_ir: Any) -> set[str]:
     set of str
         The attributes of the hidden argument that the function still reads.
     """
-    positions = Positions(func_ir)
+    analysis = ThreadIndexAnalysis(func_ir)
     assigns = [s for block in func_ir.blocks.values() for s in block.find_insts(ir.Assign)]
     context = next(
         (s.target for s in assigns if isinstance(s.value, ir.Arg) and s.value.name == ARGUMENT),
@@ -362,12 +362,12 @@ def simplify_positions(func_ir: Any) -> set[str]:
         return set()
     for statement in assigns:
         value = statement.value
-        place = positions.classify_value(value)
+        place = analysis.classify_value(value)
         is_formula = isinstance(value, ir.Expr) and value.op == "binop"
         if is_formula and isinstance(place, Position) and place == Position("grid", place.axis):
             attribute = f"grid.{AXES[place.axis]}"
             statement.value = ir.Expr.getattr(context, attribute, statement.loc)
-    _drop_unused(func_ir, context, positions)
+    _drop_unused(func_ir, context, analysis)
     reads = (s.value for block in func_ir.blocks.values() for s in block.find_insts(ir.Assign))
     return {
         value.attr
@@ -376,8 +376,8 @@ def simplify_positions(func_ir: Any) -> set[str]:
     }
 
 
-def _drop_unused(func_ir: Any, context: Any, positions: Positions) -> None:
-    """Remove reads of the hidden argument, and parts of a formula, that nothing uses."""
+def _drop_unused(func_ir: Any, context: Any, analysis: ThreadIndexAnalysis) -> None:
+    """Remove unused reads of the hidden argument and terms of formulas."""
     dropped = True
     while dropped:
         dropped = False
@@ -390,15 +390,17 @@ def _drop_unused(func_ir: Any, context: Any, positions: Positions) -> None:
                 listed += node.list_vars() if isinstance(node, (ir.Expr, ir.Stmt)) else []
                 used.update(variable.name for variable in listed)
         for block in func_ir.blocks.values():
-            kept = [s for s in block.body if not _is_droppable(s, used, context, positions)]
+            kept = [s for s in block.body if not _is_droppable(s, used, context, analysis)]
             dropped |= len(kept) < len(block.body)
             block.body = kept
 
 
-def _is_droppable(statement: Any, used: set[str], context: Any, positions: Positions) -> bool:
+def _is_droppable(
+    statement: Any, used: set[str], context: Any, analysis: ThreadIndexAnalysis
+) -> bool:
     if not isinstance(statement, ir.Assign) or statement.target.name in used:
         return False
     value = statement.value
     if isinstance(value, ir.Expr) and value.op == "getattr":
         return bool(value.value.name == context.name)
-    return isinstance(positions.classify_value(value), _Part | Position)
+    return isinstance(analysis.classify_value(value), _Part | Position)

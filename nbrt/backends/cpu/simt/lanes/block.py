@@ -1,4 +1,4 @@
-"""The block function: regions one after the other, in each a loop over groups of threads."""
+"""The block function: its regions in order, each a loop over the groups of threads."""
 
 from __future__ import annotations
 
@@ -6,28 +6,23 @@ import re
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Shape, Shapes
-from nbrt.backends.cpu.simt.lanes.flow import Flow
+from nbrt.backends.cpu.simt.lanes.control_flow import ControlFlow
+from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Divergence, Stride
 from nbrt.backends.cpu.simt.lanes.instructions import Instructions
-from nbrt.backends.cpu.simt.lanes.interchange import find_turns, turn_of
-from nbrt.backends.cpu.simt.lanes.lane_layout import choose_geometry, widest
-from nbrt.backends.cpu.simt.lanes.region_exits import GroupExits, PartialError
+from nbrt.backends.cpu.simt.lanes.interchange import find_interchanges, iteration_name
+from nbrt.backends.cpu.simt.lanes.lane_layout import choose_lane_count, choose_layout
+from nbrt.backends.cpu.simt.lanes.legality import check_loops, check_spins, check_uniform
+from nbrt.backends.cpu.simt.lanes.region_exits import PartialError, RegionExits
 from nbrt.backends.cpu.simt.lanes.regions import (
-    Region,
+    BarrierRegion,
     alias_of,
-    check_loops,
-    check_uniform,
-    cut,
     find_regions,
     keep_values,
-    with_aliases,
+    split_at_barriers,
 )
-from nbrt.backends.cpu.simt.lanes.spill_slots import Slots
-from nbrt.backends.cpu.simt.lanes.spin_loops import check_spins
-from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
-from nbrt.backends.cpu.simt.lanes.writer import Writer
-from nbrt.backends.cpu.simt.llvm.code import THREAD_PARAMETERS, ThreadIR
-from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
+from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS, CannotLowerError, ThreadIR
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 
 if TYPE_CHECKING:
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["lanes_block"]
 
 _PADDING = 64 * placeholders.WARP_SIZE
-"""Bytes around shared arrays: vectors of lanes that take part in part reach past their ends."""
+"""Bytes around shared arrays, which partly active vectors may access."""
 
 
 def lanes_block(code: ThreadIR, *, only_diverging: bool = False) -> str:
@@ -47,7 +42,7 @@ def lanes_block(code: ThreadIR, *, only_diverging: bool = False) -> str:
     code : ThreadIR
         One thread.
     only_diverging : bool
-        Refuse code without a loop that lanes may leave at different times.
+        Refuse code without a divergent loop.
 
     Returns
     -------
@@ -57,17 +52,15 @@ def lanes_block(code: ThreadIR, *, only_diverging: bool = False) -> str:
     Raises
     ------
     CannotLowerError
-        If the thread has something that lanes cannot do in step.
+        If lanes cannot run the thread in step.
     """
-    function = parse_function(code.module, code.name)
     try:
-        block = _BlockWriter(function, code, partial=False, only_diverging=only_diverging)
-        if only_diverging and not block.diverges():
+        block = _BlockWriter(code, partial=False, only_diverging=only_diverging)
+        if only_diverging and not block.has_divergent_loops:
             raise CannotLowerError("all threads leave every loop together")
         return block.text()
     except PartialError:
-        function = parse_function(code.module, code.name)
-        return _BlockWriter(function, code, partial=True, only_diverging=only_diverging).text()
+        return _BlockWriter(code, partial=True, only_diverging=only_diverging).text()
 
 
 def _uses_warps(function: Function) -> bool:
@@ -81,95 +74,100 @@ def _uses_warps(function: Function) -> bool:
 class _BlockWriter:
     """Writes one block function."""
 
-    def __init__(
-        self, function: Function, code: ThreadIR, *, partial: bool, only_diverging: bool
-    ) -> None:
+    def __init__(self, code: ThreadIR, *, partial: bool, only_diverging: bool) -> None:
+        function = parse_function(code.module, code.name)
         self._function = function
         self._code = code
-        width = widest(function, cooperates=not only_diverging)
-        self._geometry = choose_geometry(code.block, width, warps=_uses_warps(function))
-        self._made = cut(function)
+        lanes = choose_lane_count(function, cooperates=not only_diverging)
+        self._layout = choose_layout(code.block, lanes, warps=_uses_warps(function))
+        self._thread = split_at_barriers(function)
         self._tids = [p.text for p in function.parameters[THREAD_PARAMETERS:][:3]]
-        lanes = self._geometry.width
-        self._shapes = Shapes(function, self._positions(), {self._tids[0]: lanes}, lanes)
-        turns = find_turns(self._made, self._shapes, self._threads)
-        find_regions(self._made, turns if self._geometry.groups > 1 else [])
-        self._shapes.refine(region.level for region in self._made.regions)
-        self._partial = partial or bool(self._made.turns)
+        width = self._layout.width
+        self._divergence = Divergence(
+            function, self._thread_indices(), {self._tids[0]: width}, width
+        )
+        interchanged: list[str] = []
+        if self._layout.groups > 1:
+            x, y, z = code.block
+            interchanged = find_interchanges(self._thread, self._divergence, x * y * z)
+        find_regions(self._thread, interchanged)
+        self._divergence.refine(region.level for region in self._thread.regions)
+        self._partial = partial or bool(interchanged)
         self._check()
-        keep_values(self._made, self._shapes.definitions)
-        for region in self._made.regions:
-            for names in region.aliases.values():
-                for name, alias in names.items():
-                    self._shapes.of[alias] = self._shapes.of[name]
-                    self._shapes.definitions[alias] = self._shapes.definitions[name]
-        for header in self._made.turns.values():
-            for phi in function.blocks[header].phis:
-                self._shapes.of[turn_of(phi.name)] = self._shapes.of[phi.name]
-                self._shapes.definitions[turn_of(phi.name)] = phi
-        self._writer = Writer(self._geometry.width)
-        self._lanes = Lanes(self._writer)
+        keep_values(self._thread, self._divergence.definitions)
+        self._add_aliases()
+        self._writer = LaneWriter(width)
         self._known: dict[str, Value] = {}
-        self._values: dict[str, Value] = {}
         used = {o.text for _, item in function.instructions() for o in item.operands}
-        used |= {o.text for phis in self._made.outside.values() for p in phis for o in p.operands}
-        self._instructions = Instructions(
-            self._writer, self._lanes, self._shapes, self._values, used
-        )
-        self._slots = Slots(self._writer, self._lanes, self._shapes, self._geometry.groups)
-        self._ends = GroupExits(
-            self._writer, self._lanes, self._slots, self._made, partial=self._partial
-        )
-
-    def diverges(self) -> bool:
-        """Whether lanes may leave a loop at different times."""
-        return bool(self._shapes.parting)
+        used |= {o.text for phi in self._thread.all_phis() for o in phi.operands}
+        self._instructions = Instructions(self._writer, self._divergence, used)
+        self._values = self._instructions.values
+        self._slots = SpillSlots(self._writer, self._divergence, self._layout.groups)
+        self._exits = RegionExits(self._writer, self._slots, self._thread, partial=self._partial)
 
     @property
-    def _threads(self) -> int:
-        width, height, depth = self._code.block
-        return width * height * depth
+    def has_divergent_loops(self) -> bool:
+        """Whether lanes may leave a loop at different times."""
+        return bool(self._divergence.divergent_loops)
 
-    # -- before writing --------------------------------------------------------------------------
+    # -- analysis --------------------------------------------------------------------------------
 
-    def _found_out(self) -> dict[str, Shape]:
-        """Give what barriers find out, which is the same for all threads."""
-        return {barrier.result: 0 for barrier in self._made.barriers.values() if barrier.result}
+    def _barrier_results(self) -> dict[str, Stride]:
+        """Return the strides of the results of barriers, which are uniform."""
+        return {b.result: 0 for b in self._thread.barriers.values() if b.result}
 
-    def _positions(self) -> dict[str, Shape]:
-        found = self._found_out()
+    def _thread_indices(self) -> dict[str, Stride]:
+        """Return the strides of thread indices and of the results of barriers."""
+        strides = self._barrier_results()
         for axis, name in enumerate(self._tids):
             if self._code.block[axis] == 1:
-                found[name] = 0
-            elif self._geometry.by_rows:
-                found[name] = 1 if axis == 0 else 0
+                strides[name] = 0
+            elif self._layout.by_rows:
+                strides[name] = 1 if axis == 0 else 0
             else:
-                found[name] = VARYING
-        return found
+                strides[name] = VARYING
+        return strides
 
     def _check(self) -> None:
-        check_loops(self._made, self._shapes)
-        check_spins(self._function, self._shapes)
-        varying = self._found_out()
+        check_loops(self._thread, self._divergence)
+        check_spins(self._function, self._divergence)
+        varying = self._barrier_results()
         for axis, name in enumerate(self._tids):
             if self._code.block[axis] > 1:
                 varying[name] = VARYING
-        if self._made.barriers:
-            check_uniform(self._made, Shapes(self._function, varying, {}, 0))
+        if self._thread.barriers:
+            check_uniform(self._thread, Divergence(self._function, varying, {}, 0))
         for _, item in self._function.instructions():
             if item.detail == placeholders.GRID_SYNC:
                 raise CannotLowerError("threads of all blocks wait for each other")
 
+    def _add_aliases(self) -> None:
+        """Give the aliases of values, and phis of interchanged loops, the strides of the values."""
+        aliases = [
+            (alias, name)
+            for region in self._thread.regions
+            for names in region.aliases.values()
+            for name, alias in names.items()
+        ]
+        aliases += [(iteration_name(phi.name), phi.name) for phi in self._interchanged_phis()]
+        for alias, name in aliases:
+            self._divergence.strides[alias] = self._divergence.strides[name]
+            self._divergence.definitions[alias] = self._divergence.definitions[name]
+
+    def _interchanged_phis(self) -> list[Instruction]:
+        headers = self._thread.interchanged.values()
+        return [phi for header in headers for phi in self._function.blocks[header].phis]
+
     # -- the function ----------------------------------------------------------------------------
 
     def text(self) -> str:
-        """Write the module."""
+        """Return the text of the module."""
         writer, function = self._writer, self._function
-        self._reserve()
-        self._ends.begin()
-        labels = {region.wait: writer.name("region") for region in self._made.regions}
+        self._allocate()
+        self._exits.begin()
+        labels = {region.wait: writer.name("region") for region in self._thread.regions}
         writer.go(labels[""])
-        for region in self._made.regions:
+        for region in self._thread.regions:
             self._write_region(region, labels)
         parameters = ", ".join(f"{p.type} {p.text}" for p in function.parameters)
         shared = f"ptr %{placeholders.SHARED}at, i64 %{placeholders.SHARED}bytes"
@@ -180,8 +178,8 @@ class _BlockWriter:
         body = [*writer.stack, *writer.lines]
         return "\n".join([function.outside, *lines, head, *body, "}"])
 
-    def _reserve(self) -> None:
-        """Make room for shared arrays, for what is kept, and for stack slots of threads."""
+    def _allocate(self) -> None:
+        """Allocate shared arrays, spill slots, and stack slots of threads."""
         for parameter in self._function.parameters:
             self._known[parameter.text] = Value(parameter.type, "scalar", parameter.text)
         arrays: dict[str, str] = {}
@@ -189,14 +187,13 @@ class _BlockWriter:
             if item.opcode == "call" and item.detail.startswith(placeholders.SHARED):
                 self._known[item.name] = self._shared(item, arrays)
             elif item.opcode == "alloca":
-                self._slots.add_frame(item, kept=len(self._made.regions) > 1)
-        for name in sorted(self._made.slots):
+                self._slots.add_frame(item, kept=len(self._thread.regions) > 1)
+        for name in sorted(self._thread.spilled):
             self._slots.add(name)
-        for header in self._made.turns.values():
-            for phi in self._function.blocks[header].phis:
-                self._slots.add(turn_of(phi.name))
+        for phi in self._interchanged_phis():
+            self._slots.add(iteration_name(phi.name))
         if self._partial:
-            for wait in (*self._made.turns, *self._made.barriers):
+            for wait in (*self._thread.interchanged, *self._thread.barriers):
                 self._slots.add_mask(wait)
 
     def _shared(self, item: Instruction, arrays: dict[str, str]) -> Value:
@@ -207,17 +204,16 @@ class _BlockWriter:
             return Value("i64", "scalar", f"%{placeholders.SHARED}bytes")
         if item.detail not in arrays:
             size, _ = placeholders.shared_extent(item.detail)  # the stack's alignment is wider
-            room = self._slots.room(size + 2 * _PADDING, "i8")
-            place = writer.op(f"getelementptr i8, ptr {room}, i64 {_PADDING}")
-            arrays[item.detail] = place
+            slot = self._slots.allocate(size + 2 * _PADDING, "i8")
+            arrays[item.detail] = writer.op(f"getelementptr i8, ptr {slot}, i64 {_PADDING}")
         return Value("ptr", "scalar", arrays[item.detail])
 
     # -- a region --------------------------------------------------------------------------------
 
-    def _write_region(self, region: Region, labels: dict[str, str]) -> None:
-        writer, groups = self._writer, self._geometry.groups
+    def _write_region(self, region: BarrierRegion, labels: dict[str, str]) -> None:
+        writer, groups = self._writer, self._layout.groups
         writer.start(labels[region.wait])
-        self._ends.begin_region(region.wait, self._targets_of(region))
+        self._exits.begin_region(region)
         before, head, after = writer.label, writer.name("group"), writer.name("groups.end")
         writer.go(head)
         writer.start(head)
@@ -230,25 +226,16 @@ class _BlockWriter:
         more = writer.op(f"icmp ult i64 {following}, {groups}")
         writer.choose(more, head, after)
         writer.start(after)
-        self._ends.end_region(labels)
+        self._exits.end_region(labels)
 
-    def _targets_of(self, region: Region) -> list[str]:
-        level = region.level
-        inside = level.blocks
-        return list(
-            dict.fromkeys(
-                t for b in sorted(inside) for t in self._made.successors(b) if t not in inside
-            )
-        )
-
-    def _write_group(self, region: Region) -> None:
-        """Write what one group does in a region."""
+    def _write_group(self, region: BarrierRegion) -> None:
+        """Write a region for one group."""
         self._values.clear()
         self._values.update(self._known)
-        mask = self._place()
+        mask = self._set_indices()
         self._values.update(self._slots.frames())
-        self._values.update(self._ends.results())
-        for item in region.remade:
+        self._values.update(self._exits.results())
+        for item in region.recomputed:
             self._instructions.write(item, None)
         for name in region.loads:
             self._values[name] = self._values[alias_of(name)] = self._slots.fetch(name)
@@ -257,42 +244,26 @@ class _BlockWriter:
         elif self._partial:
             self._slots.clear_masks()
         phis = {}
-        if region.wait in self._made.turns:
-            for phi in self._made.phis(region.wait):
-                phis[phi.name] = self._slots.fetch(turn_of(phi.name))
-        blocks = {
-            label: with_aliases(self._function.blocks[label], region.aliases.get(label, {}))
-            for label in region.level.blocks
-        }
-        flow = Flow(
-            self._writer,
-            self._lanes,
-            self._shapes,
-            self._instructions,
-            self._values,
-            blocks,
-            self._made.phis,
-            self._made.successors,
-            region.aliases,
-            lambda name, mask: self._slots.keep(name, self._values[name], mask),
-        )
-        level = region.level
-        arrivals = flow.guarded(level, level.root, set(level.order), mask, phis, None)
-        self._ends.end_group(arrivals, mask, [self._values[name] for name in self._tids])
+        if region.wait in self._thread.interchanged:
+            for phi in self._thread.phis(region.wait):
+                phis[phi.name] = self._slots.fetch(iteration_name(phi.name))
+        flow = ControlFlow(self._thread, region, self._instructions, self._slots)
+        edges = flow.write(mask, phis)
+        self._exits.end_group(edges, mask, [self._values[name] for name in self._tids])
 
-    def _place(self) -> Mask:
-        """Say where the threads of the group are; gives which lanes are threads at all."""
-        writer, geometry, group = self._writer, self._geometry, self._slots.group
+    def _set_indices(self) -> Mask:
+        """Set the thread indices of the group, and return the mask of lanes that are threads."""
+        writer, layout, group = self._writer, self._layout, self._slots.group
         width, height, _ = self._code.block
         x, y, z = self._tids
         for name in self._tids:
             self._values[name] = Value("i32", "scalar", "0")
-        if not geometry.by_rows:
-            return self._linear_place()
+        if not layout.by_rows:
+            return self._set_linear_indices()
         row, part = "0", group
-        if geometry.groups != geometry.per_row:
-            row = writer.op(f"udiv i64 {group}, {geometry.per_row}")
-            part = writer.op(f"urem i64 {group}, {geometry.per_row}")
+        if layout.groups != layout.per_row:
+            row = writer.op(f"udiv i64 {group}, {layout.per_row}")
+            part = writer.op(f"urem i64 {group}, {layout.per_row}")
             low, high = (
                 writer.op(f"urem i64 {row}, {height}"),
                 writer.op(f"udiv i64 {row}, {height}"),
@@ -302,32 +273,32 @@ class _BlockWriter:
                     narrow = writer.op(f"trunc nuw nsw i64 {value} to i32")
                     self._values[name] = Value("i32", "scalar", narrow)
         if width > 1:
-            first = writer.op(f"mul nuw nsw i64 {part}, {geometry.width}")
+            first = writer.op(f"mul nuw nsw i64 {part}, {layout.width}")
             narrow = writer.op(f"trunc nuw nsw i64 {first} to i32")
             self._values[x] = Value("i32", "step", narrow, 1)
-        if not geometry.tail:
+        if not layout.tail:
             return None
-        return self._tail(part, geometry.per_row)
+        return self._tail(part, layout.per_row)
 
     def _tail(self, part: str, count: int) -> Mask:
-        writer, geometry = self._writer, self._geometry
+        writer, layout = self._writer, self._layout
         if count == 1:
-            return Value("i1", "below", str(geometry.tail))
+            return Value("i1", "below", str(layout.tail))
         last = writer.op(f"icmp eq i64 {part}, {count - 1}")
         return Value(
             "i1",
             "below",
-            writer.op(f"select i1 {last}, i64 {geometry.tail}, i64 {geometry.width}"),
+            writer.op(f"select i1 {last}, i64 {layout.tail}, i64 {layout.width}"),
         )
 
-    def _linear_place(self) -> Mask:
-        """Lanes are consecutive threads of the whole block, over the ends of rows."""
-        writer, geometry = self._writer, self._geometry
+    def _set_linear_indices(self) -> Mask:
+        """Set the indices of consecutive threads of the block, which may be in several rows."""
+        writer, layout = self._writer, self._layout
         width, height, depth = self._code.block
-        first = writer.op(f"mul nuw nsw i64 {self._slots.group}, {geometry.width}")
+        first = writer.op(f"mul nuw nsw i64 {self._slots.group}, {layout.width}")
         narrow = writer.op(f"trunc nuw nsw i64 {first} to i32")
-        whole = writer.vector("i32")
-        rank = self._lanes.vector(Value("i32", "step", narrow, 1))
+        whole = writer.vector_type("i32")
+        rank = self._writer.vector(Value("i32", "step", narrow, 1))
         row = writer.op(f"udiv {whole} {rank}, splat (i32 {width})")
         parts = (
             (f"urem {whole} {rank}, splat (i32 {width})", width),
@@ -337,7 +308,7 @@ class _BlockWriter:
         for name, (text, extent) in zip(self._tids, parts, strict=True):
             if extent > 1:
                 self._values[name] = Value("i32", "vector", writer.op(text))
-        return self._tail(self._slots.group, geometry.groups) if geometry.tail else None
+        return self._tail(self._slots.group, layout.groups) if layout.tail else None
 
 
 def _declared(outside: str) -> set[str]:

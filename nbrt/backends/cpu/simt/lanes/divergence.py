@@ -1,11 +1,10 @@
-"""What a value looks like across the threads of a group: one number, a step apart, or anything.
+"""Divergence analysis: which values are uniform or strided across lanes, and where lanes diverge.
 
-A *shape* is how far the values of neighbouring lanes are apart: 0 for a value that all lanes share
-(kept in a scalar register, branched on), a number of units or bytes where lanes count up evenly
-(kept as the first lane's value; a pointer with the step of its element is one vector access), or
-`VARYING`. The analysis also finds the branches that lanes may take differently, and the loops that
-they may leave differently. Run with positions that vary without a step, it tells what is the same
-in the whole block.
+The *stride* of a value is the difference between neighbouring lanes: 0 if the value is uniform (it
+stays a scalar register, and a branch on it stays a branch), a constant (the value of lane 0 is
+kept; an access with the stride of its element is one vector access), or `VARYING`. The analysis
+also finds divergent branches and loops. With thread indices that vary without a stride, it finds
+what is uniform in the whole block.
 """
 
 from __future__ import annotations
@@ -21,22 +20,20 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cpu.simt.llvm.model import Block, Function, Instruction, Operand
 
-__all__ = ["VARYING", "Shape", "Shapes", "address_steps", "frame_size"]
+__all__ = ["VARYING", "Divergence", "Stride", "frame_size"]
 
-Shape = int | None
-VARYING: Shape = None
-
-_PURE = ("llvm.assume", "llvm.lifetime", "llvm.experimental.noalias")
+Stride = int | None
+VARYING: Stride = None
 
 
 def frame_size(alloca: Instruction) -> int:
-    """Give the bytes of one thread's copy of a stack slot."""
+    """Return the size in bytes of a stack slot of one thread."""
     count = int(alloca.operands[0].text) if alloca.operands else 1
     return -(-size_of(alloca.detail) * count // 16) * 16
 
 
-def address_steps(address: Instruction) -> tuple[int, list[tuple[Operand, int]]] | None:
-    """Take an address apart: constant bytes, and each index with the bytes it counts in."""
+def _address_indices(address: Instruction) -> tuple[int, list[tuple[Operand, int]]] | None:
+    """Return the constant offset of an address, and its indices with the sizes of their units."""
     constant, steps = 0, []
     kind = address.detail
     for position, index in enumerate(address.operands[1:]):
@@ -57,71 +54,80 @@ def address_steps(address: Instruction) -> tuple[int, list[tuple[Operand, int]]]
     return constant, steps
 
 
-class Shapes:
-    """Shapes of all values of a function, and where lanes part.
+class Divergence:
+    """Strides of all values of a function, and the places where lanes diverge.
 
     Parameters
     ----------
     function : Function
         One thread.
     parameters : mapping
-        Shapes of arguments that are not the same for all.
+        Strides of the parameters that are not uniform.
     alignment : mapping
-        For arguments with a step of one: what the first lane's value is a multiple of.
+        Alignment of lane 0, for parameters with stride 1.
     lanes : int
-        How many lanes; 0 to tell only what is the same in the whole block.
+        Number of lanes; 0 to find only what is uniform in the whole block.
+
+    Attributes
+    ----------
+    strides : dict
+        Stride of each value by name.
+    definitions : dict
+        Instructions by the names of their results.
+    levels : list of Level
+        The levels of the loop nest, the function itself first.
     """
 
     def __init__(
         self,
         function: Function,
-        parameters: Mapping[str, Shape],
+        parameters: Mapping[str, Stride],
         alignment: Mapping[str, int],
         lanes: int,
     ) -> None:
         self._function = function
         self._lanes = lanes
-        self.of: dict[str, Shape] = dict.fromkeys((p.text for p in function.parameters), 0)
-        self.of.update(parameters)
+        self.strides: dict[str, Stride] = dict.fromkeys((p.text for p in function.parameters), 0)
+        self.strides.update(parameters)
         self._aligned = {p.text: 1 for p in function.parameters} | dict(alignment)
         self.definitions = {i.name: i for _, i in function.instructions() if i.name}
-        self.joins: set[str] = set()
-        """Blocks whose phis merge lanes that came different ways."""
-        self.parting: set[str] = set()
-        """Headers of the loops that lanes may leave at different times or to different places."""
-        self.forced: set[str] = set()
-        """Nodes to be treated as if lanes parted there, since others' ways cross theirs."""
+        self._merges: set[str] = set()
+        """Blocks whose phis merge lanes from several predecessors."""
+        self.divergent_loops: set[str] = set()
+        """Headers of loops that lanes may leave at different times or to different targets."""
+        self._forced: set[str] = set()
+        """Nodes to treat as divergent, because subregions of others begin behind them."""
         self.levels = self._find_levels()
-        self._pieces: list[Level] = []
+        self._region_levels: list[Level] = []
         self._solve()
 
-    def __getitem__(self, operand: Operand) -> Shape:
-        return self.of.get(operand.text, VARYING) if operand.is_local else 0
+    def __getitem__(self, operand: Operand) -> Stride:
+        return self.strides.get(operand.text, VARYING) if operand.is_local else 0
 
     def splits(self, level: Level, node: str) -> bool:
-        """Tell whether lanes are written apart from a node on."""
-        return node in self.forced or self.differs(level, node)
+        """Return whether the subregions behind a node are written one after the other."""
+        return node in self._forced or self.diverges(level, node)
 
-    def differs(self, level: Level, node: str) -> bool:
-        """Tell whether lanes that reach a node together may leave it for different places."""
+    def diverges(self, level: Level, node: str) -> bool:
+        """Return whether lanes that reach a node together may leave it to different targets."""
         if node in level.loops:
-            return node in self.parting and len({t for _, t in level.ways(node)}) > 1
+            return node in self.divergent_loops and len({t for _, t in level.edges(node)}) > 1
         branch = self._function.blocks[node].terminator
         return len(set(branch.labels)) > 1 and self[branch.operands[0]] != 0
 
     def aligned(self, operand: Operand) -> int:
-        """Give a power of two that divides the first lane's value, at most 4096."""
+        """Return a power of two that divides the value of lane 0, at most 4096."""
         if operand.is_local:
             return self._aligned.get(operand.text, 1)
         text = operand.text.lstrip("-")
         return _power(int(text)) if text.isdigit() else 1
 
-    def refine(self, pieces: Iterable[Level]) -> None:
-        """Take into account how lanes part where the function is cut into pieces, too.
+    def refine(self, levels: Iterable[Level]) -> None:
+        """Take the levels of barrier regions into account, too.
 
-        In a piece, ways may cross that in the whole function are turns of a loop.
+        Edges may meet in a region that are iterations of a loop in the function.
         """
-        self._pieces += pieces
+        self._region_levels += levels
         self._solve()
 
     # -- solving -----------------------------------------------------------------------------
@@ -147,61 +153,65 @@ class Shapes:
             for block, instruction in self._function.instructions():
                 if instruction.name:
                     changed |= self._update(block, instruction)
-            for level in (*self.levels, *self._pieces):
-                changed |= self._part(level)
+            for level in (*self.levels, *self._region_levels):
+                changed |= self._diverge(level)
 
     def _update(self, block: Block, instruction: Instruction) -> bool:
         name = instruction.name
-        if any(o.is_local and o.text not in self.of for o in instruction.operands):
+        if any(o.is_local and o.text not in self.strides for o in instruction.operands):
             if instruction.opcode != "phi":
                 return False
-            if not any(o.text in self.of or not o.is_local for o in instruction.operands):
+            if not any(o.text in self.strides or not o.is_local for o in instruction.operands):
                 return False
-        known = name in self.of
-        old = self.of.get(name, VARYING)
+        known = name in self.strides
+        old = self.strides.get(name, VARYING)
         if known and old is VARYING:
             return False
         self._aligned[name] = self._alignment(instruction)
-        found = self._shape(block, instruction)
-        if known and found != old:
-            found = VARYING
-        self.of[name] = found
-        return not known or found != old
+        stride = self._stride(block, instruction)
+        if known and stride != old:
+            stride = VARYING
+        self.strides[name] = stride
+        return not known or stride != old
 
-    def _part(self, level: Level) -> bool:
-        """Note what follows from lanes parting at nodes of a level; tell whether it is news."""
-        size = len(self.joins) + len(self.parting) + len(self.forced)
+    def _diverge(self, level: Level) -> bool:
+        """Mark the effects of the divergent nodes of a level; return whether any is new."""
+        size = self._size
         for node in level.order:
             if not self.splits(level, node):
                 continue
-            meet = level.below[node]
-            inside = {node, *level.zone(node)}
-            ways = [way for item in inside for way in level.ways(item)]
-            for root, _ in level.parts(node):
-                if level.above[root] != node:
-                    self.forced.add(level.above[root])
-                if sum(level.node_of(target) == root for _, target in ways) > 1:
-                    self.joins.add(root)
-            if meet != END:
-                if sum(level.node_of(t) == meet for _, t in ways if t in level.blocks) > 1:
-                    self.joins.add(meet)
+            merge = level.ipdom[node]
+            inside = {node, *level.region(node)}
+            edges = [edge for item in inside for edge in level.edges(item)]
+            for entry, _ in level.subregions(node):
+                if level.idom[entry] != node:
+                    self._forced.add(level.idom[entry])
+                if sum(level.node_of(target) == entry for _, target in edges) > 1:
+                    self._merges.add(entry)
+            if merge != END:
+                if sum(level.node_of(t) == merge for _, t in edges if t in level.blocks) > 1:
+                    self._merges.add(merge)
                 continue
-            outside = [t for _, t in ways if t not in level.blocks or t == level.root]
+            outside = [t for _, t in edges if t not in level.blocks or t == level.root]
             if level.root in outside and outside.count(level.root) > 1:
-                self.joins.add(level.root)
+                self._merges.add(level.root)
             if len(set(outside)) > 1 and level.root in self._headers:
-                self.parting.add(level.root)
-        for header in self.parting & set(level.loops):
-            self.joins.update(target for _, target in level.ways(header))
-        return size != len(self.joins) + len(self.parting) + len(self.forced)
+                self.divergent_loops.add(level.root)
+        for header in self.divergent_loops & set(level.loops):
+            self._merges.update(target for _, target in level.edges(header))
+        return size != self._size
+
+    @property
+    def _size(self) -> int:
+        return len(self._merges) + len(self.divergent_loops) + len(self._forced)
 
     @property
     def _headers(self) -> set[str]:
         return {level.root for level in self.levels[1:]}
 
-    # -- shapes ------------------------------------------------------------------------------
+    # -- strides -----------------------------------------------------------------------------
 
-    def _shape(self, block: Block, item: Instruction) -> Shape:
+    def _stride(self, block: Block, item: Instruction) -> Stride:
         if item.opcode == "phi":
             return self._of_phi(block, item)
         if item.opcode == "alloca":
@@ -212,24 +222,24 @@ class Shapes:
             return self._of_call(item)
         if item.opcode == "load" and item.detail:
             return VARYING
-        shapes = [self[operand] for operand in item.operands]
+        strides = [self[operand] for operand in item.operands]
         if item.opcode == "load":
-            return 0 if shapes == [0] and is_scalar(item.type) else VARYING
-        if not any(shape != 0 for shape in shapes):
+            return 0 if strides == [0] and is_scalar(item.type) else VARYING
+        if not any(stride != 0 for stride in strides):
             return 0
-        return self._with_step(item, shapes)
+        return self._of_operands(item, strides)
 
-    def _of_phi(self, block: Block, item: Instruction) -> Shape:
-        if block.label in self.joins:
+    def _of_phi(self, block: Block, item: Instruction) -> Stride:
+        if block.label in self._merges:
             return VARYING
         known = {
             self[operand]
             for operand in item.operands
-            if not operand.is_local or operand.text in self.of
+            if not operand.is_local or operand.text in self.strides
         }
-        return known.pop() if len(known) == 1 and _steps(item.type, known) else VARYING
+        return known.pop() if len(known) == 1 and _may_have_strides(item.type, known) else VARYING
 
-    def _of_call(self, item: Instruction) -> Shape:
+    def _of_call(self, item: Instruction) -> Stride:
         name = item.detail
         if name.startswith((placeholders.SHARED, placeholders.BARRIER)):
             return 0
@@ -245,15 +255,15 @@ class Shapes:
             return VARYING
         return VARYING if any(self[operand] != 0 for operand in item.operands) else 0
 
-    def _with_step(self, item: Instruction, shapes: list[Shape]) -> Shape:
-        if VARYING in shapes or not self._lanes:
+    def _of_operands(self, item: Instruction, strides: list[Stride]) -> Stride:
+        if VARYING in strides or not self._lanes:
             return VARYING
         opcode, (first, second) = item.opcode, (*item.operands, item.operands[0])[:2]
         if opcode == "getelementptr":
             return self._of_address(item)
         if not (is_integer(item.type) or item.type == "ptr") or item.type == "i1":
             return VARYING
-        left, right = shapes[0], shapes[-1]
+        left, right = strides[0], strides[-1]
         assert left is not None
         assert right is not None
         if opcode == "add" or (opcode == "or" and "disjoint" in item.flags):
@@ -262,15 +272,15 @@ class Shapes:
             return left - right
         if opcode in ("mul", "shl", "and", "lshr", "ashr") and not second.is_local:
             return self._with_constant(opcode, first, left, int(second.text))
-        if opcode == "select" and shapes[0] == 0 and shapes[1] == shapes[2]:
-            return shapes[1]
+        if opcode == "select" and strides[0] == 0 and strides[1] == strides[2]:
+            return strides[1]
         if opcode in ("sext", "trunc", "freeze", "ptrtoint", "inttoptr"):
             return left
         if opcode == "zext" and ("nneg" in item.flags or self._is_position(first)):
             return left
         return VARYING
 
-    def _with_constant(self, opcode: str, first: Operand, step: int, constant: int) -> Shape:
+    def _with_constant(self, opcode: str, first: Operand, step: int, constant: int) -> Stride:
         if opcode == "mul":
             return step * constant
         if opcode == "shl":
@@ -288,13 +298,13 @@ class Shapes:
     def _is_position(self, operand: Operand) -> bool:
         return operand.text in {p.text for p in self._function.parameters}
 
-    def _of_address(self, item: Instruction) -> Shape:
-        taken = address_steps(item)
-        if taken is None or item.type != "ptr":
+    def _of_address(self, item: Instruction) -> Stride:
+        indices = _address_indices(item)
+        if indices is None or item.type != "ptr":
             return VARYING
         total = self[item.operands[0]]
         assert total is not None
-        for index, size in taken[1]:
+        for index, size in indices[1]:
             step = self[index]
             if step != 0 and index.type != "i64":
                 return VARYING
@@ -322,6 +332,6 @@ def _power(number: int) -> int:
     return min(4096, number & -number) if number else 4096
 
 
-def _steps(kind: str, shapes: set[Shape]) -> bool:
-    """Whether values of a type can have these shapes: only integers and pointers count up."""
-    return shapes == {0} or ((is_integer(kind) and kind != "i1") or kind == "ptr")
+def _may_have_strides(kind: str, strides: set[Stride]) -> bool:
+    """Return whether values of a type can have strides: only integers and pointers can."""
+    return strides == {0} or ((is_integer(kind) and kind != "i1") or kind == "ptr")

@@ -1,76 +1,44 @@
-"""One instruction of a thread, written for all lanes of a group."""
+"""Instructions of a thread, written for all lanes of a group."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.compare import compare_counting
 from nbrt.backends.cpu.simt.lanes.memory import Memory
-from nbrt.backends.cpu.simt.lanes.scalarize import Serial
-from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
+from nbrt.backends.cpu.simt.lanes.scalarize import Scalarizer
 from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
-from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
-from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS, Instruction, Operand, renamed
+from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.llvm.model import (
+    BINARY,
+    CASTS,
+    CannotLowerError,
+    Instruction,
+    Operand,
+    renamed,
+)
 from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.divergence import Shapes
-    from nbrt.backends.cpu.simt.lanes.writer import Writer
+    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
 
 __all__ = ["Instructions"]
 
 _DIVISIONS = frozenset(("udiv", "sdiv", "urem", "srem"))
 _FAST = ("fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
 _ELEMENTWISE = frozenset(
-    [
-        "fabs",
-        "sqrt",
-        "fma",
-        "fmuladd",
-        "floor",
-        "ceil",
-        "trunc",
-        "rint",
-        "nearbyint",
-        "round",
-        "roundeven",
-        "copysign",
-        "minnum",
-        "maxnum",
-        "minimum",
-        "maximum",
-        "smin",
-        "smax",
-        "umin",
-        "umax",
-        "abs",
-        "ctpop",
-        "ctlz",
-        "cttz",
-        "bswap",
-        "bitreverse",
-        "exp",
-        "exp2",
-        "log",
-        "log2",
-        "log10",
-        "pow",
-        "sin",
-        "cos",
-        "fshl",
-        "fshr",
-        "sadd.sat",
-        "uadd.sat",
-        "ssub.sat",
-        "usub.sat",
-        "is.fpclass",
-    ]
+    (
+        *("fabs", "sqrt", "fma", "fmuladd", "floor", "ceil", "trunc", "rint", "nearbyint"),
+        *("round", "roundeven", "copysign", "minnum", "maxnum", "minimum", "maximum"),
+        *("exp", "exp2", "log", "log2", "log10", "pow", "sin", "cos", "is.fpclass"),
+        *("smin", "smax", "umin", "umax", "abs", "ctpop", "ctlz", "cttz", "bswap", "bitreverse"),
+        *("fshl", "fshr", "sadd.sat", "uadd.sat", "ssub.sat", "usub.sat"),
+    )
 )
-"""LLVM's intrinsics that exist for vectors, overloaded on the type of their first operand alone."""
+"""LLVM intrinsics with a vector form, overloaded on the type of the first operand only."""
 
-_ONE_FOR_ALL = frozenset(("abs", "ctlz", "cttz", "is.fpclass"))
-"""Those whose last operand is a constant that stays a scalar."""
+_SCALAR_LAST = frozenset(("abs", "ctlz", "cttz", "is.fpclass"))
+"""Intrinsics whose last operand is a scalar constant."""
 
 _IGNORED = ("llvm.assume", "llvm.lifetime.", "llvm.experimental.noalias", "llvm.dbg.")
 
@@ -80,38 +48,40 @@ class Instructions:
 
     Parameters
     ----------
-    writer, lanes, shapes : Writer, Lanes, Shapes
-        Where the code goes, operations on values, what is known of them.
-    values : dict
-        Values that are known where the code is being written; results are added.
+    writer : LaneWriter
+        Receives the code.
+    divergence : Divergence
+        Strides of all values.
     used : set of str
-        Names that anything uses.
+        Names of values with uses.
+
+    Attributes
+    ----------
+    values : dict
+        Values that are known at the current place, by name.
     """
 
     def __init__(
         self,
-        writer: Writer,
-        lanes: Lanes,
-        shapes: Shapes,
-        values: dict[str, Value],
+        writer: LaneWriter,
+        divergence: Divergence,
         used: set[str],
     ) -> None:
-        self._writer = writer
-        self._lanes = lanes
-        self._shapes = shapes
-        self._values = values
-        self._serial = Serial(writer, lanes, used)
-        self._memory = Memory(writer, lanes, self._serial, shapes.definitions)
-        self._warp = WarpOperations(writer, lanes)
+        self.writer = self._writer = writer
+        self.divergence = self._divergence = divergence
+        self.values = self._values = dict[str, Value]()
+        self._scalarizer = Scalarizer(writer, used)
+        self._memory = Memory(writer, self._scalarizer, divergence.definitions)
+        self._warp = WarpOperations(writer)
 
     def value(self, operand: Operand) -> Value:
-        """Give an operand as it is kept here."""
+        """Return the value of an operand."""
         if operand.is_local:
             return self._values[operand.text]
         return Value(operand.type, "scalar", operand.text)
 
     def write(self, item: Instruction, mask: Mask) -> None:
-        """Write an instruction for the lanes of a mask, of which there is at least one."""
+        """Write an instruction for the lanes of a mask, at least one of which is active."""
         operands = [self.value(operand) for operand in item.operands]
         result = self._written(item, operands, mask)
         if item.name:
@@ -125,7 +95,7 @@ class Instructions:
         if opcode in ("load", "store", "atomicrmw", "cmpxchg"):
             return self._memory.write(item, operands, mask)
         if opcode == "alloca":
-            return self._values[item.name]  # the group's own, known before
+            return self._values[item.name]  # allocated at the start of the group
         if opcode == "fence":
             self._writer.do(item.text)
             return None
@@ -133,16 +103,19 @@ class Instructions:
             return self._memory.member(operands[0], item)
         if all(value.kind == "scalar" for value in operands) and self._keeps_flags(item):
             return Value(item.type, "scalar", self._writer.op(self._copied(item, operands)))
-        if item.name in self._shapes.of and self._shapes.of[item.name] is not None:
+        if (
+            item.name in self._divergence.strides
+            and self._divergence.strides[item.name] is not None
+        ):
             return self._of_first_lane(item, operands)
         if opcode == "icmp":
-            found = self._compared(item, operands)
-            if found is not None:
-                return found
+            compared = self._compared(item, operands)
+            if compared is not None:
+                return compared
         return self._elementwise(item, operands, mask)
 
     def _keeps_flags(self, item: Instruction) -> bool:
-        return all(self._shapes[operand] == 0 for operand in item.operands)
+        return all(self._divergence[operand] == 0 for operand in item.operands)
 
     def _copied(self, item: Instruction, operands: list[Value]) -> str:
         names = {
@@ -152,14 +125,14 @@ class Instructions:
         }
         return renamed(item.text, names)
 
-    # -- values that count up ------------------------------------------------------------------
+    # -- strided values ----------------------------------------------------------------------
 
     def _of_first_lane(self, item: Instruction, operands: list[Value]) -> Value:
-        """Compute lane 0's value, which may be no value that the thread would ever compute.
+        """Compute the value of lane 0 without flags such as ``nsw``.
 
-        So without the promises that LLVM made of it, such as that it does not overflow.
+        Lane 0 may be inactive, so the flags may not hold.
         """
-        step = self._shapes.of[item.name]
+        step = self._divergence.strides[item.name]
         assert step is not None
         texts = [value.text for value in operands]
         opcode = item.opcode
@@ -187,19 +160,17 @@ class Instructions:
             self._is_positive(operand, 6) for operand in item.operands if operand.is_local
         )
         left, right = operands
-        return compare_counting(
-            self._writer, self._lanes, predicate, left, right, positive=positive
-        )
+        return self._writer.compare(predicate, left, right, positive=positive)
 
     def _is_positive(self, operand: Operand, depth: int) -> bool:
-        """Whether no lane holds a negative number, taking part or not."""
+        """Return whether no lane, active or not, has a negative value."""
         if not operand.is_local:
             return not operand.text.startswith("-")
-        item = self._shapes.definitions.get(operand.text)
-        if self._shapes[operand] == 0:
-            return True  # the same in every lane, so its sign moves no lane against another
+        item = self._divergence.definitions.get(operand.text)
+        if self._divergence[operand] == 0:
+            return True  # uniform: its sign does not differ between lanes
         if item is None:
-            return True  # a position in the block
+            return True  # a thread index
         if depth == 0 or item.opcode not in ("add", "zext", "sext", "or", "shl", "and", "trunc"):
             return False
         if item.opcode == "zext":
@@ -218,25 +189,25 @@ class Instructions:
     # -- vectors -------------------------------------------------------------------------------
 
     def _elementwise(self, item: Instruction, operands: list[Value], mask: Mask) -> Value:
-        writer, lanes, opcode = self._writer, self._lanes, item.opcode
+        writer, opcode = self._writer, item.opcode
         if opcode == "select":
             return self._selected(item, operands)
         if not is_scalar(item.type) and item.type:
             raise CannotLowerError(f"{opcode} of the type {item.type}")
         if opcode == "getelementptr":
             return self._address(item, operands)
-        vectors = [lanes.vector(value) for value in operands]
+        vectors = [writer.vector(value) for value in operands]
         flags = f"{item.flags} " if item.flags else ""
-        kind = writer.vector(item.operands[0].type)
+        kind = writer.vector_type(item.operands[0].type)
         if opcode in BINARY:
             if opcode in _DIVISIONS and mask is not None and operands[1].kind != "scalar":
-                # Lanes that take no part may hold a zero, which the processor objects to.
-                vectors[1] = lanes.blend(item.type, mask, vectors[1], f"splat ({item.type} 1)")
+                # Inactive lanes may hold a zero, and the processor would trap.
+                vectors[1] = writer.blend(item.type, mask, vectors[1], f"splat ({item.type} 1)")
             text = f"{opcode} {flags}{kind} {vectors[0]}, {vectors[1]}"
         elif opcode in ("icmp", "fcmp"):
             text = f"{opcode} {flags}{item.detail} {kind} {vectors[0]}, {vectors[1]}"
         elif opcode in CASTS:
-            text = f"{opcode} {flags}{kind} {vectors[0]} to {writer.vector(item.type)}"
+            text = f"{opcode} {flags}{kind} {vectors[0]} to {writer.vector_type(item.type)}"
         elif opcode in ("fneg", "freeze"):
             text = f"{opcode} {flags}{kind} {vectors[0]}"
         else:
@@ -246,38 +217,38 @@ class Instructions:
             source, target = operands[0], item.type
 
             def one(lane: int) -> str:
-                part = f"{source.type} {lanes.lane(source, lane)}"
+                part = f"{source.type} {writer.lane(source, lane)}"
                 return writer.op(f"{opcode} {flags}{part} to {target}")
 
         return Value(item.type, "vector", writer.op(text), one=one)
 
     def _selected(self, item: Instruction, operands: list[Value]) -> Value:
-        writer, lanes = self._writer, self._lanes
+        writer = self._writer
         condition, yes, no = operands
         if not is_scalar(item.type):
             raise CannotLowerError(f"a choice between values of the type {item.type}")
-        kind = writer.vector(item.type)
-        first, second = lanes.vector(yes), lanes.vector(no)
+        kind = writer.vector_type(item.type)
+        first, second = writer.vector(yes), writer.vector(no)
         if condition.kind == "scalar":
             test = f"i1 {condition.text}"
         else:
-            test = f"{writer.vector('i1')} {lanes.vector(condition)}"
+            test = f"{writer.vector_type('i1')} {writer.vector(condition)}"
         return Value(
             item.type, "vector", writer.op(f"select {test}, {kind} {first}, {kind} {second}")
         )
 
     def _address(self, item: Instruction, operands: list[Value]) -> Value:
-        writer, lanes = self._writer, self._lanes
+        writer = self._writer
         parts = []
         for operand, value in zip(item.operands, operands, strict=True):
             if value.kind == "scalar":
                 parts.append(f"{operand.type} {value.text}")
             else:
-                parts.append(f"{writer.vector(operand.type)} {lanes.vector(value)}")
+                parts.append(f"{writer.vector_type(operand.type)} {writer.vector(value)}")
         text = f"getelementptr {item.detail}, {', '.join(parts)}"
 
         def one(lane: int) -> str:
-            values = [f"{v.type} {lanes.lane(v, lane)}" for v in operands]
+            values = [f"{v.type} {writer.lane(v, lane)}" for v in operands]
             return writer.op(f"getelementptr {item.detail}, {', '.join(values)}")
 
         cheap = all(value.kind != "vector" or value.one is not None for value in operands)
@@ -294,30 +265,27 @@ class Instructions:
         if name.startswith("llvm."):
             base = name.removeprefix("llvm.").rpartition(".")[0]
             if all(value.kind == "scalar" for value in operands) and item.type != "void":
-                return Value(item.type, "scalar", self._declared(item, operands))
+                return Value(item.type, "scalar", self._writer.op(self._copied(item, operands)))
             if base in _ELEMENTWISE:
                 return self._intrinsic(base, item, operands)
         self._memory.note_writes()
-        return self._serial.call(item, operands, mask)
-
-    def _declared(self, item: Instruction, operands: list[Value]) -> str:
-        return self._writer.op(self._copied(item, operands))
+        return self._scalarizer.call(item, operands, mask)
 
     def _intrinsic(self, base: str, item: Instruction, operands: list[Value]) -> Value:
-        writer, lanes = self._writer, self._lanes
-        count = len(operands) - (base in _ONE_FOR_ALL)
-        arguments = [f"{writer.vector(v.type)} {lanes.vector(v)}" for v in operands[:count]]
+        writer = self._writer
+        count = len(operands) - (base in _SCALAR_LAST)
+        arguments = [f"{writer.vector_type(v.type)} {writer.vector(v)}" for v in operands[:count]]
         arguments += [f"{value.type} {value.text}" for value in operands[count:]]
         kind = operands[0].type
         suffix = kind if is_integer(kind) else {"float": "f32", "double": "f64"}.get(kind, "f16")
         flags = " ".join(flag for flag in item.flags.split() if flag in _FAST)
         symbol = f"llvm.{base}.v{writer.width}{suffix}"
-        result = writer.call(writer.vector(item.type), symbol, arguments, flags)
+        result = writer.call(writer.vector_type(item.type), symbol, arguments, flags)
         return Value(item.type, "vector", result)
 
     def _marker(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
         if item.detail.startswith(placeholders.SHARED):
-            return self._values[item.name]  # where memory is, which was said before
+            return self._values[item.name]  # allocated at the start of the function
         if item.detail == placeholders.WARP_SYNC:
             return None
         return self._warp.write(item, operands, mask)

@@ -1,9 +1,10 @@
-"""Grid-stride loops turned inside out: all groups make a turn before any makes the next.
+"""Interchange of grid-stride loops with the loop over groups.
 
-Threads of a block that each jump through memory by the size of the grid read neighbours of each
-other in every turn. Group after group, each going through all its turns, the same cache lines are
-come back to from far away; turn after turn they are read in order. Threads between two barriers may
-run in any order, so this needs no proof about memory.
+In an iteration of a grid-stride loop, the threads of a block read neighbouring elements. If each
+group ran all its iterations before the next group, each cache line would be revisited only after a
+long reuse distance. After the interchange all groups run an iteration before any runs the next, and
+memory is read in order. Threads may run in any order between two barriers, so the interchange needs
+no proof about memory.
 """
 
 from __future__ import annotations
@@ -12,88 +13,88 @@ from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.lanes.divergence import VARYING
+from nbrt.backends.cpu.simt.llvm.graph import reachable
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.lanes.divergence import Shapes
-    from nbrt.backends.cpu.simt.lanes.regions import Cut
-    from nbrt.backends.cpu.simt.llvm.graph import Loop
+    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
+    from nbrt.backends.cpu.simt.llvm.graph import LoopInfo
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
-__all__ = ["find_turns", "turn_of"]
+__all__ = ["find_interchanges", "iteration_name"]
 
 _MAX_CARRIED = 2
-"""Most vectors that a turn hands on to the next: they go through memory."""
+"""Maximum number of vectors carried between iterations, which are kept in memory."""
 
 
-def turn_of(name: str) -> str:
-    """Name what a phi of the header is in a turn's beginning."""
+def iteration_name(name: str) -> str:
+    """Return the name of a phi of the header at the start of an iteration."""
     return f'%"{name[1:].strip(chr(34))}@turn"'
 
 
-def find_turns(made: Cut, shapes: Shapes, threads: int) -> list[str]:
-    """Give the headers of the loops to be turned inside out.
+def find_interchanges(thread: SplitThread, divergence: Divergence, threads: int) -> list[str]:
+    """Return the headers of the loops to interchange.
 
     Parameters
     ----------
-    made : Cut
-        The thread, cut at its barriers.
-    shapes : Shapes
-        What is known of its values.
+    thread : SplitThread
+        The thread.
+    divergence : Divergence
+        Strides of its values.
     threads : int
-        Threads of the block: a stride of fewer is no grid's.
+        Threads of a block; a smaller stride cannot be a grid stride.
     """
     return [
         loop.header
-        for loop in shapes.levels[0].loops.values()
-        if loop.header in shapes.parting and _is_grid_stride(made, shapes, loop, threads)
+        for loop in divergence.levels[0].loops.values()
+        if loop.header in divergence.divergent_loops
+        and _is_grid_stride(thread, divergence, loop, threads)
     ]
 
 
-def _is_grid_stride(made: Cut, shapes: Shapes, loop: Loop, threads: int) -> bool:
-    if any(made.is_at_barrier(block) for block in loop.blocks) or _meets_warps(made, loop):
+def _is_grid_stride(
+    thread: SplitThread, divergence: Divergence, loop: LoopInfo, threads: int
+) -> bool:
+    if any(thread.is_at_barrier(block) for block in loop.blocks):
         return False
-    phis = made.function.blocks[loop.header].phis
-    carried = sum(shapes.of[phi.name] is VARYING for phi in phis)
-    strides = any(_strides(phi, shapes, loop, threads) for phi in phis)
-    return strides and carried <= _MAX_CARRIED and _loads(made, shapes, loop)
+    if _precedes_warp_operations(thread, loop):
+        return False
+    phis = thread.function.blocks[loop.header].phis
+    carried = sum(divergence.strides[phi.name] is VARYING for phi in phis)
+    strides = any(_has_grid_step(phi, divergence, loop, threads) for phi in phis)
+    return strides and carried <= _MAX_CARRIED and _loads(thread, divergence, loop)
 
 
-def _meets_warps(made: Cut, loop: Loop) -> bool:
-    """Whether lanes talk to each other before the next barrier: those that have left would wait."""
-    seen = set(loop.blocks)
-    pending = list(loop.blocks)
-    while pending:
-        for target in made.successors(pending.pop()):
-            if target in made.function.blocks and target not in seen:
-                seen.add(target)
-                pending.append(target)
+def _precedes_warp_operations(thread: SplitThread, loop: LoopInfo) -> bool:
+    """Return whether lanes that have left the loop would wait at a warp operation for others."""
+    following = loop.blocks | reachable(loop.blocks, thread.inner_successors)
     return any(
         item.opcode == "call" and item.detail.startswith(placeholders.WARP_OPERATIONS)
-        for label in seen
-        for item in made.function.blocks[label].instructions
+        for label in following
+        for item in thread.function.blocks[label].instructions
     )
 
 
-def _strides(phi: Instruction, shapes: Shapes, loop: Loop, threads: int) -> bool:
-    """Whether a phi counts lanes one by one, and turns by at least the size of the block."""
-    if shapes.of[phi.name] != 1:
+def _has_grid_step(phi: Instruction, divergence: Divergence, loop: LoopInfo, threads: int) -> bool:
+    """Return whether a phi has stride 1, and a step of at least the number of threads."""
+    if divergence.strides[phi.name] != 1:
         return False
     for operand, label in zip(phi.operands, phi.labels, strict=True):
-        advance = shapes.definitions.get(operand.text)
+        advance = divergence.definitions.get(operand.text)
         if label not in loop.blocks or advance is None or advance.opcode != "add":
             continue
         for step in advance.operands:
-            if step.is_local and shapes[step] == 0:
+            if step.is_local and divergence[step] == 0:
                 return True
             if not step.is_local and int(step.text) >= threads:
                 return True
     return False
 
 
-def _loads(made: Cut, shapes: Shapes, loop: Loop) -> bool:
-    """Whether the loop reads memory at places that count with the lanes."""
+def _loads(thread: SplitThread, divergence: Divergence, loop: LoopInfo) -> bool:
+    """Return whether the loop loads from addresses that differ between lanes."""
     return any(
-        item.opcode == "load" and shapes[item.operands[0]] != 0
+        item.opcode == "load" and divergence[item.operands[0]] != 0
         for block in loop.blocks
-        for item in made.function.blocks[block].instructions
+        for item in thread.function.blocks[block].instructions
     )

@@ -1,20 +1,18 @@
-"""Loads, stores and atomic operations of all lanes of a group."""
+"""Loads, stores and atomic operations of a group of lanes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
-from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
-from nbrt.backends.cpu.simt.llvm.model import Instruction, renamed
+from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, Instruction, renamed
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nbrt.backends.cpu.simt.lanes.scalarize import Serial
-    from nbrt.backends.cpu.simt.lanes.writer import Writer
+    from nbrt.backends.cpu.simt.lanes.scalarize import Scalarizer
 
 __all__ = ["Memory"]
 
@@ -33,32 +31,32 @@ _WRAPS = ("uinc_wrap", "udec_wrap")
 class Memory:
     """Writes accesses to memory.
 
-    Shared memory and stack slots belong to the block, and a block stays on one OS thread. So lanes
-    that take no part may be read along with the others and written back as they were, which is far
-    cheaper than a masked store, and an atomic operation there needs no lock.
+    Shared arrays and stack slots are private to the block, and one OS thread runs a block.
+    Therefore a masked store there is a load, a blend and a store, which is far cheaper, and an
+    atomic operation needs no atomic instruction.
 
     Parameters
     ----------
-    writer, lanes, serial : Writer, Lanes, Serial
-        Where the code goes, operations on values, what is done lane by lane.
+    writer : LaneWriter
+        Receives the code.
+    scalarizer : Scalarizer
+        Writes operations for single lanes.
     definitions : mapping
-        Instructions of the thread by result, to see where pointers come from.
+        Instructions of the thread by the names of their results.
     """
 
     def __init__(
         self,
-        writer: Writer,
-        lanes: Lanes,
-        serial: Serial,
+        writer: LaneWriter,
+        scalarizer: Scalarizer,
         definitions: Mapping[str, Instruction],
     ) -> None:
         self._writer = writer
-        self._lanes = lanes
-        self._serial = serial
+        self._scalarizer = scalarizer
         self._definitions = definitions
         self._scratch = ""
         self._writes = {True: 0, False: 0}
-        """Writes to private memory, and to all other."""
+        """Number of writes to private memory, and to other memory."""
 
     def write(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
         """Write a load, a store or an atomic operation."""
@@ -70,10 +68,10 @@ class Memory:
             return None
         return self._atomic(item, operands, mask)
 
-    # -- where a pointer leads -----------------------------------------------------------------
+    # -- pointers -----------------------------------------------------------------------------
 
     def is_private(self, name: str, depth: int = 12) -> bool:
-        """Tell whether a pointer of the thread can only lead into the block's own memory."""
+        """Return whether a pointer is always to memory that is private to the block."""
         item = self._definitions.get(name)
         if item is None or depth == 0:
             return False
@@ -95,13 +93,15 @@ class Memory:
         if not is_scalar(kind):
             raise CannotLowerError(f"a load of the type {kind} has no form for lanes")
         if item.detail:
-            found = self._serial.each(item, [pointer], mask, lambda at: self._reread(item, at[0]))
+            found = self._scalarizer.each(
+                item, [pointer], mask, lambda at: self._reread(item, at[0])
+            )
             assert found is not None
             return found
         if pointer.kind == "scalar":
             text = writer.op(f"load {kind}, ptr {pointer.text}, align {item.align}")
             return Value(kind, "scalar", text)
-        vector, size = writer.vector(kind), size_of(kind)
+        vector, size = writer.vector_type(kind), size_of(kind)
         if pointer.kind == "step" and pointer.step == size and kind != "i1":
             text = self._load_run(item, pointer.text, mask)
             if mask is None:
@@ -109,7 +109,7 @@ class Memory:
         elif pointer.kind == "step" and mask is None:
             text = "poison"
             for lane in range(writer.width):
-                at = self._lanes.lane(pointer, lane)
+                at = self._writer.lane(pointer, lane)
                 one = writer.op(f"load {kind}, ptr {at}, align {item.align}")
                 text = writer.op(f"insertelement {vector} {text}, {kind} {one}, i64 {lane}")
         else:
@@ -120,33 +120,33 @@ class Memory:
         return self._writer.op(renamed(item.text, {item.operands[0].text: at}))
 
     def _load_run(self, item: Instruction, at: str, mask: Mask) -> str:
-        """Load neighbours in memory."""
+        """Load neighbouring elements."""
         writer = self._writer
-        vector = writer.vector(item.type)
+        vector = writer.vector_type(item.type)
         if mask is None or self.is_private(item.operands[0].text):
             return writer.op(f"load {vector}, ptr {at}, align {item.align}")
-        chosen = f"{writer.vector('i1')} {self._lanes.mask(mask)}"
+        chosen = f"{writer.vector_type('i1')} {self._writer.mask(mask)}"
         name = f"llvm.masked.load.{self._suffix(item.type)}.p0"
         return writer.call(
             vector, name, [f"ptr {at}", f"i32 {item.align}", chosen, f"{vector} poison"]
         )
 
     def _reload(self, item: Instruction, pointer: Value, vector: str) -> Callable[[int], str]:
-        """Read a single lane from memory again, if nothing can have changed there since."""
+        """Return a writer of single lanes, which reloads a lane if no write can have changed it."""
         is_private = self.is_private(item.operands[0].text)
         writes = self._writes[is_private]
 
         def one(lane: int) -> str:
             if self._writes[is_private] != writes:
-                whole = f"{self._writer.vector(item.type)} {vector}"
+                whole = f"{self._writer.vector_type(item.type)} {vector}"
                 return self._writer.op(f"extractelement {whole}, i64 {lane}")
-            at = self._lanes.lane(pointer, lane)
+            at = self._writer.lane(pointer, lane)
             return self._writer.op(f"load {item.type}, ptr {at}, align {item.align}")
 
         return one
 
     def note_writes(self) -> None:
-        """Note that something else may have written to memory."""
+        """Record that a call may have written to memory."""
         for is_private in self._writes:
             self._writes[is_private] += 1
 
@@ -154,23 +154,23 @@ class Memory:
         return f"v{self._writer.width}{_SUFFIX.get(kind, kind)}"
 
     def _gather(self, item: Instruction, pointer: Value, mask: Mask) -> str:
-        """Load from anywhere; lanes that take no part read a place that is always there."""
-        writer, lanes = self._writer, self._lanes
-        pointers = self._harmless(pointer, mask)
-        vector = writer.vector(item.type)
-        name = f"llvm.masked.gather.{self._suffix(item.type)}.v{lanes.width}p0"
-        everyone = f"{writer.vector('i1')} splat (i1 true)"
-        where = f"{writer.vector('ptr')} {pointers}"
+        """Load from any addresses; inactive lanes load from a scratch slot."""
+        writer = self._writer
+        pointers = self._safe_pointers(pointer, mask)
+        vector = writer.vector_type(item.type)
+        name = f"llvm.masked.gather.{self._suffix(item.type)}.v{writer.width}p0"
+        everyone = f"{writer.vector_type('i1')} splat (i1 true)"
+        where = f"{writer.vector_type('ptr')} {pointers}"
         return writer.call(vector, name, [where, f"i32 {item.align}", everyone, f"{vector} poison"])
 
-    def _harmless(self, pointer: Value, mask: Mask) -> str:
+    def _safe_pointers(self, pointer: Value, mask: Mask) -> str:
         if mask is not None and not self._scratch:
             self._scratch = self._writer.slot("[64 x i8]")
-        pointers = self._lanes.vector(pointer)
+        pointers = self._writer.vector(pointer)
         if mask is None:
             return pointers
         other = self._writer.splat("ptr", self._scratch)
-        return self._lanes.blend("ptr", mask, pointers, other)
+        return self._writer.blend("ptr", mask, pointers, other)
 
     # -- stores --------------------------------------------------------------------------------
 
@@ -181,22 +181,22 @@ class Memory:
             writer.do(f"store {kind} {text}, ptr {pointer.text}, align {item.align}")
             return
         if not is_scalar(kind) or item.detail:
-            self._serial.each(item, [value, pointer], mask, lambda t: self._rewrite(item, t))
+            self._scalarizer.each(item, [value, pointer], mask, lambda t: self._rewrite(item, t))
             return
         if pointer.kind == "step" and pointer.step == size_of(kind) and kind != "i1":
-            self._store_run(item, self._lanes.vector(value), pointer.text, mask)
+            self._store_run(item, self._writer.vector(value), pointer.text, mask)
             return
         self._scatter(item, value, pointer, mask)
 
     def _last(self, value: Value, mask: Mask) -> str:
-        """Give the value of the last lane that takes part: of many writers, one must win."""
-        writer, lanes = self._writer, self._lanes
+        """Return the value of the last active lane, which is the result of several stores."""
+        writer = self._writer
         if mask is None:
-            return lanes.lane(value, writer.width - 1)
+            return writer.lane(value, writer.width - 1)
         kind = f"i{writer.width}"
-        leading = writer.call(kind, f"llvm.ctlz.{kind}", [f"{kind} {lanes.bits(mask)}", "i1 true"])
+        leading = writer.call(kind, f"llvm.ctlz.{kind}", [f"{kind} {writer.bits(mask)}", "i1 true"])
         last = writer.op(f"sub {kind} {writer.width - 1}, {leading}")
-        vector = f"{writer.vector(value.type)} {lanes.vector(value)}"
+        vector = f"{writer.vector_type(value.type)} {writer.vector(value)}"
         return writer.op(f"extractelement {vector}, {kind} {last}")
 
     def _rewrite(self, item: Instruction, texts: list[str]) -> str:
@@ -207,27 +207,27 @@ class Memory:
         return ""
 
     def _store_run(self, item: Instruction, vector: str, at: str, mask: Mask) -> None:
-        writer, lanes = self._writer, self._lanes
+        writer = self._writer
         kind = item.operands[0].type
-        whole = writer.vector(kind)
+        whole = writer.vector_type(kind)
         if mask is not None and not self.is_private(item.operands[1].text):
-            chosen = f"{writer.vector('i1')} {lanes.mask(mask)}"
+            chosen = f"{writer.vector_type('i1')} {writer.mask(mask)}"
             name = f"llvm.masked.store.{self._suffix(kind)}.p0"
             align = f"i32 {item.align}"
             writer.call("void", name, [f"{whole} {vector}", f"ptr {at}", align, chosen])
             return
         if mask is not None:
             before = writer.op(f"load {whole}, ptr {at}, align {item.align}")
-            vector = lanes.blend(kind, mask, vector, before)
+            vector = writer.blend(kind, mask, vector, before)
         writer.do(f"store {whole} {vector}, ptr {at}, align {item.align}")
 
     def _scatter(self, item: Instruction, value: Value, pointer: Value, mask: Mask) -> None:
-        writer, lanes = self._writer, self._lanes
+        writer = self._writer
         kind = item.operands[0].type
-        whole = Value("ptr", "vector", self._harmless(pointer, mask)) if mask else pointer
-        vector = Value(kind, "vector", lanes.vector(value)) if value.kind != "scalar" else value
+        whole = Value("ptr", "vector", self._safe_pointers(pointer, mask)) if mask else pointer
+        vector = Value(kind, "vector", writer.vector(value)) if value.kind != "scalar" else value
         for lane in range(writer.width):
-            at, one = lanes.lane(whole, lane), lanes.lane(vector, lane)
+            at, one = writer.lane(whole, lane), writer.lane(vector, lane)
             writer.do(f"store {kind} {one}, ptr {at}, align {item.align}")
 
     # -- atomic operations ---------------------------------------------------------------------
@@ -239,16 +239,16 @@ class Memory:
 
         def one(texts: list[str]) -> str:
             if is_private:
-                return self._alone(item, texts[0], texts[1])
+                return self._plain_operation(item, texts[0], texts[1])
             kind = item.type
             return self._writer.op(
                 f"atomicrmw {item.detail} ptr {texts[0]}, {kind} {texts[1]} monotonic"
             )
 
-        return self._serial.each(item, operands, mask, one)
+        return self._scalarizer.each(item, operands, mask, one)
 
-    def _alone(self, item: Instruction, at: str, value: str) -> str:
-        """Do what an atomic operation does where nobody else can come between."""
+    def _plain_operation(self, item: Instruction, at: str, value: str) -> str:
+        """Write an atomic operation on private memory as plain instructions."""
         writer, kind, operation = self._writer, item.type, item.detail
         old = writer.op(f"load {kind}, ptr {at}, align {size_of(kind)}")
         pair = [f"{kind} {old}", f"{kind} {value}"]
@@ -282,7 +282,7 @@ class Memory:
     def _exchange(
         self, item: Instruction, operands: list[Value], mask: Mask, is_private: bool
     ) -> Value:
-        """Compare and swap; the result has two members, of which the second follows from them."""
+        """Write a compare-and-swap; its result has two members."""
         writer, kind = self._writer, item.operands[1].type
 
         def one(texts: list[str]) -> str:
@@ -299,14 +299,14 @@ class Memory:
             return writer.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
 
         stand_in = Instruction(item.name, item.opcode, kind, item.operands)
-        old = self._serial.each(stand_in, operands, mask, one)
+        old = self._scalarizer.each(stand_in, operands, mask, one)
         assert old is not None
         equal = writer.op(
-            f"icmp eq {writer.vector(kind)} {old.text}, {self._lanes.vector(operands[1])}"
+            f"icmp eq {writer.vector_type(kind)} {old.text}, {self._writer.vector(operands[1])}"
         )
         return Value(kind, "members", f"{old.text} {equal}")
 
     def member(self, pair: Value, item: Instruction) -> Value:
-        """Give a member of the result of a compare-and-swap."""
+        """Return a member of the result of a compare-and-swap."""
         old, equal = pair.text.split(" ")
         return Value(item.type, "vector", equal if item.detail == "1" else old)

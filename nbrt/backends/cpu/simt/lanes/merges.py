@@ -1,176 +1,156 @@
-"""Lanes that come to the end of a piece of code, and what becomes of them where they meet."""
+"""Edges along which lanes leave a piece of code, and their merges."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.values import FULL, Lanes, Mask, Value
+from nbrt.backends.cpu.simt.lanes.writer import FULL, LaneWriter, Mask, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nbrt.backends.cpu.simt.lanes.divergence import Shapes
-    from nbrt.backends.cpu.simt.lanes.writer import Writer
+    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
-__all__ = ["Arrival", "Arrivals", "Ends"]
+__all__ = ["Edge", "Jumps", "Merges"]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """Lanes that have come to the end of a piece of code, on their way to one place."""
+class Edge:
+    """An edge along which lanes leave a piece of code."""
 
     target: str
     taken: str
-    """Whether any lane came this way, as an ``i1``, where all lanes choose alike."""
+    """Whether the lanes take it, as an ``i1``, if all lanes branch together; else ``true``."""
     mask: Mask
-    values: dict[str, Value]
-    """What they bring for the phis there."""
+    """The lanes that take it."""
+    incoming: dict[str, Value]
+    """Values for the phis of the target."""
 
 
-Ends = list[tuple[str, list[Arrival]]]
-"""Jumps to one place: the block that each is in, and what arrives over it."""
+Jumps = list[tuple[str, list[Edge]]]
+"""Jumps to one block: the label of the source, and the edges that the lanes take then."""
 
 
-class Arrivals:
-    """Brings lanes together that come to one place on different ways.
+class Merges:
+    """Writes merges of edges: phis where control flow meets, blends where lanes meet.
 
     Parameters
     ----------
-    writer, lanes, shapes : Writer, Lanes, Shapes
-        Where the code goes, operations on values, what is known of them.
-    phis : callable
-        Gives the phis of a place, also of one that is not a block.
+    writer : LaneWriter
+        Receives the code.
+    divergence : Divergence
+        Strides of all values.
+    thread : SplitThread
+        Holds the phis of the targets.
     """
 
-    def __init__(
-        self,
-        writer: Writer,
-        lanes: Lanes,
-        shapes: Shapes,
-        phis: Callable[[str], list[Instruction]],
-    ) -> None:
+    def __init__(self, writer: LaneWriter, divergence: Divergence, thread: SplitThread) -> None:
         self._writer = writer
-        self._lanes = lanes
-        self._shapes = shapes
-        self._phis = phis
+        self._divergence = divergence
+        self._thread = thread
 
-    def whole(self, arrival: Arrival, mask: Mask, ends: Ends) -> Arrival:
-        """Where all lanes that entered a guarded piece left it alike, its mask is theirs."""
-        masks = [a.mask for _, found in ends for a in found if a.target == arrival.target]
-        if len(masks) == len(ends) - 1 and masks[-1] is mask and masks[0] in (mask, FULL):
-            return replace(arrival, taken="true", mask=mask)
-        return arrival
+    def restored(self, edge: Edge, mask: Mask, jumps: Jumps) -> Edge:
+        """Return an edge with the mask of a guarded subregion if all its lanes took the edge."""
+        masks = [e.mask for _, edges in jumps for e in edges if e.target == edge.target]
+        if len(masks) == len(jumps) - 1 and masks[-1] is mask and masks[0] in (mask, FULL):
+            return replace(edge, taken="true", mask=mask)
+        return edge
 
-    def ended(self, arrivals: list[Arrival]) -> tuple[str, list[Arrival]]:
-        """Put arrivals into a form that can meet others: masks that say all there is to say."""
-        plain = [self.settled(arrival) for arrival in arrivals]
-        return self._writer.label, plain
-
-    def settled(self, arrival: Arrival) -> Arrival:
-        """Fold the flag of an arrival into its mask, in a form that can be a phi's operand."""
-        writer, lanes = self._writer, self._lanes
-        mask = arrival.mask
-        if arrival.taken != "true":
-            vector = writer.vector("i1")
-            text = lanes.mask(mask)
-            chosen = writer.op(
-                f"select i1 {arrival.taken}, {vector} {text}, {vector} zeroinitializer"
-            )
+    def finalized(self, edge: Edge) -> Edge:
+        """Fold the condition of an edge into its mask, in a form that a phi can merge."""
+        writer, mask = self._writer, edge.mask
+        if edge.taken != "true":
+            vector = writer.vector_type("i1")
+            text = writer.mask(mask)
+            chosen = writer.op(f"select i1 {edge.taken}, {vector} {text}, {vector} zeroinitializer")
             mask = Value("i1", "vector", chosen)
         elif mask is not None and mask.kind not in ("below", "vector"):
-            mask = Value("i1", "vector", lanes.vector(mask))
-        return replace(arrival, taken="true", mask=mask)
+            mask = Value("i1", "vector", writer.vector(mask))
+        return replace(edge, taken="true", mask=mask)
 
-    def merged(self, ends: Ends, whole: Mask) -> list[Arrival]:
-        """Merge what arrives over several jumps into the block that is being written.
+    def masked(self, edge: Edge) -> Edge:
+        """Fold the condition of an edge, if it has one, into its mask."""
+        return self.finalized(edge) if edge.taken != "true" else edge
 
-        `whole` is the mask of the piece that all of this belongs to.
-        """
-        targets = dict.fromkeys(a.target for _, arrivals in ends for a in arrivals)
-        return [self._merged_at(target, ends, whole) for target in targets]
+    def merged(self, jumps: Jumps, whole: Mask) -> list[Edge]:
+        """Merge the edges of jumps to the current block; `whole` is the mask around all of them."""
+        targets = dict.fromkeys(edge.target for _, edges in jumps for edge in edges)
+        return [self._merged_at(target, jumps, whole) for target in targets]
 
-    def _merged_at(self, target: str, ends: Ends, whole: Mask) -> Arrival:
-        found = [
-            (label, next((a for a in arrivals if a.target == target), None))
-            for label, arrivals in ends
+    def _merged_at(self, target: str, jumps: Jumps, whole: Mask) -> Edge:
+        edges = [
+            (label, next((edge for edge in edges if edge.target == target), None))
+            for label, edges in jumps
         ]
-        taken, mask = self._merged_mask(found, whole)
-        values = {
+        taken, mask = self._merged_mask(edges, whole)
+        incoming = {
             phi.name: self.merged_value(
-                phi, [(label, a.values[phi.name] if a else None) for label, a in found]
+                phi, [(label, e.incoming[phi.name] if e else None) for label, e in edges]
             )
-            for phi in self._phis(target)
+            for phi in self._thread.phis(target)
         }
-        return Arrival(target, taken, mask, values)
+        return Edge(target, taken, mask, incoming)
 
-    def _merged_mask(
-        self, found: list[tuple[str, Arrival | None]], whole: Mask
-    ) -> tuple[str, Mask]:
+    def _merged_mask(self, edges: list[tuple[str, Edge | None]], whole: Mask) -> tuple[str, Mask]:
         writer = self._writer
-        masks = [a.mask for _, a in found if a is not None]
+        masks = [edge.mask for _, edge in edges if edge is not None]
         if all(mask is masks[0] for mask in masks) and masks[0] in (FULL, whole):
-            # The same lanes, if any: which jump it was says whether.
-            flags = [(a.taken if a else "false", label) for label, a in found]
+            flags = [(edge.taken if edge else "false", label) for label, edge in edges]
             return writer.phi("i1", flags), masks[0]
         if all(mask is None or mask.kind == "below" for mask in masks):
+            full = str(writer.width)
             numbers = [
-                ("0" if a is None else str(writer.width) if a.mask is None else a.mask.text, label)
-                for label, a in found
+                ("0" if edge is None else full if edge.mask is None else edge.mask.text, label)
+                for label, edge in edges
             ]
             return "true", Value("i1", "below", writer.phi("i64", numbers))
-        return "true", self._mixed_mask(found)
+        return "true", self._mixed_mask(edges)
 
-    def _mixed_mask(self, found: list[tuple[str, Arrival | None]]) -> Value:
-        """Merge masks of which some are vectors and others are numbers of lanes."""
-        writer, everyone = self._writer, "splat (i1 true)"
+    def _mixed_mask(self, edges: list[tuple[str, Edge | None]]) -> Value:
+        """Merge masks in both forms: vectors and numbers of lanes."""
+        writer, full = self._writer, "splat (i1 true)"
         vectors, numbers = [], []
-        for label, arrival in found:
-            mask = arrival.mask if arrival else None
+        for label, edge in edges:
+            mask = edge.mask if edge else None
             is_number = mask is not None and mask.kind == "below"
-            vector = "zeroinitializer" if arrival is None or is_number else everyone
+            vector = "zeroinitializer" if edge is None or is_number else full
             vectors.append((mask.text if mask is not None and not is_number else vector, label))
             numbers.append((mask.text if mask is not None and is_number else "0", label))
-        merged = Value("i1", "vector", writer.phi(writer.vector("i1"), vectors))
+        merged = Value("i1", "vector", writer.phi(writer.vector_type("i1"), vectors))
         below = Value("i1", "below", writer.phi("i64", numbers))
         if below.text == "0":
             return merged
-        either = self._lanes.either(merged, below)
+        either = writer.either(merged, below)
         assert either is not None
         return either
 
-    def merged_value(self, phi: Instruction, found: list[tuple[str, Value | None]]) -> Value:
-        """Write a phi for a phi's values of several jumps."""
-        shape = self._shapes.of.get(phi.name)
-        kind = self._writer.vector(phi.type) if shape is None else phi.type
-        ways = [(value.text if value else "poison", label) for label, value in found]
-        text = self._writer.phi(kind, ways)
-        return self.as_shaped(phi, text)
+    def merged_value(self, phi: Instruction, values: list[tuple[str, Value | None]]) -> Value:
+        """Write a phi in the current block for values by the labels of their sources."""
+        varying = self._divergence.strides.get(phi.name) is None
+        kind = self._writer.vector_type(phi.type) if varying else phi.type
+        incoming = [(value.text if value else "poison", label) for label, value in values]
+        return self.as_phi(phi, self._writer.phi(kind, incoming))
 
-    def as_shaped(self, phi: Instruction, text: str) -> Value:
-        """Give a phi's value, by its shape."""
-        shape = self._shapes.of.get(phi.name)
-        if shape is None:
+    def as_phi(self, phi: Instruction, text: str) -> Value:
+        """Return the value of a phi, in the form that its stride requires."""
+        stride = self._divergence.strides.get(phi.name)
+        if stride is None:
             return Value(phi.type, "vector", text)
-        return Value(phi.type, "step" if shape else "scalar", text, shape)
+        return Value(phi.type, "step" if stride else "scalar", text, stride)
 
-    def masked(self, arrival: Arrival) -> Arrival:
-        """Fold the flag of an arrival, if it has one, into its mask."""
-        return self.settled(arrival) if arrival.taken != "true" else arrival
-
-    def blended(self, arrivals: list[Arrival]) -> Arrival:
-        """Merge lanes that came to one place on different ways, one after the other."""
-        first, *others = arrivals
+    def blended(self, edges: list[Edge]) -> Edge:
+        """Merge the lanes of edges to one target that were written one after the other."""
+        first, *others = edges
         for other in others:
-            values = {}
-            for phi in self._phis(first.target):
-                ours, theirs = first.values[phi.name], other.values[phi.name]
-                if self._shapes.of.get(phi.name) is not None:
-                    values[phi.name] = ours
+            incoming = {}
+            for phi in self._thread.phis(first.target):
+                ours, theirs = first.incoming[phi.name], other.incoming[phi.name]
+                if self._divergence.strides.get(phi.name) is not None:
+                    incoming[phi.name] = ours
                     continue
-                text = self._lanes.blend(phi.type, other.mask, theirs.text, ours.text)
-                values[phi.name] = Value(phi.type, "vector", text)
-            mask = self._lanes.either(first.mask, other.mask)
-            first = Arrival(first.target, "true", mask, values)
+                text = self._writer.blend(phi.type, other.mask, theirs.text, ours.text)
+                incoming[phi.name] = Value(phi.type, "vector", text)
+            mask = self._writer.either(first.mask, other.mask)
+            first = Edge(first.target, "true", mask, incoming)
         return first

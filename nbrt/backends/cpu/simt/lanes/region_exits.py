@@ -1,110 +1,110 @@
-"""Where a group comes to the end of a region: it waits at a barrier, has ended, or has failed."""
+"""The ends of regions: lanes that wait at a barrier, have returned, or have failed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.lanes.interchange import turn_of
-from nbrt.backends.cpu.simt.lanes.regions import DONE, FAILED, NEVER, Barrier, Cut
-from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
+from nbrt.backends.cpu.simt.lanes.interchange import iteration_name
+from nbrt.backends.cpu.simt.lanes.regions import DONE, FAILED, NEVER, Barrier
+from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.backends.cpu.simt.lanes.merges import Arrival
-    from nbrt.backends.cpu.simt.lanes.spill_slots import Slots
-    from nbrt.backends.cpu.simt.lanes.writer import Writer
+    from nbrt.backends.cpu.simt.lanes.merges import Edge
+    from nbrt.backends.cpu.simt.lanes.regions import BarrierRegion, SplitThread
+    from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
 
-__all__ = ["GroupExits", "PartialError"]
+__all__ = ["PartialError", "RegionExits"]
 
 
 class PartialError(Exception):
-    """Threads end before a barrier: which of them live on has to be kept."""
+    """Some threads return before a barrier, and the code was generated without exit masks."""
 
 
-class GroupExits:
-    """Writes what groups note at the end of a region, and where the block goes on from there.
+class RegionExits:
+    """Writes the ends of regions: the state that groups keep, and the jump to the next region.
 
     Parameters
     ----------
-    writer, lanes : Writer, Lanes
-        Where the code goes, operations on values.
-    slots : Slots
-        What groups keep.
-    made : Cut
-        The barriers.
+    writer : LaneWriter
+        Receives the code.
+    slots : SpillSlots
+        State of the groups.
+    thread : SplitThread
+        The barriers and interchanged loops.
     partial : bool
-        Whether threads may end before others wait at a barrier.
+        Whether to keep exit masks: some threads may return before others wait at a barrier.
     """
 
     def __init__(
-        self, writer: Writer, lanes: Lanes, slots: Slots, made: Cut, *, partial: bool
+        self, writer: LaneWriter, slots: SpillSlots, thread: SplitThread, *, partial: bool
     ) -> None:
         self._writer = writer
-        self._lanes = lanes
         self._slots = slots
-        self._made = made
+        self._thread = thread
         self._partial = partial
         self._results: dict[str, str] = {}
-        for barrier in made.barriers.values():
+        for barrier in thread.barriers.values():
             if barrier.result:
                 self._results[barrier.result] = writer.slot("i32")
                 self._results[barrier.wait] = writer.slot("i32")
         self._next = writer.slot("i32")
         self._some = {wait: writer.slot("i1") for wait in self._places()} if partial else {}
         self._waits: list[str] = []
-        self._is_open = False
+        self._has_choice = False
 
     def _places(self) -> list[str]:
-        """Give the places that threads go on from, the more urgent first."""
-        return [*self._made.turns, *self._made.barriers]
+        """Return the labels of the places that threads continue from, by priority."""
+        return [*self._thread.interchanged, *self._thread.barriers]
 
     def begin(self) -> None:
-        """Prepare at the start of the function."""
-        for barrier in self._made.barriers.values():
-            self._begin_count(barrier)
+        """Write the initial state, at the start of the function."""
+        for barrier in self._thread.barriers.values():
+            self._reset_count(barrier)
         for flag in self._some.values():
             self._writer.do(f"store i1 false, ptr {flag}")
 
-    def _begin_count(self, barrier: Barrier) -> None:
+    def _reset_count(self, barrier: Barrier) -> None:
         if barrier.result:
             first = "1" if barrier.kind == "and" else "0"
             self._writer.do(f"store i32 {first}, ptr {self._results[barrier.wait]}")
 
     def results(self) -> dict[str, Value]:
-        """Give what barriers have found out, by name."""
+        """Return the results of barriers by name."""
         return {
             barrier.result: Value(
                 "i32",
                 "scalar",
                 self._writer.op(f"load i32, ptr {self._results[barrier.result]}"),
             )
-            for barrier in self._made.barriers.values()
+            for barrier in self._thread.barriers.values()
             if barrier.result
         }
 
-    def begin_region(self, wait: str, targets: list[str]) -> None:
-        """Prepare for a region, and for the places that threads may go to from it."""
-        writer = self._writer
-        barrier = self._made.barriers.get(wait)
+    def begin_region(self, region: BarrierRegion) -> None:
+        """Write the initial state of a region."""
+        writer, wait = self._writer, region.wait
+        barrier = self._thread.barriers.get(wait)
         if barrier is not None and barrier.result:
-            found = writer.op(f"load i32, ptr {self._results[wait]}")
-            writer.do(f"store i32 {found}, ptr {self._results[barrier.result]}")
-            self._begin_count(barrier)
+            result = writer.op(f"load i32, ptr {self._results[wait]}")
+            writer.do(f"store i32 {result}, ptr {self._results[barrier.result]}")
+            self._reset_count(barrier)
         if self._partial:
             if wait:
                 writer.do(f"store i1 false, ptr {self._some[wait]}")
             return
-        self._waits = [target for target in targets if target in self._made.barriers]
-        ends = not {DONE, FAILED}.isdisjoint(targets)
-        self._is_open = len(self._waits) > 1 or (bool(self._waits) and ends)
-        if self._is_open:
+        targets = {t: t for b in sorted(region.level.blocks) for t in self._thread.successors(b)}
+        self._waits = [target for target in targets if target in self._thread.barriers]
+        returns = DONE in targets or FAILED in targets
+        self._has_choice = len(self._waits) > 1 or (bool(self._waits) and returns)
+        if self._has_choice:
             writer.do(f"store i32 -1, ptr {self._next}")
 
     def end_region(self, labels: dict[str, str]) -> None:
-        """Jump to the region that follows, once all groups are through with this one.
+        """Write the jump to the next region, behind the loop over groups.
 
-        `labels` gives the label of each region by the place that it goes on from.
+        `labels` are the labels of regions by the places that they continue from.
         """
         writer = self._writer
         if self._partial:
@@ -116,7 +116,7 @@ class GroupExits:
             writer.do("ret i32 0")
             return
         roots = [labels[wait] for wait in self._waits]
-        if not self._is_open:
+        if not self._has_choice:
             if roots:
                 writer.go(roots[0])
             else:
@@ -131,70 +131,77 @@ class GroupExits:
 
     # -- a group -----------------------------------------------------------------------------------
 
-    def end_group(self, arrivals: list[Arrival], mask: Mask, place: Sequence[Value]) -> None:
-        """Note where the lanes of a group have gone; `place` is their threadIdx.
+    def end_group(self, edges: list[Edge], mask: Mask, indices: Sequence[Value]) -> None:
+        """Write the state of a group after a region.
+
+        Parameters
+        ----------
+        edges : list of Edge
+            The edges that leave the region.
+        mask : Mask
+            The lanes that entered it.
+        indices : sequence of Value
+            ``threadIdx`` of the lanes.
 
         Raises
         ------
         PartialError
-            If some have ended and others wait, which nobody has been prepared for.
+            If some lanes have returned and others wait, without exit masks.
         """
-        failed = next((a for a in arrivals if a.target == FAILED), None)
+        failed = next((edge for edge in edges if edge.target == FAILED), None)
         if failed is not None:
-            self._fail(failed, place)
-        for arrival in arrivals:
-            if arrival.target in (DONE, FAILED, NEVER):
+            self._fail(failed, indices)
+        others = [edge for edge in edges if edge.target not in (NEVER, FAILED)]
+        together = all(edge.mask is mask for edge in others)
+        for edge in others:
+            if edge.target == DONE:
                 continue
-            is_whole = arrival.mask is mask and arrival.taken == "true"
-            if not is_whole and not self._partial and not self._is_choice(arrivals, mask):
+            is_whole = edge.mask is mask and edge.taken == "true"
+            if not (is_whole or together or self._partial):
                 raise PartialError
-            self._arrive(arrival)
+            self._continue_at(edge)
 
-    def _is_choice(self, arrivals: list[Arrival], mask: Mask) -> bool:
-        """Whether all lanes of the group went the same of several ways."""
-        return all(a.mask is mask for a in arrivals if a.target not in (NEVER, FAILED))
-
-    def _taken_bits(self, arrival: Arrival) -> str:
+    def _taken_bits(self, edge: Edge) -> str:
         kind = f"i{self._writer.width}"
-        bits = self._lanes.bits(arrival.mask)
-        if arrival.taken == "true":
+        bits = self._writer.bits(edge.mask)
+        if edge.taken == "true":
             return bits
-        return self._writer.op(f"select i1 {arrival.taken}, {kind} {bits}, {kind} 0")
+        return self._writer.op(f"select i1 {edge.taken}, {kind} {bits}, {kind} 0")
 
-    def _arrive(self, arrival: Arrival) -> None:
-        """Note that lanes of the group wait at a barrier, or go for another turn of a loop."""
-        writer, wait = self._writer, arrival.target
+    def _continue_at(self, edge: Edge) -> None:
+        """Record that lanes of the group wait at a barrier, or start another iteration."""
+        writer, wait = self._writer, edge.target
         if self._partial:
-            bits = self._taken_bits(arrival)
+            bits = self._taken_bits(edge)
             self._slots.add_to_mask(wait, bits)
             some = writer.op(f"icmp ne i{writer.width} {bits}, 0")
             flag = self._some[wait]
             old = writer.op(f"load i1, ptr {flag}")
             writer.do(f"store i1 {writer.op(f'or i1 {old}, {some}')}, ptr {flag}")
-        elif self._is_open:
+        elif self._has_choice:
             number = self._waits.index(wait)
-            some = arrival.taken
-            if arrival.mask is not None:
-                some = writer.op(f"icmp ne i{writer.width} {self._taken_bits(arrival)}, 0")
+            some = edge.taken
+            if edge.mask is not None:
+                some = writer.op(f"icmp ne i{writer.width} {self._taken_bits(edge)}, 0")
             old = writer.op(f"load i32, ptr {self._next}")
             new = writer.op(f"select i1 {some}, i32 {number}, i32 {old}")
             writer.do(f"store i32 {new}, ptr {self._next}")
-        if wait in self._made.turns:
-            for phi in self._made.phis(wait):
-                self._slots.keep(turn_of(phi.name), arrival.values[phi.name], None)
+        if wait in self._thread.interchanged:
+            for phi in self._thread.phis(wait):
+                self._slots.keep(iteration_name(phi.name), edge.incoming[phi.name], None)
             return
-        barrier = self._made.barriers[wait]
+        barrier = self._thread.barriers[wait]
         if barrier.test is not None:
-            self._count(barrier, arrival)
+            self._count(barrier, edge)
 
-    def _count(self, barrier: Barrier, arrival: Arrival) -> None:
-        """Add what the lanes contribute to what a barrier finds out."""
+    def _count(self, barrier: Barrier, edge: Edge) -> None:
+        """Add the operands of the lanes to the reduction of a barrier."""
         writer, width = self._writer, self._writer.width
         assert barrier.test is not None
-        test = arrival.values[barrier.test.name]
-        true = writer.op(f"icmp ne {writer.vector('i32')} {test.text}, zeroinitializer")
-        votes = writer.op(f"bitcast {writer.vector('i1')} {true} to i{width}")
-        here = self._taken_bits(arrival)
+        test = edge.incoming[barrier.test.name]
+        true = writer.op(f"icmp ne {writer.vector_type('i32')} {test.text}, zeroinitializer")
+        votes = writer.op(f"bitcast {writer.vector_type('i1')} {true} to i{width}")
+        here = self._taken_bits(edge)
         yes = writer.op(f"and i{width} {votes}, {here}")
         slot = self._results[barrier.wait]
         old = writer.op(f"load i32, ptr {slot}")
@@ -210,23 +217,23 @@ class GroupExits:
             new = writer.op(f"select i1 {every}, i32 {old}, i32 0")
         writer.do(f"store i32 {new}, ptr {slot}")
 
-    def _fail(self, arrival: Arrival, place: Sequence[Value]) -> None:
-        """Leave the block if a lane has failed, and say which thread that was."""
-        writer, lanes, width = self._writer, self._lanes, self._writer.width
-        # One way out may return 0 for some lanes, which have just ended.
-        status = next(iter(arrival.values.values()))
-        whole = f"{writer.vector('i32')} {lanes.vector(status)}"
+    def _fail(self, edge: Edge, indices: Sequence[Value]) -> None:
+        """Write a return from the block if a lane has failed, and store its ``threadIdx``."""
+        writer, width = self._writer, self._writer.width
+        # The status of a lane that has returned is 0.
+        status = next(iter(edge.incoming.values()))
+        whole = f"{writer.vector_type('i32')} {writer.vector(status)}"
         wrong = writer.op(f"icmp ne {whole}, zeroinitializer")
-        wrong = writer.op(f"bitcast {writer.vector('i1')} {wrong} to i{width}")
-        bits = writer.op(f"and i{width} {self._taken_bits(arrival)}, {wrong}")
+        wrong = writer.op(f"bitcast {writer.vector_type('i1')} {wrong} to i{width}")
+        bits = writer.op(f"and i{width} {self._taken_bits(edge)}, {wrong}")
         some = writer.op(f"icmp ne i{width} {bits}, 0")
         failed, after = writer.name("failed"), writer.name("passed")
         writer.choose(some, failed, after)
         writer.start(failed)
         first = writer.call(f"i{width}", f"llvm.cttz.i{width}", [f"i{width} {bits}", "i1 true"])
-        for axis, index in enumerate(place):
-            indices = f"{writer.vector('i32')} {lanes.vector(index)}"
-            one = writer.op(f"extractelement {indices}, i{width} {first}")
+        for axis, index in enumerate(indices):
+            vector = f"{writer.vector_type('i32')} {writer.vector(index)}"
+            one = writer.op(f"extractelement {vector}, i{width} {first}")
             at = writer.op(f"getelementptr i32, ptr %nbrt.where, i64 {axis}")
             writer.do(f"store i32 {one}, ptr {at}")
         writer.do(f"ret i32 {writer.op(f'extractelement {whole}, i{width} {first}')}")

@@ -1,18 +1,17 @@
-"""Operations of a warp, where the lanes of the vector are the lanes of the warp."""
+"""Warp operations: the lanes of the vector are the lanes of the warp."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
-from nbrt.backends.cpu.simt.lanes.values import Lanes, Mask, Value
-from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
+from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.placeholders import WARP_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.simt.lanes.writer import Writer
     from nbrt.backends.cpu.simt.llvm.model import Instruction
 
 __all__ = ["WarpOperations"]
@@ -21,25 +20,24 @@ __all__ = ["WarpOperations"]
 class WarpOperations:
     """Writes shuffles, votes and matches.
 
-    Lanes take part that execute the operation and are named in its mask. A shuffle from a lane that
-    takes no part gives a lane its own value, which is one of the results that PTX allows.
+    The lanes that execute an operation and are in its mask take part. A shuffle from another lane
+    returns the value of the reading lane, which is one of the results that PTX allows.
 
     Parameters
     ----------
-    writer, lanes : Writer, Lanes
-        Where the code goes, operations on values.
+    writer : LaneWriter
+        Receives the code.
     """
 
-    def __init__(self, writer: Writer, lanes: Lanes) -> None:
+    def __init__(self, writer: LaneWriter) -> None:
         self._writer = writer
-        self._lanes = lanes
 
     def write(self, item: Instruction, operands: list[Value], mask: Mask) -> Value:
         """Write one operation."""
         name = item.detail
         assert self._writer.width == WARP_SIZE
         if name == placeholders.ACTIVEMASK:
-            return Value("i32", "scalar", self._lanes.bits(mask))
+            return Value("i32", "scalar", self._writer.bits(mask))
         if name.startswith(placeholders.SHUFFLE):
             return self._shuffle(name.removeprefix(placeholders.SHUFFLE), operands, mask)
         if name.startswith(placeholders.VOTE):
@@ -51,96 +49,95 @@ class WarpOperations:
     # -- shuffles ------------------------------------------------------------------------------
 
     def _shuffle(self, which: str, operands: list[Value], mask: Mask) -> Value:
-        # The first operand names those that execute it, in any program that is right.
+        # In a correct program the mask contains exactly the lanes that execute the operation.
         mode, _, kind = which.partition(".")
-        writer, lanes = self._writer, self._lanes
+        writer = self._writer
         value, other = operands[1:]
         if mode == "idx" and other.kind == "scalar":
             return self._broadcast(kind, value, other)
-        vector = lanes.vector(value)
+        vector = writer.vector(value)
         if other.kind != "scalar" or not _is_number(other.text):
             return self._by_index(mode, kind, vector, other, mask)
-        chosen = _sources(mode, int(other.text))
-        moved = writer.shuffle(kind, vector, chosen)
+        sources = _sources(mode, int(other.text))
+        moved = writer.shuffle(kind, vector, sources)
         if mask is not None:
-            present = writer.shuffle("i1", lanes.mask(mask), chosen)
+            present = writer.shuffle("i1", writer.mask(mask), sources)
             moved = self._own_if_absent(kind, present, moved, vector)
         return Value(kind, "vector", moved)
 
     def _broadcast(self, kind: str, value: Value, other: Value) -> Value:
-        """Read one lane, the same for all."""
+        """Read the same lane in all lanes."""
         if value.kind == "scalar":
             return value
-        vector = f"{self._writer.vector(kind)} {self._lanes.vector(value)}"
+        vector = f"{self._writer.vector_type(kind)} {self._writer.vector(value)}"
         lane = self._writer.op(f"and i32 {other.text}, {WARP_SIZE - 1}")
         return Value(kind, "scalar", self._writer.op(f"extractelement {vector}, i32 {lane}"))
 
     def _own_if_absent(self, kind: str, present: str, moved: str, own: str) -> str:
-        vector = self._writer.vector(kind)
-        condition = f"{self._writer.vector('i1')} {present}"
+        vector = self._writer.vector_type(kind)
+        condition = f"{self._writer.vector_type('i1')} {present}"
         return self._writer.op(f"select {condition}, {vector} {moved}, {vector} {own}")
 
     def _by_index(self, mode: str, kind: str, vector: str, other: Value, mask: Mask) -> Value:
-        """Shuffle from lanes known only at run time."""
-        writer, lanes = self._writer, self._lanes
-        wide = writer.vector("i32")
-        numbers, given = writer.counting("i32", 1), lanes.vector(other)
+        """Shuffle from lanes that are known only at run time."""
+        writer = self._writer
+        wide = writer.vector_type("i32")
+        numbers, operand = writer.counting("i32", 1), writer.vector(other)
         opcode = {"up": "sub", "down": "add", "xor": "xor"}.get(mode)
-        source = given
+        source = operand
         if opcode == "xor":
-            source = writer.op(f"xor {wide} {numbers}, {given}")
+            source = writer.op(f"xor {wide} {numbers}, {operand}")
         elif opcode is not None:
-            distance = writer.op(f"and {wide} {given}, splat (i32 31)")
+            distance = writer.op(f"and {wide} {operand}, splat (i32 31)")
             source = writer.op(f"{opcode} {wide} {numbers}, {distance}")
         if mode != "idx":
             inside = writer.op(f"icmp ult {wide} {source}, splat (i32 {WARP_SIZE})")
             source = writer.op(
-                f"select {writer.vector('i1')} {inside}, {wide} {source}, {wide} {numbers}"
+                f"select {writer.vector_type('i1')} {inside}, {wide} {source}, {wide} {numbers}"
             )
         source = writer.op(f"and {wide} {source}, splat (i32 {WARP_SIZE - 1})")
-        moved = self._taken(kind, vector, source)
+        moved = self._permuted(kind, vector, source)
         if mask is None:
             return Value(kind, "vector", moved)
-        flags = writer.op(f"zext {writer.vector('i1')} {lanes.mask(mask)} to {writer.vector('i8')}")
-        taken = self._taken("i8", flags, source)
-        present = writer.op(f"icmp ne {writer.vector('i8')} {taken}, zeroinitializer")
+        numbers = writer.vector_type("i8")
+        flags = writer.op(f"zext {writer.vector_type('i1')} {writer.mask(mask)} to {numbers}")
+        flags = self._permuted("i8", flags, source)
+        present = writer.op(f"icmp ne {numbers} {flags}, zeroinitializer")
         return Value(kind, "vector", self._own_if_absent(kind, present, moved, vector))
 
-    def _taken(self, kind: str, vector: str, source: str) -> str:
-        """Pick lanes of a vector by a vector of numbers."""
+    def _permuted(self, kind: str, vector: str, source: str) -> str:
+        """Return the lanes of a vector with the numbers in another vector."""
         writer = self._writer
         room = writer.slot(f"[{WARP_SIZE} x {kind}]")
-        writer.do(f"store {writer.vector(kind)} {vector}, ptr {room}, align 64")
+        writer.do(f"store {writer.vector_type(kind)} {vector}, ptr {room}, align 64")
         result = "poison"
         for lane in range(WARP_SIZE):
-            index = writer.op(f"extractelement {writer.vector('i32')} {source}, i64 {lane}")
+            index = writer.op(f"extractelement {writer.vector_type('i32')} {source}, i64 {lane}")
             at = writer.op(f"getelementptr {kind}, ptr {room}, i32 {index}")
             one = writer.op(f"load {kind}, ptr {at}, align 1")
             result = writer.op(
-                f"insertelement {writer.vector(kind)} {result}, {kind} {one}, i64 {lane}"
+                f"insertelement {writer.vector_type(kind)} {result}, {kind} {one}, i64 {lane}"
             )
         return result
 
     # -- votes and matches -----------------------------------------------------------------------
 
     def _present(self, members: Value, mask: Mask) -> str:
-        """Give the lanes that take part, as bits."""
-        lanes = self._lanes
-        named = members.text if members.kind == "scalar" else lanes.lane(members, 0)
+        """Return the lanes that take part, as bits."""
         if members.kind != "scalar":
             raise CannotLowerError("lanes of a warp give different masks")
         if mask is None:
-            return named
-        return self._writer.op(f"and i32 {lanes.bits(mask)}, {named}")
+            return members.text
+        return self._writer.op(f"and i32 {self._writer.bits(mask)}, {members.text}")
 
     def _vote(self, which: str, operands: list[Value], mask: Mask) -> Value:
-        writer, lanes = self._writer, self._lanes
+        writer = self._writer
         present = self._present(operands[0], mask)
         test = operands[1]
-        vector = f"{writer.vector(test.type)} {lanes.vector(test)}"
+        vector = f"{writer.vector_type(test.type)} {writer.vector(test)}"
         zero = "zeroinitializer"
         true = writer.op(f"icmp ne {vector}, {zero}")
-        votes = writer.op(f"bitcast {writer.vector('i1')} {true} to i32")
+        votes = writer.op(f"bitcast {writer.vector_type('i1')} {true} to i32")
         yes = writer.op(f"and i32 {votes}, {present}")
         if which == "ballot":
             return Value("i32", "scalar", yes)
@@ -154,11 +151,11 @@ class WarpOperations:
         return Value("i32", "scalar", writer.op(f"zext i1 {answer} to i32"))
 
     def _match(self, which: str, operands: list[Value], mask: Mask) -> Value:
-        writer, lanes = self._writer, self._lanes
+        writer = self._writer
         mode, _, kind = which.partition(".")
         present = self._present(operands[0], mask)
-        vector = lanes.vector(operands[1])
-        whole = writer.vector(kind)
+        vector = writer.vector(operands[1])
+        whole = writer.vector_type(kind)
         if mode == "all":
             first = writer.call("i32", "llvm.cttz.i32", [f"i32 {present}", "i1 false"])
             lane = writer.op(f"and i32 {first}, {WARP_SIZE - 1}")
@@ -171,15 +168,15 @@ class WarpOperations:
             one = writer.op(f"extractelement {whole} {vector}, i64 {lane_number}")
             same = self._same(kind, vector, one, present)
             result = writer.op(
-                f"insertelement {writer.vector('i32')} {result}, i32 {same}, i64 {lane_number}"
+                f"insertelement {writer.vector_type('i32')} {result}, i32 {same}, i64 {lane_number}"
             )
         return Value("i32", "vector", result)
 
     def _same(self, kind: str, vector: str, one: str, present: str) -> str:
-        """Give the lanes that take part and hold a value, as bits."""
+        """Return the lanes that take part and have a value, as bits."""
         writer = self._writer
-        equal = writer.op(f"icmp eq {writer.vector(kind)} {vector}, {writer.splat(kind, one)}")
-        bits = writer.op(f"bitcast {writer.vector('i1')} {equal} to i32")
+        equal = writer.op(f"icmp eq {writer.vector_type(kind)} {vector}, {writer.splat(kind, one)}")
+        bits = writer.op(f"bitcast {writer.vector_type('i1')} {equal} to i32")
         return writer.op(f"and i32 {bits}, {present}")
 
 
@@ -188,7 +185,7 @@ def _is_number(text: str) -> bool:
 
 
 def _sources(mode: str, other: int) -> list[int]:
-    """Give the lane that each lane reads."""
+    """Return the lane that each lane reads."""
     moves: dict[str, Callable[[int], int]] = {
         "idx": lambda _lane: other % WARP_SIZE,
         "up": lambda lane: lane - (other & 31),

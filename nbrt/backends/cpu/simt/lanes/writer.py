@@ -1,38 +1,74 @@
-"""Writing LLVM text: fresh names, blocks, and small operations on scalars and vectors."""
+"""Writer of LLVM text for a group of lanes: values, masks, and the operations on them."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.llvm.parse import split_type
+from nbrt.backends.cpu.simt.llvm.types import width_of
 
-__all__ = ["Writer"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["FULL", "LaneWriter", "Mask", "Value"]
 
 _NUMBER = re.compile(r"-?\d+$|-?\d[\d.]*e[-+]?\d+$|0x[0-9A-Fa-fHKLMR]+$|true$|false$")
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-class Writer:
-    """Lines of one function that is being written, and declarations that it needs.
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value in all lanes of a group.
+
+    ``kind`` is the meaning of ``text``: ``scalar``, the value of every lane; ``step``, the value of
+    lane 0, where neighbouring lanes are `step` apart; ``vector``, a vector. Conditions have four
+    more forms, which need no vector: ``below`` and ``from``, true in the lanes below or from an
+    ``i64`` in [0, width]; ``one``, true in the lane with an ``i64`` as its number, if it exists;
+    and ``bits``, an integer with one bit for each lane.
+    """
+
+    type: str
+    kind: str
+    text: str
+    step: int = 0
+    one: Callable[[int], str] | None = field(default=None, compare=False)
+    """Writes the value of one lane of a vector, if that costs less than extracting it."""
+
+
+Mask = Value | None
+"""The active lanes; None means all lanes."""
+
+FULL: Mask = None
+
+
+class LaneWriter:
+    """The lines of one function, and the declarations that it needs.
 
     Parameters
     ----------
     width : int
-        Lanes of a vector.
+        Number of lanes.
     """
 
     def __init__(self, width: int) -> None:
         self.width = width
         self.lines: list[str] = []
         self.stack: list[str] = []
-        """Stack slots, to be put at the front of the function."""
+        """Stack slots: the first lines of the function."""
         self.declarations: dict[str, str] = {}
         self.label = "%entry"
-        """The block that is being written."""
+        """Label of the current block."""
         self._count = 0
         self._phi_at = 0
+        self._bits = f"i{width}"
+        self._mask_type = self.vector_type("i1")
+
+    # -- text --------------------------------------------------------------------------------
 
     def name(self, hint: str = "v") -> str:
-        """Give a name that nothing else has."""
+        """Return a unique name."""
         self._count += 1
         return f"%{hint}.{self._count}"
 
@@ -41,13 +77,13 @@ class Writer:
         self.lines.append(f"  {text}")
 
     def op(self, text: str) -> str:
-        """Write an instruction and give its result."""
+        """Write an instruction and return its result."""
         name = self.name()
         self.lines.append(f"  {name} = {text}")
         return name
 
     def slot(self, kind: str, align: int = 64) -> str:
-        """Reserve room on the stack for the whole function; gives its address."""
+        """Allocate a stack slot of the function, and return its address."""
         name = self.name("slot")
         self.stack.append(f"  {name} = alloca {kind}, align {align}")
         return name
@@ -67,7 +103,7 @@ class Writer:
         self.do(f"br i1 {condition}, label {yes}, label {no}")
 
     def call(self, result: str, symbol: str, arguments: list[str], flags: str = "") -> str:
-        """Call a function by its symbol; arguments are written with their types."""
+        """Write a call of a symbol; each argument begins with its type."""
         kinds = ", ".join(split_type(argument)[0] for argument in arguments)
         self.declarations[symbol] = f"declare {result} @{symbol}({kinds})"
         text = f"call {flags + ' ' if flags else ''}{result} @{symbol}({', '.join(arguments)})"
@@ -76,12 +112,12 @@ class Writer:
             return ""
         return self.op(text)
 
-    def vector(self, kind: str) -> str:
-        """Name the type of a vector."""
+    def vector_type(self, kind: str) -> str:
+        """Return the type of a vector."""
         return f"<{self.width} x {kind}>"
 
     def counting(self, kind: str, step: int) -> str:
-        """Write the constant 0, step, 2 * step ... of an integer type."""
+        """Return the constant vector 0, step, 2 * step, ... of an integer type."""
         if step == 0:
             return "zeroinitializer"
         bits = int(kind[1:])
@@ -90,34 +126,229 @@ class Writer:
         return f"<{', '.join(f'{kind} {value}' for value in values)}>"
 
     def splat(self, kind: str, text: str) -> str:
-        """Write a vector with one value in all lanes."""
+        """Return a vector with one value in all lanes."""
         if text in ("poison", "undef", "zeroinitializer"):
             return "poison" if text == "undef" else text
         if text == "null":
             return "zeroinitializer"
         if _NUMBER.match(text):
             return f"splat ({kind} {text})"
-        vector = self.vector(kind)
+        vector = self.vector_type(kind)
         first = self.op(f"insertelement {vector} poison, {kind} {text}, i64 0")
         zeros = f"<{self.width} x i32> zeroinitializer"
         return self.op(f"shufflevector {vector} {first}, {vector} poison, {zeros}")
 
     def shuffle(self, kind: str, vector: str, lanes: list[int]) -> str:
-        """Rearrange the lanes of a vector."""
-        whole = self.vector(kind)
+        """Write a shuffle of one vector."""
+        whole = self.vector_type(kind)
         chosen = ", ".join(f"i32 {lane}" for lane in lanes)
         return self.op(
             f"shufflevector {whole} {vector}, {whole} poison, <{len(lanes)} x i32> <{chosen}>"
         )
 
     def phi(self, kind: str, incoming: list[tuple[str, str]]) -> str:
-        """Write a phi over (value, label), or give the value if there is but one."""
+        """Write a phi of (value, label) pairs, or return the value if there is only one."""
         if len({value for value, _ in incoming}) == 1 and not incoming[0][0].startswith("%"):
             return incoming[0][0]
         if len(incoming) == 1:
             return incoming[0][0]
-        ways = ", ".join(f"[ {value}, {label} ]" for value, label in incoming)
+        pairs = ", ".join(f"[ {value}, {label} ]" for value, label in incoming)
         name = self.name()
-        self.lines.insert(self._phi_at, f"  {name} = phi {kind} {ways}")
+        self.lines.insert(self._phi_at, f"  {name} = phi {kind} {pairs}")
         self._phi_at += 1
         return name
+
+    # -- values ------------------------------------------------------------------------------
+
+    def vector(self, value: Value) -> str:
+        """Return a value as a vector."""
+        if value.kind == "vector":
+            return value.text
+        if value.kind == "scalar":
+            return self.splat(value.type, value.text)
+        if value.kind == "step":
+            return self._counted(value)
+        if value.kind == "bits":
+            return self.op(f"bitcast {self._bits} {value.text} to {self._mask_type}")
+        numbers = self.vector_type("i8")
+        lanes = self.counting("i8", 1)
+        if value.kind == "one":
+            inside = self.op(f"icmp ult i64 {value.text}, {self.width}")
+            chosen = self.op(f"select i1 {inside}, i64 {value.text}, i64 127")
+            limit, predicate = self.op(f"trunc i64 {chosen} to i8"), "eq"
+        else:
+            limit = self.op(f"trunc i64 {value.text} to i8")
+            predicate = "ult" if value.kind == "below" else "uge"
+        return self.op(f"icmp {predicate} {numbers} {lanes}, {self.splat('i8', limit)}")
+
+    def _counted(self, value: Value) -> str:
+        if value.type == "ptr":
+            offsets = f"{self.vector_type('i64')} {self.counting('i64', value.step)}"
+            return self.op(f"getelementptr i8, ptr {value.text}, {offsets}")
+        steps = self.counting(value.type, value.step)
+        base = self.splat(value.type, value.text)
+        return self.op(f"add {self.vector_type(value.type)} {base}, {steps}")
+
+    def lane(self, value: Value, lane: int) -> str:
+        """Return the value of one lane."""
+        if value.kind == "scalar":
+            return value.text
+        if value.kind == "step":
+            offset = lane * value.step
+            if offset == 0:
+                return value.text
+            if value.type == "ptr":
+                return self.op(f"getelementptr i8, ptr {value.text}, i64 {offset}")
+            wrapped = offset & ((1 << width_of(value.type)) - 1)
+            return self.op(f"add {value.type} {value.text}, {wrapped}")
+        if value.one is not None:
+            return value.one(lane)
+        vector = self.vector(value)
+        return self.op(f"extractelement {self.vector_type(value.type)} {vector}, i64 {lane}")
+
+    # -- masks -------------------------------------------------------------------------------
+
+    def any(self, mask: Mask) -> str:
+        """Return whether a mask has an active lane, as an ``i1``."""
+        if mask is None:
+            return "true"
+        if mask.kind == "scalar":
+            return mask.text
+        if mask.kind == "below":
+            return self.op(f"icmp ne i64 {mask.text}, 0")
+        if mask.kind == "from":
+            return self.op(f"icmp ne i64 {mask.text}, {self.width}")
+        if mask.kind == "one":
+            return self.op(f"icmp ult i64 {mask.text}, {self.width}")
+        return self.op(f"icmp ne {self._bits} {self.bits(mask)}, 0")
+
+    def all(self, mask: Mask) -> str:
+        """Return whether all lanes of a mask are active, as an ``i1``."""
+        if mask is None:
+            return "true"
+        if mask.kind == "scalar":
+            return mask.text
+        if mask.kind == "below":
+            return self.op(f"icmp eq i64 {mask.text}, {self.width}")
+        if mask.kind == "from":
+            return self.op(f"icmp eq i64 {mask.text}, 0")
+        return self.op(f"icmp eq {self._bits} {self.bits(mask)}, -1")
+
+    def bits(self, mask: Mask) -> str:
+        """Return a mask as an integer with one bit for each lane."""
+        if mask is None:
+            return "-1"
+        if mask.kind == "bits":
+            return mask.text
+        if mask.kind in ("below", "from"):
+            ones = self.op(f"shl i64 -1, {mask.text}")
+            if mask.kind == "below":
+                ones = self.op(f"xor i64 {ones}, -1")
+            return self.op(f"trunc i64 {ones} to {self._bits}")
+        if mask.kind == "one":
+            inside = self.op(f"icmp ult i64 {mask.text}, {self.width}")
+            chosen = self.op(f"select i1 {inside}, i64 {mask.text}, i64 63")
+            one = self.op(f"shl i64 1, {chosen}")
+            return self.op(f"trunc i64 {one} to {self._bits}")
+        return self.op(f"bitcast {self._mask_type} {self.vector(mask)} to {self._bits}")
+
+    def mask(self, mask: Mask) -> str:
+        """Return a mask as a vector."""
+        return "splat (i1 true)" if mask is None else self.vector(mask)
+
+    def from_bits(self, bits: str) -> Value:
+        """Return the mask with the bits of an integer."""
+        return Value("i1", "bits", bits)
+
+    def both(self, mask: Mask, other: Mask) -> Mask:
+        """Return the intersection of two masks."""
+        if mask is None or other is None:
+            return other if mask is None else mask
+        for kind, pick in (("below", "umin"), ("from", "umax")):
+            if mask.kind == other.kind == kind:
+                arguments = [f"i64 {mask.text}", f"i64 {other.text}"]
+                return Value("i1", kind, self.call("i64", f"llvm.{pick}.i64", arguments))
+        return self._combined("and", mask, other)
+
+    def either(self, mask: Mask, other: Mask) -> Mask:
+        """Return the union of two masks."""
+        if mask is None or other is None:
+            return None
+        return self._combined("or", mask, other)
+
+    def _combined(self, opcode: str, mask: Value, other: Value) -> Value:
+        first, second = self.vector(mask), self.vector(other)
+        return Value("i1", "vector", self.op(f"{opcode} {self._mask_type} {first}, {second}"))
+
+    def inverse(self, mask: Value) -> Value:
+        """Return the complement of a mask."""
+        opposite = {"below": "from", "from": "below"}.get(mask.kind)
+        if opposite is not None:
+            return Value("i1", opposite, mask.text)
+        if mask.kind == "scalar":
+            return Value("i1", "scalar", self.op(f"xor i1 {mask.text}, true"))
+        text = self.op(f"xor {self._mask_type} {self.vector(mask)}, splat (i1 true)")
+        return Value("i1", "vector", text)
+
+    def blend(self, kind: str, mask: Mask, chosen: str, other: str) -> str:
+        """Return a vector with the lanes of a mask from `chosen`, and the rest from `other`."""
+        if mask is None or other == "poison" or chosen == other:
+            return chosen
+        vector = self.vector_type(kind)
+        return self.op(
+            f"select {self._mask_type} {self.mask(mask)}, {vector} {chosen}, {vector} {other}"
+        )
+
+    # -- comparisons -------------------------------------------------------------------------
+
+    def compare(self, predicate: str, left: Value, right: Value, *, positive: bool) -> Value | None:
+        """Compare a value with step 1 and a scalar without a vector; return None for other values.
+
+        Lane ``k`` holds ``base + k``, so ``base + k < n`` is true below lane ``n - base``. The
+        difference saturates: results that overflow are beyond all lanes.
+
+        Parameters
+        ----------
+        predicate : str
+            Predicate of an ``icmp``.
+        left, right : Value
+            The operands.
+        positive : bool
+            Whether the value with step 1 is not negative in any lane, so that unsigned comparisons
+            do not wrap between lanes.
+        """
+        unsigned = predicate[0] == "u"
+        relation = predicate if predicate in ("eq", "ne") else predicate[1:]
+        if right.kind == "step" and left.kind == "scalar":
+            left, right, relation = right, left, _MIRRORED[relation]
+        if left.kind != "step" or left.step != 1 or right.kind != "scalar":
+            return None
+        if left.type not in ("i32", "i64") or (unsigned and not positive):
+            return None
+        base, limit = (
+            v.text
+            if left.type == "i64"
+            else self.op(f"{'zext' if unsigned else 'sext'} i32 {v.text} to i64")
+            for v in (left, right)
+        )
+        if relation in ("eq", "ne"):
+            here = Value("i1", "one", self.op(f"sub i64 {limit}, {base}"))
+            return here if relation == "eq" else self.inverse(here)
+        sign = "u" if unsigned else "s"
+        number = self.call("i64", f"llvm.{sign}sub.sat.i64", [f"i64 {limit}", f"i64 {base}"])
+        if relation in ("le", "gt"):
+            # base + k <= n is base + k < n + 1, where n + 1 could overflow before the subtraction.
+            number = self._successor(number, limit, base, sign)
+        if not unsigned:
+            number = self.call("i64", "llvm.smax.i64", [f"i64 {number}", "i64 0"])
+        number = self.call("i64", "llvm.umin.i64", [f"i64 {number}", f"i64 {self.width}"])
+        return Value("i1", "below" if relation in ("lt", "le") else "from", number)
+
+    def _successor(self, number: str, limit: str, base: str, sign: str) -> str:
+        """Return a saturated difference plus 1."""
+        result = self.call("i64", f"llvm.{sign}add.sat.i64", [f"i64 {number}", "i64 1"])
+        if sign == "s":
+            return result
+        # An unsigned difference that is saturated at 0 stays 0.
+        reached = self.op(f"icmp uge i64 {limit}, {base}")
+        return self.op(f"select i1 {reached}, i64 {result}, i64 0")

@@ -1,4 +1,4 @@
-"""Loops of LLVM's text that count: the register that counts, its step and its limit."""
+"""Loops in LLVM text that count: the induction register, its step and its bound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.llvm.polls import Body
+    from nbrt.backends.cpu.simt.llvm.text import FunctionText
 
 __all__ = ["Counter", "counter_of"]
 
@@ -48,50 +48,36 @@ _MIN_BITS = 32
 
 @dataclass(frozen=True)
 class Counter:
-    """How a loop counts.
-
-    Attributes
-    ----------
-    phi : str
-        The register that counts, at the beginning of a turn.
-    bits : int
-        Its width.
-    step : int
-        What each turn adds; not 0.
-    start : str
-        Its first value, or empty where there are several.
-    compared : str
-        What is compared with the bound: the register, or the register after the step.
-    predicate : str
-        Of the comparison, with the register on its left.
-    bound : str
-        A constant or a value from outside the loop.
-    condition : str
-        The result of the comparison.
-    exit : str
-        Label of the block behind the loop.
-    continues_if_true : bool
-        Whether the loop goes on where the condition holds.
-    """
+    """How a loop counts."""
 
     phi: str
+    """The induction register."""
     bits: int
+    """Width of the register."""
     step: int
+    """Increment of an iteration; not 0."""
     start: str
+    """First value, or empty if there are several."""
     compared: str
+    """The register before or after the step, whichever is compared with the bound."""
     predicate: str
+    """Of the comparison, with the register on its left."""
     bound: str
+    """A constant or a loop-invariant value."""
     condition: str
+    """Result of the comparison."""
     exit: str
+    """Label of the block behind the loop."""
     continues_if_true: bool
+    """Whether the loop continues if the condition holds."""
 
     @property
     def _continues(self) -> str:
         return self.predicate if self.continues_if_true else _OPPOSITE[self.predicate]
 
     @property
-    def turns(self) -> int | None:
-        """How many turns the loop makes at most, if that is a constant."""
+    def iterations(self) -> int | None:
+        """Maximum number of iterations, if it is a constant."""
         try:
             start, bound = int(self.start), int(self.bound)
         except ValueError:
@@ -101,42 +87,42 @@ class Counter:
             return None
         return -(-distance // abs(self.step)) + 1
 
-    def can_strip(self, turns: int) -> bool:
-        """Whether the loop can be made to end earlier by another bound."""
+    def can_strip(self, iterations: int) -> bool:
+        """Return whether another bound can end the loop after some iterations."""
         step = abs(self.step)
         if self._continues == "ne" and step & (step - 1):
             return False
-        return self.bits >= _MIN_BITS and turns * step < 2 ** (self.bits - 2)
+        return self.bits >= _MIN_BITS and iterations * step < 2 ** (self.bits - 2)
 
     def comparison(self, bound: str) -> str:
-        """Write the comparison with another bound."""
+        """Return the comparison with another bound."""
         return f"icmp {self.predicate} i{self.bits} {self.compared}, {bound}"
 
-    def limit_lines(self, begin: str, limit: str, turns: int, number: int) -> list[str]:
-        """Write what computes the bound that ends the loop after some turns, or earlier.
+    def limit_lines(self, begin: str, limit: str, iterations: int, number: int) -> list[str]:
+        """Return lines that compute a bound which ends the loop after some iterations, or earlier.
 
         Parameters
         ----------
         begin : str
-            What the register holds at first.
+            First value of the register.
         limit : str
             Name of the result.
-        turns : int
-            The turns.
+        iterations : int
+            Maximum number of iterations.
         number : int
             Makes names unique.
         """
-        kind, span = f"i{self.bits}", turns * abs(self.step)
+        kind, span = f"i{self.bits}", iterations * abs(self.step)
         left, long, far = (f"%nbrt.{name}.{number}" for name in ("left", "long", "far"))
         ends = (self.bound, begin) if self.step > 0 else (begin, self.bound)
         lines = [
             f"  {left} = sub {kind} {ends[0]}, {ends[1]}",
             f"  {long} = icmp ugt {kind} {left}, {span}",
-            f"  {far} = add {kind} {begin}, {turns * self.step}",
+            f"  {far} = add {kind} {begin}, {iterations * self.step}",
         ]
         if self._continues == "ne":
             if abs(self.step) > 1:
-                # Never equal to the bound: such a loop goes round all numbers.
+                # A register that never equals the bound wraps around.
                 odd, misses = f"%nbrt.odd.{number}", f"%nbrt.misses.{number}"
                 lines += [
                     f"  {odd} = and {kind} {left}, {abs(self.step) - 1}",
@@ -145,7 +131,7 @@ class Counter:
                 ]
                 long = f"{long}.any"
         else:
-            # The first turn may begin behind the bound, as the test is at the end.
+            # The test is at the end: the first value may be behind the bound.
             before = f"%nbrt.before.{number}"
             lines += [
                 f"  {before} = icmp {self._continues} {kind} {begin}, {self.bound}",
@@ -156,18 +142,8 @@ class Counter:
         return lines
 
 
-def counter_of(body: Body, header: str, latch: str, blocks: set[str]) -> Counter | None:
-    """Find how a loop counts, if it ends in its latch by comparing a register that counts.
-
-    Parameters
-    ----------
-    body : Body
-        The function.
-    header, latch : str
-        Labels of the loop's first block and of the one that leads back.
-    blocks : set of str
-        Labels of all its blocks.
-    """
+def counter_of(body: FunctionText, header: str, latch: str, blocks: set[str]) -> Counter | None:
+    """Return how a loop counts, if its latch compares an induction register with a bound."""
     branch = _BRANCH.match(body.blocks[latch].lines[-1])
     if branch is None or (branch[2] == header) == (branch[3] == header):
         return None
@@ -181,10 +157,10 @@ def counter_of(body: Body, header: str, latch: str, blocks: set[str]) -> Counter
         left, right, predicate = right, left, _SWAPPED[predicate]
     if left not in definitions or right in definitions:
         return None
-    found = _counting(left, definitions)
-    if found is None:
+    induction = _induction(left, definitions)
+    if induction is None:
         return None
-    phi, step = found
+    phi, step = induction
     counter = Counter(
         *(phi, bits, step, _start(definitions[phi], latch), left, predicate, right),
         *(branch[1], exit_label, branch[2] == header),
@@ -192,15 +168,15 @@ def counter_of(body: Body, header: str, latch: str, blocks: set[str]) -> Counter
     return counter if counter._continues in (_UPWARDS if step > 0 else _DOWNWARDS) else None
 
 
-def _definitions(body: Body, blocks: set[str]) -> dict[str, str]:
-    """Map the names of the values that a loop computes to what computes them."""
-    found = {}
+def _definitions(body: FunctionText, blocks: set[str]) -> dict[str, str]:
+    """Return the instructions of a loop by the names of their results."""
+    definitions = {}
     for label in blocks:
         for line in body.blocks[label].lines:
             name, equals, text = line.strip().partition(" = ")
             if equals and name.startswith("%"):
-                found[name] = text
-    return found
+                definitions[name] = text
+    return definitions
 
 
 def _plain(text: str) -> str:
@@ -208,8 +184,8 @@ def _plain(text: str) -> str:
     return re.sub(r", !.*$", "", text)
 
 
-def _counting(name: str, definitions: dict[str, str]) -> tuple[str, int] | None:
-    """Return the phi that a value counts with, and the step."""
+def _induction(name: str, definitions: dict[str, str]) -> tuple[str, int] | None:
+    """Return the phi and the step of an induction register, given before or after the step."""
     if definitions[name].startswith("phi "):
         values = re.findall(rf"\[ ({_NAME}),", definitions[name])
         phi, following = name, [v for v in values if _adds(v, name, definitions)]
@@ -230,7 +206,7 @@ def _adds(value: str, phi: str, definitions: dict[str, str]) -> bool:
 
 
 def _start(text: str, latch: str) -> str:
-    """Return the one value that a phi has at first, or nothing."""
-    ways = re.findall(r'\[ ([^\s,]+), %("[^"]*"|[-\w$.]+) \]', text)
-    values = {value for value, label in ways if label != latch}
+    """Return the first value of a phi, or nothing if there are several."""
+    incoming = re.findall(r'\[ ([^\s,]+), %("[^"]*"|[-\w$.]+) \]', text)
+    values = {value for value, label in incoming if label != latch}
     return values.pop() if len(values) == 1 else ""

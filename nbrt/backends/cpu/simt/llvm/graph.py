@@ -1,28 +1,44 @@
-"""Control flow: orders, dominators and loops of a part of a function.
-
-A `Level` is what the lanes are written by: the body of a loop, or everything that is reached from
-where threads start together. Loops inside it count as one node, named by their header, so a level
-has no cycles, and every way out of it leads to one `END`.
-"""
+"""Control flow graphs: orders, dominators, loops, and the levels of a loop nest."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.llvm.errors import NotReducibleError
+from nbrt.backends.cpu.simt.llvm.model import NotReducibleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["END", "Level", "Loop", "dominators", "find_loops", "reverse_postorder"]
+__all__ = [
+    "END",
+    "Level",
+    "LoopInfo",
+    "dominates",
+    "dominator_tree",
+    "dominators",
+    "find_loops",
+    "reachable",
+]
 
 END = "<end>"
-"""Where every way out of a level leads."""
+"""The common successor of all edges that leave a level."""
 
 
-def reverse_postorder(root: str, successors: Callable[[str], Iterable[str]]) -> list[str]:
-    """Order what is reached from a node so that, loops aside, predecessors come first."""
+def reachable(roots: Iterable[str], successors: Callable[[str], Iterable[str]]) -> set[str]:
+    """Return the nodes that one or more edges lead to from the roots."""
+    seen: set[str] = set()
+    pending = list(roots)
+    while pending:
+        new = set(successors(pending.pop())) - seen
+        seen |= new
+        pending += new
+    return seen
+
+
+def _reverse_postorder(root: str, successors: Callable[[str], Iterable[str]]) -> list[str]:
+    """Order the nodes behind a root: apart from loops, each node follows its predecessors."""
     order: list[str] = []
     seen = {root}
     stack = [(root, iter(list(successors(root))))]
@@ -38,77 +54,116 @@ def reverse_postorder(root: str, successors: Callable[[str], Iterable[str]]) -> 
     return order[::-1]
 
 
-def dominators(order: list[str], predecessors: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Give each node's immediate dominator; the root's is itself (Cooper, Harvey, Kennedy)."""
-    place = {node: i for i, node in enumerate(order)}
-    above = {order[0]: order[0]}
+def _predecessors(
+    order: list[str], successors: Callable[[str], Iterable[str]]
+) -> dict[str, list[str]]:
+    predecessors: dict[str, list[str]] = {node: [] for node in order}
+    for node in order:
+        for item in successors(node):
+            predecessors[item].append(node)
+    return predecessors
 
-    def meet(left: str, right: str) -> str:
+
+def dominators(order: list[str], predecessors: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return the immediate dominator of each node; the root is its own (Cooper, Harvey, Kennedy).
+
+    Parameters
+    ----------
+    order : list of str
+        The nodes in reverse postorder, the root first.
+    predecessors : mapping
+        The predecessors of each node but the root.
+    """
+    position = {node: i for i, node in enumerate(order)}
+    idom = {order[0]: order[0]}
+
+    def intersect(left: str, right: str) -> str:
         while left != right:
-            if place[left] > place[right]:
-                left = above[left]
+            if position[left] > position[right]:
+                left = idom[left]
             else:
-                right = above[right]
+                right = idom[right]
         return left
 
     changed = True
     while changed:
         changed = False
         for node in order[1:]:
-            known = [other for other in predecessors[node] if other in above]
-            best = known[0]
-            for other in known[1:]:
-                best = meet(best, other)
-            if above.get(node) != best:
-                above[node] = best
+            first, *others = (other for other in predecessors[node] if other in idom)
+            for other in others:
+                first = intersect(first, other)
+            if idom.get(node) != first:
+                idom[node] = first
                 changed = True
-    return above
+    return idom
 
 
-def dominates(above: Mapping[str, str], upper: str, lower: str) -> bool:
-    """Tell whether every way to `lower` leads through `upper`."""
-    while lower != upper and above[lower] != lower:
-        lower = above[lower]
+def dominator_tree(root: str, successors: Callable[[str], Iterable[str]]) -> dict[str, str]:
+    """Return the immediate dominator of each node that is reachable from a root."""
+    order = _reverse_postorder(root, successors)
+    return dominators(order, _predecessors(order, successors))
+
+
+def dominates(idom: Mapping[str, str], upper: str, lower: str) -> bool:
+    """Return whether every path to `lower` contains `upper`."""
+    while lower != upper and idom[lower] != lower:
+        lower = idom[lower]
     return lower == upper
 
 
-class Loop:
-    """A natural loop: its header and all its blocks."""
+@dataclass
+class LoopInfo:
+    """A loop: its header, the sources of its back edges, and all its blocks."""
 
-    def __init__(self, header: str) -> None:
-        self.header = header
-        self.blocks = {header}
+    header: str
+    latches: list[str] = field(default_factory=list)
+    blocks: set[str] = field(default_factory=set)
 
 
 def find_loops(
-    root: str, nodes: set[str], successors: Callable[[str], Iterable[str]]
-) -> dict[str, Loop]:
-    """Find the natural loops among nodes, by header.
+    root: str,
+    nodes: Iterable[str],
+    successors: Callable[[str], Iterable[str]],
+    *,
+    reducible: bool = True,
+) -> dict[str, LoopInfo]:
+    """Return the loops among nodes by header.
+
+    Parameters
+    ----------
+    root : str
+        Entry of the graph.
+    nodes : iterable of str
+        Nodes to look at; edges to other nodes are ignored.
+    successors : callable
+        Returns the successors of a node.
+    reducible : bool
+        Whether a cycle with several entries is an error. If not, the entry that a depth-first
+        search reaches first is its header.
 
     Raises
     ------
     NotReducibleError
-        If a cycle has two ways in.
+        If a cycle has several entries.
     """
+    known = set(nodes)
 
     def inside(node: str) -> list[str]:
-        return [item for item in successors(node) if item in nodes]
+        return [item for item in successors(node) if item in known]
 
-    order = reverse_postorder(root, inside)
-    place = {node: i for i, node in enumerate(order)}
-    predecessors: dict[str, list[str]] = {node: [] for node in order}
-    for node in order:
-        for item in inside(node):
-            predecessors[item].append(node)
-    above = dominators(order, predecessors)
-    loops: dict[str, Loop] = {}
+    order = _reverse_postorder(root, inside)
+    position = {node: i for i, node in enumerate(order)}
+    predecessors = _predecessors(order, inside)
+    idom = dominators(order, predecessors) if reducible else {}
+    loops: dict[str, LoopInfo] = {}
     for node in order:
         for header in inside(node):
-            if place[header] > place[node]:
+            if position[header] > position[node]:
                 continue
-            if not dominates(above, header, node):
+            if reducible and not dominates(idom, header, node):
                 raise NotReducibleError(header)
-            loop = loops.setdefault(header, Loop(header))
+            loop = loops.setdefault(header, LoopInfo(header, blocks={header}))
+            loop.latches.append(node)
             pending = [node]
             while pending:
                 item = pending.pop()
@@ -119,16 +174,19 @@ def find_loops(
 
 
 class Level:
-    """One level of a piece of control flow.
+    """One level of a loop nest: a loop body, or a region, with inner loops as single nodes.
+
+    The node of an inner loop has the name of its header. A level has no cycles; edges that leave
+    it, back edges to its root included, lead to `END`.
 
     Parameters
     ----------
     root : str
-        Where it begins: for the body of a loop, the header.
+        Its entry: for a loop body, the header.
     blocks : set of str
         All its blocks, those of inner loops included.
     successors : callable
-        Gives the successors of a block, inside and outside.
+        Returns the successors of a block, inside and outside.
     """
 
     def __init__(
@@ -139,99 +197,83 @@ class Level:
         self._successors = successors
 
         def forward(node: str) -> list[str]:
-            # A way back to the root is a way out.
             return [item for item in successors(node) if item != root]
 
-        found = find_loops(root, blocks, forward)
-        outer = [
-            loop
-            for header, loop in found.items()
-            if not any(header in other.blocks for other in found.values() if other is not loop)
-        ]
-        self.loops = {loop.header: loop for loop in outer}
-        self._owner = {block: loop.header for loop in outer for block in loop.blocks}
+        loops = find_loops(root, blocks, forward)
+        self.loops = {
+            header: loop
+            for header, loop in loops.items()
+            if not any(header in other.blocks for other in loops.values() if other is not loop)
+        }
+        self._owner = {block: loop.header for loop in self.loops.values() for block in loop.blocks}
 
     def node_of(self, block: str) -> str:
-        """Give the node that a block of this level belongs to: itself, or its loop's header."""
+        """Return the node that contains a block: the block itself, or the header of its loop."""
         return self._owner.get(block, block)
 
-    def ways(self, node: str) -> list[tuple[str, str]]:
-        """Give the edges that leave a node, as (block inside, block outside), each once."""
-        blocks = self.loops[node].blocks if node in self.loops else {node}
-        ways = []
+    def edges(self, node: str) -> list[tuple[str, str]]:
+        """Return the edges that leave a node, as (block inside, block outside), each once."""
+        blocks = self.blocks_of([node])
+        edges = []
         for block in sorted(blocks):
             for target in self._successors(block):
                 leaves = target not in blocks or target == self.root
-                if leaves and (block, target) not in ways:
-                    ways.append((block, target))
-        return ways
+                if leaves and (block, target) not in edges:
+                    edges.append((block, target))
+        return edges
 
     def targets(self, node: str) -> list[str]:
-        """Give where a node leads: nodes of this level, or `END`."""
-        found = []
-        for _, target in self.ways(node):
+        """Return the successors of a node: nodes of this level, or `END`."""
+        nodes = []
+        for _, target in self.edges(node):
             is_inside = target in self.blocks and target != self.root
-            found.append(self.node_of(target) if is_inside else END)
-        if not found:
-            found.append(END)
-        return list(dict.fromkeys(found))
+            nodes.append(self.node_of(target) if is_inside else END)
+        return list(dict.fromkeys(nodes or [END]))
+
+    def _inner_targets(self, node: str) -> list[str]:
+        return [item for item in self.targets(node) if item != END]
 
     @cached_property
     def order(self) -> list[str]:
-        """Nodes, every one after its predecessors."""
-        return reverse_postorder(
-            self.root, lambda node: [item for item in self.targets(node) if item != END]
-        )
+        """The nodes, each after its predecessors."""
+        return _reverse_postorder(self.root, self._inner_targets)
 
     @cached_property
-    def predecessors(self) -> dict[str, list[str]]:
-        """Nodes that lead to each node and to `END`."""
-        found: dict[str, list[str]] = {node: [] for node in [*self.order, END]}
-        for node in self.order:
-            for target in self.targets(node):
-                found[target].append(node)
-        return found
-
-    @cached_property
-    def above(self) -> dict[str, str]:
+    def idom(self) -> dict[str, str]:
         """Immediate dominators."""
-        return dominators(self.order, self.predecessors)
+        return dominators(self.order, _predecessors(self.order, self._inner_targets))
 
     @cached_property
-    def below(self) -> dict[str, str]:
-        """Immediate postdominators, `END` at the bottom."""
+    def ipdom(self) -> dict[str, str]:
+        """Immediate postdominators; the root of their tree is `END`."""
         backwards = [END, *reversed(self.order)]
         return dominators(backwards, {node: self.targets(node) for node in self.order})
 
-    def zone(self, node: str) -> list[str]:
-        """Give the nodes between a node and where all ways from it meet again, in order."""
-        meet = self.below[node]
-        seen: set[str] = set()
-        pending = [node]
-        while pending:
-            for target in self.targets(pending.pop()):
-                if target not in seen and target not in (meet, END):
-                    seen.add(target)
-                    pending.append(target)
-        return [item for item in self.order if item in seen]
+    def region(self, node: str) -> list[str]:
+        """Return the nodes between a node and its immediate postdominator, in order."""
+        merge = self.ipdom[node]
+        inside = reachable(
+            [node], lambda item: [t for t in self._inner_targets(item) if t != merge]
+        )
+        return [item for item in self.order if item in inside]
 
-    def parts(self, node: str) -> list[tuple[str, set[str]]]:
-        """Cut the zone of a node into pieces with one way in: (first node, all its nodes)."""
-        zone = self.zone(node)
-        inside = set(zone)
-        roots: dict[str, str] = {}
-        for item in zone:
-            over = self.above[item]
-            roots[item] = roots[over] if over in inside else item
+    def subregions(self, node: str) -> list[tuple[str, set[str]]]:
+        """Divide the region of a node into single-entry parts, as (entry, all nodes)."""
+        region = self.region(node)
+        inside = set(region)
+        entries: dict[str, str] = {}
+        for item in region:
+            dominator = self.idom[item]
+            entries[item] = entries[dominator] if dominator in inside else item
         return [
-            (root, {item for item in zone if roots[item] == root})
-            for root in zone
-            if roots[root] == root
+            (entry, {item for item in region if entries[item] == entry})
+            for entry in region
+            if entries[entry] == entry
         ]
 
     def blocks_of(self, nodes: Iterable[str]) -> set[str]:
-        """Give the blocks of some nodes."""
-        found: set[str] = set()
+        """Return the blocks of some nodes."""
+        blocks: set[str] = set()
         for node in nodes:
-            found |= self.loops[node].blocks if node in self.loops else {node}
-        return found
+            blocks |= self.loops[node].blocks if node in self.loops else {node}
+        return blocks

@@ -1,4 +1,4 @@
-"""A light model of one LLVM function: blocks of instructions that know their operands."""
+"""A model of one LLVM function: blocks of instructions with their operands."""
 
 from __future__ import annotations
 
@@ -9,69 +9,85 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["BINARY", "CASTS", "LOCAL", "Block", "Function", "Instruction", "Operand", "renamed"]
+__all__ = [
+    "BINARY",
+    "CASTS",
+    "LOCAL",
+    "THREAD_PARAMETERS",
+    "Block",
+    "CannotLowerError",
+    "Function",
+    "Instruction",
+    "NotReducibleError",
+    "Operand",
+    "ThreadIR",
+    "renamed",
+]
 
 LOCAL = re.compile(r'%(?:"[^"]*"|[-a-zA-Z$._0-9]+)')
 """A local name: a value or a block."""
 
 BINARY = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "udiv",
-        "sdiv",
-        "urem",
-        "srem",
-        "shl",
-        "lshr",
-        "ashr",
-        "and",
-        "or",
-        "xor",
-        "fadd",
-        "fsub",
-        "fmul",
-        "fdiv",
-        "frem",
-    ]
+    (
+        *("add", "sub", "mul", "udiv", "sdiv", "urem", "srem"),
+        *("shl", "lshr", "ashr", "and", "or", "xor"),
+        *("fadd", "fsub", "fmul", "fdiv", "frem"),
+    )
 )
-"""Opcodes of two operands of one type."""
+"""Opcodes with two operands of one type."""
 
 CASTS = frozenset(
-    [
-        "zext",
-        "sext",
-        "trunc",
-        "fpext",
-        "fptrunc",
-        "fptoui",
-        "fptosi",
-        "uitofp",
-        "sitofp",
-        "ptrtoint",
-        "inttoptr",
-        "bitcast",
-    ]
+    (
+        *("zext", "sext", "trunc", "fpext", "fptrunc", "fptoui", "fptosi"),
+        *("uitofp", "sitofp", "ptrtoint", "inttoptr", "bitcast"),
+    )
 )
-"""Opcodes that turn one type into another."""
+"""Opcodes of conversions."""
+
+THREAD_PARAMETERS = 2
+"""Index of the first field of the hidden argument: it follows the result and the exception."""
+
+
+class CannotLowerError(Exception):
+    """One lowering does not support the code; the message says why. Users never see it."""
+
+
+class NotReducibleError(CannotLowerError):
+    """A loop has several entries."""
+
+    def __init__(self, block: str) -> None:
+        super().__init__(f"a loop can be entered in its middle (at {block})")
+
+
+@dataclass(frozen=True)
+class ThreadIR:
+    """LLVM IR of one thread of a kernel, with all calls inlined: the input of every lowering."""
+
+    module: str
+    """Text of the module; values and blocks have names, markers stand for operations of a block."""
+
+    name: str
+    """Symbol of the thread's function."""
+
+    block: tuple[int, int, int]
+    """Threads of a block along x, y and z."""
 
 
 class Operand(NamedTuple):
-    """A use of a value: its type and how it is written."""
+    """A use of a value: its type and its text."""
 
     type: str
     text: str
 
     @property
     def is_local(self) -> bool:
-        """Whether it names an argument or the result of an instruction."""
+        """Whether it is an argument or the result of an instruction."""
         return self.text.startswith("%")
 
 
 @dataclass(slots=True)
 class Instruction:
-    """One instruction, without metadata and attributes that only advise."""
+    """One instruction, without metadata and hints."""
 
     name: str
     """Its result (``%x``), or empty."""
@@ -82,56 +98,56 @@ class Instruction:
 
     operands: list[Operand]
     flags: str = ""
-    """What stands between the opcode and the first type: ``nuw nsw``, ``fast``."""
+    """Words between the opcode and the first type: ``nuw nsw``, ``fast``."""
 
     detail: str = ""
     """Predicate of a comparison, callee, source type of an address, operation of an atomic."""
 
     align: int = 0
     labels: list[str] = field(default_factory=list)
-    """Targets of a branch; for a phi the blocks that its operands come from."""
+    """Targets of a branch; the incoming blocks of a phi."""
 
     cases: list[str] = field(default_factory=list)
-    """Values of a switch, one for each label after the first, the default."""
+    """Values of a switch, one for each label but the first, the default."""
 
     text: str = ""
-    """All of it behind the ``=``, as LLVM wrote it."""
+    """LLVM's text behind the ``=``."""
 
     line: int = 0
-    """Line of the kernel's source, or 0."""
+    """Line in the kernel's source, or 0."""
 
     @property
     def is_terminator(self) -> bool:
-        """Whether it ends a block."""
+        """Whether the instruction ends a block."""
         return self.opcode in ("br", "switch", "ret", "unreachable")
 
     def written(self, names: Mapping[str, str]) -> str:
-        """Write it with other names in place of its operands."""
+        """Return the text with other names in place of its operands."""
         return renamed(self.text, names)
 
 
 @dataclass(slots=True)
 class Block:
-    """A straight run of instructions; the last is a terminator."""
+    """A basic block; its last instruction is a terminator."""
 
     label: str
-    """Its name with the percent sign."""
+    """With the percent sign."""
 
     instructions: list[Instruction]
 
     @property
     def terminator(self) -> Instruction:
-        """The instruction that leads out."""
+        """The last instruction."""
         return self.instructions[-1]
 
     @property
     def successors(self) -> list[str]:
-        """Labels of the blocks that may follow, each once."""
+        """Labels of the successors, each once."""
         return list(dict.fromkeys(self.terminator.labels))
 
     @property
     def phis(self) -> list[Instruction]:
-        """The phis it begins with."""
+        """The phis of the block."""
         return [item for item in self.instructions if item.opcode == "phi"]
 
 
@@ -146,7 +162,7 @@ class Function:
     """By label, the entry first."""
 
     outside: str = ""
-    """The rest of the module: globals, types, declarations and other functions."""
+    """Rest of the module: globals, types, declarations and other functions."""
 
     @property
     def entry(self) -> str:
@@ -154,12 +170,12 @@ class Function:
         return next(iter(self.blocks))
 
     def instructions(self) -> Iterator[tuple[Block, Instruction]]:
-        """Go through every instruction with its block."""
+        """Iterate over all instructions with their blocks."""
         for block in self.blocks.values():
             for instruction in block.instructions:
                 yield block, instruction
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Put other texts in place of local names."""
-    return LOCAL.sub(lambda found: names.get(found[0], found[0]), text)
+    """Replace local names in a text."""
+    return LOCAL.sub(lambda match: names.get(match[0], match[0]), text)

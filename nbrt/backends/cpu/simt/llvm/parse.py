@@ -1,8 +1,8 @@
-"""Reading LLVM's text into the model: the instructions that Numba's code is made of.
+"""Parser of LLVM text: the instructions in Numba's code.
 
-Only what LLVM itself prints is read, so the grammar is the printed one: one instruction a line, a
-switch over several, attributes and metadata behind. An instruction of an unknown form keeps its
-text and its operands' names, which is all that copying it takes.
+The grammar is that of text printed by LLVM: one instruction a line, a switch over several lines,
+attributes and metadata at the end. An instruction of an unknown form keeps its text and the names
+of its operands, so it can still be copied.
 """
 
 from __future__ import annotations
@@ -26,30 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["member_type", "parse_function", "split_list", "split_type"]
 
 _FLAGS = frozenset(
-    [
-        "nuw",
-        "nsw",
-        "exact",
-        "disjoint",
-        "nneg",
-        "samesign",
-        "fast",
-        "nnan",
-        "ninf",
-        "nsz",
-        "arcp",
-        "contract",
-        "afn",
-        "reassoc",
-        "inbounds",
-        "nusw",
-        "volatile",
-        "atomic",
-        "tail",
-        "musttail",
-        "notail",
-        "weak",
-    ]
+    (
+        *("nuw", "nsw", "exact", "disjoint", "nneg", "samesign", "inbounds", "nusw"),
+        *("fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"),
+        *("volatile", "atomic", "tail", "musttail", "notail", "weak"),
+    )
 )
 _ORDERINGS = frozenset(["unordered", "monotonic", "acquire", "release", "acq_rel", "seq_cst"])
 _DEFINE = re.compile(r'^define [^\n]*?@("[^"]*"|[-a-zA-Z$._0-9]+)\(')
@@ -64,7 +45,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
 def parse_function(module: str, name: str) -> Function:
-    """Read one function of a module.
+    """Parse one function of a module.
 
     Parameters
     ----------
@@ -72,11 +53,6 @@ def parse_function(module: str, name: str) -> Function:
         Text as LLVM prints it, with names for all values.
     name : str
         Symbol of the function, without quotes.
-
-    Returns
-    -------
-    Function
-        The function; what is around it in `outside`.
     """
     lines = module.splitlines()
     begin = next(i for i, line in enumerate(lines) if _defines(line, name))
@@ -97,7 +73,7 @@ def _defines(line: str, name: str) -> bool:
 
 
 def _debug_lines(lines: list[str]) -> dict[str, int]:
-    """Map a debug location's number to its line of source."""
+    """Return source lines by the numbers of debug locations."""
     pattern = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)")
     found = (pattern.match(line) for line in lines if "!DILocation" in line)
     return {match[1]: int(match[2]) for match in found if match is not None}
@@ -118,7 +94,7 @@ def _blocks(lines: list[str], debug: dict[str, int]) -> Iterator[tuple[str, Bloc
             continue
         pending = f"{pending} {text}".strip()
         if pending.count("[") > pending.count("]"):
-            continue  # a switch goes on
+            continue  # a switch continues on the next line
         assert block is not None
         block.instructions.append(_instruction(pending, debug))
         pending = ""
@@ -131,7 +107,7 @@ def _instruction(line: str, debug: dict[str, int]) -> Instruction:
     text = _METADATA.sub("", line) if ("!" in line or "#" in line) else line
     result = _RESULT.match(text)
     name, body = (result[1], text[result.end() :]) if result else ("", text)
-    # A promise about the stack that shared arrays, once they are there, would break.
+    # Shared arrays will be on the stack, so calls that use them must not be tail calls.
     body = body.removeprefix("tail ")
     instruction = _read(name, body)
     instruction.text = body
@@ -163,7 +139,7 @@ def _read(name: str, body: str) -> Instruction:
 
 
 def _opening(body: str) -> tuple[str, str, str]:
-    """Split off the opcode and the flags around it."""
+    """Return the flags, the opcode and the rest."""
     words: list[str] = []
     rest, opcode = body, ""
     while True:
@@ -334,7 +310,7 @@ _READERS = {
 
 
 def member_type(aggregate: str, index: int) -> str:
-    """Give the type of a member of a literal struct or an array."""
+    """Return the type of a member of a literal struct or an array."""
     if aggregate.startswith("["):
         return aggregate[1:-1].split(" x ", 1)[1]
     return split_list(aggregate.strip("{ }") if aggregate.count("{") == 1 else aggregate[1:-1])[
@@ -347,7 +323,7 @@ def _same_shape(kind: str, scalar: str) -> str:
 
 
 def _operand(text: str) -> Operand:
-    """Read a type, attributes that only advise, and a value."""
+    """Parse a type, parameter attributes, and a value."""
     kind, rest = split_type(text)
     while rest:
         word = _WORD.match(rest)
@@ -361,7 +337,7 @@ def _operand(text: str) -> Operand:
         elif not after.startswith(" "):
             break
         rest = after.strip()
-    # What an access says behind its pointer is no part of the value.
+    # Words behind the pointer of an access are no part of the value.
     if rest.startswith("%"):
         found = LOCAL.match(rest)
         assert found is not None
@@ -374,7 +350,7 @@ def _operand(text: str) -> Operand:
 
 
 def split_type(text: str) -> tuple[str, str]:
-    """Split a type from the front of a text."""
+    """Split a text behind the type at its start."""
     text = text.strip()
     if text[0] in _CLOSING:
         inside, rest = _enclosed(text, 0)
@@ -384,7 +360,7 @@ def split_type(text: str) -> tuple[str, str]:
 
 
 def _type_before(head: str) -> str:
-    """Give the type at the end of a text, such as a call's result type."""
+    """Return the type at the end of a text, such as the result type of a call."""
     head = head.strip()
     if head and head[-1] in "]}>":
         opening = {closing: begin for begin, closing in _CLOSING.items()}[head[-1]]
@@ -397,7 +373,7 @@ def _type_before(head: str) -> str:
 
 
 def _enclosed(text: str, at: int) -> tuple[str, str]:
-    """Give what is between a bracket and its partner, and what is behind."""
+    """Return the text between a bracket and its partner, and the text behind."""
     depth, quoted = 0, False
     for position in range(at, len(text)):
         letter = text[position]
@@ -413,7 +389,7 @@ def _enclosed(text: str, at: int) -> tuple[str, str]:
 
 
 def split_list(text: str) -> list[str]:
-    """Split at the commas that are in no bracket."""
+    """Split a text at the commas outside of brackets."""
     parts, depth, begin, quoted = [], 0, 0, False
     for position, letter in enumerate(text):
         if letter == '"':

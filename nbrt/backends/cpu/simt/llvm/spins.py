@@ -1,10 +1,10 @@
-"""Loops that spin: that go round, unchanged, until another thread writes what they read.
+"""Loops that spin: they repeat unchanged until another thread writes the memory that they read.
 
-A turn of a loop follows a path from its header back to it. The thread *waits* on a path if the
-next turn takes the same path as long as memory stays as it is: all that the path's branches depend
-on is the same in the next turn, or read from memory at an address that is the same. A loop that
-counts, walks along an array, follows pointers or retries a compare-and-swap with what it has just
-read makes progress by itself, and is no spin.
+An iteration follows a path from the header of the loop back to it. A thread *waits* on a path if
+the next iteration takes the same path unless memory changes: everything that the branches of the
+path depend on is invariant, or read from memory at an invariant address. A loop that counts, walks
+along an array, follows pointers, or retries a compare-and-swap with the value that it has read,
+makes progress by itself and does not spin.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.llvm.errors import NotReducibleError
 from nbrt.backends.cpu.simt.llvm.graph import find_loops
+from nbrt.backends.cpu.simt.llvm.model import NotReducibleError
 from nbrt.backends.cpu.simt.llvm.paths import (
     ATOMIC_FUNCTION,
     Path,
@@ -26,53 +26,31 @@ from nbrt.backends.cpu.simt.placeholders import BARRIER, GRID_SYNC, PLACE, SHARE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nbrt.backends.cpu.simt.llvm.graph import Loop
+    from nbrt.backends.cpu.simt.llvm.graph import LoopInfo
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
 
 __all__ = ["Spin", "find_spins"]
 
 _MAX_PATHS = 256
-"""Paths of one loop that are looked at; a loop with more waits if an atomic operation decides."""
+"""Maximum number of paths to examine; a loop with more waits if an atomic operation decides."""
 
 
 @dataclass(frozen=True)
 class Spin:
-    """A loop in which a thread may wait for memory to change.
-
-    Attributes
-    ----------
-    header : str
-        Label of its first block.
-    latches : tuple of str
-        Labels of the blocks that lead back to it.
-    blocks : frozenset of str
-        Labels of all its blocks.
-    state : tuple of str
-        Phis of the header that decide where a turn goes.
-    place : str
-        Where it is in the source, ``FILE:LINE``.
-    """
+    """A loop in which a thread may wait for memory to change."""
 
     header: str
     latches: tuple[str, ...]
+    """Labels of the blocks that branch to the header."""
     blocks: frozenset[str]
     state: tuple[str, ...]
+    """Phis of the header on which the path of an iteration depends."""
     place: str
+    """Source location, ``FILE:LINE``."""
 
 
 def find_spins(function: Function) -> list[Spin]:
-    """Find the loops of a thread's function that spin, among those with the marker of a place.
-
-    Parameters
-    ----------
-    function : Function
-        One thread, with the markers of places.
-
-    Returns
-    -------
-    list of Spin
-        Outer loops and inner ones, each that spins.
-    """
+    """Return the loops of a thread function that spin, among those with a marker of a place."""
 
     def successors(label: str) -> list[str]:
         return function.blocks[label].successors
@@ -81,21 +59,19 @@ def find_spins(function: Function) -> list[Spin]:
         loops = find_loops(function.entry, set(function.blocks), successors)
     except NotReducibleError:
         return []
-    found = []
+    spins = []
     for loop in loops.values():
         place = _place(function, loop, loops)
-        if place is not None:
-            spin = _Spinning(function, loop).spin(place)
-            if spin is not None:
-                found.append(spin)
-    return found
+        spin = _LoopPaths(function, loop).spin(place) if place is not None else None
+        if spin is not None:
+            spins.append(spin)
+    return spins
 
 
-def _place(function: Function, loop: Loop, loops: dict[str, Loop]) -> str | None:
-    """Return the place of a loop itself, not that of a loop or a barrier inside it."""
-    inner = set[str]().union(
-        *(each.blocks for each in loops.values() if each is not loop and each.header in loop.blocks)
-    )
+def _place(function: Function, loop: LoopInfo, loops: dict[str, LoopInfo]) -> str | None:
+    """Return the place of a loop, not that of an inner loop or barrier."""
+    others = [other for other in loops.values() if other is not loop]
+    inner = set[str]().union(*(o.blocks for o in others if o.header in loop.blocks))
     for label in [loop.header, *sorted(loop.blocks - inner - {loop.header})]:
         for item in function.blocks[label].instructions:
             if item.opcode == "call" and item.detail.startswith(PLACE):
@@ -103,10 +79,10 @@ def _place(function: Function, loop: Loop, loops: dict[str, Loop]) -> str | None
     return None
 
 
-class _Spinning:
-    """Looks at the paths of one loop."""
+class _LoopPaths:
+    """Examines the paths of one loop."""
 
-    def __init__(self, function: Function, loop: Loop) -> None:
+    def __init__(self, function: Function, loop: LoopInfo) -> None:
         self._function = function
         self._loop = loop
         self._definitions: dict[str, Instruction] = {}
@@ -118,9 +94,8 @@ class _Spinning:
         self._items = [i for label in loop.blocks for i in function.blocks[label].instructions]
 
     def spin(self, place: str) -> Spin | None:
-        """Describe the loop if it spins."""
+        """Return the loop if it spins."""
         header, blocks = self._loop.header, self._loop.blocks
-        latches = [b for b in sorted(blocks) if header in self._function.blocks[b].successors]
         leaves = any(set(self._function.blocks[b].successors) - blocks for b in blocks)
         state: dict[str, None] = {}
         waits = not leaves
@@ -134,10 +109,12 @@ class _Spinning:
             waits = waits or self._waits(path, labels)
         if not waits:
             return None
-        return Spin(header, tuple(latches), frozenset(blocks), tuple(state), place)
+        return Spin(
+            header, tuple(sorted(self._loop.latches)), frozenset(blocks), tuple(state), place
+        )
 
     def _paths(self) -> Iterator[list[str]]:
-        """Go through the ways from the header back to it that meet no block twice."""
+        """Iterate over the simple paths from the header back to it."""
         header, blocks = self._loop.header, self._loop.blocks
         stack = [[header]]
         while stack:
@@ -149,7 +126,7 @@ class _Spinning:
                     stack.append([*labels, following])
 
     def _conditions(self, labels: list[str]) -> dict[str, bool]:
-        """Return the conditions of the branches on a path, and how they come out."""
+        """Return the conditions of the branches on a path, and their outcomes."""
         taken = {}
         for label, following in zip(labels, [*labels[1:], self._loop.header], strict=True):
             end = self._function.blocks[label].terminator
@@ -161,11 +138,11 @@ class _Spinning:
         return any(item.opcode in ("atomicrmw", "cmpxchg") for item in self._items)
 
     def _waits(self, path: Path, labels: list[str]) -> bool:
-        """Return whether a thread that goes along a path waits."""
+        """Return whether a thread waits on a path."""
         items = [item for label in labels for item in self._function.blocks[label].instructions]
         calls = {item.detail for item in items if item.opcode == "call"}
-        # The threads of a block that meet at a barrier in each turn make progress together, unless
-        # other blocks write what decides.
+        # Threads that meet at a barrier in every iteration make progress together, unless the
+        # path depends on memory that only other blocks write.
         meets = any(name.startswith((BARRIER, GRID_SYNC)) for name in calls)
         fenced = any(item.opcode == "fence" for item in self._items)
         written = [item for item in items if stores(item, self._definitions)]
@@ -178,7 +155,7 @@ class _Spinning:
             if any(root(item.operands[0].text, self._definitions) in changed for item in plain):
                 continue
             if written and atomic and all(map(changes_itself, atomic)):
-                continue  # takes its share of the work, and does it
+                continue  # the loop fetches an item of work and processes it
             if reads:
                 return True
         return any(
@@ -189,7 +166,7 @@ class _Spinning:
         return {root(item.operands[1].text, self._definitions) for item in written}
 
     def _only_others_write(self, reads: list[Instruction]) -> bool:
-        """Return whether reads are of memory outside of the block that the loop does not write."""
+        """Return whether all reads are of global memory that the loop does not write."""
         places = {root(item.operands[0].text, self._definitions) for item in reads}
         if not places or any(self._is_shared(place) for place in places):
             return False
@@ -202,5 +179,5 @@ class _Spinning:
         return not places & written
 
     def _is_shared(self, place: str) -> bool:
-        found = self._definitions.get(place)
-        return found is not None and found.opcode == "call" and found.detail.startswith(SHARED)
+        item = self._definitions.get(place)
+        return item is not None and item.opcode == "call" and item.detail.startswith(SHARED)

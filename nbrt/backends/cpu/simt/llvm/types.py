@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.parse import split_list
 
 __all__ = ["is_integer", "is_scalar", "member_offset", "size_of", "width_of"]
@@ -15,35 +15,35 @@ _ARRAY = re.compile(r"\[(\d+) x (.*)\]$")
 
 
 def is_integer(kind: str) -> bool:
-    """Whether a type is an integer's."""
+    """Return whether a type is an integer type."""
     return _INTEGER.match(kind) is not None
 
 
 def is_scalar(kind: str) -> bool:
-    """Whether a type can be that of a vector's lanes."""
+    """Return whether a type can be the element type of a vector."""
     return kind in _SIZES or is_integer(kind)
 
 
 def width_of(kind: str) -> int:
-    """Give the bits of an integer type."""
+    """Return the number of bits of an integer type."""
     found = _INTEGER.match(kind)
     assert found is not None, kind
     return int(found[1])
 
 
 def size_of(kind: str) -> int:
-    """Give the bytes that a value takes in an array.
+    """Return the size in bytes of an element of an array.
 
     Raises
     ------
     CannotLowerError
-        For a type that Numba's code does not keep in memory.
+        If the layout of the type is not known.
     """
     return _layout(kind)[0]
 
 
 def _layout(kind: str) -> tuple[int, int]:
-    """Give size and alignment."""
+    """Return size and alignment."""
     if kind in _SIZES:
         return _SIZES[kind], _SIZES[kind]
     integer = _INTEGER.match(kind)
@@ -74,5 +74,5 @@ def _members(kind: str) -> tuple[list[int], int, int]:
 
 
 def member_offset(kind: str, index: int) -> tuple[int, str]:
-    """Give a struct member's offset in bytes and its type."""
+    """Return the offset in bytes and the type of a struct member."""
     return _members(kind)[0][index], split_list(kind[1:-1])[index]

@@ -1,0 +1,98 @@
+"""Legality checks: whether the lanes of a block may run in step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbrt.backends.cpu.simt.llvm.graph import END, Level, dominators
+from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
+
+if TYPE_CHECKING:
+    from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.regions import SplitThread
+    from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
+
+__all__ = ["check_loops", "check_spins", "check_uniform"]
+
+_ATOMIC = ("atomicrmw", "cmpxchg")
+
+
+def check_loops(thread: SplitThread, divergence: Divergence) -> None:
+    """Raise `CannotLowerError` if a loop of a region is not a loop of the thread.
+
+    Its barrier is then on some paths through the loop only.
+    """
+    whole = {level.root: level.blocks for level in divergence.levels[1:]}
+    for region in thread.regions:
+        pending = [region.level]
+        while pending:
+            for loop in pending.pop().loops.values():
+                if whole.get(loop.header) != loop.blocks:
+                    raise CannotLowerError("a barrier is on only one way through a loop")
+                pending.append(Level(loop.header, loop.blocks, thread.successors))
+
+
+def check_uniform(thread: SplitThread, divergence: Divergence) -> None:
+    """Raise `CannotLowerError` if threads of a block may wait at different barriers.
+
+    Threads that have ended count at every barrier. `divergence` is that of the whole block.
+    """
+    for region in thread.regions:
+        level = region.level
+        ipdom = _barrier_postdominators(thread, level)
+        if any(divergence.diverges(level, node) and ipdom.get(node) == END for node in level.order):
+            raise CannotLowerError("threads of a block may wait at different barriers")
+
+
+def _barrier_postdominators(thread: SplitThread, level: Level) -> dict[str, str]:
+    """Return immediate postdominators over the paths that reach a barrier.
+
+    It is `END` for a node that reaches several barriers. Nodes that reach none are left out.
+    """
+    targets: dict[str, list[str]] = {}
+    for node in reversed(level.order):
+        inside = [level.node_of(t) for _, t in level.edges(node) if t in level.blocks]
+        waits = [t for _, t in level.edges(node) if t in thread.barriers]
+        following = list(dict.fromkeys([*(n for n in inside if n in targets), *waits]))
+        if following:
+            targets[node] = following
+    reached = [t for following in targets.values() for t in following if t not in targets]
+    waits = list(dict.fromkeys(reached))
+    return dominators([END, *waits, *targets], targets | {wait: [END] for wait in waits})
+
+
+def check_spins(function: Function, divergence: Divergence) -> None:
+    """Raise `CannotLowerError` if a loop waits for a lock or a flag.
+
+    The lane that holds the lock would wait for the lanes that want it. Such a loop repeats an
+    atomic operation with the same operands until the result changes; a loop that retries with the
+    value that it has read (a maximum by compare-and-swap) makes progress by itself.
+    """
+    for level in divergence.levels[1:]:
+        for item in _exit_conditions(function, divergence, level):
+            if item.opcode in _ATOMIC and not _changes(item, function, level):
+                raise CannotLowerError("a loop waits for other threads (a lock or a flag)")
+
+
+def _exit_conditions(function: Function, divergence: Divergence, level: Level) -> list[Instruction]:
+    """Return the instructions of a loop that its exit conditions depend on."""
+    home = {i.name: b.label for b, i in function.instructions() if i.name}
+    pending = [
+        operand.text
+        for label in level.blocks
+        for operand in function.blocks[label].terminator.operands
+        if set(function.blocks[label].successors) - level.blocks
+    ]
+    items: dict[str, Instruction] = {}
+    while pending:
+        name = pending.pop()
+        if home.get(name) in level.blocks and name not in items:
+            items[name] = divergence.definitions[name]
+            pending += [operand.text for operand in items[name].operands]
+    return list(items.values())
+
+
+def _changes(item: Instruction, function: Function, level: Level) -> bool:
+    """Return whether an operand other than the address changes in each iteration."""
+    inside = {i.name for label in level.blocks for i in function.blocks[label].instructions}
+    return any(operand.text in inside for operand in item.operands[1:] if operand.is_local)
