@@ -38,7 +38,7 @@ class _Idle:
 
     def after(self, stream: object, command: object, result: object) -> None: ...
 
-    def note(self, notice: object) -> None: ...
+    def on_event(self, event: object) -> None: ...
 
 
 def _tapped(batch: Callable[[int], object]) -> Callable[[int], None]:
@@ -70,7 +70,7 @@ def _events_per_call(batch: Callable[[int], object], calls: int = 100) -> float:
 def _test_for_taps() -> Callable[[int], None]:
     """Return a batch of tests, many in a turn of its loop, so that the loop hardly counts."""
     lines = ["def batch(n):", f"    for _ in repeat(None, n // {_CHECKS}):"]
-    lines += ["        if commands.taps: raise RuntimeError"] * _CHECKS
+    lines += ["        if commands.hooks: raise RuntimeError"] * _CHECKS
     names = {"commands": commands, "repeat": itertools.repeat}
     exec("\n".join(lines), names)
     return names["batch"]  # type: ignore[return-value]

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from nbrt.runtime.device import get_device_properties as get_device_properties
     from nbrt.runtime.device import is_available as is_available
     from nbrt.runtime.device import set_device as set_device
-    from nbrt.runtime.event import Event as Event
     from nbrt.runtime.guard import DeviceGuard as DeviceGuard
     from nbrt.runtime.guard import MultiStreamGuard as MultiStreamGuard
     from nbrt.runtime.guard import OptionalDeviceGuard as OptionalDeviceGuard
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
     from nbrt.runtime.memory.functions import reset_peak_memory_stats as reset_peak_memory_stats
     from nbrt.runtime.memory.pool import MemoryPool as MemoryPool
     from nbrt.runtime.memory.pool import use_pool as use_pool
+    from nbrt.runtime.stream import Event as Event
     from nbrt.runtime.stream import Stream as Stream
     from nbrt.runtime.stream import current_stream as current_stream
     from nbrt.runtime.stream import default_stream as default_stream

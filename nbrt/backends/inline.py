@@ -52,7 +52,7 @@ class SynchronousQueue:
         with self.lock:
             pass
 
-    def notify(self, callback: Callable[[BaseException | None], object]) -> None:
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back when work of other threads is done, without waiting for it here."""
         if self.query():
             callback(None)

@@ -56,7 +56,7 @@ class Queue(Protocol):
         """Wait for everything queued so far; raise the StreamError of work that failed."""
         ...
 
-    def notify(self, callback: Callable[[BaseException | None], object]) -> None:
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back, from any thread, when all queued so far is done; with its error if any.
 
         A callback that returns False leaves the error to the next synchronisation point.

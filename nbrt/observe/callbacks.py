@@ -40,7 +40,7 @@ _BY_COMMAND: Mapping[CommandKind, ObservedKind] = {
     "allocate": "memory_allocation",
     "free": "memory_deallocation",
 }
-_BY_NOTICE: Mapping[RuntimeEventKind, ObservedKind] = {
+_BY_RUNTIME_EVENT: Mapping[RuntimeEventKind, ObservedKind] = {
     "event_create": "event_creation",
     "event_delete": "event_deletion",
     "event_sync": "event_synchronization",
@@ -81,10 +81,10 @@ class Observer:
         self._stack = ExitStack()
         hook = _ObserverHook(callbacks)
         kinds = {command for command, kind in _BY_COMMAND.items() if kind in callbacks}
-        notices = {notice for notice, kind in _BY_NOTICE.items() if kind in callbacks}
+        events = {event for event, kind in _BY_RUNTIME_EVENT.items() if kind in callbacks}
         # Frees are observed before: afterwards another thread may own the memory.
         before, after = kinds & {"free"}, kinds - {"free"}
-        self._stack.enter_context(install_hook(hook, before=before, after=after, notices=notices))
+        self._stack.enter_context(install_hook(hook, before=before, after=after, events=events))
         _active.add(self)
 
     def remove(self) -> None:
@@ -171,7 +171,7 @@ def observe(callback: Callback | None = None, /, **functions: Unpack[Callbacks])
 
 def _callbacks_by_kind(callback: Any, functions: dict[str, Any]) -> dict[ObservedKind, Callback]:
     callbacks: dict[ObservedKind, Callback] = {}
-    for kind in (*_BY_COMMAND.values(), *_BY_NOTICE.values()):
+    for kind in (*_BY_COMMAND.values(), *_BY_RUNTIME_EVENT.values()):
         specific = functions.pop(f"on_{kind}", None)
         function = callback if specific is None else specific
         if function is not None and not callable(function):
@@ -200,13 +200,13 @@ class _ObserverHook:
         if command.kind == "allocate":
             self._call_for_memory(stream, "memory_allocation", result)
         else:
-            event = id(command.args[0])
+            event = id(command.subject)
             self._call(Observation(_BY_COMMAND[command.kind], stream.device, stream, event))
 
-    def note(self, notice: RuntimeEvent) -> None:
-        event = 0 if notice.subject is None else id(notice.subject)
-        kind = _BY_NOTICE[notice.kind]
-        self._call(Observation(kind, notice.device, notice.stream, event))
+    def on_event(self, event: RuntimeEvent) -> None:
+        number = 0 if event.subject is None else id(event.subject)
+        kind = _BY_RUNTIME_EVENT[event.kind]
+        self._call(Observation(kind, event.device, event.stream, number))
 
     def _call_for_memory(self, stream: Stream, kind: ObservedKind, allocation: Any) -> None:
         self._call(

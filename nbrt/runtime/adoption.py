@@ -8,8 +8,15 @@ import numpy as np
 
 from nbrt._internal.device import Device
 from nbrt.backends import registry
-from nbrt.errors import ArgumentError, ArgumentOverflowError, ArgumentTypeError, NbrtError
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentOverflowError,
+    ArgumentTypeError,
+    NbrtError,
+    NotSupportedError,
+)
 from nbrt.runtime.device import interface_of
+from nbrt.typing import SupportsCudaStream
 
 if TYPE_CHECKING:
     from nbrt.typing import HostArray
@@ -19,6 +26,7 @@ __all__ = [
     "REFUSALS",
     "adopt",
     "array_in",
+    "cuda_stream_handle",
     "holder_of",
     "host_values",
     "place_of",
@@ -129,3 +137,23 @@ def place_of(array: object) -> Device | None:
             is_page_locked = getattr(pool, "kind", None) == "pinned"
             return None if is_page_locked else Device(interface.name, index)
     return None
+
+
+def cuda_stream_handle(stream: object) -> int:
+    """Return the raw stream of an object with ``__cuda_stream__``."""
+    if not isinstance(stream, SupportsCudaStream):
+        raise ArgumentTypeError(
+            f"expected an object with __cuda_stream__, got {stream!r} of type "
+            f"{type(stream).__name__}; for a bare address use an object of the library that made it"
+        )
+    answer = stream.__cuda_stream__()
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise ArgumentTypeError(
+            f"expected __cuda_stream__ to return (version, address), got {answer!r}"
+        )
+    version, address = answer
+    if version != 0:
+        raise NotSupportedError(
+            f"expected version 0 of the __cuda_stream__ protocol, got version {version!r}"
+        )
+    return int(address)

@@ -21,14 +21,13 @@ from nbrt.runtime.adoption import (
 )
 from nbrt.runtime.commands import Command
 from nbrt.runtime.creation import (
-    checked_stream,
     empty,
     empty_pinned,
     new_dtype,
 )
 from nbrt.runtime.device import lookup
 from nbrt.runtime.guard import StreamGuard
-from nbrt.runtime.stream import Stream, current_stream
+from nbrt.runtime.stream import Stream, current_stream, resolve_stream
 
 if TYPE_CHECKING:
     from nbrt._internal.device import Device
@@ -66,7 +65,7 @@ def full(
 
     The dtype is that of the value by default; see `empty` for the other parameters.
     """
-    chosen = checked_stream(device, stream)
+    chosen = resolve_stream(device, stream)
     kind = None if dtype is None else new_dtype(dtype)
     value = _fill_value(fill_value, None if kind is None else kind.base)
     array = empty(shape, value.dtype if kind is None else kind, stream=chosen)
@@ -91,7 +90,7 @@ def zeros(
     >>> nbrt.zeros(2, "S3", device="cpu:0")
     array([b'', b''], dtype='|S3')
     """
-    chosen = checked_stream(device, stream)
+    chosen = resolve_stream(device, stream)
     array = empty(shape, dtype, stream=chosen)
     filled, zero = array, np.zeros((), array.dtype)[()]
     if array.dtype.kind == "V" and array.dtype.itemsize:
@@ -185,10 +184,10 @@ def asarray(
     found = array_in(obj)
     place = None if found is None else place_of(found)
     if place is None:
-        return _from_host(obj, found, target, checked_stream(device, stream), mode)
+        return _from_host(obj, found, target, resolve_stream(device, stream), mode)
     if device is None and stream is None:
         device = place
-    return _from_device(found, place, target, checked_stream(device, stream), mode)
+    return _from_device(found, place, target, resolve_stream(device, stream), mode)
 
 
 def to(
@@ -221,7 +220,7 @@ def to(
     True
     """
     mode = _checked_mode(copy)
-    chosen = checked_stream(device, stream)
+    chosen = resolve_stream(device, stream)
     found = array_in(array)
     place = None if found is None else place_of(found)
     if place is None:
@@ -261,7 +260,7 @@ def to_host(array: Array, *, stream: Stream | None = None, copy: bool | None = T
         raise ArgumentError(f"expected copy as True, None or False, got {copy!r}")
     adopted = adopt(array)
     holder = holder_of(adopted) or HOST
-    chosen = current_stream(holder) if stream is None else checked_stream(None, stream)
+    chosen = current_stream(holder) if stream is None else resolve_stream(None, stream)
     if not mode and chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
         return np.asarray(adopted)
@@ -378,7 +377,7 @@ def copy(destination: Array, source: Array, *, stream: Stream | None = None) -> 
     holders = (holder_of(into), holder_of(values))
     if stream is None:
         stream = current_stream(_copying_side(*holders) or HOST)
-    _enqueue_copy(into, values, checked_stream(None, stream))
+    _enqueue_copy(into, values, resolve_stream(None, stream))
 
 
 def _copying_side(into: Device | None, source: Device | None) -> Device | None:

@@ -1,7 +1,7 @@
-"""The one road: everything that happens on a device is a `Command` given to a stream.
+"""Commands: every operation on a device is submitted to a stream as a `Command`.
 
-Capture, tracing, memory history and sanitizers look at commands here, for every backend at once.
-With nobody looking, the road costs one test of an empty tuple.
+Tracing, memory history, leak and race checks install hooks here, for every backend at once. Without
+hooks the dispatch costs one test of an empty tuple.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from nbrt._internal.device import Device
-    from nbrt.runtime.stream import Stream
 
 __all__ = [
     "Command",
@@ -38,11 +37,11 @@ __all__ = [
     "dispatch_with_hooks",
     "emit",
     "event_listeners",
+    "hooked_kinds",
+    "hooks",
     "install_hook",
-    "memory_is_watched",
+    "memory_is_hooked",
     "on_hooks_changing",
-    "seen",
-    "taps",
 ]
 
 CommandKind: TypeAlias = Literal[
@@ -66,23 +65,25 @@ RuntimeEventKind: TypeAlias = Literal[
 
 
 class Command:
-    """One thing to do on a stream.
+    """An operation on a stream.
 
     Attributes
     ----------
     kind : str
-        What sort of thing: launch, copy, fill, draw, allocate, free, record, wait, call, or
-        collective: what ranks do together, made of further commands that pass in between.
+        launch, copy, fill, draw, allocate, free, record, wait, call, or collective. A collective
+        consists of further commands, which are submitted while it runs.
     function : callable
-        The backend's operation; called as ``function(queue, *args)`` in the caller's thread, where
-        it checks and enqueues.
+        The backend's operation. ``function(queue, *args)`` checks and enqueues in the caller's
+        thread.
     args : tuple
-        The rest of its arguments.
+        The other arguments of `function`.
     label : str
-        What to call it in a trace: the kernel's name, the distribution.
+        The name in a trace: of the kernel, of the distribution.
+    subject : object
+        The `Event` of a record or wait command; None for other kinds.
     """
 
-    __slots__ = ("args", "function", "kind", "label")
+    __slots__ = ("args", "function", "kind", "label", "subject")
 
     def __init__(
         self,
@@ -90,59 +91,60 @@ class Command:
         function: Callable[..., Any],
         args: tuple[Any, ...] = (),
         label: str = "",
+        subject: object = None,
     ) -> None:
         self.kind = kind
         self.function = function
         self.args = args
         self.label = label
+        self.subject = subject
 
     def __repr__(self) -> str:
         return f"Command({self.kind!r}, label={self.label!r})"
 
 
 class CommandHook(Protocol):
-    """Something that looks at commands; both calls happen in the submitting thread.
+    """An object that sees commands, in the thread that submits them.
 
-    A tap must not allocate device memory itself: it would be told of that, too, and it is told of
-    segments while the device's books are locked.
+    Hooks must not allocate device memory: they would recurse, and segment events are emitted with
+    the allocator's lock held.
     """
 
-    def before(self, stream: Stream, command: Command, /) -> None:
-        """See a command before the backend does; raising here refuses it, unless it is a free."""
+    def before(self, stream: Any, command: Command, /) -> None:
+        """See a command before the backend; an exception refuses it, unless it is a free."""
         ...
 
-    def after(self, stream: Stream, command: Command, result: Any, /) -> None:
-        """See a command that the backend accepted, and what it returned; raising only warns."""
+    def after(self, stream: Any, command: Command, result: Any, /) -> None:
+        """See an accepted command and its result; an exception becomes a warning."""
         ...
 
 
 class RuntimeEvent(NamedTuple):
-    """Something that happened to a device and is no work of a stream.
+    """Something that happened on a device outside the order of a stream.
 
     Attributes
     ----------
     kind : str
-        ``"free_completed"``: memory can be used again; ``"late_free_completed"``, told besides:
-        after a wait for other streams that had used it. ``"segment_alloc"``, ``"segment_free"``: a
-        pool took memory from the system, or gave it back. ``"out_of_memory"``: an allocation
-        failed for good. The others: events, streams and devices were made, dropped, waited for
-        (told before the wait), or found done when the host asked (``"event_query"``,
-        ``"stream_query"``).
+        ``"free_completed"``: memory can be reused; ``"late_free_completed"``: the same, after other
+        streams that used the memory were done. ``"segment_alloc"``, ``"segment_free"``: a pool took
+        memory from the system, or returned it. ``"out_of_memory"``: an allocation failed after all
+        attempts. The others: an event, stream or device was created, deleted, waited for (emitted
+        before the wait), or found done by a query (``"event_query"``, ``"stream_query"``).
     device : Device
-        Where.
+        The device.
     stream : Stream or None
-        The stream it is about.
+        The stream, if there is one.
     subject : object
-        The `Allocation`; of segments their `SegmentInfo`; the `Event`; of a failure the free bytes.
+        The `Allocation`, the `SegmentInfo`, or the `Event`; for a failed allocation the free bytes.
     nbytes : int
-        Bytes that a segment changed by, or that could not be had.
+        Bytes by which a segment changed, or that could not be allocated.
     pool_id : tuple of (int, int)
-        The memory pool that it is about.
+        The memory pool.
     """
 
     kind: RuntimeEventKind
     device: Device
-    stream: Stream | None = None
+    stream: Any = None
     subject: object = None
     nbytes: int = 0
     pool_id: tuple[int, int] = (0, 0)
@@ -150,88 +152,89 @@ class RuntimeEvent(NamedTuple):
 
 @runtime_checkable
 class RuntimeEventListener(Protocol):
-    """A tap that gets notices as well."""
+    """A hook that also sees runtime events."""
 
-    def note(self, notice: RuntimeEvent) -> None:
-        """See what has happened; raising only warns."""
+    def on_event(self, event: RuntimeEvent) -> None:
+        """See an event; an exception becomes a warning."""
         ...
 
 
-taps: tuple[CommandHook, ...] = ()
-seen: frozenset[str] = frozenset()
-"""The kinds of commands that some tap looks at."""
+hooks: tuple[CommandHook, ...] = ()
+"""The installed hooks, in the order of installation."""
 
-memory_is_watched = False
-"""Whether some tap looks at allocations or frees."""
+hooked_kinds: frozenset[str] = frozenset()
+"""The kinds of commands that some hook sees."""
+
+memory_is_hooked = False
+"""Whether some hook sees allocations or frees."""
 
 on_hooks_changing: list[Callable[[], None]] = []
-"""Called before a tap is added or taken off; the runtime's memory puts something there."""
+"""Functions to call before a hook is installed or removed."""
 
-_Hooks = tuple[tuple["Callable[..., None]", ...], tuple["Callable[..., None]", ...]]
-_hooks: dict[str, _Hooks] = {}
-"""By kind of command, the `before` and the `after` of the taps that look at it."""
+_HookFunctions = tuple[tuple["Callable[..., None]", ...], tuple["Callable[..., None]", ...]]
+_functions: dict[str, _HookFunctions] = {}
+"""Kind of command -> the methods `before` and the methods `after` to call."""
 
 event_listeners: dict[str, tuple[Callable[[RuntimeEvent], None], ...]] = {}
-"""By kind of notice, who gets it."""
+"""Kind of runtime event -> the methods `on_event` to call."""
 
-_chosen: dict[int, _Choice] = {}
-_entries = 0
+_installed: dict[int, _Installation] = {}
+_installations = 0
 _lock = threading.Lock()
 
 
-class _Choice(NamedTuple):
-    """A tap, and the kinds it wants to see before, after, and as notices; None: all."""
+class _Installation(NamedTuple):
+    """A hook, and the kinds that it sees before, after, and as events; None: all."""
 
-    tap: Any
+    hook: Any
     before: frozenset[str] | None
     after: frozenset[str] | None
-    notices: frozenset[str] | None
+    events: frozenset[str] | None
 
 
 @contextmanager
 def install_hook(
-    tap: CommandHook,
+    hook: CommandHook,
     kinds: Collection[CommandKind] | None = None,
     *,
     before: Collection[CommandKind] | None = None,
     after: Collection[CommandKind] | None = None,
-    notices: Collection[RuntimeEventKind] | None = None,
+    events: Collection[RuntimeEventKind] | None = None,
 ) -> Iterator[None]:
-    """Show every command of every thread to `tap` for the length of a block.
+    """Show the commands of all threads to `hook` for the length of a block.
 
     Parameters
     ----------
-    tap : CommandHook
-        Gets `before` and `after` of each command, and, if it has a method `note`, every notice.
-        Blocks may nest; taps are called in the order in which they were added.
+    hook : CommandHook
+        Its `before` and `after` are called for each command, its `on_event`, if it has one, for
+        each runtime event. Blocks may nest; hooks are called in the order of installation.
     kinds : collection of str, optional
-        The kinds of commands that it sees; all of them by default.
+        The kinds of commands to show; all by default.
     before, after : collection of str, optional
-        The kinds of which it sees this side; `kinds` by default. A call that is not made costs
-        nothing.
-    notices : collection of str, optional
-        The kinds of notices that it sees; all of them by default.
+        The kinds to show before or after the backend runs them; `kinds` by default.
+    events : collection of str, optional
+        The kinds of runtime events to show; all by default.
     """
-    global _entries
-    _call_before_change()
+    global _installations
+    _call_on_hooks_changing()
     with _lock:
-        _entries += 1
-        entry = _entries
-        _chosen[entry] = _Choice(
-            tap,
+        _installations += 1
+        number = _installations
+        _installed[number] = _Installation(
+            hook,
             _frozen(kinds if before is None else before),
             _frozen(kinds if after is None else after),
-            _frozen(notices) if isinstance(tap, RuntimeEventListener) else frozenset(),
+            _frozen(events) if isinstance(hook, RuntimeEventListener) else frozenset(),
         )
         _rebuild()
     try:
         yield
     finally:
         try:
-            _call_before_change()
+            _call_on_hooks_changing()
         finally:
             with _lock:
-                del _chosen[entry]
+                del _installed[number]
                 _rebuild()
 
 
@@ -239,67 +242,67 @@ def _frozen(kinds: Collection[str] | None) -> frozenset[str] | None:
     return None if kinds is None else frozenset(kinds)
 
 
-def _call_before_change() -> None:
+def _call_on_hooks_changing() -> None:
     for function in on_hooks_changing:
         function()
 
 
 def _rebuild() -> None:
-    global taps, seen, memory_is_watched, event_listeners, _hooks
-    _hooks = {kind: _hooks_of(kind) for kind in get_args(CommandKind)}
-    event_listeners = {kind: _noters_of(kind) for kind in get_args(RuntimeEventKind)}
-    taps = tuple(each.tap for each in _chosen.values())
-    seen = frozenset(kind for kind, sides in _hooks.items() if any(sides))
-    memory_is_watched = not seen.isdisjoint(("allocate", "free"))
+    global hooks, hooked_kinds, memory_is_hooked, event_listeners, _functions
+    _functions = {kind: _functions_of(kind) for kind in get_args(CommandKind)}
+    event_listeners = {kind: _listeners_of(kind) for kind in get_args(RuntimeEventKind)}
+    hooks = tuple(entry.hook for entry in _installed.values())
+    hooked_kinds = frozenset(kind for kind, sides in _functions.items() if any(sides))
+    memory_is_hooked = not hooked_kinds.isdisjoint(("allocate", "free"))
 
 
-def _hooks_of(kind: str) -> _Hooks:
-    chosen = _chosen.values()
-    prepared = (each.tap.before for each in chosen if each.before is None or kind in each.before)
-    afters = (each.tap.after for each in chosen if each.after is None or kind in each.after)
-    return tuple(prepared), tuple(afters)
+def _functions_of(kind: str) -> _HookFunctions:
+    entries = _installed.values()
+    befores = (e.hook.before for e in entries if e.before is None or kind in e.before)
+    afters = (e.hook.after for e in entries if e.after is None or kind in e.after)
+    return tuple(befores), tuple(afters)
 
 
-def _noters_of(kind: str) -> tuple[Callable[[RuntimeEvent], None], ...]:
-    chosen = _chosen.values()
-    return tuple(each.tap.note for each in chosen if each.notices is None or kind in each.notices)
+def _listeners_of(kind: str) -> tuple[Callable[[RuntimeEvent], None], ...]:
+    entries = _installed.values()
+    return tuple(e.hook.on_event for e in entries if e.events is None or kind in e.events)
 
 
 def emit(
     kind: RuntimeEventKind,
     device: Device,
-    stream: Stream | None = None,
+    stream: Any = None,
     subject: object = None,
     nbytes: int = 0,
     pool_id: tuple[int, int] = (0, 0),
 ) -> None:
-    """Tell the taps what has happened. Callers test `taps` first, so that it costs nothing."""
+    """Show a runtime event to the hooks. Callers test `hooks` first, to save the call."""
     if not event_listeners[kind]:
         return
-    # In a third of the time that the constructor takes, which is a Python function.
-    notice = tuple.__new__(RuntimeEvent, (kind, device, stream, subject, nbytes, pool_id))
-    for note in event_listeners[kind]:
+    # A third of the time of the constructor, which is a Python function.
+    event = tuple.__new__(RuntimeEvent, (kind, device, stream, subject, nbytes, pool_id))
+    for on_event in event_listeners[kind]:
         try:
-            note(notice)
+            on_event(event)
         except Exception as error:  # noqa: BLE001  # what happened cannot be undone
-            message = f"a tap failed on a notice of {kind!r}: {error!r}"
+            message = f"a hook failed on an event of kind {kind!r}: {error!r}"
             warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
 
 
-def dispatch_with_hooks(stream: Stream, command: Command) -> Any:
-    """Run a command past every tap that looks at its kind."""
-    prepared, afters = _hooks.get(command.kind, ((), ()))
-    complaints: list[str] | None = None  # texts: an exception would hold this frame, and its memory
+def dispatch_with_hooks(stream: Any, command: Command) -> Any:
+    """Call the hooks that see a command, and run it between them."""
+    befores, afters = _functions.get(command.kind, ((), ()))
+    failures: list[str] | None = None  # texts: an exception would keep this frame's memory alive
     try:
-        for before in prepared:
+        for before in befores:
             try:
                 before(stream, command)
             except Exception as error:
-                # The arrays over the memory are gone: a free cannot be refused any more.
+                # A free cannot be refused: the arrays over the memory no longer exist.
                 if command.kind != "free":
                     raise
-                complaints = [*(complaints or ()), repr(error)]
-    except BaseException:  # nor by an interrupt
+                failures = [*(failures or ()), repr(error)]
+    except BaseException:  # an interrupt does not refuse a free either
         if command.kind == "free":
             command.function(stream.queue, *command.args)
         raise
@@ -307,11 +310,11 @@ def dispatch_with_hooks(stream: Stream, command: Command) -> Any:
     for after in afters:
         try:
             after(stream, command, result)
-        except Exception as error:  # noqa: BLE001  # the work is accepted: nothing to undo it
-            complaints = [*(complaints or ()), repr(error)]
-    if complaints is not None:
-        for complaint in complaints:
-            message = f"a tap failed on an accepted {command!r}: {complaint}"
+        except Exception as error:  # noqa: BLE001  # an accepted command cannot be undone
+            failures = [*(failures or ()), repr(error)]
+    if failures is not None:
+        for failure in failures:
+            message = f"a hook failed on an accepted {command!r}: {failure}"
             warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
     return result
 

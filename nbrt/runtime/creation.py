@@ -11,16 +11,16 @@ from nbrt._internal import scopes
 from nbrt._internal.checks import checked_dtype, checked_shape
 from nbrt._internal.device import Device
 from nbrt.backends import registry
-from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.errors import ArgumentError
 from nbrt.runtime import commands
-from nbrt.runtime.device import default_device, lookup
+from nbrt.runtime.device import default_device
 from nbrt.runtime.memory.device_allocator import default_arena, host_allocator_for
-from nbrt.runtime.stream import Stream, current_stream
+from nbrt.runtime.stream import Stream, current_stream, resolve_stream
 
 if TYPE_CHECKING:
     from nbrt.typing import Array, DeviceLike, DTypeLike, HostArray, Shape
 
-__all__ = ["checked_stream", "empty", "empty_pinned", "new_dtype"]
+__all__ = ["empty", "empty_pinned", "new_dtype"]
 
 _MAX_KINDS = 256
 
@@ -78,7 +78,7 @@ def empty(
     frame = _current()
     if stream is not None:
         is_plain = device is None and type(stream) is Stream
-        chosen = stream if is_plain else checked_stream(device, stream)
+        chosen = stream if is_plain else resolve_stream(device, stream)
     elif frame.streams:
         chosen = current_stream(device)
     else:
@@ -89,7 +89,7 @@ def empty(
             chosen = _home(where)
     arena = (chosen.arena or default_arena(chosen)) if not frame.pools else _arena(frame, chosen)
     try:
-        if commands.memory_is_watched:
+        if commands.memory_is_hooked:
             return arena.allocate_hooked(count * itemsize, chosen, sizes, kind)
         return arena.lend(count * itemsize, chosen, sizes, kind)
     except (TypeError, ValueError):
@@ -191,25 +191,12 @@ def empty_pinned(
     chosen = current_stream(device)
     arena = host_allocator_for(chosen.device).default_pool.arena(chosen)
     nbytes = math.prod(sizes) * kind.itemsize
-    made: Any = arena.allocate_hooked if commands.memory_is_watched else arena.lend
+    made: Any = arena.allocate_hooked if commands.memory_is_hooked else arena.lend
     try:
         return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # host memory
     except (TypeError, ValueError):
         _check_possible(checked_shape(shape), kind)
         raise  # what a tap had to say
-
-
-def checked_stream(device: DeviceLike, stream: Stream | None) -> Stream:
-    """Return the stream that is given, if it is one of the device, else the current one."""
-    if stream is None:
-        return current_stream(device)
-    if not isinstance(stream, Stream):
-        raise ArgumentTypeError(f"expected an nbrt.Stream, got {stream!r}")
-    if device is not None and lookup(device)[0] != stream.device:
-        raise ArgumentError(
-            f"expected a stream of {lookup(device)[0]}, got one of {stream.device}; pass one only"
-        )
-    return stream
 
 
 def new_dtype(dtype: DTypeLike) -> np.dtype[Any]:

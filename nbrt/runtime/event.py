@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from nbrt.backends.queue import EventOptions
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, EventError
 from nbrt.runtime import commands
-from nbrt.runtime.commands import Command
 from nbrt.runtime.device import interface_of, lookup
-from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
-    from nbrt.backends.queue import EventHandle, Queue
-    from nbrt.runtime.commands import CommandKind
+    from nbrt.backends.queue import EventHandle
     from nbrt.typing import DeviceLike
 
 __all__ = ["Event"]
 
 
-class Event:
-    """A point in a stream that other streams, and the host, can wait for.
+class _Stream(Protocol):
+    """The part of a `Stream` that events use; the module of streams imports this one."""
 
-    The backend's event is made at the first `record`, on the device of the stream recorded, so an
-    unused event costs nothing. Events cannot be copied or pickled.
+    device: Device
+    interface: DeviceInterface
+
+    def enqueue(
+        self,
+        kind: commands.CommandKind,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        label: str = "",
+        subject: object = None,
+    ) -> Any: ...
+
+
+class Event:
+    """A point in a stream that other streams and the host can wait for.
+
+    The first `record` creates the backend's event, on the device of the stream. Events cannot be
+    copied or pickled.
 
     Parameters
     ----------
@@ -51,6 +64,10 @@ class Event:
     True
     """
 
+    # `nbrt.runtime.stream` sets both.
+    _current_stream: ClassVar[Callable[[DeviceLike], _Stream]]
+    _checked_stream: ClassVar[Callable[[Any], _Stream]]
+
     __slots__ = ("__weakref__", "_handle", "_interface", "_options", "_stream", "device")
 
     def __init__(
@@ -61,11 +78,11 @@ class Event:
         blocking: bool = False,
         interprocess: bool = False,
     ) -> None:
-        self._handle: EventHandle | None = None  # first: __del__ asks for it, come what may
+        self._handle: EventHandle | None = None  # first: __del__ reads it, also if this raises
         self.device: Device | None = None if device is None else lookup(device)[0]
         self._options = EventOptions(bool(enable_timing), bool(blocking), bool(interprocess))
         self._interface: DeviceInterface | None = None
-        self._stream: Stream | None = None
+        self._stream: _Stream | None = None
         if interprocess and enable_timing:
             raise EventError("expected at most one of interprocess and enable_timing; drop one")
 
@@ -82,12 +99,12 @@ class Event:
         chosen = lookup(device)[0]
         event.device, event._interface = chosen, interface_of(chosen)
         event._handle = event._interface.open_event(chosen.index, ipc_handle)
-        if commands.taps:
+        if commands.hooks:
             commands.emit("event_create", chosen, None, event)
         return event
 
-    def record(self, stream: Stream | None = None) -> None:
-        """Mark the end of the work that a stream has so far; recording again moves the mark.
+    def record(self, stream: _Stream | None = None) -> None:
+        """Record the event behind the work submitted to a stream so far.
 
         Parameters
         ----------
@@ -99,51 +116,48 @@ class Event:
         DeviceMismatchError
             If the stream belongs to another device than the event.
         """
-        chosen = current_stream(self.device) if stream is None else _checked(stream)
+        if stream is None:
+            chosen = Event._current_stream(self.device)
+        else:
+            chosen = Event._checked_stream(stream)
         if self.device is not None and chosen.device != self.device:
             raise DeviceMismatchError(
-                f"expected a stream of {self.device}, where this event lives, got one of "
+                f"expected a stream of {self.device}, the event's device, got one of "
                 f"{chosen.device}; make another event for that device"
             )
         handle = self._handle
         if handle is None:
             handle = chosen.interface.create_event(chosen.device.index, self._options)
-            if commands.taps:
+            if commands.hooks:
                 commands.emit("event_create", chosen.device, chosen, self)
-        if commands.taps:
-            chosen.submit(self._command("record", handle.record))
-        else:
-            chosen.enqueue("record", handle.record)
-        # Only now: a record that was refused leaves the event as it was.
+        chosen.enqueue("record", handle.record, (), "", self)
+        # Last: a refused record leaves the event unchanged.
         self._handle, self._interface = handle, chosen.interface
         self.device, self._stream = chosen.device, chosen
 
-    def wait(self, stream: Stream | None = None) -> None:
-        """Make later work of a stream, of any device, wait for the last record; none: no wait.
+    def wait(self, stream: _Stream | None = None) -> None:
+        """Make later work of a stream, of any device, wait for the last record, if there is one.
 
         Parameters
         ----------
         stream : Stream, optional
             The current stream of the current device by default.
         """
-        chosen = current_stream() if stream is None else _checked(stream)
+        chosen = Event._current_stream(None) if stream is None else Event._checked_stream(stream)
         handle = self._handle
         if handle is None:
             return
         if chosen.interface is not self._interface:
-            # Two backends know nothing of each other: the host carries the wait between them.
-            carry = chosen.interface.call_host
-            chosen.submit(self._command("wait", carry, (handle.host_wait(),)))
-        elif commands.taps:
-            chosen.submit(self._command("wait", handle.wait))
+            # Between two backends the host waits.
+            chosen.enqueue("wait", chosen.interface.call_host, (handle.host_wait(),), "", self)
         else:
-            chosen.enqueue("wait", handle.wait)
+            chosen.enqueue("wait", handle.wait, (), "", self)
 
     def query(self) -> bool:
         """Return whether the last record is done; True if the event was never recorded."""
         handle = self._usable_handle()
         is_done = handle is None or handle.query()
-        if is_done and commands.taps and self.device is not None:
+        if is_done and commands.hooks and self.device is not None:
             commands.emit("event_query", self.device, self._stream, self)
         return is_done
 
@@ -157,18 +171,18 @@ class Event:
         """
         handle = self._usable_handle()
         if handle is not None:
-            if commands.taps and self.device is not None:
+            if commands.hooks and self.device is not None:
                 commands.emit("event_sync", self.device, self._stream, self)
             handle.synchronize()
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Return the milliseconds from this record to that of `end_event`, waiting for neither.
+        """Return the milliseconds from this record to that of `end_event`, without waiting.
 
         Raises
         ------
         EventError
-            If an event was made without timing, was not recorded, or is not done yet; or the two
-            belong to different kinds of device.
+            If an event has no timing, was not recorded, or is not done, or if the events belong
+            to different kinds of device.
         """
         if not isinstance(end_event, Event):
             raise ArgumentTypeError(f"expected an Event, got {end_event!r}")
@@ -195,7 +209,7 @@ class Event:
             interface.lazy.ensure()
             self._handle = interface.create_event(chosen.index, self._options)
             self._interface, self.device = interface, chosen
-            if commands.taps:
+            if commands.hooks:
                 commands.emit("event_create", chosen, None, self)
         assert self._interface is not None
         can_share = self._interface.capabilities.interprocess_events
@@ -204,13 +218,13 @@ class Event:
         return self._handle.ipc_handle()
 
     def __del__(self, commands: Any = commands) -> None:
-        # The module as a default value: at interpreter exit globals may be gone before events are.
-        if commands.taps and self._handle is not None:
+        # The module as a default value: interpreter exit may clear globals before events.
+        if commands.hooks and self._handle is not None:
             commands.emit("event_delete", self.device, self._stream, self)
 
     def __copy__(self) -> Any:
         raise ArgumentTypeError(
-            "expected no copy of an Event: it is one point in one stream; share it"
+            "expected an Event to be shared, got a copy of it; it is one point in one stream"
         )
 
     def __deepcopy__(self, memo: object) -> Any:
@@ -224,21 +238,15 @@ class Event:
 
     def __repr__(self) -> str:
         if self._interface is not None and not self._interface.lazy.is_ready:
-            state = "of another process"  # a forked child must still be able to print it
+            state = "of another process"  # so that a forked child can print it
         else:
             state = (
                 "not recorded" if self._stream is None else "done" if self.query() else "pending"
             )
         return f"Event(device={str(self.device) if self.device else None!r}, {state})"
 
-    def _command(
-        self, kind: CommandKind, function: Callable[..., Any], args: tuple[Any, ...] = ()
-    ) -> Command:
-        """Return a command whose first argument tells taps which event it is about."""
-        return Command(kind, _call, (self, function, *args))
-
     def _usable_handle(self) -> EventHandle | None:
-        # In a forked child nobody would ever reach the mark: that is an error, not a hang.
+        # In a forked child no thread completes the record: raise instead of blocking forever.
         if self._interface is not None and not self._interface.lazy.is_ready:
             self._interface.lazy.ensure()
         return self._handle
@@ -253,13 +261,3 @@ class Event:
                 f"expected events that are done; {which} is pending: synchronize first"
             )
         return self._handle
-
-
-def _call(queue: Queue, _event: Event, function: Callable[..., Any], *args: Any) -> None:
-    function(queue, *args)
-
-
-def _checked(stream: Stream) -> Stream:
-    if not isinstance(stream, Stream):
-        raise ArgumentTypeError(f"expected an nbrt.Stream, got {stream!r}")
-    return stream

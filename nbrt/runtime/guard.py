@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt._internal import scopes
-from nbrt.errors import ArgumentTypeError
 from nbrt.runtime.device import lookup
-from nbrt.runtime.stream import Stream
+from nbrt.runtime.stream import Stream, checked_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +151,7 @@ class StreamGuard:
     __slots__ = ("stream",)
 
     def __init__(self, stream: Stream) -> None:
-        self.stream: Stream | None = _checked_stream(stream)
+        self.stream: Stream | None = checked_stream(stream)
 
     def __enter__(self) -> Self:
         stream = self.stream
@@ -191,7 +190,7 @@ class OptionalStreamGuard(StreamGuard):
     __slots__ = ()
 
     def __init__(self, stream: Stream | None = None) -> None:
-        self.stream = None if stream is None else _checked_stream(stream)
+        self.stream = None if stream is None else checked_stream(stream)
 
 
 stream = OptionalStreamGuard
@@ -210,7 +209,7 @@ class MultiStreamGuard:
     __slots__ = ("streams",)
 
     def __init__(self, *streams: Stream) -> None:
-        self.streams = tuple(map(_checked_stream, streams))
+        self.streams = tuple(map(checked_stream, streams))
 
     def __enter__(self) -> Self:
         top = scopes.current()
@@ -246,20 +245,11 @@ def set_stream(stream: Stream) -> None:
 
     Prefer the guard ``with nbrt.stream(...)``.
     """
-    chosen = _checked_stream(stream)
+    chosen = checked_stream(stream)
     if chosen.interface.capabilities.driver_state:
         chosen.interface.enter_queue(chosen.queue)
     top = scopes.current()
     scopes.replace(chosen.device, {**top.streams, chosen.device: chosen})
-
-
-def _checked_stream(stream: Stream) -> Stream:
-    if not isinstance(stream, Stream):
-        raise ArgumentTypeError(
-            f"expected an nbrt.Stream, got {stream!r} of type {type(stream).__name__}; wrap "
-            f"another library's stream with nbrt.Stream.from_external"
-        )
-    return stream
 
 
 def _exchange(interface: DeviceInterface, index: int) -> Callable[[], None] | None:

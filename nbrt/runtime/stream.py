@@ -1,43 +1,53 @@
-"""`Stream`: work in order on one device, taken from a pool."""
+"""`Stream`: a queue of work on one device, from a pool of streams."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import threading
-import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import scopes
 from nbrt.backends import registry
+from nbrt.backends.draw import Draw
 from nbrt.backends.queue import CancellableQueue
 from nbrt.errors import (
     ArgumentError,
     ArgumentTypeError,
-    NbrtCleanupWarning,
     NotSupportedError,
 )
 from nbrt.runtime import commands
+from nbrt.runtime.adoption import cuda_stream_handle
 from nbrt.runtime.commands import Command
 from nbrt.runtime.device import current_device, default_device, interface_of, lookup
-from nbrt.typing import SupportsCudaStream
+from nbrt.runtime.event import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.lazy import LazyInitializer
     from nbrt.backends.queue import Queue
     from nbrt.runtime.commands import CommandKind
-    from nbrt.runtime.event import Event
-    from nbrt.typing import DeviceLike
+    from nbrt.typing import DeviceLike, SupportsCudaStream
 
-__all__ = ["STREAMS_PER_PRIORITY", "Stream", "current_stream", "default_stream", "synchronize"]
+__all__ = [
+    "STREAMS_PER_PRIORITY",
+    "Event",
+    "Stream",
+    "checked_stream",
+    "current_stream",
+    "default_stream",
+    "record_use",
+    "resolve_stream",
+    "stream_of",
+    "synchronize",
+]
 
 STREAMS_PER_PRIORITY = 32
-"""Streams in the pool of each priority of each device, as in torch; the 33rd request is the 1st."""
+"""Streams per device and priority, as in torch; the 33rd request returns the 1st stream."""
 
 _ids = itertools.count(1)
 _by_id: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
@@ -47,9 +57,9 @@ _lock = threading.RLock()
 
 
 class Stream:
-    """A queue of work on one device: what is given to it runs in order, alongside other streams.
+    """A queue of work on one device: its work runs in order, concurrently with other streams.
 
-    Asking for a stream takes the next of the 32 that its device has per priority.
+    The constructor returns the next of the 32 streams that the device has per priority.
 
     Parameters
     ----------
@@ -63,7 +73,7 @@ class Stream:
     device : Device
         The device that runs the work.
     id : int
-        A number by which `from_id` finds the stream again in this process.
+        A number of this process, for `from_id`.
     priority : int
         The priority after clamping.
 
@@ -84,26 +94,27 @@ class Stream:
         "device",
         "id",
         "interface",
-        "note_use",
         "owner",
         "priority",
         "queue",
+        "record_use",
         "ref",
+        "resolve_stream",
     )
 
     _lazy: LazyInitializer
     arena: Any
-    """Where memory for the stream comes from, once it was asked for; `runtime.memory` puts it."""
+    """The allocator of the stream's memory, set by `runtime.memory` on first use."""
     device: Device
     id: int
     interface: DeviceInterface
-    note_use: Callable[[Stream, tuple[Any, ...]], None] | None
-    """Records the stream on the arrays of its work, where queued work does not keep them alive."""
+    record_use: Callable[[Stream, tuple[Any, ...]], None] | None
+    """`record_use`, where queued work does not keep its arrays alive."""
     owner: object
     priority: int
     queue: Queue
     ref: weakref.ref[Stream]
-    """A reference to the stream that does not keep it alive, made once."""
+    """A weak reference to the stream."""
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0) -> Stream:  # noqa: D102
         if isinstance(priority, bool) or not isinstance(priority, int):
@@ -117,7 +128,7 @@ class Stream:
             if pool is None:
                 pool = _pools[chosen, level] = _Pool(chosen, level, interface)
             stream, is_new = pool.next()
-        if is_new and commands.taps:
+        if is_new and commands.hooks:
             commands.emit("stream_create", chosen, stream)
         return stream
 
@@ -128,13 +139,13 @@ class Stream:
         Raises
         ------
         ArgumentError
-            If no stream of this process has it, or its borrowed stream is gone.
+            If no stream of this process has it.
         """
         stream = _by_id.get(stream_id)
         if stream is None:
             raise ArgumentError(
-                f"expected the id of a stream of this process, got {stream_id!r}; ids come from "
-                f"Stream.id and end with a borrowed stream"
+                f"expected the id of a stream of this process, got {stream_id!r}; pass the id of a "
+                f"stream that still exists"
             )
         return stream
 
@@ -145,27 +156,27 @@ class Stream:
         Parameters
         ----------
         stream : object with ``__cuda_stream__``
-            A stream of CuPy, torch, RMM, cuda.core, numba-cuda or nbrt. It is kept alive, never
-            destroyed by nbrt.
+            A stream of CuPy, torch, RMM, cuda.core, numba-cuda or nbrt. nbrt keeps it alive and
+            does not destroy it.
         device : Device, str, int or None
             The device it belongs to; the current one by default.
 
         Raises
         ------
         ArgumentTypeError
-            If the object does not have the protocol, or answers in a form it does not define.
+            If the object does not implement the protocol.
         NotSupportedError
-            If the device is of a kind without raw CUDA streams, or the protocol is a newer version.
+            If the device has no raw CUDA streams, or the protocol's version is not 0.
         """
         if isinstance(stream, Stream):
             return stream
-        handle = _protocol_handle(stream)
+        handle = cuda_stream_handle(stream)
         chosen = lookup(device)[0]
         interface = interface_of(chosen)
         queue = interface.borrow_queue(chosen.index, handle, stream)
         with _lock:
             borrowed = _make(chosen, interface, queue, owner=stream)
-        if commands.taps:
+        if commands.hooks:
             commands.emit("stream_create", chosen, borrowed)
         return borrowed
 
@@ -175,15 +186,15 @@ class Stream:
         return self.queue.handle
 
     def submit(self, command: Command) -> Any:
-        """Give the stream a command: the one door through which all work passes."""
+        """Run a command between its hooks; all work passes through here or `enqueue`."""
         if not self._lazy.is_ready:
             self._lazy.ensure()
-        if commands.taps:
+        if commands.hooks:
             result = commands.dispatch_with_hooks(self, command)
         else:
             result = command.function(self.queue, *command.args)
-        if self.note_use is not None:
-            self.note_use(self, command.args)
+        if self.record_use is not None:
+            self.record_use(self, command.args)
         return result
 
     def enqueue(
@@ -192,74 +203,73 @@ class Stream:
         function: Callable[..., Any],
         args: tuple[Any, ...] = (),
         label: str = "",
+        subject: object = None,
     ) -> Any:
-        """Submit ``Command(kind, function, args, label)``, which is made only if somebody looks."""
-        if (commands.taps and kind in commands.seen) or not self._lazy.is_ready:
-            return self.submit(Command(kind, function, args, label))
+        """Submit ``Command(kind, function, args, label, subject)``, made only if a hook sees it."""
+        if (commands.hooks and kind in commands.hooked_kinds) or not self._lazy.is_ready:
+            return self.submit(Command(kind, function, args, label, subject))
         result = function(self.queue, *args)
-        if self.note_use is not None:
-            self.note_use(self, args)
+        if self.record_use is not None:
+            self.record_use(self, args)
         return result
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call ``function(*args)`` on the host when the work queued so far is done.
+        """Call ``function(*args)`` on the host after the work queued so far.
 
-        On cuda the function must not use CUDA itself, as for ``cudaLaunchHostFunc``.
+        On cuda the function must not call CUDA, as for ``cudaLaunchHostFunc``.
         """
         if not callable(function):
             raise ArgumentTypeError(f"expected a function to call, got {function!r}")
         self.enqueue("call", self.interface.call_host, (function, *args), _name(function))
 
     def query(self) -> bool:
-        """Return whether all work given so far is done."""
+        """Return whether all work submitted so far is done."""
         self._lazy.ensure()
         is_done = self.queue.query()
-        if is_done and commands.taps:
+        if is_done and commands.hooks:
             commands.emit("stream_query", self.device, self)
         return is_done
 
     def synchronize(self) -> None:
-        """Wait until all work given so far is done.
+        """Wait until all work submitted so far is done.
 
         Raises
         ------
         StreamError
-            If some of it failed; chained to the failure, with the stack of the submitting call.
-            Work queued behind the failure was dropped. The stream can be used again afterwards.
+            If work failed; it is chained to the failure and shows the stack of the submitting
+            call. Work behind the failure was dropped. The stream can be used again.
         """
         self._lazy.ensure()
-        if commands.taps:
+        if commands.hooks:
             commands.emit("stream_sync", self.device, self)
         self.queue.synchronize()
 
     def cancel(self) -> int:
-        """Drop the work that waits in the stream, and stop the launch that runs.
+        """Drop the queued work of the stream, and stop the launch that runs.
 
-        Returns at once: `synchronize` waits until the launch has ended. Events recorded before
-        complete. Work given from now on runs as usual.
+        The call does not wait; `synchronize` waits for the end of the launch. Events recorded
+        before complete. Work submitted later runs as usual.
 
         Returns
         -------
         int
-            Commands dropped, without the one that runs; 0 on a CPU device's default stream.
+            Number of queued commands dropped; 0 on a CPU device's default stream.
 
         Raises
         ------
         NotSupportedError
-            If the device cannot drop work, as a GPU.
+            If the device cannot drop work, such as a GPU.
         """
         self._lazy.ensure()
         if not isinstance(self.queue, CancellableQueue):
             raise NotSupportedError(
-                f"expected a stream of a device that can drop work, got {self!r}, whose work runs "
-                f"to its end; wait with synchronize()"
+                f"expected a stream of a device that can drop work, got {self!r}; wait with "
+                f"synchronize()"
             )
         return self.queue.cancel()
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Record an event behind the work given so far; a new one unless `event` is given."""
-        from nbrt.runtime.event import Event
-
+        """Record an event, a new one by default, behind the work submitted so far."""
         recorded = Event() if event is None else event
         if not isinstance(recorded, Event):
             raise ArgumentTypeError(f"expected an nbrt.Event to record, got {event!r}")
@@ -267,9 +277,7 @@ class Stream:
         return recorded
 
     def wait_event(self, event: Event) -> None:
-        """Make work given from now on wait for an event."""
-        from nbrt.runtime.event import Event
-
+        """Make later work wait for an event."""
         if not isinstance(event, Event):
             raise ArgumentTypeError(
                 f"expected an nbrt.Event to wait for, got {event!r}; for a stream use wait_stream"
@@ -277,7 +285,7 @@ class Stream:
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Make work given from now on wait for the work that `stream` has so far."""
+        """Make later work wait for the work submitted to `stream` so far."""
         if not isinstance(stream, Stream):
             raise ArgumentTypeError(
                 f"expected an nbrt.Stream to wait for, got {stream!r}; for an event use wait_event"
@@ -286,35 +294,12 @@ class Stream:
 
     def __await__(self) -> Generator[Any, None, None]:
         """Wait without blocking the event loop: ``await stream``."""
-        import asyncio
+        from nbrt.runtime.asyncio_future import queue_future
 
         self._lazy.ensure()
-        if commands.taps:
+        if commands.hooks:
             commands.emit("stream_sync", self.device, self)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def settle(error: BaseException | None) -> None:
-            if future.done():
-                if error is not None:
-                    warnings.warn(str(error), NbrtCleanupWarning, stacklevel=1)
-            elif error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        def done(error: BaseException | None) -> bool:
-            # Where nobody waits any more, a failure is left to the next synchronisation point.
-            if future.done() or loop.is_closed():
-                return False
-            try:
-                loop.call_soon_threadsafe(settle, error)
-            except RuntimeError:  # closed just now
-                return False
-            return True
-
-        self.queue.notify(done)
-        return future.__await__()
+        return queue_future(self.queue).__await__()
 
     def __copy__(self) -> Stream:
         return self
@@ -332,14 +317,20 @@ class Stream:
         return f"Stream(device='{self.device}', priority={self.priority}, id={self.id})"
 
 
-def _note_use(stream: Stream, arguments: tuple[Any, ...]) -> None:
-    from nbrt.runtime.memory.recording import note_use
-
-    note_use(stream, arguments)
+def record_use(stream: Stream, arguments: Iterable[Any]) -> None:
+    """Record a stream on those arguments that were allocated for another stream."""
+    owner_of = stream.interface.owner_of
+    for argument in arguments:
+        if isinstance(argument, Draw):
+            record_use(stream, argument.arrays)
+            continue
+        owner: Any = owner_of(argument)
+        if owner is not None and owner.stream is not stream:
+            owner.record_stream(stream)
 
 
 class _ProtocolStream(Stream):
-    """A stream whose raw handle is a CUDA stream, so that other libraries can borrow it."""
+    """A stream with a raw CUDA stream, which other libraries can borrow."""
 
     __slots__ = ()
 
@@ -349,23 +340,23 @@ class _ProtocolStream(Stream):
 
 
 class _Pool:
-    """The streams of one priority of one device, made on first request, handed out in turn."""
+    """The streams of one priority of one device, created on demand, returned round-robin."""
 
     def __init__(self, device: Device, priority: int, interface: DeviceInterface) -> None:
         self._device = device
         self._priority = priority
         self._interface = interface
         self._streams: list[Stream] = []
-        self._turn = 0
+        self._next_slot = 0
 
     def next(self) -> tuple[Stream, bool]:
-        """Return the stream whose turn it is, and whether it was made just now."""
-        slot = self._turn
+        """Return the next stream, and whether it is new."""
+        slot = self._next_slot
         is_new = slot == len(self._streams)
         if is_new:
             queue = self._interface.create_queue(self._device.index, self._priority)
             self._streams.append(_make(self._device, self._interface, queue))
-        self._turn = (slot + 1) % STREAMS_PER_PRIORITY
+        self._next_slot = (slot + 1) % STREAMS_PER_PRIORITY
         return self._streams[slot], is_new
 
 
@@ -377,7 +368,7 @@ def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: objec
     stream._lazy = interface.lazy
     stream.ref = weakref.ref(stream)
     stream.arena = None
-    stream.note_use = None if interface.capabilities.retains_arguments else _note_use
+    stream.record_use = None if interface.capabilities.retains_arguments else record_use
     stream.queue = queue
     stream.priority = queue.priority
     stream.owner = owner
@@ -388,7 +379,7 @@ def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: objec
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
-    """Return the device's default stream; on cpu it runs work at once, in the caller's thread."""
+    """Return the device's default stream; on cpu it runs work synchronously."""
     chosen = current_device() if device is None else lookup(device)[0]
     stream = _defaults.get(chosen)
     return _make_default(chosen) if stream is None else stream
@@ -404,7 +395,7 @@ def _make_default(device: Device) -> Stream:
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
-    """Return the current stream of a device, in this thread or task.
+    """Return the current stream of a device in this thread or task.
 
     Examples
     --------
@@ -417,9 +408,35 @@ def current_stream(device: DeviceLike = None) -> Stream:
     if frame.streams:
         stream = frame.streams.get(chosen)
         if stream is not None:
-            return stream  # type: ignore[return-value]  # guards put nothing but streams there
+            return stream  # type: ignore[return-value]  # guards store only streams there
     default = _defaults.get(chosen)
     return _make_default(chosen) if default is None else default
+
+
+def checked_stream(stream: Stream) -> Stream:
+    """Return `stream`; raise ArgumentTypeError if it is no `Stream`."""
+    if not isinstance(stream, Stream):
+        raise ArgumentTypeError(
+            f"expected an nbrt.Stream, got {stream!r} of type {type(stream).__name__}; wrap "
+            f"another library's stream with nbrt.Stream.from_external"
+        )
+    return stream
+
+
+def resolve_stream(device: DeviceLike, stream: Stream | None) -> Stream:
+    """Return `stream` if it belongs to the device; the device's current stream if it is None."""
+    if stream is None:
+        return current_stream(device)
+    checked_stream(stream)
+    if device is not None and lookup(device)[0] != stream.device:
+        raise ArgumentError(
+            f"expected a stream of {lookup(device)[0]}, got one of {stream.device}; pass one only"
+        )
+    return stream
+
+
+Event._current_stream = staticmethod(current_stream)
+Event._checked_stream = staticmethod(checked_stream)
 
 
 def synchronize(device: DeviceLike = None) -> None:
@@ -428,11 +445,11 @@ def synchronize(device: DeviceLike = None) -> None:
     Raises
     ------
     StreamError
-        If work failed on one of its streams; failures of further streams are added as notes.
+        If work failed on a stream; the failures of other streams are added as notes.
     """
     chosen = lookup(device)[0]
     interface = interface_of(chosen)
-    if commands.taps:
+    if commands.hooks:
         commands.emit("device_sync", chosen)
     failures: list[Exception] = []
     with _lock:
@@ -456,7 +473,7 @@ def stream_of(queue: Queue) -> Stream:
 
 
 def _forget_arenas() -> None:
-    # The backend of a forked child is not that of its parent; the long way says so.
+    # A forked child must not use its parent's backend; the slow path raises the error.
     for stream in list(_by_id.values()):
         stream.arena = None
 
@@ -466,7 +483,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def forget_streams(kind: str) -> None:
-    """Drop the streams of a backend that was taken out of the registry."""
+    """Drop the streams of a backend that left the registry."""
     with _lock:
         for device in [device for device in _defaults if device.kind == kind]:
             del _defaults[device]
@@ -475,25 +492,6 @@ def forget_streams(kind: str) -> None:
 
 
 registry.on_removed(forget_streams)
-
-
-def _protocol_handle(stream: object) -> int:
-    if not isinstance(stream, SupportsCudaStream):
-        raise ArgumentTypeError(
-            f"expected an object with __cuda_stream__, got {stream!r} of type "
-            f"{type(stream).__name__}; for a bare address use an object of the library that made it"
-        )
-    answer = stream.__cuda_stream__()
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise ArgumentTypeError(
-            f"expected __cuda_stream__ to return (version, address), got {answer!r}"
-        )
-    version, address = answer
-    if version != 0:
-        raise NotSupportedError(
-            f"expected version 0 of the __cuda_stream__ protocol, got version {version!r}"
-        )
-    return int(address)
 
 
 def _name(function: object) -> str:

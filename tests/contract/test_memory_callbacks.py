@@ -145,19 +145,19 @@ def test_a_stream_is_made_once(device: nbrt.Device, seen: list[Observation]) -> 
 
 
 class EventTap:
-    """Notes which event each command and notice is about."""
+    """Notes which event each command and event is about."""
 
     def __init__(self) -> None:
         self.subjects: list[tuple[str, object]] = []
 
     def before(self, stream: nbrt.Stream, command: Command) -> None:
-        self.subjects.append((command.kind, command.args[0]))
+        self.subjects.append((command.kind, command.subject))
 
     def after(self, stream: nbrt.Stream, command: Command, result: object) -> None:
         pass
 
-    def note(self, notice: RuntimeEvent) -> None:
-        self.subjects.append((notice.kind, notice.subject))
+    def on_event(self, event: RuntimeEvent) -> None:
+        self.subjects.append((event.kind, event.subject))
 
 
 def test_taps_are_told_the_event_itself(device: nbrt.Device, stream: nbrt.Stream) -> None:

@@ -387,8 +387,8 @@ class Looker:
     def after(self, stream: nbrt.Stream, command: Command, result: object) -> None:
         assert stream.device.kind
 
-    def note(self, notice: RuntimeEvent) -> None:
-        assert notice.nbytes >= 0
+    def on_event(self, event: RuntimeEvent) -> None:
+        assert event.nbytes >= 0
 
 
 @pytest.mark.parametrize("is_watched", [False, True])

@@ -113,7 +113,7 @@ def test_a_borrowed_stream_keeps_its_owner_alive(sample_backend: object) -> None
     del borrowed
     gc.collect()
     assert alive() is None
-    with pytest.raises(ArgumentError, match="end with a borrowed stream"):
+    with pytest.raises(ArgumentError, match="pass the id of a stream that still exists"):
         nbrt.Stream.from_id(number)
 
 

@@ -137,7 +137,7 @@ class WorkerQueue:
                 f"runs on it, which would wait for itself; wait on another stream or thread"
             )
 
-    def notify(self, callback: Callable[[BaseException | None], object]) -> None:
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back in the worker thread when everything queued so far is done."""
 
         def pass_on(failure: Failure | None) -> object:

@@ -270,7 +270,7 @@ class CudaQueue:
                 self._epoch = Epoch()
             raise failure.as_error(self.name)
 
-    def notify(self, callback: Callable[[BaseException | None], object]) -> None:
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back from a thread of the driver; takes over the failure of a host call."""
 
         # Not a host function: CUDA does not call those once a kernel has failed, and whoever awaits

@@ -176,7 +176,7 @@ class MemoryHistory:
             before.append("free")
         if "alloc" in self._wanted or self._stacks is not None:
             after.append("allocate")
-        seen = install_hook(self, before=before, after=after, notices=self._runtime_events)
+        seen = install_hook(self, before=before, after=after, events=self._runtime_events)
         with self._lock:
             if self._running is None:
                 with ExitStack() as opened:
@@ -215,17 +215,17 @@ class MemoryHistory:
         if "snapshot" in self._wanted and self.is_recording and self.device in {None, device}:
             self._events.append(("snapshot", time_ns(), device, 0, 0, 0))
 
-    def note(self, notice: RuntimeEvent) -> None:
+    def on_event(self, event: RuntimeEvent) -> None:
         """Record a late free, a change of a segment or a failed allocation."""
-        if self.device is not None and self.device is not notice.device:
+        if self.device is not None and self.device is not event.device:
             return
-        subject: Any = notice.subject
-        stream = 0 if notice.stream is None else self._handles[notice.stream.id]
-        action, nbytes = str(notice.kind), notice.nbytes
-        pool: tuple[int, int] | None = notice.pool_id
-        if notice.kind == "late_free_completed":
+        subject: Any = event.subject
+        stream = 0 if event.stream is None else self._handles[event.stream.id]
+        action, nbytes = str(event.kind), event.nbytes
+        pool: tuple[int, int] | None = event.pool_id
+        if event.kind == "late_free_completed":
             action, address, nbytes = "free_completed", subject.address, subject.requested
-        elif notice.kind == "out_of_memory":
+        elif event.kind == "out_of_memory":
             action, address, pool = "oom", int(subject or 0), None
         else:
             address, stream = subject.address, subject.stream
@@ -233,7 +233,7 @@ class MemoryHistory:
                 action = "segment_map" if action == "segment_alloc" else "segment_unmap"
         if action in self._wanted:
             site = None if self._other_stacks is None else self._other_stacks.here()
-            place = notice.device, stream, address, nbytes
+            place = event.device, stream, address, nbytes
             self._events.append((action, time_ns(), *place, site, active_annotations(), pool))
 
     def annotated(self, name: str, stage: Literal["START", "END"]) -> None:

@@ -125,21 +125,21 @@ class RaceChecker:
         elif command.kind in ("record", "wait"):
             clocks = self._shadow.clocks
             order = clocks.record if command.kind == "record" else clocks.wait
-            self._run_serialized(partial(order, _name(stream).key, command.args[0]))
+            self._run_serialized(partial(order, _name(stream).key, command.subject))
 
-    def note(self, notice: RuntimeEvent) -> None:
+    def on_event(self, event: RuntimeEvent) -> None:
         """Order later work after a wait of the host; poison memory that is no longer in use."""
-        clocks, subject = self._shadow.clocks, notice.subject
-        if notice.kind in _STREAM_WAITS and notice.stream is not None:
-            self._run_serialized(partial(clocks.host_waits_for_stream, _name(notice.stream).key))
-        elif notice.kind in _EVENT_WAITS:
+        clocks, subject = self._shadow.clocks, event.subject
+        if event.kind in _STREAM_WAITS and event.stream is not None:
+            self._run_serialized(partial(clocks.host_waits_for_stream, _name(event.stream).key))
+        elif event.kind in _EVENT_WAITS:
             self._run_serialized(partial(clocks.host_waits_for_event, subject))
-        elif notice.kind == "device_sync":
-            self._run_serialized(partial(self._wait_for_device, notice.device))
-        elif notice.kind in ("segment_alloc", "segment_free"):
-            self._run_serialized(partial(self._drop_released, notice))
+        elif event.kind == "device_sync":
+            self._run_serialized(partial(self._wait_for_device, event.device))
+        elif event.kind in ("segment_alloc", "segment_free"):
+            self._run_serialized(partial(self._drop_released, event))
         elif (
-            notice.kind == "free_completed"
+            event.kind == "free_completed"
             and isinstance(subject, Allocation)
             and self._watches(subject)
         ):
@@ -262,21 +262,21 @@ class RaceChecker:
             if key.device == device:
                 self._shadow.clocks.host_waits_for_stream(key)
 
-    def _drop_released(self, notice: RuntimeEvent) -> None:
+    def _drop_released(self, event: RuntimeEvent) -> None:
         """Drop freed blocks whose memory a pool may have released, and perhaps reserved again."""
-        info = notice.subject
+        info = event.subject
         assert isinstance(info, SegmentInfo)
         # A segment that grows or shrinks in place keeps the rest of its memory.
-        is_whole = info.nbytes == notice.nbytes
+        is_whole = info.nbytes == event.nbytes
         reserved = [
             (segment.address, segment.address + segment.nbytes)
             for allocator in self._allocators
             for pool in allocator.pools
             for segment in pool.segments_seen.values()
-            if allocator.device == notice.device
+            if allocator.device == event.device
         ]
         for begin, end, block in self._shadow.map:
-            if block.device == notice.device and block.is_freed:
+            if block.device == event.device and block.is_freed:
                 is_reserved = any(low <= begin and end <= high for low, high in reserved)
                 is_inside = begin < info.address + info.nbytes and info.address < end
                 if not is_reserved or (is_whole and is_inside):

@@ -9,6 +9,7 @@ import numpy as np
 
 from nbrt._internal.callsite import CallSite
 from nbrt.backends.pools import SMALL_LIMIT, AddressableBlock
+from nbrt.errors import ArgumentError
 from nbrt.runtime.commands import Command
 
 if TYPE_CHECKING:
@@ -186,6 +187,14 @@ class Allocation:
     def lease(self) -> object | None:
         """What the arrays keep alive; None once they are gone."""
         return None if self.ending is None else self.ending()
+
+    def record_stream(self, stream: Stream) -> None:
+        """Keep the freed block from reuse until a stream has done the work that it has then."""
+        if self.lease is None:
+            raise ArgumentError("expected an array in use, got one whose memory was freed")
+        if stream is not self.stream:
+            # A new set each time: another thread may be reading the previous one.
+            self.recorded = {*(self.recorded or ()), stream}
 
     def __repr__(self) -> str:
         return f"Allocation({self.requested} bytes at {self.address:#x} of {self.device})"

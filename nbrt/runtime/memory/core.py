@@ -390,7 +390,7 @@ class Arena:
     def lease(self, nbytes: int, stream: Stream) -> Any:
         """Return a bare lease of a block, for arrays that another library makes."""
         books = self._pool.books
-        is_watched = commands.memory_is_watched
+        is_watched = commands.memory_is_hooked
         command, taken = self._ask(nbytes, stream.ref)
         try:
             if is_watched:

@@ -306,7 +306,7 @@ class DeviceAllocator:
             if isinstance(event, PoolImpl):
                 self._retire(event)
                 continue
-            is_watched = commands.memory_is_watched
+            is_watched = commands.memory_is_hooked
             ended: type[FreeRecord | HookedFree] = HookedFree if is_watched else FreeRecord
             if isinstance(event, Allocation):
                 allocation = event
@@ -345,7 +345,7 @@ class DeviceAllocator:
         remove(self._books_with(allocation.pool), allocation)
         # A child forked from us inherits arrays but not the backend: their memory is the system's.
         if self.interface.lazy.is_ready and not end.is_taken:
-            if isinstance(end, FreeRecord) and commands.memory_is_watched:
+            if isinstance(end, FreeRecord) and commands.memory_is_hooked:
                 self.telling.untold.append(end)
             else:
                 self._let_go(allocation)
@@ -366,7 +366,7 @@ class DeviceAllocator:
 
     def give_back(self, allocation: Allocation) -> None:
         """Let a block be used again: nothing uses it any more but work of its own stream."""
-        if commands.taps and allocation.ending is not None:  # else they have been told
+        if commands.hooks and allocation.ending is not None:  # else they have been told
             self.telling.complete(allocation.home, allocation)
         allocation.ending = allocation.site = allocation.recorded = None
         self.put_back(allocation)
@@ -440,7 +440,7 @@ class DeviceAllocator:
                 statistics.count_segment(-1, is_small=info.is_small)
             for info in found.made:
                 statistics.count_segment(1, is_small=info.is_small)
-        if commands.taps:
+        if commands.hooks:
             self._emit("segment_free", found.given, pool)
             self._emit("segment_alloc", found.taken, pool)
 

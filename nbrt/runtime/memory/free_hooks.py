@@ -56,7 +56,7 @@ class FreeNotifier:
                     allocation.bin is not None
                     and allocation.recorded is None
                     and not allocation.pool.is_retired
-                    and commands.memory_is_watched
+                    and commands.memory_is_hooked
                     and self._lazy.is_ready
                     and not self.is_mine()
                     and not self.is_behind()

@@ -145,7 +145,7 @@ def relieve(books: DeviceAllocator, pool: PoolImpl, nbytes: int, cut: Callable[[
         _count(books, pool, "ooms")
         if books.available_bytes(pool) is not None:
             _count(books, pool, "oom_rejections")
-        if commands.taps:
+        if commands.hooks:
             free = books.interface.mem_get_info(books.device.index)[0]
             commands.emit("out_of_memory", books.device, None, free, nbytes)
         raise OutOfMemoryError(_report(books, pool, nbytes, failure)) from failure

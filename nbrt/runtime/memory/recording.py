@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nbrt.backends import registry
-from nbrt.backends.draw import Draw
-from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.errors import ArgumentTypeError
 from nbrt.runtime.memory.allocation import Allocation
 from nbrt.runtime.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from nbrt.typing import Array
 
-__all__ = ["note_use", "record_stream"]
+__all__ = ["record_stream"]
 
 
 def record_stream(array: Array, stream: Stream) -> None:
@@ -55,7 +52,7 @@ def record_stream(array: Array, stream: Stream) -> None:
     for interface in interfaces:
         owner = interface.owner_of(array)
         if isinstance(owner, Allocation):
-            _record(owner, stream)
+            owner.record_stream(stream)
             return
     # NumPy's memory needs no cpu device that is in use.
     hold: object = array if isinstance(array, np.ndarray) else None
@@ -73,23 +70,3 @@ def record_stream(array: Array, stream: Stream) -> None:
 
 def _do_nothing(kept: object) -> None:
     pass
-
-
-def _record(allocation: Allocation, stream: Stream) -> None:
-    if allocation.lease is None:
-        raise ArgumentError("expected an array that is alive, got one whose memory was given back")
-    if stream is not allocation.stream:
-        # A new set each time: a thread that reads the log may be looking at the one there.
-        allocation.recorded = {*(allocation.recorded or ()), stream}
-
-
-def note_use(stream: Stream, arrays: Iterable[Any]) -> None:
-    """Record the stream on those of `arrays` that were allocated for another one."""
-    owner_of = stream.interface.owner_of
-    for array in arrays:
-        if isinstance(array, Draw):
-            note_use(stream, array.arrays)
-            continue
-        owner = owner_of(array)
-        if owner is not None and owner.stream is not stream:  # type: ignore[attr-defined]  # ours
-            _record(owner, stream)  # type: ignore[arg-type]

@@ -105,14 +105,14 @@ def test_notify_tells_success_failure_and_a_lost_device(
 ) -> None:
     queue = interface.create_queue(0, 0)
     told: list[BaseException | None] = []
-    queue.notify(told.append)
+    queue.add_done_callback(told.append)
     queue.put(lambda: 1 / 0)
-    queue.notify(told.append)
+    queue.add_done_callback(told.append)
     assert told[0] is None
     assert isinstance(told[1], StreamError)
     queue.synchronize()  # the failure was taken over
     simulation.is_eager = False
-    queue.notify(told.append)
+    queue.add_done_callback(told.append)
     simulation.status = 700
     simulation.queues[queue.handle].popleft()()
     assert "restart" in str(told[2])

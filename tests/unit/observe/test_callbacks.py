@@ -48,10 +48,10 @@ def test_a_function_of_its_own_goes_before_the_common_one() -> None:
 
 def test_memory_is_not_watched_for_other_kinds() -> None:
     with observe(on_stream_creation=fail):
-        assert commands.taps
-        assert not commands.memory_is_watched
+        assert commands.hooks
+        assert not commands.memory_is_hooked
         assert nbrt.zeros(3, device="cpu:0").size == 3
-    assert not commands.taps
+    assert not commands.hooks
 
 
 def test_remove_ends_it_and_may_be_called_again() -> None:
@@ -62,19 +62,19 @@ def test_remove_ends_it_and_may_be_called_again() -> None:
     observer.remove()
     nbrt.Stream("cpu:0").synchronize()
     assert len(seen) == 1
-    assert not commands.taps
+    assert not commands.hooks
 
 
 def test_a_dropped_handle_ends_nothing() -> None:
     seen: list[Observation] = []
-    taps = commands.taps
+    taps = commands.hooks
     observers = [observe(on_stream_synchronization=seen.append)]
     remove = observers.pop().remove
     gc.collect()
     nbrt.Stream("cpu:0").synchronize()
     remove()
     assert len(seen) == 1
-    assert commands.taps == taps
+    assert commands.hooks == taps
 
 
 def test_a_callback_that_raises_only_warns() -> None:
@@ -141,4 +141,4 @@ def test_observations_keep_no_array_and_no_event() -> None:
 def test_bad_arguments(given: Any, named: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         observe(*given, **named)
-    assert not commands.taps
+    assert not commands.hooks

@@ -37,10 +37,10 @@ class Log:
         if command.kind == "allocate":
             self.told.append(("allocate", result.address))
 
-    def note(self, notice: RuntimeEvent) -> None:
-        if notice.kind in {"free_completed", "late_free_completed"}:
-            subject: Any = notice.subject
-            self.told.append((notice.kind, subject.address))
+    def on_event(self, event: RuntimeEvent) -> None:
+        if event.kind in {"free_completed", "late_free_completed"}:
+            subject: Any = event.subject
+            self.told.append((event.kind, subject.address))
 
     def of(self, address: int) -> list[str]:
         return [kind for kind, where in self.told if where == address]
@@ -221,11 +221,11 @@ def test_a_bad_shape_leaves_nothing_in_use(nbytes: int) -> None:
 
 def test_each_side_is_chosen_by_itself() -> None:
     log = Log()
-    with install_hook(log, (), after=("allocate",), notices=()):
+    with install_hook(log, (), after=("allocate",), events=()):
         make()
     assert [kind for kind, _ in log.told] == ["allocate"]
     log = Log()
-    with install_hook(log, before=("free",), after=(), notices=("free_completed",)):
+    with install_hook(log, before=("free",), after=(), events=("free_completed",)):
         make()
     assert [kind for kind, _ in log.told] == ["free", "free_completed"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbrt
 from nbrt.backends.draw import Draw
 from nbrt.index_sets import RunTable
-from nbrt.runtime.memory.recording import note_use
+from nbrt.runtime.stream import record_use
 
 
 def test_every_array_that_a_draw_may_read_is_recorded() -> None:
@@ -16,10 +16,10 @@ def test_every_array_that_a_draw_may_read_is_recorded() -> None:
     draw = Draw("normal", "float32", 9, (loc, 1.0), region=table, place=place)
     owner_of = own.interface.owner_of
 
-    note_use(own, (out, draw))
+    record_use(own, (out, draw))
     assert not any(owner_of(each).recorded for each in (loc, place, starts, begins, out))
 
-    note_use(other, (out, draw))
+    record_use(other, (out, draw))
     for each in (loc, place, starts, begins, out):
         assert owner_of(each).recorded == {other}
 
