@@ -28,13 +28,13 @@ class Draw(NamedTuple):
         Name of the rule that gives each element its words.
     constants : tuple of int
         What the rule depends on, such as the threads of the GPU that it follows.
-    locate : callable or None
+    index_to_counter : callable or None
         The rule itself, as a device function, where the backend does not know its name.
     region : Region, RunTable or None
         Which elements the array holds; None: the first ones, in order.
     seed, offset : int
         The Philox stream and the 32-bit words that were taken from it before.
-    place : array or None
+    device_state : array or None
         uint64[2] in device memory, to take seed and offset from when the draw runs; `offset` is
         then added to it.
     shape : tuple of int
@@ -52,17 +52,17 @@ class Draw(NamedTuple):
     parameters: tuple[Any, ...] = ()
     layout: str = "element"
     constants: tuple[int, ...] = ()
-    locate: Any = None
+    index_to_counter: Any = None
     region: Region | RunTable | None = None
     seed: int = 0
     offset: int = 0
-    place: Any = None
+    device_state: Any = None
     shape: tuple[int, ...] = ()
     generator: int = 0
     memo: dict[Any, Any] | None = None
 
     @property
-    def held(self) -> int:
+    def local_size(self) -> int:
         """Elements that the array holds."""
         return self.n if self.region is None else math.prod(self.region.shape)
 
@@ -71,4 +71,4 @@ class Draw(NamedTuple):
         """What a fill reads from memory of the device, or may read."""
         table = self.region
         listed = (table.starts, table.begins) if isinstance(table, RunTable) else ()
-        return (*self.parameters, self.place, *listed)
+        return (*self.parameters, self.device_state, *listed)

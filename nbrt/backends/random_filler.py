@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DrawRequest", "Fill", "RandomFiller"]
 
-_NONE_AHEAD = np.uint64(0)
+_ZERO = np.uint64(0)
 
 
 class Fill(Protocol):
@@ -25,7 +25,7 @@ class Fill(Protocol):
 
     @property
     def kernel(self) -> Callable[..., None]:
-        """Take (part of the array, state, ahead, then `arguments`).
+        """Take (part of the array, state, blocks to skip, then `arguments`).
 
         `state` is (seed, offset) as uint64, or an array of both in device memory.
         """
@@ -37,8 +37,8 @@ class Fill(Protocol):
         ...
 
     @property
-    def ahead(self) -> int:
-        """Return the Philox blocks to go ahead of the draw's offset."""
+    def skip_blocks(self) -> int:
+        """Return the Philox blocks to skip after the draw's offset."""
         ...
 
     @property
@@ -113,17 +113,17 @@ class RandomFiller:
             if memo is not None:
                 memo[self] = planned
         flat = out if out.ndim == 1 else out.reshape(-1)
-        if draw.place is None:
+        if draw.device_state is None:
             state: Any = (np.uint64(draw.seed), np.uint64(draw.offset))
             skipped = 0
         else:
-            state, skipped = draw.place, draw.offset // 4
+            state, skipped = draw.device_state, draw.offset // 4
         for plan, fill in planned:
             target = flat if fill.target is None else fill.target
             if fill.part is not None:
                 target = target[fill.part]
-            ahead = fill.ahead + skipped
-            blocks = np.uint64(ahead) if ahead else _NONE_AHEAD
+            skip_blocks = fill.skip_blocks + skipped
+            blocks = np.uint64(skip_blocks) if skip_blocks else _ZERO
             plan.launch(queue, target, state, blocks, *fill.arguments)
 
     def _fills(self, draw: Draw) -> Iterable[Fill]:

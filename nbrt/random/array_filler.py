@@ -266,7 +266,7 @@ class ArrayFiller:
         constants = layout.constants(distribution, name, n)
         check_layout(layout, words, constants)
         region = None if subset is None else subset.blocks[0].region
-        rule = (layout.name, constants, layout.locate, region)
+        rule = (layout.name, constants, layout.index_to_counter, region)
         return (distribution, name, n, parameters, *rule), words
 
 

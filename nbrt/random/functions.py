@@ -9,7 +9,7 @@ import numpy as np
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
 from nbrt.random.arguments import checked_array, integer, is_array, most_integer, number_dtype
 from nbrt.random.defaults import checked_generator, default_generator
-from nbrt.random.protocol import overridable
+from nbrt.random.protocol import dispatchable
 from nbrt.random.sampling import multinomial_indices
 from nbrt.runtime.array import asarray, device_of
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-@overridable
+@dispatchable
 def rand(
     *size: Any,
     dtype: DTypeLike = np.float32,
@@ -65,7 +65,7 @@ def rand(
     return chosen.random(_shape(size, out), dtype, out)
 
 
-@overridable
+@dispatchable
 def randn(
     *size: Any,
     dtype: DTypeLike = np.float32,
@@ -78,7 +78,7 @@ def randn(
     return chosen.standard_normal(_shape(size, out), dtype, out)
 
 
-@overridable
+@dispatchable
 def randint(
     low: int,
     high: int | Shape | None = None,
@@ -125,7 +125,7 @@ def randperm(
     return order if order.dtype == kind else order.astype(kind)
 
 
-@overridable
+@dispatchable
 def rand_like(
     array: Array, *, dtype: DTypeLike | None = None, generator: Generator | None = None
 ) -> Array:
@@ -134,7 +134,7 @@ def rand_like(
     return rand(array.shape, dtype=array.dtype if dtype is None else dtype, generator=chosen)
 
 
-@overridable
+@dispatchable
 def randn_like(
     array: Array, *, dtype: DTypeLike | None = None, generator: Generator | None = None
 ) -> Array:
@@ -143,7 +143,7 @@ def randn_like(
     return randn(array.shape, dtype=array.dtype if dtype is None else dtype, generator=chosen)
 
 
-@overridable
+@dispatchable
 def randint_like(
     array: Array,
     low: int,
@@ -159,7 +159,7 @@ def randint_like(
     return chosen.integers(first, last, size=array.shape, dtype=kind)
 
 
-@overridable
+@dispatchable
 def normal(
     mean: ArrayLike,
     std: ArrayLike = 1.0,
@@ -174,7 +174,7 @@ def normal(
     return generator_for(generator, device).normal(mean, std, size, dtype, out)
 
 
-@overridable
+@dispatchable
 def bernoulli(p: Array, *, generator: Generator | None = None, out: Array | None = None) -> Array:
     """Return 1 with the probability that each element of `p` gives, else 0; in the dtype of `p`.
 
@@ -190,7 +190,7 @@ def bernoulli(p: Array, *, generator: Generator | None = None, out: Array | None
     return _for_array(generator, p).bernoulli(p, dtype=p.dtype, out=out)
 
 
-@overridable
+@dispatchable
 def dropout(
     x: Array, p: float = 0.5, training: bool = True, *, generator: Generator | None = None
 ) -> tuple[Array, Array]:
@@ -215,7 +215,7 @@ def dropout(
     return _for_array(generator, x).dropout(x, p, training)
 
 
-@overridable
+@dispatchable
 def multinomial(
     weights: ArrayLike,
     num_samples: int,

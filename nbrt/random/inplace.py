@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nbrt.errors import ArgumentError
 from nbrt.random.arguments import checked_array, integer, is_array, real
 from nbrt.random.defaults import checked_generator, default_generator
-from nbrt.random.protocol import overridable
+from nbrt.random.protocol import dispatchable
 from nbrt.runtime.array import device_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-@overridable
+@dispatchable
 def uniform_(
     array: Array, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Array:
@@ -52,7 +52,7 @@ def uniform_(
     return _generator(generator, array).uniform(low, high, dtype=array.dtype, out=array)
 
 
-@overridable
+@dispatchable
 def normal_(
     array: Array, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Array:
@@ -60,7 +60,7 @@ def normal_(
     return _generator(generator, array).normal(mean, std, dtype=array.dtype, out=array)
 
 
-@overridable
+@dispatchable
 def trunc_normal_(
     array: Array,
     mean: float = 0.0,
@@ -75,7 +75,7 @@ def trunc_normal_(
     return chosen.truncated_normal(mean, std, a, b, dtype=array.dtype, out=array)
 
 
-@overridable
+@dispatchable
 def log_normal_(
     array: Array, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Array:
@@ -83,7 +83,7 @@ def log_normal_(
     return _generator(generator, array).lognormal(mean, std, dtype=array.dtype, out=array)
 
 
-@overridable
+@dispatchable
 def exponential_(array: Array, lambd: float = 1.0, *, generator: Generator | None = None) -> Array:
     """Fill with exponential floats of rate `lambd`."""
     rate = real("lambd", lambd)
@@ -92,7 +92,7 @@ def exponential_(array: Array, lambd: float = 1.0, *, generator: Generator | Non
     return _generator(generator, array).exponential(1.0 / rate, dtype=array.dtype, out=array)
 
 
-@overridable
+@dispatchable
 def cauchy_(
     array: Array, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Array:
@@ -100,19 +100,19 @@ def cauchy_(
     return _generator(generator, array).cauchy(median, sigma, dtype=array.dtype, out=array)
 
 
-@overridable
+@dispatchable
 def geometric_(array: Array, p: float, *, generator: Generator | None = None) -> Array:
     """Fill with the number of trials up to the first success."""
     return _generator(generator, array).geometric(p, dtype=array.dtype, out=array)
 
 
-@overridable
+@dispatchable
 def bernoulli_(array: Array, p: ArrayLike = 0.5, *, generator: Generator | None = None) -> Array:
     """Fill with 1 with probability `p`, a number or an array of them, and else 0."""
     return _generator(generator, array).bernoulli(p, dtype=array.dtype, out=array)
 
 
-@overridable
+@dispatchable
 def random_(
     array: Array,
     low: int | None = None,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["overridable"]
+__all__ = ["dispatchable"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +21,7 @@ _METHOD = "__nbrt_random__"
 _PLAIN = frozenset([np.ndarray, bool, float, int, list, str, tuple, type, type(None)])
 
 
-def overridable(function: Callable[P, R]) -> Callable[P, R]:
+def dispatchable(function: Callable[P, R]) -> Callable[P, R]:
     """Let arguments say themselves what a function does with them.
 
     As NumPy's ``__array_function__``: where the type of an argument, positional or by name, has a

@@ -26,7 +26,7 @@ class Subsequences:
     first: int = 0
     name: ClassVar[str] = "subsequences"
     follows_memory: ClassVar[bool] = False
-    locate: ClassVar[Any] = own_subsequence
+    index_to_counter: ClassVar[Any] = own_subsequence
 
     def increment(self, distribution: str, dtype: str, n: int, parameters: tuple[Any, ...]) -> int:
         return 4

@@ -85,7 +85,7 @@ class Broken:
     numbers: tuple[Any, ...] = ()
     name: str = "broken"
     follows_memory: ClassVar[bool] = False
-    locate: ClassVar[Any] = None
+    index_to_counter: ClassVar[Any] = None
 
     def increment(self, distribution: str, dtype: str, n: int, parameters: tuple[Any, ...]) -> Any:
         return self.words

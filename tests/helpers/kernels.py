@@ -53,15 +53,15 @@ def run_draw(draw: Draw, *, gpu: bool = False, block: int | None = None) -> np.n
 
     With `gpu` they are those for a GPU, on the CPU all the same.
     """
-    room = np.full(draw.held + _MARGIN, 7, memory_dtype(draw.dtype))
-    out = room[: draw.held]
+    room = np.full(draw.local_size + _MARGIN, 7, memory_dtype(draw.dtype))
+    out = room[: draw.local_size]
     state = np.uint64(draw.seed), np.uint64(draw.offset)
     for fill in fills_of(draw, gpu=gpu):
         target = out if fill.target is None else fill.target
         part = target if fill.part is None else target[fill.part]
-        arguments = part, state, np.uint64(fill.ahead), *fill.arguments
+        arguments = part, state, np.uint64(fill.skip_blocks), *fill.arguments
         launch(fill.kernel, (fill.threads,), *arguments, block=(block or fill.block,))
-    assert np.all(room[draw.held :] == 7), "written past the end"
+    assert np.all(room[draw.local_size :] == 7), "written past the end"
     return out
 
 

@@ -32,7 +32,7 @@ def run(
         part = out if launch.part is None else out[launch.part]
         blocks = -(-launch.threads // block)
         plan = compiled(launch.kernel).plan(0, (blocks, 1, 1), (block, 1, 1))
-        start = np.uint64((ahead + launch.ahead) % 2**64)
+        start = np.uint64((ahead + launch.skip_blocks) % 2**64)
         plan(part, state, start, *launch.arguments)
     return out
 

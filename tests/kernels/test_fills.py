@@ -122,11 +122,11 @@ def place(first):
 def drawn(case, n, first=0, *, state=None, parameters=None, arrays=0):
     kernel = fill(**case.parts, arrays=arrays)
     buffer = np.full(n + 16, 7, dtype=case.dtype)
-    usual, ahead = place(first)
+    usual, skip_blocks = place(first)
     begin = usual if state is None else state
     values = case.parameters if parameters is None else parameters
     threads = (fill_threads(n, wide=case.wide),)
-    launch(kernel, threads, buffer[:n], begin, ahead, *values, block=(1,))
+    launch(kernel, threads, buffer[:n], begin, skip_blocks, *values, block=(1,))
     assert np.all(buffer[n:] == 7)
     return buffer[:n]
 

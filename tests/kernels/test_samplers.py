@@ -21,12 +21,12 @@ SEED = 0x0123456789ABCDEF
 N = 50_000
 
 
-def draw(distribution, dtype, parameters, n, *, seed=SEED, offset=0, region=None, ahead=0):
+def draw(distribution, dtype, parameters, n, *, seed=SEED, offset=0, region=None, skip_blocks=0):
     out = np.zeros(n, memory_dtype(dtype))
     state = (np.uint64(seed), np.uint64(offset))
     for fill in sampler_fills(distribution, dtype, parameters, n, region):
         part = out if fill.part is None else out[fill.part]
-        launch(fill.kernel, (fill.threads,), part, state, np.uint64(ahead), *fill.arguments)
+        launch(fill.kernel, (fill.threads,), part, state, np.uint64(skip_blocks), *fill.arguments)
     return out
 
 
@@ -208,7 +208,7 @@ def test_prefix_offset_and_ahead(name, dtype, parameters):
     whole = draw(name, dtype, parameters, 999)
     assert np.array_equal(draw(name, dtype, parameters, 600), whole[:600])
     assert np.array_equal(draw(name, dtype, parameters, 300, offset=4 * 600), whole[600:900])
-    assert np.array_equal(draw(name, dtype, parameters, 300, ahead=600), whole[600:900])
+    assert np.array_equal(draw(name, dtype, parameters, 300, skip_blocks=600), whole[600:900])
     assert not np.array_equal(draw(name, dtype, parameters, 999, seed=SEED + 1), whole)
 
 

@@ -321,9 +321,9 @@ def test_permutation(n):
     keys = keys if mask is None else keys & mask
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
-    ahead = -(-n // (min(-(-n // 256) * 256, GRID) * 2))
+    skip_blocks = -(-n // (min(-(-n // 256) * 256, GRID) * 2))
     (launch,) = torch_launches("shuffle_runs", "int64", n, (keys,), TINY)
-    launch = launch._replace(ahead=ahead)
+    launch = launch._replace(skip_blocks=skip_blocks)
     assert np.array_equal(run([launch], order, (np.uint64(11), np.uint64(8))), expected)
 
 
@@ -356,7 +356,7 @@ def test_draws_beyond_32_bit_offsets_are_halved():
     turns = [-(-(end - begin) // per_grid) for begin, end, _ in found]
     # The words for the whole are reserved first and never used.
     whole = -(-n // per_grid)
-    assert [ahead for *_, ahead in found] == [
+    assert [skip_blocks for *_, skip_blocks in found] == [
         whole, whole + turns[0], whole + sum(turns[:2]), whole + sum(turns[:3]),
     ]  # fmt: skip
     assert pieces(2**29 - 1, 4, grid, 4) == [(0, 2**29 - 1, 0)]
@@ -376,12 +376,12 @@ def test_rows_are_found_without_a_division(tiles_per_row):
 def test_a_part_of_a_halved_draw():
     # The first elements of the second half are those of a draw of that half at its own offset.
     n = 2**31 + 2
-    begin, end, ahead = pieces(n, 1, 270336, 4)[1]
+    begin, end, skip_blocks = pieces(n, 1, 270336, 4)[1]
     constants = (270336, 2**28)
     region = (begin, 100, 1, 0, 0)
     part = torch_draw("random", "uint8", n, constants=constants, count=100, region=region)
     expected = torch_draw(
-        "random", "uint8", end - begin, offset=4 * ahead, constants=constants, count=100
+        "random", "uint8", end - begin, offset=4 * skip_blocks, constants=constants, count=100
     )
     assert np.array_equal(part, expected)
     assert part.any()

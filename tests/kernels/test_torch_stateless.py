@@ -96,7 +96,7 @@ def toy_draw(standard, store, lanes, dtype, n, *parameters):
     kernel = make_located(toy_locate, standard, store, lanes)
     numbers = (9, 100, 0, 0, n, 0, n, 1, 0, 0)
     arguments = (*(np.uint64(number) for number in numbers), *parameters)
-    launch = Fill(kernel, n, arguments, ahead=2)
+    launch = Fill(kernel, n, arguments, skip_blocks=2)
     return run([launch], np.zeros(n, dtype), (np.uint64(5), np.uint64(4)))
 
 

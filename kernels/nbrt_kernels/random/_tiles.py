@@ -45,9 +45,9 @@ def keys(state: Array) -> tuple[Scalar, Scalar]:
 
 
 @device_function
-def first_block(state: Array, ahead: Scalar) -> Scalar:
-    """Return the number of the block `ahead` blocks after the offset of a state."""
-    return (np.uint64(state[1]) >> _TWO) + np.uint64(ahead)
+def first_block(state: Array, skip: Scalar) -> Scalar:
+    """Return the number of the block `skip` blocks after the offset of a state."""
+    return (np.uint64(state[1]) >> _TWO) + np.uint64(skip)
 
 
 @cache

@@ -26,7 +26,7 @@ def foreign_launch(
     n: int,
     parameters: tuple[Any, ...],
     constants: tuple[int, ...],
-    locate: Any,
+    index_to_counter: Any,
     count: int,
     box: Box | None,
 ) -> Fill:
@@ -39,8 +39,8 @@ def foreign_launch(
     dtype, n, parameters
         Of the draw.
     constants : tuple of int
-        Up to three numbers for `locate`.
-    locate : callable
+        Up to three numbers for `index_to_counter`.
+    index_to_counter : callable
         Device function, see `make_located`.
     count : int
         Elements to fill.
@@ -70,7 +70,7 @@ def foreign_launch(
     lanes = 2 if made.wide else 4
     place = box or (0, count, 1, 0, 0)
     listed = is_listed(place)
-    kernel = make_located(locate, _block_of(made), _store_of(made, arrays), lanes, listed)
+    kernel = make_located(index_to_counter, _block_of(made), _store_of(made, arrays), lanes, listed)
     rule = (*constants, 0, 0, 0)[:3]
     where = (*map(np.uint64, (*rule, 0, n)), *box_arguments(place, np.uint64))
     arguments = (*where, *typed)

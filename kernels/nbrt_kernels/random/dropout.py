@@ -51,9 +51,9 @@ def _converters(dtype: str) -> tuple[DeviceFunction, DeviceFunction, Any]:
 
 @cache
 def dropout_kernel(dtype: str, blocks: int) -> Callable[..., None]:
-    """Return the kernel ``(out, state, ahead, mask, x, threshold, scale)`` that drops elements.
+    """Return the kernel ``(out, state, skip, mask, x, threshold, scale)`` that drops elements.
 
-    Element i is kept if ``word >> 8 < threshold`` for word ``i % 4`` of block ``offset // 4 + ahead
+    Element i is kept if ``word >> 8 < threshold`` for word ``i % 4`` of block ``offset // 4 + skip
     + i // 4``. Then ``out[i]`` is ``x[i] * scale`` and ``mask[i]``, a uint8, 1; else both are 0.
     `out` and `x`, which may be one array, have the dtype; all three are contiguous and of one
     length.
@@ -69,7 +69,7 @@ def dropout_kernel(dtype: str, blocks: int) -> Callable[..., None]:
     load, store, zero = _converters(dtype)
 
     def drop_elements(
-        out: Array, state: Array, ahead: Scalar, mask: Array, x: Array, threshold: Scalar,
+        out: Array, state: Array, skip: Scalar, mask: Array, x: Array, threshold: Scalar,
         scale: Scalar,
     ) -> None:  # fmt: skip
         thread = cuda.grid(1)
@@ -78,7 +78,7 @@ def dropout_kernel(dtype: str, blocks: int) -> Callable[..., None]:
             tile = cuda.local.array(values, np.uint64)
             words = tile.view(np.uint32)
             key0, key1 = keys(state)
-            draw(tile, first_block(state, ahead) + np.uint64(thread * blocks), key0, key1)
+            draw(tile, first_block(state, skip) + np.uint64(thread * blocks), key0, key1)
             if start + size <= out.shape[0]:
                 for j in range(size):
                     keep = bits_24(words[j]) < threshold
@@ -98,7 +98,7 @@ def dropout_kernel(dtype: str, blocks: int) -> Callable[..., None]:
 
 @cache
 def scale_kernel(dtype: str) -> Callable[..., None]:
-    """Return the kernel ``(out, state, ahead, mask, x, scale)`` that applies a drawn mask."""
+    """Return the kernel ``(out, state, skip, mask, x, scale)`` that applies a drawn mask."""
     load, store, zero = _converters(dtype)
 
     def scale_kept(

@@ -4,15 +4,15 @@ A fill of n elements from a position in a Philox stream::
 
     kernel = fill(uniform_f32, scale_uniform)
     threads = fill_threads(n)                  # one thread per tile
-    kernel[ceil(threads / block_size), block_size](out, (seed, offset), ahead, low, span, top)
+    kernel[ceil(threads / block_size), block_size](out, (seed, offset), skip, low, span, top)
 
-`state` is a tuple of uint64 or a uint64[2] array (seed and offset in words); `ahead` (uint64) are
+`state` is a tuple of uint64 or a uint64[2] array (seed and offset in words); `skip` (uint64) are
 Philox blocks to add.  Any block size gives the same bits, and so does any number of Philox blocks
 to a tile: `TILE_BLOCKS` suits a CPU, whose thread blocks should then be single threads, 1 a GPU.
 More threads than needed are allowed.
 
-Element i takes word ``i % 4`` of block ``offset // 4 + ahead + i // 4``, or the 64-bit value
-``i % 2`` of block ``offset // 4 + ahead + i // 2`` in a wide draw.
+Element i takes word ``i % 4`` of block ``offset // 4 + skip + i // 4``, or the 64-bit value
+``i % 2`` of block ``offset // 4 + skip + i // 2`` in a wide draw.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def fill(
     rejects: bool = False,
     blocks: int = TILE_BLOCKS,
 ) -> Callable[..., None]:
-    """Return the kernel ``(out, state, ahead, a, b, c)`` that fills a 1-D contiguous array.
+    """Return the kernel ``(out, state, skip, a, b, c)`` that fills a 1-D contiguous array.
 
     Parameters
     ----------
@@ -120,14 +120,14 @@ def fill(
     draw, transform = tile_of(blocks), plan.transform
     put, put_part, redraw = plan.put, plan.put_part, make_redraw(rejects, wide, False, size)
 
-    def fill_elements(out: Array, state: Array, ahead: Scalar, a: Any, b: Any, c: Any) -> None:
+    def fill_elements(out: Array, state: Array, skip: Scalar, a: Any, b: Any, c: Any) -> None:
         thread = cuda.grid(1)
         start = thread * size
         if start < out.shape[0]:
             tile = cuda.local.array(values, np.uint64)
             words, variates = tile.view(word), tile.view(variate)
             key0, key1 = keys(state)
-            block = first_block(state, ahead) + np.uint64(thread * blocks)
+            block = first_block(state, skip) + np.uint64(thread * blocks)
             draw(tile, block, key0, key1)
             redraw(words, block, key0, key1, b, c)
             transform(words, variates)
@@ -153,7 +153,7 @@ def fill_rows(
 ) -> Callable[..., None]:
     """Return the kernel that fills a 1-D contiguous array with a box of a larger draw.
 
-    It takes ``(out, state, ahead, base, run, inner_rows, inner_stride, outer_stride, a, b, c)``:
+    It takes ``(out, state, skip, base, run, inner_rows, inner_stride, outer_stride, a, b, c)``:
     element ``r * run + j`` of `out`, ``j < run``, is element ``base + r // inner_rows *
     outer_stride + r % inner_rows * inner_stride + j`` of the draw.  All five are int64; the size
     of `out` is a multiple of `run`.  `fill_rows_threads` says how many threads it needs.
@@ -182,7 +182,7 @@ def fill_rows(
     fill_part = make(plan, rejects, wide, blocks, read)
 
     def fill_elements(
-        out: Array, state: Array, ahead: Scalar, base: Any, run: Any, inner_rows: Scalar,
+        out: Array, state: Array, skip: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
         place = (base, run, inner_rows, inner_stride, outer_stride)
@@ -190,7 +190,7 @@ def fill_rows(
         found = find(start, place)
         first, to, length, before, _ = read(found[0], found[1], place)
         if to < out.shape[0]:
-            block = first_block(state, ahead)
+            block = first_block(state, skip)
             key0, key1 = keys(state)
             # Where the tile begins in the run.
             at = (start - before) * per_block - first % per_block

@@ -64,7 +64,7 @@ def _parameters(parameters: tuple[Any, ...], dtype: str) -> tuple[Any, Any, Any]
 def each_kernel(wide: bool, listed: bool) -> Callable[..., None]:
     """Return the kernel of integers with a range for each element.
 
-    It takes ``(out, state, ahead, base, run, inner_rows, inner_stride, outer_stride, low, span,
+    It takes ``(out, state, skip, base, run, inner_rows, inner_stride, outer_stride, low, span,
     threshold)``: a box of a draw as `fill_rows` has it, and three arrays of uint64, see
     `each_integer_parameters`. One thread for each element.
 
@@ -82,14 +82,14 @@ def each_kernel(wide: bool, listed: bool) -> Callable[..., None]:
     word: Any = np.uint64 if wide else np.uint32
 
     def fill_each(
-        out: Array, state: Array, ahead: Scalar, base: Any, run: Any, inner_rows: Scalar,
+        out: Array, state: Array, skip: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, low: Array, span: Array, threshold: Array,
     ) -> None:  # fmt: skip
         i = cuda.grid(1)
         if i < out.shape[0]:
             index = place_of(i, (base, run, inner_rows, inner_stride, outer_stride))
             key0, key1 = keys(state)
-            block = first_block(state, ahead) + np.uint64(index // per_block)
+            block = first_block(state, skip) + np.uint64(index // per_block)
             position = index % per_block
             attempt = np.uint64(0)
             searching = True

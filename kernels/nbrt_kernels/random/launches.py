@@ -36,15 +36,15 @@ class Fill(NamedTuple):
     Attributes
     ----------
     kernel : callable
-        Takes the array, or the part of it, the state, the blocks ahead, and then `arguments`.
+        Takes the array, or the part of it, the state, the blocks to skip, and then `arguments`.
     threads : int
         Threads that it needs; more do no harm.
     arguments : tuple
         What it takes further.
     part : slice or None
         The part of the flat array that it fills; None: all of it.
-    ahead : int
-        Philox blocks to go ahead of the draw's offset.
+    skip_blocks : int
+        Philox blocks to skip after the draw's offset.
     block : int
         Threads of a thread block; another number gives the same bits.
     target : array or None
@@ -55,7 +55,7 @@ class Fill(NamedTuple):
     threads: int
     arguments: tuple[Any, ...]
     part: slice | None = None
-    ahead: int = 0
+    skip_blocks: int = 0
     block: int = THREADS
     target: Any = None
 

@@ -74,7 +74,7 @@ class Request(Protocol):
         ...
 
     @property
-    def locate(self) -> Any:
+    def index_to_counter(self) -> Any:
         """Return the rule as a device function, if it is nobody's here; else None."""
         ...
 
@@ -84,7 +84,7 @@ class Request(Protocol):
         ...
 
     @property
-    def held(self) -> int:
+    def local_size(self) -> int:
         """Return how many elements the array holds."""
         ...
 
@@ -114,15 +114,15 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
     from nbrt_kernels.random.torch import stateless_launches, torch_launches
 
     fills = []
-    for part, size, box in boxes(draw.region, draw.held):
-        parameters = cut(draw.parameters, draw.held, part)
+    for part, size, box in boxes(draw.region, draw.local_size):
+        parameters = cut(draw.parameters, draw.local_size, part)
         head = (draw.distribution, draw.dtype, draw.n, parameters)
         if draw.layout == "torch":
             launches = torch_launches(*head, draw.constants, size, box, hardware=gpu)
         elif draw.layout == "torch_stateless":
             launches = stateless_launches(*head, size, box)
-        elif draw.locate is not None:
-            launches = [foreign_launch(*head, draw.constants, draw.locate, size, box)]
+        elif draw.index_to_counter is not None:
+            launches = [foreign_launch(*head, draw.constants, draw.index_to_counter, size, box)]
         else:
             message = f"expected a layout that this backend knows, got {draw.layout!r}"
             raise ValueError(message)
@@ -133,7 +133,7 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
 def _element_fills(draw: Request, tile: int) -> list[Fill]:
     distribution, dtype, parameters = draw.distribution, draw.dtype, draw.parameters
     if distribution in SAMPLED:
-        fills = sampler_fills(distribution, dtype, parameters, draw.held, draw.region)
+        fills = sampler_fills(distribution, dtype, parameters, draw.local_size, draw.region)
         # A launch that has little to do goes through it thread by thread on a CPU.
         return [one._replace(block=THREADS) for one in fills] if tile == _ONE_TILE else fills
     if distribution == "dropout":
@@ -152,11 +152,11 @@ def _element_fills(draw: Request, tile: int) -> list[Fill]:
     typed = made.parameters(parameters, dtype)
     arrays = sum(np.ndim(value) > 0 for value in typed)
     kind = {"pairs": made.pairs, "wide": made.wide, "arrays": arrays, "rejects": rejects}
-    ahead = _blocks_ahead(draw.region, made.wide)
-    if ahead is not None:
-        threads = fill_threads(draw.held, wide=made.wide, blocks=tile)
+    skip_blocks = _blocks_ahead(draw.region, made.wide)
+    if skip_blocks is not None:
+        threads = fill_threads(draw.local_size, wide=made.wide, blocks=tile)
         kernel = fill(made.standard, made.finish, blocks=tile, **kind)
-        return [Fill(kernel, threads, typed, ahead=ahead, block=_block(tile))]
+        return [Fill(kernel, threads, typed, skip_blocks=skip_blocks, block=_block(tile))]
     listed = isinstance(draw.region, Table)
     kernel = fill_rows(made.standard, made.finish, blocks=tile, listed=listed, **kind)
     return _row_fills(kernel, typed, draw, made, tile)
@@ -172,8 +172,8 @@ def _blocks_ahead(region: Part | Table | None, wide: bool) -> int | None:
     if isinstance(region, Table):
         return None
     rows, _ = region.rows
-    ahead, within_block = divmod(region.start, 2 if wide else 4)
-    return None if rows or within_block else ahead
+    skip_blocks, within_block = divmod(region.start, 2 if wide else 4)
+    return None if rows or within_block else skip_blocks
 
 
 def _row_fills(
@@ -184,13 +184,13 @@ def _row_fills(
     tile: int,
 ) -> list[Fill]:
     fills = []
-    for part, size, box in boxes(draw.region, draw.held):
+    for part, size, box in boxes(draw.region, draw.local_size):
         assert box is not None  # of a region
         if is_listed(box):
             threads = fill_table_threads(size, box[2], box[3], wide=made.wide, blocks=tile)
         else:
             threads = fill_rows_threads(size, box[1], wide=made.wide, blocks=tile)
-        arguments = (*box_arguments(box, np.int64), *cut(typed, draw.held, part))
+        arguments = (*box_arguments(box, np.int64), *cut(typed, draw.local_size, part))
         fills.append(Fill(kernel, threads, arguments, part, block=_block(tile)))
     return fills
 
@@ -201,9 +201,9 @@ def _each_fills(draw: Request) -> list[Fill]:
     typed = each_integer_parameters(low, span, draw.dtype)
     kernel = each_kernel(draw.dtype in ("int64", "uint64"), isinstance(draw.region, Table))
     fills = []
-    for part, size, box in boxes(draw.region, draw.held):
-        place = box_arguments(box or (0, draw.held, 1, 0, 0), np.int64)
-        fills.append(Fill(kernel, size, (*place, *cut(typed, draw.held, part)), part))
+    for part, size, box in boxes(draw.region, draw.local_size):
+        place = box_arguments(box or (0, draw.local_size, 1, 0, 0), np.int64)
+        fills.append(Fill(kernel, size, (*place, *cut(typed, draw.local_size, part)), part))
     return fills
 
 
@@ -214,16 +214,16 @@ def _dropout_fills(draw: Request, tile: int) -> list[Fill]:
         raise TypeError(message)
     threshold = keep_threshold(1.0 - p)
     scale = (np.float64 if draw.dtype == "float64" else np.float32)(1.0 / (1.0 - p))
-    ahead = _blocks_ahead(draw.region, False)
-    if ahead is not None:
-        threads = fill_threads(draw.held, blocks=tile)
+    skip_blocks = _blocks_ahead(draw.region, False)
+    if skip_blocks is not None:
+        threads = fill_threads(draw.local_size, blocks=tile)
         kernel = dropout_kernel(draw.dtype, tile)
         arguments = (mask, x, threshold, scale)
-        return [Fill(kernel, threads, arguments, ahead=ahead, block=_block(tile))]
+        return [Fill(kernel, threads, arguments, skip_blocks=skip_blocks, block=_block(tile))]
     made = DistributionSpec(bits_24, is_below, None, False, no_parameters)
     masked = fill_rows(bits_24, is_below, blocks=tile, listed=isinstance(draw.region, Table))
     fills = _row_fills(masked, (threshold,) * 3, draw, made, tile)
-    scaled = Fill(scale_kernel(draw.dtype), draw.held, (mask, x, scale))
+    scaled = Fill(scale_kernel(draw.dtype), draw.local_size, (mask, x, scale))
     return [*(one._replace(target=mask) for one in fills), scaled]
 
 

@@ -181,7 +181,7 @@ class _Recorder:
 
 
 def _entry(stream: Stream, draw: Draw, parameters: list[Any]) -> dict[str, Any]:
-    own_rule = draw.locate is not None or draw.place is not None
+    own_rule = draw.index_to_counter is not None or draw.device_state is not None
     return {
         "index": 0,
         "generator": 0,

@@ -30,7 +30,7 @@ Gpu: TypeAlias = str | tuple[int, int]
 
 _ELEMENT = ElementLayout()
 _NAMES = ("element", "torch", "torch_stateless")
-_MEMBERS = ("name", "follows_memory", "locate", "increment", "constants")
+_MEMBERS = ("name", "follows_memory", "index_to_counter", "increment", "constants")
 
 
 def resolve_layout(layout: str | Layout, gpu: Gpu | None, device: Device) -> Layout:

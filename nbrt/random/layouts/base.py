@@ -29,13 +29,13 @@ class Layout(Protocol):
         ...
 
     @property
-    def locate(self) -> Callable[..., Any] | None:
+    def index_to_counter(self) -> Callable[..., Any] | None:
         """The rule as a device function, where backends do not know its name; else None.
 
-        ``locate(index, words, *constants)`` gets uint64 numbers: the element, the 32-bit words
-        that it takes (1 or 2) and three constants (0 where `constants` gives fewer). It returns
+        ``index_to_counter(index, words, *constants)`` takes uint64 numbers: the element, its number
+        of 32-bit words (1 or 2) and three constants (0 where `constants` gives fewer). It returns
         ``(block, high, lane)``: counter words 0 and 1 (relative to the offset), counter words 2
-        and 3, and the word of the block, or the pair of words, that is the element's.
+        and 3, and the word, or pair of words, of the block that the element takes.
         """
         ...
 

@@ -50,7 +50,7 @@ class ElementLayout:
 
     name: ClassVar[str] = "element"
     follows_memory: ClassVar[bool] = False
-    locate: ClassVar[Callable[..., Any] | None] = None
+    index_to_counter: ClassVar[Callable[..., Any] | None] = None
 
     def increment(self, distribution: str, dtype: str, n: int, parameters: tuple[Any, ...]) -> int:
         """Return the 32-bit words that `n` elements take, in whole blocks of 4."""

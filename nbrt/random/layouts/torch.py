@@ -69,7 +69,7 @@ class TorchLayout:
     name: ClassVar[str] = "torch"
     follows_memory: ClassVar[bool] = True
     follows_torch: ClassVar[bool] = True
-    locate: ClassVar[Callable[..., Any] | None] = None
+    index_to_counter: ClassVar[Callable[..., Any] | None] = None
 
     def __post_init__(self) -> None:
         gpu_size(self.gpu)

@@ -26,7 +26,7 @@ class TorchStatelessLayout:
 
     name: ClassVar[str] = "torch_stateless"
     follows_memory: ClassVar[bool] = False
-    locate: ClassVar[Callable[..., Any] | None] = None
+    index_to_counter: ClassVar[Callable[..., Any] | None] = None
 
     def __str__(self) -> str:
         return self.name

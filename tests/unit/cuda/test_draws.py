@@ -117,7 +117,7 @@ def test_draw_from_a_place_in_memory_goes_ahead_by_its_offset(
 ) -> None:
     cupy = interface._driver.cupy
     out, place = cupy.empty((16,), "float32"), cupy.empty((2,), "uint64")
-    draw = Draw("uniform", "float32", 16, UNIT, offset=40, place=place)
+    draw = Draw("uniform", "float32", 16, UNIT, offset=40, device_state=place)
     interface.draw(interface.default_queue(0), out, draw)
     _, state, ahead, *_ = program.launched[0]
     assert state is place

@@ -13,7 +13,7 @@ def test_every_array_that_a_draw_may_read_is_recorded() -> None:
     with nbrt.stream(own):
         loc, place, starts, begins, out = (nbrt.zeros(3, "int64") for _ in range(5))
     table = RunTable(starts, begins, 3, 1)
-    draw = Draw("normal", "float32", 9, (loc, 1.0), region=table, place=place)
+    draw = Draw("normal", "float32", 9, (loc, 1.0), region=table, device_state=place)
     owner_of = own.interface.owner_of
 
     record_use(own, (out, draw))

@@ -1,7 +1,7 @@
 """Factories of the kernels that fill arrays in torch's order, or in that of a custom layout.
 
-All kernels take ``(out, state, ahead, ...)``: the array, seed and offset in words as a tuple or
-as uint64[2], and the Philox blocks to go ahead of ``offset // 4``; then what `nbrt_kernels.random
+All kernels take ``(out, state, skip, ...)``: the array, seed and offset in words as a tuple or
+as uint64[2], and the Philox blocks to skip after ``offset // 4``; then what `nbrt_kernels.random
 .torch.requests` gives. The number of threads in a thread block must divide 256.
 
 A ``standard`` computes the variates of one Philox block, a ``store(out, i, x, a, b, c)`` writes one
@@ -68,10 +68,10 @@ def make_store(finish: DeviceFunction, narrow: DeviceFunction = same) -> DeviceF
 
 
 @device_function
-def _place(state: Any, ahead: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+def _place(state: Any, skip: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     """Return the key words and the first block."""
     seed, offset = state[0], state[1]
-    first = (np.uint64(offset) >> _TWO) + np.uint64(ahead)
+    first = (np.uint64(offset) >> _TWO) + np.uint64(skip)
     return np.uint32(seed & _LOW), np.uint32(seed >> _HALF), first
 
 
@@ -99,7 +99,7 @@ def make_strided(standard: DeviceFunction, store: DeviceFunction, lanes: int) ->
     Returns
     -------
     callable
-        ``kernel(out, state, ahead, threads, reciprocal, a, b, c)`` for one thread per Philox
+        ``kernel(out, state, skip, threads, reciprocal, a, b, c)`` for one thread per Philox
         block, in whole rows of ``threads`` of them.
     """
     return _make_strided_4(standard, store) if lanes == 4 else _make_strided_2(standard, store)
@@ -118,7 +118,7 @@ def _make_strided_4(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
     def fill_strided_4(
         out: Array,
         state: Any,
-        ahead: Scalar,
+        skip: Scalar,
         threads: Scalar,
         reciprocal: Scalar,
         a: Scalar,
@@ -126,7 +126,7 @@ def _make_strided_4(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
         c: Scalar,
     ) -> None:
         row, column = _row(threads, reciprocal)
-        key0, key1, first = _place(state, ahead)
+        key0, key1, first = _place(state, skip)
         thread = column + np.uint64(cuda.threadIdx.x)
         n = np.uint64(out.shape[0])
         start = row * threads * _FOUR
@@ -158,7 +158,7 @@ def _make_strided_2(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
     def fill_strided_2(
         out: Array,
         state: Any,
-        ahead: Scalar,
+        skip: Scalar,
         threads: Scalar,
         reciprocal: Scalar,
         a: Scalar,
@@ -166,7 +166,7 @@ def _make_strided_2(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
         c: Scalar,
     ) -> None:
         row, column = _row(threads, reciprocal)
-        key0, key1, first = _place(state, ahead)
+        key0, key1, first = _place(state, skip)
         thread = column + np.uint64(cuda.threadIdx.x)
         n = np.uint64(out.shape[0])
         start = row * threads * _TWO
@@ -203,7 +203,7 @@ def make_chunked(standard: DeviceFunction, store: DeviceFunction, lanes: int) ->
     Returns
     -------
     callable
-        ``kernel(out, state, ahead, groups, reciprocal, shift, a, b, c)`` for one thread per group,
+        ``kernel(out, state, skip, groups, reciprocal, shift, a, b, c)`` for one thread per group,
         with ``groups = threads << shift``.
     """
     return _make_chunked_4(standard, store) if lanes == 4 else _make_chunked_2(standard, store)
@@ -227,7 +227,7 @@ def _make_chunked_4(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
     def fill_chunked_4(
         out: Array,
         state: Any,
-        ahead: Scalar,
+        skip: Scalar,
         groups: Scalar,
         reciprocal: Scalar,
         shift: Scalar,
@@ -236,7 +236,7 @@ def _make_chunked_4(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
         c: Any,
     ) -> None:
         group, next_group, block, thread = _group_place(groups, reciprocal, shift)
-        key0, key1, first = _place(state, ahead)
+        key0, key1, first = _place(state, skip)
         n = np.uint64(out.shape[0])
         e = group * _FOUR
         if next_group * _FOUR <= n:
@@ -265,7 +265,7 @@ def _make_chunked_2(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
     def fill_chunked_2(
         out: Array,
         state: Any,
-        ahead: Scalar,
+        skip: Scalar,
         groups: Scalar,
         reciprocal: Scalar,
         shift: Scalar,
@@ -274,7 +274,7 @@ def _make_chunked_2(standard: DeviceFunction, store: DeviceFunction) -> Kernel:
         c: Any,
     ) -> None:
         group, next_group, block, thread = _group_place(groups, reciprocal, shift)
-        key0, key1, first = _place(state, ahead)
+        key0, key1, first = _place(state, skip)
         n = np.uint64(out.shape[0])
         e = group * _TWO
         if next_group * _TWO <= n:
@@ -327,7 +327,7 @@ def plain_locate(
 
 @lru_cache
 def make_located(
-    locate: DeviceFunction,
+    index_to_counter: DeviceFunction,
     standard: DeviceFunction,
     store: DeviceFunction,
     lanes: int,
@@ -337,10 +337,10 @@ def make_located(
 
     Parameters
     ----------
-    locate : callable
-        Device function ``locate(index, words, k0, k1, k2) -> (block, high, lane)`` of uint64
-        numbers: the element, the 32-bit words it takes (``4 // lanes``) and three constants give
-        counter words 0 and 1 (relative to the offset), counter words 2 and 3, and the lane.
+    index_to_counter : callable
+        Device function ``(index, words, k0, k1, k2) -> (block, high, lane)`` of uint64 numbers.
+        The element, the 32-bit words it takes (``4 // lanes``) and three constants give counter
+        words 0 and 1 (relative to the offset), counter words 2 and 3, and the lane.
     standard, store : callable
         Device functions, see the module.
     lanes : int
@@ -351,18 +351,18 @@ def make_located(
     Returns
     -------
     callable
-        ``kernel(out, state, ahead, k0, k1, k2, begin, end, base, run, inner_rows, inner_stride,
+        ``kernel(out, state, skip, k0, k1, k2, begin, end, base, run, inner_rows, inner_stride,
         outer_stride, a, b, c)`` for one thread per element of `out`, a part of a whole draw:
         ``out[r * run + j]`` is element ``base + (r // inner_rows) * outer_stride + (r %
         inner_rows) * inner_stride + j`` of the whole. Stored are those in [begin, end), which
-        `locate` counts from `begin`.
+        `index_to_counter` counts from `begin`.
     """
     pick = _pick_4(standard) if lanes == 4 else _pick_2(standard)
     words = np.uint64(4 // lanes)
     place_of = placer(listed)
 
     def fill_located(
-        out: Array, state: Any, ahead: Scalar, k0: Scalar, k1: Scalar, k2: Scalar, begin: Scalar,
+        out: Array, state: Any, skip: Scalar, k0: Scalar, k1: Scalar, k2: Scalar, begin: Scalar,
         end: Scalar, base: Any, run: Any, inner_rows: Scalar, inner_stride: Scalar,
         outer_stride: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
@@ -371,8 +371,8 @@ def make_located(
             place = (base, run, inner_rows, inner_stride, outer_stride)
             index = np.uint64(place_of(np.uint64(i), place))
             if begin <= index < end:
-                key0, key1, first = _place(state, ahead)
-                block, high, lane = locate(index - begin, words, k0, k1, k2)
+                key0, key1, first = _place(state, skip)
+                block, high, lane = index_to_counter(index - begin, words, k0, k1, k2)
                 w0, w1, w2, w3 = _words(first + block, high, key0, key1)
                 store(out, i, pick(w0, w1, w2, w3, lane), a, b, c)
 
@@ -399,7 +399,7 @@ def _pick_2(standard: DeviceFunction) -> DeviceFunction:
     return pick
 
 
-def shuffle_runs(out: Array, state: Any, ahead: Scalar, keys: Array) -> None:
+def shuffle_runs(out: Array, state: Any, skip: Scalar, keys: Array) -> None:
     """Shuffle each run of elements with equal keys in place, as torch's ``randperm`` does.
 
     The first thread of a run draws the words of its own subsequence, one after the other, and
@@ -411,15 +411,15 @@ def shuffle_runs(out: Array, state: Any, ahead: Scalar, keys: Array) -> None:
         Elements sorted by key.
     state : tuple of uint64, or uint64, shape (2,)
         Seed and offset.
-    ahead : uint64
-        Philox blocks to go ahead.
+    skip : uint64
+        Philox blocks to skip.
     keys : integers, shape (n,)
         The sorted keys; only equality counts.
     """
     i = cuda.grid(1)
     n = out.shape[0]
     if i + 1 < n and keys[i] == keys[i + 1] and (i == 0 or keys[i] != keys[i - 1]):
-        key0, key1, first = _place(state, ahead)
+        key0, key1, first = _place(state, skip)
         last = i + 1
         while last + 1 < n and keys[last + 1] == keys[i]:
             last += 1

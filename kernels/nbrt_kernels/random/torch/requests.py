@@ -149,13 +149,13 @@ def pieces(n: int, itemsize: int, grid: int, lanes: int) -> list[tuple[int, int,
     if n == 0 or _fits(n, itemsize):
         return [(0, n, 0)]
     parts = []
-    ahead = _turns(n, grid, lanes)
+    skip_blocks = _turns(n, grid, lanes)
     waiting = [(0, n)]
     while waiting:
         begin, end = waiting.pop()
         if _fits(end - begin, itemsize):
-            parts.append((begin, end, ahead))
-            ahead += _turns(end - begin, grid, lanes)
+            parts.append((begin, end, skip_blocks))
+            skip_blocks += _turns(end - begin, grid, lanes)
         else:
             middle = begin + (end - begin) // 2
             waiting += [(middle, end), (begin, middle)]
@@ -185,10 +185,10 @@ def _reciprocal(threads: int) -> np.uint64:
     return np.uint64((1 << RECIPROCAL_BITS) // (threads // TILE) + 1)
 
 
-def _strided(spec: DrawSpec, n: int, threads: int, ahead: int, part: slice | None) -> Fill:
+def _strided(spec: DrawSpec, n: int, threads: int, skip_blocks: int, part: slice | None) -> Fill:
     kernel = make_strided(spec.standard, spec.store, spec.lanes)
     arguments = (np.uint64(threads), _reciprocal(threads), *spec.parameters)
-    return Fill(kernel, -(-n // (threads * spec.lanes)) * threads, arguments, part, ahead)
+    return Fill(kernel, -(-n // (threads * spec.lanes)) * threads, arguments, part, skip_blocks)
 
 
 def _in_chunks(spec: DrawSpec, n: int, turn: int, count: int, region: Box | None) -> Fill:
@@ -210,12 +210,12 @@ def _in_strides(
     alone: bool,
 ) -> list[Fill]:
     """Return the launches of what an array holds of a piece; `alone`: in one launch."""
-    begin, end, ahead = piece
+    begin, end, skip_blocks = piece
     threads = _threads(end - begin, grid)
     run = _run(region, count)
     if run == count == n:
         part = None if end - begin == n else slice(begin, end)
-        return [_strided(spec, end - begin, threads, ahead, part)]
+        return [_strided(spec, end - begin, threads, skip_blocks, part)]
     if run == count and not alone:
         base = 0 if region is None else region[0]
         return _of_a_run(spec, piece, threads, base, count)
@@ -227,7 +227,7 @@ def _of_a_run(
     spec: DrawSpec, piece: tuple[int, int, int], threads: int, base: int, count: int
 ) -> list[Fill]:
     """Return the launches of neighbouring elements: whole turns of the grid, and what is around."""
-    begin, end, ahead = piece
+    begin, end, skip_blocks = piece
     low, high = max(base, begin), min(base + count, end)
     turn = threads * spec.lanes
     first, last = -(-(low - begin) // turn), (high - begin) // turn
@@ -235,7 +235,7 @@ def _of_a_run(
     launches = []
     if first < last:
         part = slice(inner[0] - base, inner[1] - base)
-        launches.append(_strided(spec, inner[1] - inner[0], threads, ahead + first, part))
+        launches.append(_strided(spec, inner[1] - inner[0], threads, skip_blocks + first, part))
     rule = (np.uint64(threads), np.uint64(0), np.uint64(0))
     for start, stop in ((low, inner[0]), (inner[1], high)):
         if start < stop:
@@ -256,16 +256,16 @@ def _chunked(spec: DrawSpec, n: int, turn: int) -> Fill:
 
 def _located(
     spec: DrawSpec,
-    locate: DeviceFunction,
+    index_to_counter: DeviceFunction,
     rule: tuple[np.uint64, ...],
     piece: tuple[int, int, int],
     count: int,
     region: Box | None,
 ) -> Fill:
-    begin, end, ahead = piece
+    begin, end, skip_blocks = piece
     box = region or (0, count, 1, 0, 0)
     listed = is_listed(box)
-    kernel = make_located(locate, spec.standard, spec.store, spec.lanes, listed)
+    kernel = make_located(index_to_counter, spec.standard, spec.store, spec.lanes, listed)
     where = (np.uint64(begin), np.uint64(end), *box_arguments(box, np.uint64))
     arguments = (*rule, *where, *spec.parameters)
-    return Fill(kernel, count, arguments, ahead=ahead)
+    return Fill(kernel, count, arguments, skip_blocks=skip_blocks)

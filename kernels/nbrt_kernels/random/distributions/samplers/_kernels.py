@@ -89,20 +89,20 @@ def _is_marked(dtype: str, is_count: bool) -> DeviceFunction:
 
 @cache
 def once_kernel(sample: DeviceFunction, dtype: str, is_count: bool, real: Any) -> Kernel:
-    """Return the kernel ``(out, state, ahead, base, a, b, c)`` of one trial for each element.
+    """Return the kernel ``(out, state, skip, base, a, b, c)`` of one trial for each element.
 
     Element i of `out` is element ``base + i`` of the draw; rejected ones are marked.
     """
     store, mark = _stored(dtype, is_count), np.int64(-1) if is_count else real(np.nan)
 
     def fill_once(
-        out: Array, state: Array, ahead: Scalar, base: Scalar, a: Scalar, b: Scalar, c: Scalar
+        out: Array, state: Array, skip: Scalar, base: Scalar, a: Scalar, b: Scalar, c: Scalar
     ) -> None:
         i = cuda.grid(1)
         # Uniform over the thread block, so that a CPU compiler vectorises the first branch.
         if (cuda.blockIdx.x + 1) * cuda.blockDim.x <= out.shape[0]:
             key0, key1 = keys(state)
-            block = first_block(state, ahead) + base + np.uint64(i)
+            block = first_block(state, skip) + base + np.uint64(i)
             value, again = sample(block, key0, key1, a, b, c)
             out[i] = store(select(again, mark, value))
         elif i < out.shape[0]:
@@ -113,16 +113,16 @@ def once_kernel(sample: DeviceFunction, dtype: str, is_count: bool, real: Any) -
 
 @cache
 def marked_kernel(sample: DeviceFunction, dtype: str, is_count: bool) -> Kernel:
-    """Return the kernel ``(out, state, ahead, base, a, b, c)`` that draws marked elements."""
+    """Return the kernel ``(out, state, skip, base, a, b, c)`` that draws marked elements."""
     store, is_marked = _stored(dtype, is_count), _is_marked(dtype, is_count)
 
     def fill_marked(
-        out: Array, state: Array, ahead: Scalar, base: Scalar, a: Scalar, b: Scalar, c: Scalar
+        out: Array, state: Array, skip: Scalar, base: Scalar, a: Scalar, b: Scalar, c: Scalar
     ) -> None:
         i = cuda.grid(1)
         if i < out.shape[0] and is_marked(out[i]):
             key0, key1 = keys(state)
-            block = first_block(state, ahead) + base + np.uint64(i)
+            block = first_block(state, skip) + base + np.uint64(i)
             value, _ = sample(block, key0, key1, a, b, c)
             out[i] = store(value)
 
@@ -140,7 +140,7 @@ def all_kernel(
 ) -> Kernel:
     """Return the kernel that draws every element of a region until it is accepted.
 
-    Its arguments are ``(out, state, ahead, base, run, inner_rows, inner_stride, outer_stride, a, b,
+    Its arguments are ``(out, state, skip, base, run, inner_rows, inner_stride, outer_stride, a, b,
     c)``: element ``r * run + j`` of `out` is element ``base + r // inner_rows * outer_stride + r %
     inner_rows * inner_stride + j`` of the draw.
 
@@ -164,14 +164,14 @@ def all_kernel(
     get_a, get_b, get_c = map(_reader, kinds, arrays)
 
     def fill_all(
-        out: Array, state: Array, ahead: Scalar, base: Any, run: Any, inner_rows: Scalar,
+        out: Array, state: Array, skip: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
         i = cuda.grid(1)
         if i < out.shape[0]:
             key0, key1 = keys(state)
             place = (base, run, inner_rows, inner_stride, outer_stride)
-            block = first_block(state, ahead) + np.uint64(place_of(np.uint64(i), place))
+            block = first_block(state, skip) + np.uint64(place_of(np.uint64(i), place))
             value, _ = sample(block, key0, key1, get_a(a, i), get_b(b, i), get_c(c, i))
             out[i] = store(value)
 
@@ -190,14 +190,14 @@ def vectors_kernel(
     draw, place_of = make(_stored(dtype, is_count)), placer(listed)
 
     def fill_vectors(
-        out: Array, state: Array, ahead: Scalar, base: Any, run: Any, inner_rows: Scalar,
+        out: Array, state: Array, skip: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, width: Scalar,
     ) -> None:  # fmt: skip
         start = cuda.grid(1) * width
         if start < out.shape[0]:
             key0, key1 = keys(state)
             place = (base, run, inner_rows, inner_stride, outer_stride)
-            block = first_block(state, ahead) + np.uint64(place_of(np.uint64(start), place))
+            block = first_block(state, skip) + np.uint64(place_of(np.uint64(start), place))
             draw(out, start, block, key0, key1, a, b, width)
 
     return fill_vectors
