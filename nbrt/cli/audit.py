@@ -31,8 +31,8 @@ def add_audit(parser: argparse.ArgumentParser) -> None:
 
 
 def run_audit(options: argparse.Namespace) -> int:
-    """Run ``nbrt audit``; returns the exit status: 1 if two recordings differ."""
-    # Imported here: NumPy is not needed for the other commands.
+    """Run ``nbrt audit``; return the exit status: 1 if two recordings differ."""
+    # A late import: the other commands do not need NumPy.
     from nbrt.random import audit
 
     if options.action == "record":
@@ -53,7 +53,7 @@ def run_audit(options: argparse.Namespace) -> int:
 
 def _run_script(script: str, arguments: list[str]) -> None:
     before = sys.argv, sys.path
-    # As `python script` sets them.
+    # The same values as for `python script`.
     sys.argv, sys.path = [script, *arguments], [str(Path(script).resolve().parent), *sys.path]
     try:
         runpy.run_path(script, run_name="__main__")

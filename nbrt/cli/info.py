@@ -1,4 +1,4 @@
-"""``nbrt info``: what this machine offers."""
+"""``nbrt info``: versions, devices, and reasons for unavailable backends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nbrt.backends.registry import (
 from nbrt.errors import BackendUnavailableError
 from nbrt.runtime.device import default_device
 
-__all__ = ["info_lines", "print_info"]
+__all__ = ["info_lines"]
 
 _PACKAGES = (
     "numpy",
@@ -27,13 +27,8 @@ _PACKAGES = (
 )
 
 
-def print_info() -> None:
-    """Print versions, backends, devices and reasons."""
-    print("\n".join(info_lines()))
-
-
 def info_lines() -> list[str]:
-    """Return the report, line by line; initialises no backend."""
+    """Return the lines of the report without initializing a backend."""
     lines = [f"nbrt {__version__} on Python {platform.python_version()}, {platform.platform()}"]
     lines.append("packages: " + ", ".join(_versions()))
     try:

@@ -20,19 +20,13 @@ _DEMO_DEVICES = "4"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit status.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The words after ``nbrt``; those of the process by default.
-    """
+    """Run a command line, by default that of the process; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         if options.command == "info":
-            from nbrt.cli.info import print_info
+            from nbrt.cli.info import info_lines
 
-            print_info()
+            print("\n".join(info_lines()))
             return 0
         if options.command == "audit":
             return run_audit(options)
@@ -64,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    # The demo draws noise on four virtual devices; the number is fixed when the backend starts.
+    # The demo draws noise on four virtual devices. The backend reads the number when it starts.
     os.environ.setdefault("NBRT_CPU_DEVICES", _DEMO_DEVICES)
     try:
         from nbrt.cli.demo.command import show_demo
@@ -73,8 +67,8 @@ def _demo(options: argparse.Namespace) -> int:
         if missing.partition(".")[0] not in {"matplotlib", "rich", "PIL"}:
             raise
         print(
-            f"nbrt: the demo draws pictures and tables with packages that are not installed "
-            f"({missing}); install them with: pip install 'nbrt[viz]'",
+            f"nbrt: expected packages for plots and tables, {missing} is missing; install them "
+            f"with: pip install 'nbrt[viz]'",
             file=sys.stderr,
         )
         return 1

@@ -1,4 +1,4 @@
-"""Call sites: of a stack, the line that a person wrote."""
+"""Call sites: the innermost line of a stack that belongs to the user's program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SiteKey: TypeAlias = tuple[str, int, str]
 
 NO_STACK = "no stack recorded"
 _HERE = str(Path(__file__).parents[1]) + os.sep
-# A snapshot may come from another machine, so nbrt is looked for where installers put it as well.
+# The usual install locations too: a snapshot may come from another machine.
 _LIBRARY = re.compile(
     r"[/\\](site|dist)-packages[/\\](nbrt|nbrt_kernels|numpy|cupy|cupyx|cupy_backends|numba)[/\\]"
 )
@@ -42,12 +42,9 @@ def _is_library(filename: str) -> bool:
 
 
 def site_frame(frames: Frames) -> Mapping[str, Any] | None:
-    """Return the innermost frame outside nbrt, NumPy, CuPy and Numba; the innermost if all are.
+    """Return the innermost frame outside nbrt, NumPy, CuPy and Numba, or else the innermost frame.
 
-    Parameters
-    ----------
-    frames : sequence of mapping
-        As in a snapshot: ``filename``, ``line`` and ``name`` of each, innermost first.
+    `frames` is a stack of a snapshot: ``filename``, ``line`` and ``name``, innermost first.
     """
     for frame in frames:
         if not _is_library(frame["filename"]):
@@ -56,20 +53,15 @@ def site_frame(frames: Frames) -> Mapping[str, Any] | None:
 
 
 def site_key(frames: Frames) -> SiteKey | None:
-    """Return what identifies the call site of a stack; None if the stack is empty."""
+    """Return the identity of the call site of a stack; None if the stack is empty."""
     frame = site_frame(frames)
     return None if frame is None else (frame["filename"], frame["line"], frame["name"])
 
 
 def format_frame(frame: Mapping[str, Any], folders: int = 0) -> str:
-    """Return a frame as one line; cells of notebooks are called cells.
+    """Return a frame as one line, with the number of a notebook cell instead of its file.
 
-    Parameters
-    ----------
-    frame : mapping
-        With ``filename``, ``line`` and ``name``.
-    folders : int, default 0
-        How many folders to name in front of the file.
+    `folders` is the number of folders in front of the file name.
 
     Examples
     --------
@@ -80,22 +72,22 @@ def format_frame(frame: Mapping[str, Any], folders: int = 0) -> str:
     """
     filename = frame["filename"]
     if cell := _IPYTHON_CELL.fullmatch(filename):
-        place = f"Cell [{cell[1]}]"
+        file = f"Cell [{cell[1]}]"
     elif cell := _KERNEL_CELL.search(filename):
-        place = f"Cell {cell[1]}"
+        file = f"Cell {cell[1]}"
     else:
-        place = "/".join(re.split(r"[/\\]", filename)[-1 - folders :])
+        file = "/".join(re.split(r"[/\\]", filename)[-1 - folders :])
     name = "" if frame["name"] == "<module>" else f" {frame['name']}"
-    return f"{place}:{frame['line']}{name}"
+    return f"{file}:{frame['line']}{name}"
 
 
 class CallSiteTable:
-    """The call sites of a snapshot, numbered from 0 in the order in which they are met.
+    """The call sites of a snapshot, numbered in order of appearance.
 
     Attributes
     ----------
     stacks : list of sequence of mapping
-        For each site the first stack that led to it.
+        The first stack of each site.
     """
 
     def __init__(self) -> None:
@@ -103,14 +95,14 @@ class CallSiteTable:
         self._numbers: dict[SiteKey | None, int] = {}
 
     def number(self, frames: Frames) -> int:
-        """Return the number of the site of a stack, a new one if it is new."""
+        """Return the number of the call site of a stack."""
         number = self._numbers.setdefault(site_key(frames), len(self.stacks))
         if number == len(self.stacks):
             self.stacks.append(frames)
         return number
 
     def labels(self) -> list[str]:
-        """Return a name for each site; those of files with equal names get folders as well."""
+        """Return a label for each site; equal labels get folders."""
         frames = [site_frame(stack) for stack in self.stacks]
         labels = [NO_STACK if frame is None else format_frame(frame) for frame in frames]
         for folders in (1, 99):

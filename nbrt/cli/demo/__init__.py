@@ -1,8 +1,7 @@
-"""The main job: denoise a photograph on two streams and prove every step against NumPy.
+"""The demo: denoise a photograph on two streams and compare every step with NumPy.
 
-`run_demo` is the Python interface; ``nbrt demo`` prints and draws what it returns.
-
-The package acts as a user of nbrt would: public names, and kernels of `nbrt_kernels`.
+`run_demo` is the Python interface; ``nbrt demo`` prints and plots its result. The package uses only
+public names of nbrt, and kernels of `nbrt_kernels`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``nbrt demo``: progress, table, pictures."""
+"""``nbrt demo``: progress, tables, plots."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from nbrt.cli.demo.figures import save_pictures, save_timeline
+from nbrt.cli.demo.figures import draw_pictures, draw_timeline
 from nbrt.cli.demo.pipeline import DemoResult, run_demo
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from nbrt.cli.demo.checks import Check
+    from nbrt.cli.demo.checks import DemoCheck
 
 __all__ = ["show_demo"]
 
+_DPI = 120
+
 
 def show_demo(image: str | None, device: str | None, output: str, seed: int, sigma: float) -> int:
-    """Run the demo, print its tables, write its pictures; returns 0 if every check passed."""
+    """Run the demo, print its tables, save its plots; return 0 if every check passed."""
     console = Console()
     folder = Path(output)
     try:
@@ -44,10 +46,10 @@ def show_demo(image: str | None, device: str | None, output: str, seed: int, sig
             stages.add_task(line, total=1)
 
         result = run_demo(image, device=device, seed=seed, sigma=sigma, progress=begin)
-        begin("drawing the pictures")
-        save_pictures(result, folder / "before_after.png")
+        begin("plotting the results")
+        draw_pictures(result).savefig(folder / "before_after.png", dpi=_DPI)
         title = f"nbrt demo on {result.device}: two streams"
-        save_timeline(result.steps, title, folder / "timeline.png")
+        draw_timeline(result.steps, title).savefig(folder / "timeline.png", dpi=_DPI)
         end()
     console.print(_step_table(result))
     console.print(_check_table(result.checks))
@@ -75,9 +77,9 @@ def _step_table(result: DemoResult) -> Table:
     return table
 
 
-def _check_table(checks: tuple[Check, ...]) -> Table:
+def _check_table(checks: tuple[DemoCheck, ...]) -> Table:
     table = Table("result", "compared with", "outcome", "", title="checks")
     for check in checks:
-        verdict = "[green]pass[/]" if check.passed else "[bold red]FAIL[/]"
-        table.add_row(check.name, check.against, check.outcome, verdict)
+        status = "[green]pass[/]" if check.passed else "[bold red]FAIL[/]"
+        table.add_row(check.name, check.against, check.outcome, status)
     return table

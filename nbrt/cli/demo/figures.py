@@ -1,4 +1,4 @@
-"""The demo's two pictures: before and after, and what ran when on which stream."""
+"""The plots of the demo: the images with histograms, and the steps of each stream over time."""
 
 from __future__ import annotations
 
@@ -9,29 +9,15 @@ import numpy as np
 from nbrt._internal.notebook_figure import NotebookFigure
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nbrt.cli.demo.pipeline import DemoResult
     from nbrt.cli.demo.step_timer import DemoStep
     from nbrt.typing import HostArray
 
-__all__ = ["draw_pictures", "draw_timeline", "save_pictures", "save_timeline"]
-
-_DPI = 120
-
-
-def save_pictures(result: DemoResult, path: Path) -> None:
-    """Write original, noisy and denoised picture, with their histograms, as PNG."""
-    draw_pictures(result).savefig(path, dpi=_DPI)
-
-
-def save_timeline(steps: tuple[DemoStep, ...], title: str, path: Path) -> None:
-    """Write the steps as bars over time, one row per stream, as PNG."""
-    draw_timeline(steps, title).savefig(path, dpi=_DPI)
+__all__ = ["draw_pictures", "draw_timeline"]
 
 
 def draw_pictures(result: DemoResult) -> NotebookFigure:
-    """Return the figure of the three pictures and two histograms."""
+    """Return a figure of the original, noisy and denoised image with their histograms."""
     figure = NotebookFigure(figsize=(12, 7.2), layout="constrained")
     top = figure.subplots(2, 3, height_ratios=(3, 1))
     shown = (("original", result.original), ("noisy", result.noisy), ("denoised", result.denoised))
@@ -48,7 +34,7 @@ def draw_pictures(result: DemoResult) -> NotebookFigure:
 
 
 def draw_timeline(steps: tuple[DemoStep, ...], title: str) -> NotebookFigure:
-    """Return the figure of the steps over time."""
+    """Return a figure of the steps over time, one row per stream."""
     streams = list(dict.fromkeys(step.stream for step in steps))
     figure = NotebookFigure(figsize=(12, 1.2 + 1.1 * len(streams)), layout="constrained")
     axes: Any = figure.subplots()

@@ -1,4 +1,4 @@
-"""The picture: the user's own file, or the photograph that ships with matplotlib."""
+"""The input image: a file of the user, or the photograph in matplotlib."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MAX_SIDE = 2048
 
 
 def load_photo(path: str | Path | None = None) -> npt.NDArray[np.float32]:
-    """Return a picture as three planes.
+    """Return an image as three planes.
 
     Parameters
     ----------
     path : str or Path, optional
-        Any file that Pillow opens; by default matplotlib's portrait of Grace Hopper (public
-        domain, US Navy). Larger sides than 2048 pixels are scaled down.
+        A file that Pillow opens; by default matplotlib's portrait of Grace Hopper (public domain,
+        US Navy). An image with more than 2048 pixels on a side is scaled down.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def load_photo(path: str | Path | None = None) -> npt.NDArray[np.float32]:
     Raises
     ------
     ArgumentError
-        If the file cannot be read as a picture.
+        If Pillow cannot open the file.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -41,7 +41,7 @@ def load_photo(path: str | Path | None = None) -> npt.NDArray[np.float32]:
             converted = picture.convert("RGB")
     except (OSError, UnidentifiedImageError) as error:
         raise ArgumentError(
-            f"expected a picture that Pillow can open, got {file}: {error}"
+            f"expected an image that Pillow can open, got {file}: {error}"
         ) from error
     converted.thumbnail((_MAX_SIDE, _MAX_SIDE))
     pixels = np.asarray(converted, dtype=np.float32) / np.float32(255)

@@ -1,4 +1,4 @@
-"""The run itself: upload, noise, denoise, histogram, download, on two streams of one device."""
+"""The steps of the demo: upload, noise, denoise, histogram, download, on two streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 import nbrt
 import nbrt_kernels
-from nbrt.cli.demo.checks import Check, check_histogram, check_image, check_noise, check_pieces
+from nbrt.cli.demo.checks import DemoCheck, check_histogram, check_image, check_noise, check_pieces
 from nbrt.cli.demo.photo import load_photo
 from nbrt.cli.demo.step_timer import DemoStep, StepTimer
 from nbrt_kernels.filters import bilateral_reference
@@ -34,20 +34,20 @@ _TILE = (32, 8)
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What a run produced.
+    """The result of a run.
 
     Attributes
     ----------
     device : Device
-        Where it ran.
+        The device.
     original, noisy, denoised : float32, shape (3, height, width)
-        The picture before, with noise, and after.
+        The image before, with noise, and after.
     counts : dict of str to int64 array, shape (64,)
-        Histograms over [0, 1) of the noisy and the denoised picture.
+        Histograms over [0, 1) of the noisy and the denoised image.
     steps : tuple of DemoStep
-        What ran where, and for how long.
-    checks : tuple of Check
-        Every comparison with NumPy, and of the noise in four pieces with the whole.
+        The steps with their times.
+    checks : tuple of DemoCheck
+        The comparisons with NumPy, and of the noise in four pieces with the whole.
     """
 
     device: Device
@@ -56,7 +56,7 @@ class DemoResult:
     denoised: HostArray
     counts: dict[str, HostArray]
     steps: tuple[DemoStep, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[DemoCheck, ...]
 
 
 def run_demo(
@@ -72,9 +72,9 @@ def run_demo(
     Parameters
     ----------
     image : path, optional
-        A picture; by default the photograph that ships with matplotlib.
+        An image; by default the photograph in matplotlib.
     device : Device, str, int or None
-        Where to run; the default device if None.
+        The device; the default device if None.
     seed : int
         Seed of the noise.
     sigma : float
@@ -82,25 +82,20 @@ def run_demo(
     progress : callable
         Called with a line before each stage.
 
-    Returns
-    -------
-    result : DemoResult
-        Pictures, histograms, timed steps and checks.
-
     Raises
     ------
     ArgumentError
-        If the picture cannot be read or sigma is not positive.
+        If the image cannot be read or sigma is not positive.
     """
     if not sigma > 0:
         raise nbrt.errors.ArgumentError(f"expected sigma > 0, got {sigma}")
-    progress("reading the picture")
+    progress("reading the image")
     original = load_photo(image)
     with nbrt.device(device):
-        chosen = nbrt.current_device()
-        progress(f"compiling the kernels for {chosen}")
+        current = nbrt.current_device()
+        progress(f"compiling the kernels for {current}")
         _run(original, seed, sigma)  # compiles, and touches the memory that the next run reuses
-        progress(f"running on two streams of {chosen}")
+        progress(f"running on two streams of {current}")
         arrays, steps = _run(original, seed, sigma)
     progress("drawing the same noise in four pieces")
     pieces = draw_pieces(original.shape, seed, nbrt.device_count("cpu"))
@@ -114,13 +109,13 @@ def run_demo(
         check_histogram("denoised", arrays["denoised_counts"], arrays["denoised"]),
     )
     counts = {name: arrays[f"{name}_counts"] for name in ("noisy", "denoised")}
-    return DemoResult(chosen, original, arrays["noisy"], arrays["denoised"], counts, steps, checks)
+    return DemoResult(current, original, arrays["noisy"], arrays["denoised"], counts, steps, checks)
 
 
 def draw_pieces(shape: tuple[int, ...], seed: int, devices: int) -> HostArray:
-    """Draw standard normal noise in four pieces on as many CPU devices as there are, up to four."""
+    """Draw standard normal noise in four pieces on up to four CPU devices."""
     total = int(np.prod(shape))
-    # A Philox block makes four float32 elements, so pieces begin at multiples of four.
+    # A Philox block yields four float32 elements, so pieces start at multiples of four.
     bounds = [round(total * k / _PIECES / 4) * 4 for k in range(_PIECES)] + [total]
     pieces = []
     for k in range(_PIECES):
@@ -232,5 +227,4 @@ def _noisy_reference(original: HostArray, noise: HostArray, sigma: float) -> Hos
 
 def _denoised_reference(noisy: HostArray, sigma: float) -> HostArray:
     factor = _range_factor(sigma)
-    planes = [bilateral_reference(each, _space_weights(), factor) for each in noisy]
-    return np.stack(planes)
+    return np.stack([bilateral_reference(plane, _space_weights(), factor) for plane in noisy])

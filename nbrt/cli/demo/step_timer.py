@@ -1,4 +1,4 @@
-"""Steps on streams: timed by events, with bytes moved and peak memory."""
+"""Steps on streams, with times from events, bytes moved and peak memory."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["DemoStep", "StepTimer"]
 
 @dataclass(frozen=True, slots=True)
 class DemoStep:
-    """One step that ran.
+    """A step of the demo.
 
     Attributes
     ----------
     name, stream : str
-        What ran and where.
+        Names of the step and of its stream.
     start, milliseconds : float
-        When it began after the first step, and how long it took, from events.
+        Start since the first step, and duration, from events.
     nbytes : int
-        Bytes that it must at least read and write.
+        Bytes that it must read and write.
     peak_bytes : int
-        Most device memory that arrays held while it was submitted.
+        Peak device memory allocated during its submission.
     """
 
     name: str
@@ -47,7 +47,7 @@ class DemoStep:
 
 
 class StepTimer:
-    """Records steps; times are read once everything is done."""
+    """A recorder of steps."""
 
     def __init__(self, streams: dict[str, Stream]) -> None:
         self.streams = streams
@@ -59,7 +59,7 @@ class StepTimer:
 
     @contextmanager
     def step(self, name: str, stream: Stream, nbytes: int) -> Iterator[None]:
-        """Time what the block submits to `stream`."""
+        """Time the work that the block submits to `stream`."""
         nbrt.reset_peak_memory_stats(stream.device)
         start = stream.record_event(nbrt.Event(enable_timing=True))
         with nbrt.stream(stream):
@@ -69,7 +69,7 @@ class StepTimer:
         self._open.append((name, stream, start, end, nbytes, peak))
 
     def finish(self) -> tuple[DemoStep, ...]:
-        """Wait for the streams and return the steps in the order of their submission."""
+        """Wait for the streams; return the steps in order of submission."""
         for stream in self.streams.values():
             stream.synchronize()
         return tuple(

@@ -59,11 +59,11 @@ function chart(parent, device) {
   make(svg, 'path', { class: 'reserved', d: `M${steps(reserved)}` });
   let named = -W;
   for (const mark of marks) {
-    const place = x(mark.time), text = mark.text.slice(0, 28), late = place > 0.85 * W;
-    make(svg, 'line', { class: mark.kind, x1: place, x2: place, y1: TOP, y2: H - BOTTOM });
-    if (place - named < 10 + 6 * text.length) continue; // its name would hide the one before
-    named = place;
-    make(svg, 'text', { x: place, y: 10, 'text-anchor': late ? 'end' : 'start' }, text);
+    const left = x(mark.time), text = mark.text.slice(0, 28), late = left > 0.85 * W;
+    make(svg, 'line', { class: mark.kind, x1: left, x2: left, y1: TOP, y2: H - BOTTOM });
+    if (left - named < 10 + 6 * text.length) continue; // the names would overlap
+    named = left;
+    make(svg, 'text', { x: left, y: 10, 'text-anchor': late ? 'end' : 'start' }, text);
   }
   const cursor = make(svg, 'line', { class: 'cursor', y1: TOP, y2: H - BOTTOM });
   let at = 0;
@@ -110,18 +110,18 @@ function map(parent, device) {
     make(line, 'span', {}, `${segment.name}  ${(segment.size / 2 ** 20).toFixed(1)} MiB`);
     const bar = make(line, 'div', { class: 'bar' });
     bar.style.width = `${Math.max(100 * segment.size / longest, 8)}%`;
-    for (const [offset, bytes, state, name, color, blocks] of segment.pieces) {
-      const piece = make(bar, 'i', state.startsWith('active') && state !== 'active_allocated' ? { class: 'waits' } : {});
-      piece.style.left = `${100 * offset / segment.size}%`;
-      piece.style.width = `${100 * bytes / segment.size}%`;
-      piece.style.backgroundColor = color;
-      piece.said = `${size(bytes)} ${state.replaceAll('_', ' ')}${blocks > 1 ? `, ${blocks} small blocks` : ''}\n${name}`;
+    for (const [offset, bytes, state, name, color, count] of segment.blocks) {
+      const part = make(bar, 'i', state.startsWith('active') && state !== 'active_allocated' ? { class: 'waits' } : {});
+      part.style.left = `${100 * offset / segment.size}%`;
+      part.style.width = `${100 * bytes / segment.size}%`;
+      part.style.backgroundColor = color;
+      part.text = `${size(bytes)} ${state.replaceAll('_', ' ')}${count > 1 ? `, ${count} small blocks` : ''}\n${name}`;
     }
   }
-  parent.addEventListener('pointermove', event => event.target.said ? show(event.target.said, event.clientX, event.clientY) : hide());
+  parent.addEventListener('pointermove', event => event.target.text ? show(event.target.text, event.clientX, event.clientY) : hide());
   parent.addEventListener('pointerleave', hide);
-  make(parent, 'p', { class: 'dim' }, 'Free memory is grey; striped blocks wait for a stream. Bars are as long as their '
-    + `segments, but never under 8%.${device.hidden ? ` ${device.hidden} smaller segments are not shown.` : ''}`);
+  make(parent, 'p', { class: 'dim' }, 'Free memory is gray; striped blocks wait for a stream. The length of a bar is that of its '
+    + `segment, at least 8%.${device.hidden ? ` ${device.hidden} smaller segments are not shown.` : ''}`);
 }
 
 function table(parent, device) {

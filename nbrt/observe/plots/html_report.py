@@ -1,4 +1,4 @@
-"""A memory snapshot as one web page, which needs no network."""
+"""A memory snapshot as one HTML page without external resources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.observe.call_sites import format_frame
 from nbrt.observe.plots.lifetimes import device_name, read_lifetimes, segments_of, trace_of
-from nbrt.observe.plots.segment_map import FREE, DrawnBlock, fragmentation_of, largest, pieces
+from nbrt.observe.plots.segment_map import FREE, DrawnBlock, drawn_blocks, fragmentation_of, largest
 from nbrt.observe.plots.style import OTHER_COLOR, size_text
 from nbrt.observe.plots.timeline import row_colors, site_uses, timeline_of, top_uses
 from nbrt.observe.snapshot_schema import check_snapshot
@@ -36,18 +36,18 @@ _MAX_FRAMES = 40
 
 
 def to_html(snapshot: Mapping[str, Any], *, top: int = 12) -> str:
-    """Return a snapshot as one web page: timeline, segment map and table of call sites.
+    """Return a snapshot as one HTML page: timeline, segment map and table of call sites.
 
-    The page holds everything that it needs and may load nothing. It shows the bytes alive at about
-    800 moments, each the peak of its stretch of time, the 120 largest segments and the 200 call
-    sites with the highest peaks.
+    The page contains all its resources and may load no others. It shows the bytes alive at about
+    800 points, each the peak of an interval, the 120 largest segments and the 200 call sites with
+    the highest peaks.
 
     Parameters
     ----------
     snapshot : mapping
-        In the format of `torch.cuda.memory._snapshot`.
+        A snapshot in the format of `torch.cuda.memory._snapshot`.
     top : int, default 12
-        How many call sites the timeline tells apart.
+        Number of call sites that the timeline distinguishes.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def to_html(snapshot: Mapping[str, Any], *, top: int = 12) -> str:
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, is broken, or `top` is negative.
+        If the snapshot is invalid or `top` is negative.
 
     Examples
     --------
@@ -67,14 +67,16 @@ def to_html(snapshot: Mapping[str, Any], *, top: int = 12) -> str:
     """
     check_snapshot(snapshot)
     script = (_HERE / "html_report.js").read_text(encoding="utf-8")
-    # The browser is told to run this script and no other, whatever the snapshot may hold.
+    # The policy allows this script only, whatever text the snapshot contains.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
     devices = range(len(snapshot["device_traces"]))
-    shown = [device for device in devices if _has_something(snapshot, device)] or list(devices)[:1]
+    shown = [
+        device for device in devices if trace_of(snapshot, device) or segments_of(snapshot, device)
+    ] or list(devices)[:1]
     data = json.dumps([_device(snapshot, device, top) for device in shown], separators=(",", ":"))
     page = Template((_HERE / "html_report.html").read_text(encoding="utf-8"))
-    # Within a script element only "<" could end it, and JSON can spell that as an escape.
+    # Only "<" could end the script element, and JSON can escape it.
     return page.substitute(policy=policy, data=data.replace("<", "\\u003c"), script=script)
 
 
@@ -83,67 +85,56 @@ def save_html(snapshot: Mapping[str, Any], path: str | os.PathLike[str], *, top:
 
     Parameters
     ----------
-    snapshot : mapping
-        In the format of `torch.cuda.memory._snapshot`.
+    snapshot, top
+        See `to_html`; after an error, the file does not change.
     path : path-like
-        The file, which is replaced if it is there.
-    top : int, default 12
-        How many call sites the timeline tells apart.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        If it is no snapshot, is broken, or `top` is negative; no file is written then.
+        The file, which is replaced if it exists.
     """
     Path(path).write_text(to_html(snapshot, top=top), encoding="utf-8")
 
 
-def _has_something(snapshot: Mapping[str, Any], device: int) -> bool:
-    return bool(trace_of(snapshot, device) or segments_of(snapshot, device))
-
-
 def _device(snapshot: Mapping[str, Any], device: int, top: int) -> dict[str, Any]:
-    lives = read_lifetimes(snapshot, device)
-    uses = site_uses(lives)
-    chosen = top_uses(uses, top)
-    drawn = timeline_of(snapshot, lives, device, chosen).sampled(_POINTS)
+    lifetimes = read_lifetimes(snapshot, device)
+    uses = site_uses(lifetimes)
+    shown = top_uses(uses, top)
+    lines = timeline_of(snapshot, lifetimes, device, shown).sampled(_POINTS)
     figures = fragmentation_of(snapshot, device)
-    stacks: list[Frames] = [*(use.stack for use in chosen), (), ()]
-    colors = row_colors(chosen)
+    stacks: list[Frames] = [*(use.stack for use in shown), (), ()]
+    colors = row_colors(shown)
     rows = [
         {
-            "name": site, "color": colors[row], "bytes": drawn.nbytes[row].tolist(),
+            "name": site, "color": colors[row], "bytes": lines.nbytes[row].tolist(),
             "stack": _stack(stacks[row]),
         }
-        for row, site in reversed(list(enumerate(drawn.sites))) if drawn.nbytes[row].any()
+        for row, site in reversed(list(enumerate(lines.sites))) if lines.nbytes[row].any()
     ]  # fmt: skip
-    color_of = {use.number: color for use, color in zip(chosen, colors, strict=False)}
+    color_of = {use.number: color for use, color in zip(shown, colors, strict=False)}
     segments = segments_of(snapshot, device)
     return {
         "name": device_name(snapshot, device),
-        "figures": _figures(drawn, figures, len(trace_of(snapshot, device))),
-        "times": drawn.times.tolist(),
+        "figures": _figures(lines, figures, len(trace_of(snapshot, device))),
+        "times": lines.times.tolist(),
         "rows": rows,
-        "total": drawn.total.tolist(),
-        "reserved": drawn.reserved.tolist(),
-        "marks": [mark._asdict() for mark in drawn.marks[-_MAX_MARKS:]],
-        "segments": _segments(largest(segments, _MAX_SEGMENTS), lives, color_of),
+        "total": lines.total.tolist(),
+        "reserved": lines.reserved.tolist(),
+        "marks": [mark._asdict() for mark in lines.marks[-_MAX_MARKS:]],
+        "segments": _segments(largest(segments, _MAX_SEGMENTS), lifetimes, color_of),
         "hidden": max(len(segments) - _MAX_SEGMENTS, 0),
         "uses": [_use(use) for use in uses[:_MAX_SITES]],
     }
 
 
-def _figures(drawn: Timeline, now: Fragmentation, events: int) -> list[tuple[str, str]]:
+def _figures(lines: Timeline, now: Fragmentation, events: int) -> list[tuple[str, str]]:
     return [
-        ("peak alive", size_text(int(drawn.total.max()))),
-        ("alive now", size_text(int(drawn.total[-1]))),
+        ("peak alive", size_text(int(lines.total.max()))),
+        ("alive now", size_text(int(lines.total[-1]))),
         ("reserved now", f"{size_text(now.reserved)} in {now.segments}"),
-        ("peak reserved", size_text(int(drawn.reserved.max()))),
+        ("peak reserved", size_text(int(lines.reserved.max()))),
         ("free now", size_text(now.free)),
         ("largest free block", size_text(now.largest_free)),
         ("fragmentation", f"{now.ratio:.0%}"),
         ("lost to rounding", size_text(now.active - now.requested)),
-        ("failed allocations", str(sum(mark.kind == "oom" for mark in drawn.marks))),
+        ("failed allocations", str(sum(mark.kind == "oom" for mark in lines.marks))),
         ("events", f"{events:,}"),
     ]
 
@@ -160,21 +151,21 @@ def _stack(frames: Frames) -> list[str]:
 
 
 def _segments(
-    segments: Sequence[Mapping[str, Any]], lives: Lifetimes, colors: Mapping[int, str]
+    segments: Sequence[Mapping[str, Any]], lifetimes: Lifetimes, colors: Mapping[int, str]
 ) -> list[dict[str, Any]]:
-    bars = [pieces(segment, lives.sites) for segment in segments]
-    labels = lives.sites.labels()
+    bars = [drawn_blocks(segment, lifetimes.sites) for segment in segments]
+    labels = lifetimes.sites.labels()
 
-    def shown(piece: DrawnBlock) -> list[Any]:
-        free = piece.site == FREE
-        name = "free" if free else labels[piece.site]
-        color = "transparent" if free else colors.get(piece.site, OTHER_COLOR)
-        return [piece.offset, piece.nbytes, piece.state, name, color, piece.blocks]
+    def entry(block: DrawnBlock) -> list[Any]:
+        free = block.site == FREE
+        name = "free" if free else labels[block.site]
+        color = "transparent" if free else colors.get(block.site, OTHER_COLOR)
+        return [block.offset, block.nbytes, block.state, name, color, block.blocks]
 
     return [
         {
             "name": f"{segment['address']:#x}", "size": segment["total_size"],
-            "stream": segment.get("stream", 0), "pieces": [shown(piece) for piece in bar],
+            "stream": segment.get("stream", 0), "blocks": [entry(block) for block in bar],
         }
         for segment, bar in zip(segments, bars, strict=True)
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The life of each allocation in the trace of a memory snapshot."""
+"""The lifetime of each allocation in the trace of a memory snapshot."""
 
 from __future__ import annotations
 
@@ -33,27 +33,28 @@ __all__ = [
 IntArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 BEFORE = -1
+"""The site number of allocations before the trace."""
 
 
 class Lifetimes(NamedTuple):
-    """When each allocation began and ended, in points of the trace.
+    """Start and end of each allocation, in points of the trace.
 
-    Point 0 is the state before the first event, point i that after event i - 1. One entry of the
-    arrays for each allocation.
+    Point 0 is the state before the first event, point i the state after event i - 1. The arrays
+    have one entry for each allocation.
 
     Attributes
     ----------
     start, stop : ndarray of int64
-        First point at which it is alive, and the first at which it is not; one past the last point
-        if it still is.
+        First point at which the allocation is alive, and the first point after its life; `points`
+        if it is alive at the end.
     nbytes : ndarray of int64
-        Its bytes, as asked for.
+        Bytes requested.
     site : ndarray of int64
-        Number of its call site; `BEFORE` for what was allocated before the trace began.
+        Number of the call site; `BEFORE` for an allocation before the trace.
     sites : CallSiteTable
         The call sites.
     points : int
-        How many points there are.
+        Number of points.
     """
 
     start: IntArray
@@ -65,10 +66,7 @@ class Lifetimes(NamedTuple):
 
 
 def device_index(snapshot: Mapping[str, Any], device: int | str | Device) -> int:
-    """Return the index of a device, which may be given by its name; raises if it is no device.
-
-    What is shown to a reader begins here: so the snapshot is checked as well.
-    """
+    """Check a snapshot, and return the index of a device given by index or name."""
     check_snapshot(snapshot)
     if not isinstance(device, str | Device):
         if isinstance(device, bool) or not isinstance(device, SupportsIndex):
@@ -80,12 +78,12 @@ def device_index(snapshot: Mapping[str, Any], device: int | str | Device) -> int
     named = Device(device) if isinstance(device, str) else device
     kind = _kind(snapshot)
     if kind not in (None, named.kind):
-        raise ArgumentError(f"expected a device of kind {kind!r}, as the snapshot's, got {named}")
+        raise ArgumentError(f"expected a device of the snapshot's kind {kind!r}, got {named}")
     return named.index
 
 
 def checked_top(top: int) -> int:
-    """Return the number of sites to tell apart; raises if it is none."""
+    """Check the argument `top`, a number of call sites."""
     if isinstance(top, bool) or not isinstance(top, SupportsIndex):
         raise ArgumentTypeError(f"expected a number of sites, an int, got top={top!r}")
     if index(top) < 0:
@@ -94,7 +92,7 @@ def checked_top(top: int) -> int:
 
 
 def trace_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]]:
-    """Return the events of one device, oldest first; raises if there is no such device."""
+    """Return the events of one device, oldest first; raise if it is not in the snapshot."""
     traces = snapshot["device_traces"]
     if not 0 <= device < max(len(traces), 1):
         raise ArgumentError(
@@ -104,7 +102,7 @@ def trace_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]
 
 
 def device_name(snapshot: Mapping[str, Any], device: int) -> str:
-    """Return what to call a device; torch does not say of which kind it is."""
+    """Return the name of a device; torch does not store its kind."""
     return f"{_kind(snapshot) or 'device'}:{device}"
 
 
@@ -114,28 +112,20 @@ def _kind(snapshot: Mapping[str, Any]) -> str | None:
 
 
 def segments_of(snapshot: Mapping[str, Any], device: int) -> list[Mapping[str, Any]]:
-    """Return the segments of one device, in the order of their addresses."""
-    chosen = [each for each in snapshot["segments"] if each.get("device", device) == device]
-    return sorted(chosen, key=lambda segment: segment["address"])
+    """Return the segments of one device in address order."""
+    own = (each for each in snapshot["segments"] if each.get("device", device) == device)
+    return sorted(own, key=lambda segment: segment["address"])
 
 
 def active_blocks(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the blocks that are in use, or wait for a stream that used them."""
+    """Return the blocks that are in use, or whose free waits for a stream."""
     return [block for block in segment["blocks"] if block["state"].startswith("active")]
 
 
 def read_lifetimes(snapshot: Mapping[str, Any], device: int = 0) -> Lifetimes:
-    """Follow every allocation of a snapshot from its event to its end.
+    """Return the lifetimes of the allocations of a device in a checked snapshot.
 
-    An allocation lives until its free is completed; if the trace has no such event, until its free
-    is requested.
-
-    Parameters
-    ----------
-    snapshot : mapping
-        In torch's format.
-    device : int, default 0
-        Index of the device.
+    An allocation ends when its free completes or, without that event, when its free is requested.
     """
     trace = trace_of(snapshot, device)
     reader = _TraceReader()
@@ -147,19 +137,19 @@ def read_lifetimes(snapshot: Mapping[str, Any], device: int = 0) -> Lifetimes:
                 reader.request(point, event["addr"], event["size"])
             case "free_completed":
                 reader.end(point, event["addr"], event["size"])
-    held = {
+    alive = {
         block["address"]: block["requested_size"]
         for segment in segments_of(snapshot, device)
         for block in active_blocks(segment)
     }
-    reader.finish(held, len(trace) + 1)
+    reader.finish(alive, len(trace) + 1)
     rows: IntArray = np.array(reader.ended, np.int64).reshape(-1, 4)
     start, stop, nbytes, site = rows.T
     return Lifetimes(start, stop, nbytes, site, reader.sites, len(trace) + 1)
 
 
 class _TraceReader:
-    """The allocations that are alive while a trace is read."""
+    """Collects the lifetimes of allocations while a trace is read."""
 
     def __init__(self) -> None:
         self.sites = CallSiteTable()
@@ -168,7 +158,7 @@ class _TraceReader:
         self._requested: dict[int, int] = {}
 
     def begin(self, point: int, address: int, nbytes: int, frames: Frames) -> None:
-        if address in self._alive:  # its end was not recorded
+        if address in self._alive:  # the trace lacks its end
             self._end(address, self._requested.get(address, point))
         self._alive[address] = point, nbytes, self.sites.number(frames)
 
@@ -185,10 +175,10 @@ class _TraceReader:
         self._requested.pop(address, None)
         self.ended.append((start, stop, nbytes, site))
 
-    def finish(self, held: dict[int, int], points: int) -> None:
-        """Add what `held`, from addresses to bytes, knows and the trace does not."""
+    def finish(self, alive: dict[int, int], points: int) -> None:
+        """End the trace; `alive` maps the addresses of the snapshot's active blocks to bytes."""
         for address in list(self._alive):
-            requested = None if address in held else self._requested.get(address)
+            requested = None if address in alive else self._requested.get(address)
             self._end(address, points if requested is None else requested)
-            held.pop(address, None)
-        self.ended += [(0, points, nbytes, BEFORE) for nbytes in held.values()]
+            alive.pop(address, None)
+        self.ended += [(0, points, nbytes, BEFORE) for nbytes in alive.values()]

@@ -1,4 +1,4 @@
-"""What lies where in the memory that is held from the system, read from a memory snapshot."""
+"""The layout and fragmentation of reserved memory in a memory snapshot."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ __all__ = [
     "FREE",
     "DrawnBlock",
     "Fragmentation",
-    "fragmentation",
+    "drawn_blocks",
     "fragmentation_of",
     "largest",
-    "pieces",
     "plot_segments",
 ]
 
@@ -42,20 +41,20 @@ _MAX_DRAWN_BLOCKS = 400
 
 
 class Fragmentation(NamedTuple):
-    """How well the memory of a device is filled, in bytes.
+    """Use of a device's reserved memory, in bytes.
 
     Attributes
     ----------
     segments : int
-        How many there are.
+        Number of segments.
     reserved : int
-        Held from the system.
+        Bytes reserved from the system.
     active : int
-        Of these, in blocks that are in use or wait for a stream.
+        Reserved bytes in blocks that are in use or wait for a stream.
     requested : int
-        Of these, what was asked for; the rest is lost to rounding.
+        Active bytes that were requested; the rest is lost to rounding.
     largest_free : int
-        The largest free block.
+        Bytes of the largest free block.
     """
 
     segments: int
@@ -66,12 +65,12 @@ class Fragmentation(NamedTuple):
 
     @property
     def free(self) -> int:
-        """Bytes held and not in use."""
+        """Reserved bytes that are not active."""
         return self.reserved - self.active
 
     @property
     def ratio(self) -> float:
-        """Part of the free bytes that one large allocation could not have: 0 is best."""
+        """Fraction of the free bytes outside the largest free block: 0 is best."""
         return 1 - self.largest_free / self.free if self.free else 0.0
 
     def __str__(self) -> str:
@@ -84,19 +83,19 @@ class Fragmentation(NamedTuple):
 
 
 def fragmentation(snapshot: Mapping[str, Any], *, device: int | str | Device = 0) -> Fragmentation:
-    """Return how well the memory of a device is filled.
+    """Return the use of a device's reserved memory.
 
     Parameters
     ----------
     snapshot : mapping
-        In the format of `torch.cuda.memory._snapshot`.
+        A snapshot in the format of `torch.cuda.memory._snapshot`.
     device : int, str or Device, default 0
-        The device, or its index.
+        The device or its index.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, is broken, or has no such device.
+        If the snapshot is invalid or lacks the device.
 
     Examples
     --------
@@ -111,7 +110,7 @@ def fragmentation(snapshot: Mapping[str, Any], *, device: int | str | Device = 0
 
 
 def fragmentation_of(snapshot: Mapping[str, Any], device: int) -> Fragmentation:
-    """Return how well the memory of a device is filled, by a snapshot that was checked."""
+    """Return the fragmentation of a device in a checked snapshot."""
     trace_of(snapshot, device)
     segments = segments_of(snapshot, device)
     active = [block for segment in segments for block in active_blocks(segment)]
@@ -131,18 +130,18 @@ def fragmentation_of(snapshot: Mapping[str, Any], device: int) -> Fragmentation:
 
 
 class DrawnBlock(NamedTuple):
-    """A stretch of a segment that a picture shows as one.
+    """A block, or a run of small blocks, that a plot draws as one.
 
     Attributes
     ----------
     offset, nbytes : int
-        Where in the segment, and how long.
+        Offset in the segment, and size.
     state : str
-        ``"active_allocated"``, ``"inactive"``, or in use and waiting for a stream.
+        ``"active_allocated"``, ``"inactive"``, or ``"active_pending_free"``.
     site : int
-        Number of the call site, `FREE` if it is inactive.
+        Number of the call site; `FREE` if inactive.
     blocks : int
-        How many small blocks it stands for; state and site are those of most of its bytes.
+        Number of blocks in the run; most of its bytes have this state and site.
     """
 
     offset: int
@@ -152,51 +151,44 @@ class DrawnBlock(NamedTuple):
     blocks: int
 
 
-def pieces(
-    segment: Mapping[str, Any], sites: CallSiteTable, most: int = _MAX_DRAWN_BLOCKS
+def drawn_blocks(
+    segment: Mapping[str, Any], sites: CallSiteTable, max_blocks: int = _MAX_DRAWN_BLOCKS
 ) -> list[DrawnBlock]:
-    """Return the blocks of a segment in address order, small neighbours as one.
+    """Return the blocks of a segment in address order, with runs of small blocks joined.
 
-    Parameters
-    ----------
-    segment : mapping
-        Of a snapshot.
-    sites : CallSiteTable
-        Numbers the call sites.
-    most : int, default 400
-        How many pieces are wanted at most, about: blocks below that part of the segment are joined
-        with their neighbours.
+    A block is small below the size of the segment divided by `max_blocks`, which the result
+    therefore exceeds at most twofold.
     """
-    found: list[DrawnBlock] = []
+    drawn: list[DrawnBlock] = []
     run: list[DrawnBlock] = []
-    length = 0
-    least = segment["total_size"] / most
-    for block in sorted(segment["blocks"], key=lambda block: block["address"]):
-        state = block["state"]
-        site = sites.number(block.get("frames", ())) if state.startswith("active") else FREE
-        piece = DrawnBlock(block["address"] - segment["address"], block["size"], state, site, 1)
-        if max(piece.nbytes, length) >= least:
-            found += _joined(run)
-            run, length = [], 0
-        run.append(piece)
-        length += piece.nbytes
-    return found + _joined(run)
+    run_bytes = 0
+    min_bytes = segment["total_size"] / max_blocks
+    for entry in sorted(segment["blocks"], key=lambda entry: entry["address"]):
+        state = entry["state"]
+        site = sites.number(entry.get("frames", ())) if state.startswith("active") else FREE
+        block = DrawnBlock(entry["address"] - segment["address"], entry["size"], state, site, 1)
+        if max(block.nbytes, run_bytes) >= min_bytes:
+            drawn += _joined(run)
+            run, run_bytes = [], 0
+        run.append(block)
+        run_bytes += block.nbytes
+    return drawn + _joined(run)
 
 
 def _joined(run: Sequence[DrawnBlock]) -> list[DrawnBlock]:
     if not run:
         return []
     shares = Counter[tuple[str, int]]()
-    for piece in run:
-        shares[piece.state, piece.site] += piece.nbytes
+    for block in run:
+        shares[block.state, block.site] += block.nbytes
     (state, site), _ = shares.most_common(1)[0]
-    return [DrawnBlock(run[0].offset, sum(piece.nbytes for piece in run), state, site, len(run))]
+    return [DrawnBlock(run[0].offset, sum(block.nbytes for block in run), state, site, len(run))]
 
 
-def largest(segments: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """Return the `most` largest segments, in the order of their addresses."""
-    chosen = sorted(segments, key=lambda segment: -segment["total_size"])[:most]
-    return sorted(chosen, key=lambda segment: segment["address"])
+def largest(segments: Iterable[Mapping[str, Any]], count: int) -> list[Mapping[str, Any]]:
+    """Return the `count` largest segments in address order."""
+    by_size = sorted(segments, key=lambda segment: -segment["total_size"])
+    return sorted(by_size[:count], key=lambda segment: segment["address"])
 
 
 @overload
@@ -218,31 +210,31 @@ def plot_segments(
     top: int = 12,
     ax: Axes | None = None,
 ) -> NotebookFigure | None:
-    """Draw a bar for each segment with its blocks in the order of their addresses.
+    """Plot a bar for each segment, with its blocks in address order.
 
-    Blocks in use have the colour of their call site, hatched if they wait for a stream; free ones
-    are white. Of more than 48 segments the largest are drawn.
+    Active blocks have the color of their call site, and are hatched if they wait for a stream; free
+    blocks are white. Only the 48 largest segments are drawn.
 
     Parameters
     ----------
     snapshot : mapping
-        In the format of `torch.cuda.memory._snapshot`.
+        A snapshot in the format of `torch.cuda.memory._snapshot`.
     device : int, str or Device, default 0
-        The device, or its index.
+        The device or its index.
     top : int, default 12
-        How many sites to tell apart, those with the most bytes in use.
+        Number of sites to distinguish, those with the most active bytes.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure if left out.
+        The axes; a new figure by default.
 
     Returns
     -------
     figure : matplotlib.figure.Figure or None
-        A new figure: shown by a notebook, saved by its ``savefig``. None with `ax`.
+        A new figure, which a notebook shows and ``savefig`` saves. None with `ax`.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, is broken, has no such device, or `top` is negative.
+        If the snapshot is invalid or lacks the device, or `top` is negative.
     NotSupportedError
         If matplotlib is missing.
     """
@@ -253,7 +245,7 @@ def plot_segments(
     axes = ax if figure is None else figure.subplots()
     assert axes is not None
     sites = CallSiteTable()
-    bars = [pieces(segment, sites) for segment in segments]
+    bars = [drawn_blocks(segment, sites) for segment in segments]
     colors = _top_colors(bars, sites, top)
     for row, bar in enumerate(bars):
         _draw_bar(axes, row, bar, colors)
@@ -275,32 +267,32 @@ def _name(segment: Mapping[str, Any]) -> str:
 def _top_colors(
     bars: Iterable[Sequence[DrawnBlock]], sites: CallSiteTable, top: int
 ) -> dict[int, str]:
-    """Return the colours of the sites with the most bytes, and of no other."""
-    held = Counter[int]()
+    """Return the colors of the `top` sites with the most bytes."""
+    nbytes = Counter[int]()
     for bar in bars:
-        for piece in bar:
-            held[piece.site] += piece.nbytes
-    del held[FREE]
-    chosen = [site for site, _ in held.most_common(top)]
-    return dict(zip(chosen, site_colors(sites.stacks[site] for site in chosen), strict=True))
+        for block in bar:
+            nbytes[block.site] += block.nbytes
+    del nbytes[FREE]
+    shown = [site for site, _ in nbytes.most_common(top)]
+    return dict(zip(shown, site_colors(sites.stacks[site] for site in shown), strict=True))
 
 
 def _draw_bar(axes: Axes, row: int, bar: Sequence[DrawnBlock], colors: Mapping[int, str]) -> None:
     for waiting in (False, True):
         drawn = [
-            piece
-            for piece in bar
-            if (piece.state not in {"active_allocated", "inactive"}) is waiting
+            block
+            for block in bar
+            if (block.state not in {"active_allocated", "inactive"}) is waiting
         ]
         axes.broken_barh(
-            [(piece.offset / 2**20, piece.nbytes / 2**20) for piece in drawn], (row - 0.4, 0.8),
-            facecolors=[_color(piece, colors) for piece in drawn], edgecolor="#555", linewidth=0.4,
+            [(block.offset / 2**20, block.nbytes / 2**20) for block in drawn], (row - 0.4, 0.8),
+            facecolors=[_color(block, colors) for block in drawn], edgecolor="#555", linewidth=0.4,
             hatch="////" if waiting else None,
         )  # fmt: skip
 
 
-def _color(piece: DrawnBlock, colors: Mapping[int, str]) -> str:
-    return FREE_COLOR if piece.site == FREE else colors.get(piece.site, OTHER_COLOR)
+def _color(block: DrawnBlock, colors: Mapping[int, str]) -> str:
+    return FREE_COLOR if block.site == FREE else colors.get(block.site, OTHER_COLOR)
 
 
 def _legend(axes: Axes, colors: Mapping[int, str], labels: Sequence[str], cut: bool) -> None:

@@ -1,4 +1,4 @@
-"""Bytes alive over time by call site, read from a memory snapshot."""
+"""Bytes alive over time by call site in a memory snapshot."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ __all__ = [
 ]
 
 _DRAWN_POINTS = 2000
-_RESERVED = {"alloc": 1, "map": 1, "free": -1, "unmap": -1}
+_SIGNS = {"alloc": 1, "map": 1, "free": -1, "unmap": -1}
 
 
 class TimelineMark(NamedTuple):
-    """Something to point out in a timeline.
+    """A marker in a timeline.
 
     Attributes
     ----------
     time : int
         Microseconds since the first event.
     kind : str
-        ``"oom"``, an allocation that failed; or ``"note"``, an annotation of the user.
+        ``"oom"``, a failed allocation, or ``"note"``, an annotation of the user.
     text : str
-        What to say there.
+        Label of the marker.
     """
 
     time: int
@@ -73,20 +73,20 @@ class TimelineMark(NamedTuple):
 
 
 class SiteUsage(NamedTuple):
-    """What one call site allocated.
+    """The allocations of one call site.
 
     Attributes
     ----------
     label : str
         The site, ``"train.py:12 step"``.
     stack : sequence of mapping
-        The first stack that led to it, innermost frame first.
+        The first stack of the site, innermost frame first.
     alive, peak, total : int
-        Bytes alive at the end, most bytes alive at once, and sum of all its allocations.
+        Bytes alive at the end, most bytes alive at once, and the sum of all allocations.
     allocations : int
-        How many allocations.
+        Number of allocations.
     number : int
-        The site's number in the snapshot; -1 for what was allocated before the record.
+        Number of the site in the snapshot; -1 for allocations before the trace.
     """
 
     label: str
@@ -109,12 +109,12 @@ class Timeline:
     times : ndarray of int64, shape (points,)
         Microseconds since the first event.
     sites : tuple of str
-        Call sites, those with the highest peaks first; the last two are ``"other"``, all further
-        ones together, and ``"before the record"``, what was alive when the trace began.
+        Call sites, those with the highest peaks first; the last two are ``"other"``, all other
+        sites together, and ``"before the record"``, allocations before the trace.
     nbytes : ndarray of int64, shape (len(sites), points)
-        Bytes alive, as asked for; memory whose free waits for a stream is alive.
+        Requested bytes alive; memory whose free waits for a stream is alive.
     reserved : ndarray of int64, shape (points,)
-        Bytes held from the system.
+        Bytes reserved from the system.
     marks : tuple of TimelineMark
         Failed allocations and annotations.
     """
@@ -127,28 +127,25 @@ class Timeline:
 
     @property
     def total(self) -> IntArray:
-        """Bytes alive at each point, of all sites together."""
+        """Bytes alive at each point."""
         total: IntArray = self.nbytes.sum(axis=0)
         return total
 
     def sampled(self, points: int) -> Timeline:
-        """Return a timeline of about so many points that keeps the peak of every stretch.
+        """Return a timeline of about `points` points, at least 2, that keeps the peaks.
 
-        Parameters
-        ----------
-        points : int
-            At least 2. Of each of so many stretches of equal time, the point with the most bytes
-            alive stays; the first and the last point stay as well.
+        Keeps the point with the most bytes alive in each of `points` intervals of equal length, and
+        the first and the last point.
         """
         if points < 2:
             raise ArgumentError(f"expected at least 2 points, got {points}")
         if self.times.size <= points:
             return self
         total = self.total
-        stretch = self.times * (points - 1) // max(int(self.times[-1]), 1)
-        # Stable and by stretch first, so that the last of each stretch is its highest.
-        order = np.lexsort((total, stretch))
-        highest = order[np.flatnonzero(np.diff(stretch[order], append=points))]
+        interval = self.times * (points - 1) // max(int(self.times[-1]), 1)
+        # Sorted by interval, then by bytes: the last point of each interval is its peak.
+        order = np.lexsort((total, interval))
+        highest = order[np.flatnonzero(np.diff(interval[order], append=points))]
         kept = np.union1d(highest, [0, self.times.size - 1])
         return replace(
             self, times=self.times[kept], nbytes=self.nbytes[:, kept], reserved=self.reserved[kept]
@@ -158,27 +155,23 @@ class Timeline:
 def timeline(
     snapshot: Mapping[str, Any], *, device: int | str | Device = 0, top: int = 12
 ) -> Timeline:
-    """Return the bytes alive at every moment of a snapshot's trace, by call site.
+    """Return the bytes alive at every point of a snapshot's trace, by call site.
 
-    The call site is the innermost line outside nbrt, NumPy, CuPy and Numba.
+    A call site is the innermost line outside nbrt, NumPy, CuPy and Numba.
 
     Parameters
     ----------
     snapshot : mapping
-        In the format of `torch.cuda.memory._snapshot`, with a trace.
+        A snapshot in the format of `torch.cuda.memory._snapshot`, with a trace.
     device : int, str or Device, default 0
-        The device, or its index.
+        The device or its index.
     top : int, default 12
-        How many sites to tell apart, those with the highest peaks.
-
-    Returns
-    -------
-    timeline : Timeline
+        Number of sites to distinguish, those with the highest peaks.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, is broken, has no such device, or `top` is negative.
+        If the snapshot is invalid or lacks the device, or `top` is negative.
 
     Examples
     --------
@@ -190,35 +183,35 @@ def timeline(
     (('train.py:3 step', 'other', 'before the record'), [0, 0, 150], [0, 10, 0])
     """
     index = device_index(snapshot, device)
-    lives = read_lifetimes(snapshot, index)
-    return timeline_of(snapshot, lives, index, top_uses(site_uses(lives), top))
+    lifetimes = read_lifetimes(snapshot, index)
+    return timeline_of(snapshot, lifetimes, index, top_uses(site_uses(lifetimes), top))
 
 
 def top_uses(uses: Iterable[SiteUsage], top: int) -> list[SiteUsage]:
-    """Return the first `top` of the uses that have a call site, of all that `site_uses` returns."""
+    """Return the first `top` uses of call sites in the trace."""
     return [use for use in uses if use.number != BEFORE][: checked_top(top)]
 
 
-def row_colors(chosen: Iterable[SiteUsage]) -> list[str]:
-    """Return the colour of each row of the timeline that tells these uses apart."""
-    return [*site_colors(use.stack for use in chosen), OTHER_COLOR, BEFORE_COLOR]
+def row_colors(shown: Iterable[SiteUsage]) -> list[str]:
+    """Return the color of each row of the timeline of these uses."""
+    return [*site_colors(use.stack for use in shown), OTHER_COLOR, BEFORE_COLOR]
 
 
 def timeline_of(
-    snapshot: Mapping[str, Any], lives: Lifetimes, device: int, chosen: Sequence[SiteUsage]
+    snapshot: Mapping[str, Any], lifetimes: Lifetimes, device: int, shown: Sequence[SiteUsage]
 ) -> Timeline:
-    """Return the timeline of lives that were read already, with a row for each chosen use."""
+    """Return the timeline of lifetimes, with a row for each shown use."""
     trace = trace_of(snapshot, device)
-    row_of = np.full(len(lives.sites.stacks) + 1, len(chosen))  # of the last, BEFORE: one further
-    row_of[[use.number for use in chosen]] = np.arange(len(chosen))
-    row_of[BEFORE] = len(chosen) + 1
-    nbytes = np.zeros((len(chosen) + 2, lives.points + 1), np.int64)
-    rows = row_of[lives.site]
-    np.add.at(nbytes, (rows, lives.start), lives.nbytes)
-    np.add.at(nbytes, (rows, lives.stop), -lives.nbytes)
+    row_of = np.full(len(lifetimes.sites.stacks) + 1, len(shown))  # the last is BEFORE
+    row_of[[use.number for use in shown]] = np.arange(len(shown))
+    row_of[BEFORE] = len(shown) + 1
+    nbytes = np.zeros((len(shown) + 2, lifetimes.points + 1), np.int64)
+    rows = row_of[lifetimes.site]
+    np.add.at(nbytes, (rows, lifetimes.start), lifetimes.nbytes)
+    np.add.at(nbytes, (rows, lifetimes.stop), -lifetimes.nbytes)
     return Timeline(
         times=_times(trace),
-        sites=(*(use.label for use in chosen), "other", "before the record"),
+        sites=(*(use.label for use in shown), "other", "before the record"),
         nbytes=nbytes.cumsum(axis=1)[:, :-1],
         reserved=_reserved(
             trace, sum(each["total_size"] for each in segments_of(snapshot, device))
@@ -227,25 +220,25 @@ def timeline_of(
     )
 
 
-def site_uses(lives: Lifetimes) -> list[SiteUsage]:
-    """Return what each call site allocated, the highest peak first."""
-    if not lives.site.size:
+def site_uses(lifetimes: Lifetimes) -> list[SiteUsage]:
+    """Return the allocations of each call site, the highest peak first."""
+    if not lifetimes.site.size:
         return []
-    # Ends go first, so that a block that is reused at once does not count twice.
-    number = np.concatenate([lives.site, lives.site])
-    change = np.concatenate([-lives.nbytes, lives.nbytes])
-    order = np.lexsort((np.concatenate([lives.stop, lives.start]), number))
+    # Ends come first, so that a block that is reused at once does not count twice.
+    number = np.concatenate([lifetimes.site, lifetimes.site])
+    change = np.concatenate([-lifetimes.nbytes, lifetimes.nbytes])
+    order = np.lexsort((np.concatenate([lifetimes.stop, lifetimes.start]), number))
     number, running = number[order], change[order].cumsum()
-    # All of a site ends, if only after the last point: each running sum begins and ends at zero.
+    # Every allocation has an end, at the latest after the last point: running sums end at zero.
     first = np.flatnonzero(np.diff(number, prepend=BEFORE - 1))
     peaks = np.maximum.reduceat(running, first).tolist()
-    still = lives.nbytes * (lives.stop == lives.points)
+    still = lifetimes.nbytes * (lifetimes.stop == lifetimes.points)
     alive, total, count = (
-        np.bincount(lives.site - BEFORE, weights).astype(np.int64).tolist()
-        for weights in (still, lives.nbytes, None)
+        np.bincount(lifetimes.site - BEFORE, weights).astype(np.int64).tolist()
+        for weights in (still, lifetimes.nbytes, None)
     )
-    labels = [*lives.sites.labels(), "before the record"]  # BEFORE, -1, is the last
-    stacks: list[Frames] = [*lives.sites.stacks, ()]
+    labels = [*lifetimes.sites.labels(), "before the record"]  # BEFORE, -1, is the last
+    stacks: list[Frames] = [*lifetimes.sites.stacks, ()]
     uses = [
         SiteUsage(
             labels[site], stacks[site], alive[site - BEFORE], peak, total[site - BEFORE],
@@ -261,20 +254,20 @@ def _times(trace: Sequence[Mapping[str, Any]]) -> IntArray:
     if not trace:
         return np.zeros(1, np.int64)
     times = np.array([event["time_us"] for event in trace], np.int64)
-    # Threads may write their events a little out of order.
-    since: IntArray = np.maximum.accumulate(np.concatenate([times[:1], times])) - times[0]
-    return since
+    # Events of several threads can be slightly out of order.
+    elapsed: IntArray = np.maximum.accumulate(np.concatenate([times[:1], times])) - times[0]
+    return elapsed
 
 
 def _reserved(trace: Sequence[Mapping[str, Any]], now: int) -> IntArray:
-    """Return the bytes held from the system at each point, from those held at the last."""
+    """Return the reserved bytes at each point, computed backwards from the last."""
     changes = [0]
     for event in trace:
-        kind, _, what = event["action"].partition("_")
-        changes.append(event["size"] * _RESERVED.get(what, 0) if kind == "segment" else 0)
-    grown = np.array(changes, np.int64).cumsum()
-    held: IntArray = grown - grown[-1] + now
-    return held
+        kind, _, change = event["action"].partition("_")
+        changes.append(event["size"] * _SIGNS.get(change, 0) if kind == "segment" else 0)
+    growth = np.array(changes, np.int64).cumsum()
+    reserved: IntArray = growth - growth[-1] + now
+    return reserved
 
 
 def _marks(trace: Sequence[Mapping[str, Any]]) -> Iterator[TimelineMark]:
@@ -308,62 +301,58 @@ def plot_timeline(
     top: int = 12,
     ax: Axes | None = None,
 ) -> NotebookFigure | None:
-    """Draw the bytes alive over time, by call site, under the line of the bytes reserved.
+    """Plot the bytes alive over time by call site, and the bytes reserved.
 
-    Failed allocations are marked in red, annotations by grey lines with their names.
+    Red lines mark failed allocations, gray lines with names mark annotations.
 
     Parameters
     ----------
-    snapshot : mapping
-        In the format of `torch.cuda.memory._snapshot`, with a trace.
-    device : int, str or Device, default 0
-        The device, or its index.
-    top : int, default 12
-        How many sites to tell apart, those with the highest peaks.
+    snapshot, device, top
+        See `timeline`.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure if left out.
+        The axes; a new figure by default.
 
     Returns
     -------
     figure : matplotlib.figure.Figure or None
-        A new figure: shown by a notebook, saved by its ``savefig``. None with `ax`.
+        A new figure, which a notebook shows and ``savefig`` saves. None with `ax`.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        If it is no snapshot, is broken, has no such device, or `top` is negative.
+        If the snapshot is invalid or lacks the device, or `top` is negative.
     NotSupportedError
         If matplotlib is missing.
     """
     index = device_index(snapshot, device)
-    lives = read_lifetimes(snapshot, index)
-    chosen = top_uses(site_uses(lives), top)
-    drawn = timeline_of(snapshot, lives, index, chosen).sampled(_DRAWN_POINTS)
+    lifetimes = read_lifetimes(snapshot, index)
+    shown = top_uses(site_uses(lifetimes), top)
+    lines = timeline_of(snapshot, lifetimes, index, shown).sampled(_DRAWN_POINTS)
     figure = new_figure(10.0, 4.5) if ax is None else None
     axes = ax if figure is None else figure.subplots()
     assert axes is not None
-    _draw(axes, drawn, row_colors(chosen))
-    peak = size_text(int(drawn.total.max()))
+    _draw(axes, lines, row_colors(shown))
+    peak = size_text(int(lines.total.max()))
     axes.set_title(f"{device_name(snapshot, index)}: peak {peak} alive")
     return figure
 
 
-def _draw(axes: Axes, drawn: Timeline, colors: Sequence[str]) -> None:
-    """Draw areas, marks and legend; `colors` are those of the rows."""
-    unit, name = time_unit(int(drawn.times[-1]))
-    times = drawn.times / unit
-    # The oldest and the rest lie at the bottom, as a ground on which the sites stand.
-    rows = [row for row in range(len(drawn.sites))[::-1] if drawn.nbytes[row].any()]
+def _draw(axes: Axes, lines: Timeline, colors: Sequence[str]) -> None:
+    """Draw areas, markers and legend; `colors` are those of the rows."""
+    unit, name = time_unit(int(lines.times[-1]))
+    times = lines.times / unit
+    # Reversed: the rows "before the record" and "other" are at the bottom.
+    rows = [row for row in range(len(lines.sites))[::-1] if lines.nbytes[row].any()]
     if rows:
         axes.stackplot(
-            times, drawn.nbytes[rows] / 2**20, step="post", linewidth=0,
-            labels=[legend_label(drawn.sites[row]) for row in rows],
+            times, lines.nbytes[rows] / 2**20, step="post", linewidth=0,
+            labels=[legend_label(lines.sites[row]) for row in rows],
             colors=[colors[row] for row in rows],
         )  # fmt: skip
     axes.step(
-        times, drawn.reserved / 2**20, where="post", color="#444", linewidth=1.2, label="reserved"
+        times, lines.reserved / 2**20, where="post", color="#444", linewidth=1.2, label="reserved"
     )
-    _draw_marks(axes, drawn, unit)
+    _draw_marks(axes, lines, unit)
     axes.set(xlabel=f"time [{name}]", ylabel="alive [MiB]")
     axes.margins(x=0)
     axes.set_ylim(bottom=0)
@@ -373,11 +362,11 @@ def _draw(axes: Axes, drawn: Timeline, colors: Sequence[str]) -> None:
     )
 
 
-def _draw_marks(axes: Axes, drawn: Timeline, unit: int) -> None:
-    """Draw the marks as lines; those too near to the last named one to be read get no name."""
-    span = max(int(drawn.times[-1]), 1)
+def _draw_marks(axes: Axes, lines: Timeline, unit: int) -> None:
+    """Draw the markers as lines; omit names that would overlap with the previous one."""
+    span = max(int(lines.times[-1]), 1)
     named = -span
-    for mark in drawn.marks:
+    for mark in lines.marks:
         color = "#d00000" if mark.kind == "oom" else "#777"
         axes.axvline(mark.time / unit, color=color, linewidth=1.0, linestyle="--")
         if mark.time - named < span / 60 and mark.kind != "oom":

@@ -87,7 +87,7 @@ def test_demo_denoises() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("demo", "missing.png"), "expected a picture"),
+        (("demo", "missing.png"), "expected an image"),
         (("demo", "--device", "gpu"), "did you mean"),
         (("demo", "--sigma", "-1"), "expected sigma > 0"),
         (("demo", "--seed", str(2**64)), "expected a seed"),

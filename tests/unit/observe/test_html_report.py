@@ -15,7 +15,7 @@ from helpers.memory_snapshots import MIB, Heap, frame, large_snapshot, training_
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.observe.call_sites import CallSiteTable
 from nbrt.observe.plots.html_report import save_html, to_html
-from nbrt.observe.plots.segment_map import pieces as cut
+from nbrt.observe.plots.segment_map import drawn_blocks
 from nbrt.observe.plots.timeline import timeline
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def page(tmp_path: Path) -> Path:
 
 def test_what_the_page_shows(page: Path) -> None:
     snapshot = training_heap().snapshot()
-    areas, legend, bars, pieces, marks, figures, sites = look_at(
+    areas, legend, bars, blocks, marks, figures, sites = look_at(
         page,
         ("js", "document.querySelectorAll('path.area').length"),
         ("js", texts(".legend li")),
@@ -70,7 +70,9 @@ def test_what_the_page_shows(page: Path) -> None:
     assert areas == 6
     assert legend == [*whole.sites[:5], "other", "┅ reserved"]
     assert bars == [f"{segment['address']:#x} 20.0 MiB" for segment in snapshot["segments"]]
-    assert pieces == sum(len(cut(segment, CallSiteTable())) for segment in snapshot["segments"])
+    assert blocks == sum(
+        len(drawn_blocks(segment, CallSiteTable())) for segment in snapshot["segments"]
+    )
     assert marks == [1, 7]
     assert figures[:5] == ["71.4 MiB", "25.1 MiB", "80.0 MiB in 4", "80.0 MiB", "54.9 MiB"]
     assert sites == list(whole.sites[:-2])

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from helpers.memory_snapshots import MIB, Heap, frame, training_heap
 from nbrt.errors import ArgumentTypeError
 from nbrt.observe.call_sites import CallSiteTable
-from nbrt.observe.plots.segment_map import FREE, fragmentation, pieces, plot_segments
+from nbrt.observe.plots.segment_map import FREE, drawn_blocks, fragmentation, plot_segments
 
 
 def scattered(blocks: int) -> Heap:
@@ -50,7 +50,7 @@ def test_a_full_device_is_not_fragmented() -> None:
 @pytest.mark.parametrize("most", [10, 400, 10**9])
 def test_pieces_cover_a_segment_once(most: int) -> None:
     (segment,) = scattered(600).snapshot()["segments"]
-    found = pieces(segment, CallSiteTable(), most)
+    found = drawn_blocks(segment, CallSiteTable(), most)
     assert found[0].offset == 0
     ends = np.array([piece.offset + piece.nbytes for piece in found])
     assert [piece.offset for piece in found[1:]] == ends[:-1].tolist()
@@ -63,7 +63,7 @@ def test_pieces_cover_a_segment_once(most: int) -> None:
 
 def test_a_joined_piece_is_like_most_of_its_bytes() -> None:
     (segment,) = scattered(600).snapshot()["segments"]
-    first, *_ = pieces(segment, CallSiteTable(), 10)
+    first, *_ = drawn_blocks(segment, CallSiteTable(), 10)
     assert first.blocks > 500
     assert first.state == "inactive"  # a third, and each of the five sites less
     assert first.site == FREE
@@ -81,7 +81,9 @@ def test_picture_has_a_bar_for_each_segment() -> None:
     assert names == [f"{segment['address']:#x}  20.0 MiB" for segment in snapshot["segments"]]
     assert "fragmentation 65%" in axes.get_title()
     drawn = sum(len(bar.get_paths()) for bar in axes.collections)
-    assert drawn == sum(len(pieces(segment, CallSiteTable())) for segment in snapshot["segments"])
+    assert drawn == sum(
+        len(drawn_blocks(segment, CallSiteTable())) for segment in snapshot["segments"]
+    )
     hatched = [bar for bar in axes.collections if bar.get_hatch() and bar.get_paths()]
     assert len(hatched) == 1  # weights[0], which waits for a stream
     labels = {text.get_text(): text for text in axes.get_legend().get_texts()}

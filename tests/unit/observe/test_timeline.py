@@ -253,7 +253,7 @@ def test_a_device_can_be_named(name: Any) -> None:
     event = {"action": "alloc", "addr": 64, "size": 10, "time_us": 1, "frames": []}
     found = {"segments": [], "device_traces": [[], [event]], "nbrt": {"kind": "cpu"}}
     assert timeline(found, device=name).total.tolist() == [0, 10]
-    with pytest.raises(ArgumentError, match="expected a device of kind 'cpu'"):
+    with pytest.raises(ArgumentError, match="expected a device of the snapshot's kind 'cpu'"):
         timeline(found, device="cuda:1")
 
 
