@@ -1,4 +1,4 @@
-"""What a guard costs: target at most 1 µs over a context manager that sets one ContextVar."""
+"""The cost of a guard: target at most 1 µs over a context manager that sets one ContextVar."""
 
 from __future__ import annotations
 

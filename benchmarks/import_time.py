@@ -1,4 +1,4 @@
-"""What ``import nbrt`` costs over starting Python: target at most 30 ms."""
+"""The cost of ``import nbrt`` over starting Python: target at most 30 ms."""
 
 from __future__ import annotations
 

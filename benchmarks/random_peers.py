@@ -1,4 +1,4 @@
-"""Who draws random numbers on the CPU: nbrt, NumPy, randomgen, torch and JAX, one array for all."""
+"""Contenders that draw random numbers on the CPU: nbrt, NumPy, randomgen, torch and JAX."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Work:
 
 
 def row(name: str, make: Callable[[], Callable[[], object]], note: str = "") -> Contender:
-    """Make a call and try it; what fails is listed with its error and stops nobody else."""
+    """Make a call and try it; a failing contender is listed with its error."""
     try:
         call = make()
         call()
@@ -107,8 +107,8 @@ def _stateless(method: str, out: Any) -> Contender:
 
 
 APART = "JAX threefry2x32"
-"""Measured after the others, not between them: its threads go on spinning for a while, and whoever
-came next on the same core took twice as long."""
+"""Measured after the others: its threads spin on for a while, which doubles the time of the
+next contender on the same core."""
 
 
 def _jax(method: str, out: Any) -> Contender:

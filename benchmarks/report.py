@@ -1,4 +1,4 @@
-"""What a benchmark found: tables and targets, written as JSON and Markdown."""
+"""Results of a benchmark: tables and targets, written as JSON and Markdown."""
 
 from __future__ import annotations
 

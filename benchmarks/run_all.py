@@ -1,4 +1,4 @@
-"""Run benchmarks, each in a process of its own: ``python -m benchmarks [--quick] [NAME ...]``."""
+"""Run benchmarks, each in a separate process: ``python -m benchmarks [--quick] [NAME ...]``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Write the table of the kernel API's names in ``docs/dialect.md``.
 
 Usage: ``python tools/dialect_table.py`` prints the table; with ``--write`` it goes into the page.
-The names come from the installed numba-cuda, what becomes of them from nbrt's CPU compiler, and the
-reasons from this file.
+The names come from the installed numba-cuda, their support from the CPU compiler. The reasons are
+in this file.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _declared(namespace: object) -> list[str]:
 
 
 def _functions(module_name: str) -> list[str]:
-    """Name what a module offers to kernels: what it exports, or defines for kernels."""
+    """Return the names of a module that kernels can use."""
     module = import_module(module_name)
     exported = getattr(module, "__all__", None)
     if module_name.endswith("libdevice"):
@@ -111,7 +111,7 @@ def _functions(module_name: str) -> list[str]:
 
 
 def status(name: str) -> tuple[str, str]:
-    """Tell what becomes of a name on the CPU.
+    """Return how the CPU compiler supports a name.
 
     Parameters
     ----------
@@ -152,12 +152,12 @@ def _value(name: str) -> object:
 
 
 def table(names: Sequence[str]) -> str:
-    """Write the table, one row for each group of names with the same fate.
+    """Return the table, one row for each group of names with equal support.
 
     Parameters
     ----------
     names : sequence of str
-        What `kernel_names` gave.
+        The result of `kernel_names`.
 
     Returns
     -------
@@ -176,7 +176,7 @@ def table(names: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool; give the exit status."""
+    """Run the tool; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="put the table into docs/dialect.md")
     chosen = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Write the hashes of every draw to tests/data/frozen_bits.json, which the tests hold them to.
+"""Write the hashes of every draw to tests/data/frozen_bits.json, which the tests compare.
 
 Run it for a new distribution, or after the stream version of a changed one went up; it refuses to
 change the hash of a draw whose version did not.

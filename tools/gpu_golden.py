@@ -1,4 +1,4 @@
-"""Write what only a machine with a GPU can tell: its environment, golden data, equal draw bits.
+"""Write the data that need a GPU: its environment, golden data, hashes of draws.
 
 ``python tools/gpu_golden.py environment|draws|torch --out FOLDER``; called by
 ``benchmarks/gpu_session.sh``. The files of ``draws`` and ``torch`` belong in ``tests/data/``.
@@ -118,7 +118,7 @@ def write_draws(folder: Path) -> int:
 
 def write_torch(folder: Path) -> int:
     """Write values and generator states of torch's CUDA generator, for the torch layout."""
-    # Not an import statement: torch is no dependency, and type checkers would look for it.
+    # No import statement: torch is not a dependency, and type checkers would search for it.
     torch: Any = importlib.import_module("torch")
 
     if not torch.cuda.is_available():

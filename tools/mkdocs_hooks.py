@@ -1,4 +1,4 @@
-"""What MkDocs runs while it builds the site: grows the navigation and the reference pages.
+"""Hooks of MkDocs: fill in the navigation and add the reference pages.
 
 An entry ``folder/*`` in ``nav`` stands for every page of that folder, README (or index) first and
 then by name, so that a new page needs no change here. The pages of ``reference/`` exist only in the

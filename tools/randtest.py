@@ -1,7 +1,7 @@
-"""Put nbrt's random words through the statistical batteries that can be had on this machine.
+"""Run the statistical batteries that this machine has on nbrt's random words.
 
 ``python tools/randtest.py`` runs SmallCrush and PractRand on every stream and dieharder on one, one
-after the other, and writes what they said to ``--out``; ``--page`` gets its tables from there.
+after the other, and writes the results to ``--out``; ``--page`` gets its tables from there.
 ``--emit NAME`` writes the words of a stream to standard output instead, for other batteries.
 
 A test whose p-value is within 1e-4 of 0 or of 1 is suspect. Its battery then runs again on the same
@@ -45,7 +45,7 @@ _RESULTS = re.compile(r"(<!-- results -->\n).*(?=<!-- end of results -->)", re.D
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; return 1 if a battery failed."""
+    """Run the chosen batteries; return 1 if one failed."""
     chosen = _parser().parse_args(arguments)
     if chosen.emit:
         _emit(chosen.emit, chosen.seed)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plan(chosen: argparse.Namespace) -> dict[str, list[tuple[str, int]]]:
-    """Return what each battery reads: streams, and the bytes of each, if it can be told.
+    """Return the streams that each battery reads, and the bytes of each, if it takes a size.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _run(name: str, program: Path, stream: str, size: int, seed: int) -> Record:
 
 
 def _emit(stream: str, seed: int) -> None:
-    """Write words to standard output until nobody reads them."""
+    """Write words to standard output until the reader closes it."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for words in STREAMS[stream](seed):
         sys.stdout.buffer.write(words.data)
@@ -198,7 +198,7 @@ def _write(out: Path, record: Record) -> None:
 
 def _write_page(page: Path, record: Record) -> None:
     streams = "\n".join(f"| {name} | {describe(name)} |" for name in STREAMS)
-    results = f"| Stream | What it is |\n|---|---|\n{streams}\n\n{tables(record)}\n"
+    results = f"| Stream | Description |\n|---|---|\n{streams}\n\n{tables(record)}\n"
     old = page.read_text(encoding="utf-8")
     new, count = _RESULTS.subn(lambda found: f"{found[1]}\n{results}", old)
     if count != 1:

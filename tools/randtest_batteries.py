@@ -1,4 +1,4 @@
-"""Statistical batteries of other projects: where they come from, how they run, what they say.
+"""Statistical batteries of other projects: sources, commands, and parsers of their output.
 
 PractRand and TestU01 are fetched at a pinned commit and built below ``~/.cache/nbrt/batteries``, or
 ``nbrt/batteries`` in ``$XDG_CACHE_HOME``; dieharder is the package of that name. All of them read
@@ -23,7 +23,7 @@ _DRIVER = Path(__file__).with_name("testu01_stdin.c")
 
 
 class UnavailableError(Exception):
-    """A battery cannot be had on this machine; the message says why."""
+    """A battery is not available on this machine; the message gives the reason."""
 
 
 class Finding(NamedTuple):
@@ -34,19 +34,19 @@ class Finding(NamedTuple):
 
     @property
     def extremity(self) -> float:
-        """Distance of p from the nearer end of [0, 1]: both ends are bad news."""
+        """Distance of p from the nearer end of [0, 1]; both ends are failures."""
         return min(self.p, 1 - self.p)
 
 
 class Source(NamedTuple):
-    """Sources of a battery, at the commit that is tested with, and what builds its program.
+    """Sources of a battery at a pinned commit, and the commands that build its program.
 
     Attributes
     ----------
     name, version, url, commit : str
-        Where from, and what it calls itself.
+        Origin, name and version.
     program : str
-        What is built, in the folder of the sources.
+        The program to build, relative to the folder of the sources.
     steps : tuple of tuple of str
         Commands that build it there; ``{here}`` stands for that folder.
     """
@@ -65,7 +65,7 @@ class Battery(NamedTuple):
     Attributes
     ----------
     source : Source or str
-        What builds its program, or the name of an installed program.
+        The sources of its program, or the name of an installed program.
     arguments : callable
         ``(size) -> list of str``: arguments after the program; `size` is in bytes, for a battery
         that can be told how much to read.
@@ -86,7 +86,7 @@ class Battery(NamedTuple):
         Raises
         ------
         UnavailableError
-            If it cannot be had.
+            If it is not available.
         """
         if isinstance(self.source, Source):
             return build(self.source)

@@ -1,6 +1,6 @@
 """Endless streams of 32-bit words for statistical batteries: ways in which programs use Philox.
 
-A battery sees one long sequence. Each stream lays end to end numbers that a program takes for
+A battery sees one long sequence. Each stream concatenates numbers that a program assumes to be
 independent: consecutive draws, the shards of a draw, or the first block of many seeds.
 """
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK", "EDGES", "STREAMS", "describe"]
 
 CHUNK = 2**20
-"""Words that a stream gives at a time."""
+"""Words that a stream yields at a time."""
 
 EDGES = (0, 1, 8, 75, 200, 511, 512, 777, 1024)
-"""Where the columns of a sharded draw are cut."""
+"""Boundaries of the column shards of a draw."""
 
 _DEVICE = "cpu:0"
 _HALF = np.uint64(32)
@@ -125,7 +125,7 @@ def describe(name: str) -> str:
 
 
 def _blocks(kernel: Any, step: int, seed: int) -> Iterator[Words]:
-    """Give the words of `kernel` for numbers 0, 1, 2, ..., `step` of them at a time."""
+    """Yield the words of `kernel` for numbers 0, 1, 2, ..., `step` of them at a time."""
     for first in itertools.count(0, step):
         out = np.empty(CHUNK, np.uint32)
         with nbrt.device(_DEVICE):

@@ -1,9 +1,9 @@
-"""Hold every Python file and function to the size that a reader can take in.
+"""Check the sizes of Python files and functions.
 
 Usage: ``python tools/size_check.py PATH...``, with files or folders. Prints one line for each file
 or function that is over its limit, as ``path:line: message``, and exits with 1 if there is any.
-Lines are counted as a reader scrolls them: blank lines, comments and decorators count. A function's
-own docstring does not: a reader who follows the code skips it, and it must never be cut short.
+Blank lines, comments and decorators count. The docstring of a function does not, so that no limit
+shortens documentation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FUNCTION_LIMIT = 60
 
 
 def python_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Give the Python files among `paths` and below them, in a stable order.
+    """Yield the Python files among `paths` and below them, in a stable order.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
     Raises
     ------
     FileNotFoundError
-        If a path does not exist: a check that looks at nothing must not pass.
+        If a path does not exist: a check without files must not pass.
     """
     for path in paths:
         if path.is_file():
@@ -53,7 +53,7 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def check_file(path: Path) -> list[str]:
-    """List what is too long in one file.
+    """Return the findings in one file.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ _FORALL_BLOCK = 128
 
 
 class Dispatcher(CUDADispatcher):
-    """What ``cuda.jit`` returns: numba-cuda's dispatcher, launched by nbrt."""
+    """The result of ``cuda.jit``: numba-cuda's dispatcher, launched by nbrt."""
 
     def __init__(self, py_func: Any, targetoptions: dict[str, Any], **keywords: Any) -> None:
         for option, reason in rules.OPTIONS.items():
@@ -170,7 +170,7 @@ def _refused(reason: str) -> Callable[..., NoReturn]:
 
 
 def _host_value(value: Any) -> Any:
-    """Give what a kernel on the CPU takes for an argument of a CUDA launch."""
+    """Return the argument of a CPU launch for that of a CUDA launch."""
     if isinstance(value, ArgHint):
         # What comes in only must not change on the host, where a kernel would write into it.
         value = value.value.copy() if isinstance(value, In) else value.value

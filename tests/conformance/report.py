@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -21,11 +22,12 @@ in it is edited by hand. The tests themselves are not part of nbrt: they come wi
 
 A test is *not applicable* (n.a.) where it asks for what only a GPU or numba-cuda's compiler has, or
 passes without compiling a kernel. The rules are in `tests/conformance/rules.py`; a feature of the
-language that nbrt lacks is a failure. What the tests skip themselves, for want of a package or of a
-second GPU, counts as n.a. as well, and as skipped for the simulator.
+language that nbrt lacks is a failure. Tests that skip themselves, because a package or a second GPU
+is missing, count as n.a. as well, and as skipped for the simulator.
 """
 _COLUMNS = ("passed", "failed", "skipped")
 _CAUSE_LENGTH = 150
+_WIDTH = 118
 
 
 def page(results: Results, version: str) -> str:
@@ -44,7 +46,7 @@ def page(results: Results, version: str) -> str:
 
 
 def cause(detail: str) -> str:
-    """Shorten what a test failed with to one line that equals that of its like."""
+    """Shorten the failure of a test to one line, equal for equal causes."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", detail)
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     line = " ".join(lines[:1])
@@ -96,7 +98,10 @@ def _row(name: str, counts: list[int]) -> str:
 def _failure_list(results: Results) -> str:
     lines: list[str] = []
     for reason, tests in failures_by_cause(results):
-        lines += [f"- {len(tests)}: {_escaped(reason)}", *(f"    - `{test}`" for test in tests)]
+        lines += [
+            _item(f"{len(tests)}: {_escaped(reason)}"),
+            *(f"    - `{test}`" for test in tests),
+        ]
     return "\n".join(lines or ["None."]) + "\n"
 
 
@@ -117,8 +122,14 @@ def _reasons(results: Results) -> str:
     lines = []
     for reason, files in ordered:
         places = ", ".join(f"{file} {count}" for file, count in files.items())
-        lines.append(f"- {files.total()}: {_escaped(reason)} ({places})")
+        lines.append(_item(f"{files.total()}: {_escaped(reason)} ({places})"))
     return "\n".join(lines or ["None."]) + "\n"
+
+
+def _item(text: str) -> str:
+    """Return an item of a list in lines of limited width."""
+    lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "- " + "\n  ".join(lines)
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs files of tests in processes of their own, with a time limit for each test."""
+"""Run files of tests in separate processes, with a time limit for each test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _END_LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one test: passed, failed, or skipped (under nbrt: not applicable)."""
+    """The outcome of one test: passed, failed, or skipped (under nbrt: not applicable)."""
 
     test: str
     outcome: str
@@ -72,7 +72,7 @@ def run_file(engine: str, tests: Path, module: str, limit: float) -> list[Outcom
 def _events(
     engine: str, tests: Path, module: str, limit: float, done: list[str]
 ) -> Iterator[dict[str, str]]:
-    """Give what a worker reports, and how it ended where it did not end well."""
+    """Yield the reports of a worker, and its failure, if any."""
     receiver, sender = os.pipe()
     command = [sys.executable, "-m", "tests.conformance.worker"]
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as cache:
@@ -117,19 +117,19 @@ def _ended(child: subprocess.Popen[bytes]) -> bool:
 
 
 def _lines(receiver: int, limit: float) -> Iterator[dict[str, str]]:
-    """Give each line as it comes; return whether the writer closed before the limit ran out."""
+    """Yield each line as it comes; return whether the writer closed before the limit ran out."""
     pending = b""
-    patience = START_LIMIT
+    remaining = START_LIMIT
     with selectors.DefaultSelector() as selector:
         selector.register(receiver, selectors.EVENT_READ)
-        while _comes(selector, patience):
+        while _comes(selector, remaining):
             chunk = os.read(receiver, 1 << 16)
             if not chunk:
                 return True
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 yield json.loads(line)
-            patience = limit
+            remaining = limit
     return False
 
 

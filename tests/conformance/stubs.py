@@ -1,4 +1,4 @@
-"""Stand-ins for packages that numba-cuda's tests import: whoever uses one is not applicable."""
+"""Stand-ins for packages that numba-cuda's tests import; a test that uses one is not applicable."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Started by `runner` as ``python -m tests.conformance.worker ENGINE TESTS MODULE FD``; the ids of
 tests to leave out come on standard input. Tests print and capture what they like: the report goes
-to a descriptor of its own.
+to a separate descriptor.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def redirect(tests: str) -> None:
 
 
 def excluded(engine: str, test: str) -> str:
-    """Give the reason of the rule that leaves a test out, or nothing."""
+    """Return the reason of the rule that leaves a test out, or nothing."""
     rules = TESTS if engine == "nbrt" else {}
     return next((why for pattern, why in rules.items() if fnmatch.fnmatch(test, pattern)), "")
 

@@ -238,7 +238,7 @@ class Exchange:
     value: Expression
     shift: int
     block: int
-    between: tuple[Statement, ...]  # before the barrier, without barriers of their own
+    between: tuple[Statement, ...]  # before the barrier, which have no barriers
     called: bool  # in a device function that has the barriers inside
 
     def __str__(self) -> str:

@@ -107,7 +107,7 @@ class _Maker:
         return p.Atomic(operator, where, self.expression(p.ATOMICS[operator], place, 1))
 
     def _parted(self, place: _Place) -> tuple[_Place, _Place]:
-        """Give the place of a test, and the place of what the test decides on."""
+        """Return the place of a condition, and the place of its branch."""
         if place.together and self._pick(True, False):
             return replace(place, names=place.uniform), replace(place, room=place.room - 1)
         return place, replace(place, room=place.room - 1, together=False)

@@ -1,4 +1,4 @@
-"""What a program means: its tree, run thread by thread, without Numba.
+"""The reference semantics of a program: its tree, run thread by thread, without Numba.
 
 Threads are Python generators that stop where they need others: at a barrier until all threads of
 the block that are left have come, at a warp operation until those of the warp have. Integers are
@@ -67,7 +67,7 @@ def cast(value: Any, source: str, target: str) -> Any:
 
 
 def promoted(left: str, right: str) -> str:
-    """Give the type that Numba computes in."""
+    """Return the type that Numba computes in."""
     if left.startswith("float") or right.startswith("float"):
         return "float32" if left == right == "float32" else "float64"
     return "uint64" if left.startswith("u") and right.startswith("u") else "int64"
@@ -249,7 +249,7 @@ class _Thread:
         outer, values = self._names, [self._value(argument) for argument in node.arguments]
         self._names = dict(zip(names, values, strict=True))
         for _ in self._run(node.function.body):
-            raise AssertionError("a device function of a program waits for nobody")
+            raise AssertionError("a device function of a program does not wait")
         result = self._value(node.function.result)
         self._names = outer
         return result
@@ -276,7 +276,7 @@ def _run_block(program: p.Program, block: int, arrays: dict[str, np.ndarray]) ->
 
 
 def _answers(waiting: dict[int, Any]) -> dict[int, Any]:
-    """Give what the threads that can go on now are told."""
+    """Return the answers for the threads that can continue."""
     answers: dict[int, Any] = {}
     for warp in {thread // 32 for thread in waiting}:
         lanes = {thread: e for thread, e in waiting.items() if thread // 32 == warp}

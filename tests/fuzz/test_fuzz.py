@@ -19,7 +19,7 @@ IS_FIXED = "NBRT_FUZZ_PROGRAMS" not in os.environ
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """Give an array's bits, the same ones for every NaN: LLVM may choose which one comes out."""
+    """Return an array's bits, the same ones for every NaN: LLVM may choose which one comes out."""
     if array.dtype.kind != "f":
         return array
     return np.where(np.isnan(array), np.nan, array).view(f"i{array.itemsize}")

@@ -83,7 +83,7 @@ def test_complex_scalars(dtype: str) -> None:
     assert (nbrt.to_host(out) == 2 + 4j).all()
 
 
-def test_packed_road_and_numbas_own_agree(cuda_interface: Any) -> None:
+def test_packed_and_plain_arguments_agree(cuda_interface: Any) -> None:
     compiler = cuda_interface._get_compiler()
     values = np.random.default_rng(0).random((16, 32), np.float32)
     results = []

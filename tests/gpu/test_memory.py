@@ -23,17 +23,17 @@ VALUES = np.arange(64 * 64, dtype=np.int32).reshape(64, 64)
 
 @pytest.mark.parametrize("to", LAYOUTS)
 @pytest.mark.parametrize("origin", LAYOUTS)
-@pytest.mark.parametrize("road", ["h2d", "d2h", "d2d", "pinned"])
-def test_copies(road: str, origin: str, to: str) -> None:
+@pytest.mark.parametrize("path", ["h2d", "d2h", "d2d", "pinned"])
+def test_copies(path: str, origin: str, to: str) -> None:
     source: Any = LAYOUTS[origin](VALUES)
-    if road in ("d2h", "d2d"):
+    if path in ("d2h", "d2d"):
         source = LAYOUTS[origin](nbrt.to(VALUES, "cuda:0"))
-    if road == "pinned":
+    if path == "pinned":
         pinned = nbrt.empty_pinned((64, 64), VALUES.dtype, device="cuda:0")
         pinned[...] = VALUES
         source = LAYOUTS[origin](pinned)
     target: Any = np.zeros((64, 64), np.int32)
-    if road != "d2h":
+    if path != "d2h":
         target = nbrt.zeros((64, 64), "int32", device="cuda:0")
     target = LAYOUTS[to](target)
     expected = LAYOUTS[origin](VALUES)
@@ -42,7 +42,7 @@ def test_copies(road: str, origin: str, to: str) -> None:
     stream = nbrt.current_stream("cuda:0")
     nbrt.copy(target, source, stream=stream)
     stream.synchronize()
-    result = target if road == "d2h" else nbrt.to_host(target)
+    result = target if path == "d2h" else nbrt.to_host(target)
     np.testing.assert_array_equal(result, np.broadcast_to(expected, result.shape))
 
 
@@ -122,7 +122,7 @@ def test_limit_of_every_kind_of_pool(kind: str) -> None:
     assert not nbrt.to_host(first).any()
 
 
-def test_books_equal_those_of_cupy(cuda_interface: Any) -> None:
+def test_statistics_equal_those_of_cupy(cuda_interface: Any) -> None:
     pool = cuda_interface.create_pool(0, "caching", {})
     queue = cuda_interface.create_queue(0, 0)
     blocks = [pool.allocate(queue, size) for size in (100, 1 << 20, 3 << 20, 5 << 20)]

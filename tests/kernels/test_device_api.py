@@ -95,7 +95,7 @@ def test_floats_compile_to_ieee_instructions(kernel, dtype, width, reference):
 
 
 def test_ranges_that_are_none_end():
-    """What has no meaning must not hang either: nothing could interrupt a kernel."""
+    """Undefined ranges must not hang."""
 
     def kernel(out, low, high):
         x0, _, _, _ = randint4(7, 0, cuda.grid(1), low, high)

@@ -1,4 +1,4 @@
-"""The stateless layout against torch 2.15 itself, and layouts that somebody else wrote."""
+"""The stateless layout against torch 2.15 itself, and custom layouts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_refusals(distribution, dtype, parameters, error, message):
         stateless_launches(distribution, dtype, 10, parameters)
 
 
-# -- a layout of somebody else's: one subsequence for each element -------------------------------
+# -- a custom layout: one subsequence for each element -------------------------------------------
 
 
 @device_function
