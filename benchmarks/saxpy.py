@@ -13,7 +13,7 @@ from benchmarks.report import Report, Table, Target, run
 _N = 1 << 24
 _SIMULATED = 2048
 _PEERS = ("NumPy", "Numba prange", "PoCL", "Warp")
-"""The peers of the promise (issue 2, section 7); the others are shown beside them."""
+"""The peers of the target; the report also shows others."""
 
 _SIMULATOR = """
 import time, numpy as np

@@ -1,10 +1,10 @@
-"""CUDA-shaped kernels against all that runs them, or their like, on a CPU.
+"""CUDA kernels on the CPU, and the same work in other systems.
 
-Every system has a process of its own for each number of threads, with NumPy beside it. Times of
-different processes are compared through NumPy's in each, so that a machine which drifts, or others
-who use it, do not decide.
+Each system and number of threads has a separate process, which also measures NumPy. Times of
+different processes are scaled by the times of NumPy, so that drift and other users of the machine
+have less effect.
 
-One system's figures alone: ``python -m benchmarks.pinned 1 benchmarks.simt nbrt reduce scan``.
+The figures of one system: ``python -m benchmarks.pinned 1 benchmarks.simt nbrt reduce scan``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Rows = dict[str, list[Measurement]]
 def worker(cores: int, quick: bool, system: str, *names: str) -> Rows:
     """Measure one system and NumPy in this process, which is pinned already."""
     options = Options(passes=5 if quick else 9)
-    # On one core the process's own time is the time it would take undisturbed.
+    # On one core the CPU time of the process is the time on an idle machine.
     clock = time.process_time if cores == 1 else time.perf_counter
     works = (*WORKS, *LIBRARY) if system in _LIBRARY_SYSTEMS else WORKS
     found = {}
@@ -62,14 +62,14 @@ def worker(cores: int, quick: bool, system: str, *names: str) -> Rows:
 def _contenders(
     system: str, forms: Callable[..., Any], work: Work, problem: Problem, cores: int
 ) -> list[Contender]:
-    """Return a system's forms of a work that were right; those that were not say what happened."""
+    """Return the forms of a work with correct results; the others have notes with their errors."""
     found: list[Contender] = []
     try:
         found.extend(
             form if isinstance(form, Contender) else _checked(form, problem)
             for form in forms(work, problem, cores)
         )
-    except Exception as error:  # noqa: BLE001  # one system must not stop the others
+    except Exception as error:  # noqa: BLE001  # other systems must still run
         found.append(absent(system, _brief(error)))
     return found
 
@@ -132,7 +132,7 @@ def fill(report: Report, quick: bool) -> None:
         _simulator(report, found[1])
     report.notes.append(
         "One thread: CPU time of a process on one core; two threads: elapsed time. "
-        "Every system ran in processes of its own. Its times are scaled by what NumPy took there "
+        "Every system ran in separate processes. Its times are scaled by what NumPy took there "
         "over what NumPy took beside nbrt; the row of NumPy is the latter. PoCL and Intel run the "
         "same algorithm as the kernel; Numba, Warp and Taichi each their own form of the work. "
         "Numba prange, fast: with fast-math but for infinities and NaN."
@@ -140,7 +140,7 @@ def fill(report: Report, quick: bool) -> None:
 
 
 def _round(cores: int, quick: bool) -> Rows:
-    """Measure every system once and bring their rows to one scale."""
+    """Measure every system once, and scale the rows to one NumPy time."""
     flags = ["--quick"] if quick else []
     found: Rows = {}
     failed = []
@@ -168,7 +168,7 @@ def _scaled(row: Measurement, scale: float) -> Measurement:
 
 
 def _merged(rounds: list[Rows]) -> Rows:
-    """Join the passes of the rounds; a row that was missing once is missing."""
+    """Join the passes of the rounds; a row that is missing in one round is missing."""
     merged: Rows = {}
     for name, rows in rounds[0].items():
         merged[name] = []
@@ -189,7 +189,7 @@ def _reference(rows: list[Measurement]) -> str:
 
 
 def _comparisons(report: Report, found: dict[int, Rows]) -> None:
-    """Add the promises: against the fastest peer on one thread, and from one thread to two."""
+    """Add the targets: relative to the fastest peer on one thread, and two threads to one."""
     for work in WORKS:
         rows = found[1][work.name]
         nbrt = _row(rows, "nbrt")

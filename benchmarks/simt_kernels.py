@@ -1,4 +1,4 @@
-"""Kernels as CUDA programmers write them, one of each kind: what `benchmarks.simt` measures.
+"""Kernels in the style of CUDA, one of each kind, for `benchmarks.simt`.
 
 saxpy and the Mandelbrot set are in `nbrt_kernels`. Sizes are whole multiples of the blocks, as in
 the peers' forms, so that no guard is measured.

@@ -62,7 +62,7 @@ def _segmented_scan(n: int) -> Problem:
     heads[:, 0] = 1
 
     def numpy(out: Any, x: Any, heads: Any) -> None:
-        # One running sum, less what stood before each segment.
+        # One running sum, minus the sum before each segment.
         sums = np.cumsum(x.ravel(), dtype=np.float64)
         begins = np.flatnonzero(heads)
         before = np.concatenate([[0.0], sums])[begins]
@@ -198,5 +198,5 @@ def _works() -> tuple[Work, ...]:
     )
 
 
-#: Like `WORKS`, of which no name is repeated; written for nbrt, Numba and NumPy only.
+#: Like `WORKS`, with other names; for nbrt, Numba and NumPy only.
 LIBRARY = _works()

@@ -1,4 +1,4 @@
-"""The works under numba-cuda's simulator, at sizes that it can bear, in a process of its own."""
+"""The works in the simulator of numba-cuda, at small sizes, in a separate process."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Form:
 
 Forms = "Iterator[Form | Contender]"
 
-# All of fast-math but the promise that there are no infinities and NaN.
+# Fast-math, but with infinities and NaN.
 _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 
@@ -89,7 +89,7 @@ def opencl_forms(family: str) -> Callable[..., Forms]:
         for device in devices:
             try:
                 kernel = device.kernel(SOURCES[work.name], work.name)
-            except Exception as error:  # noqa: BLE001  # the compiler's refusal is the finding
+            except Exception as error:  # noqa: BLE001  # the error is the result
                 yield absent(device.name, _brief(error))
                 continue
             values = [
@@ -150,7 +150,7 @@ def taichi_forms(work: Work, problem: Problem, cores: int) -> Forms:
     yield Form("Taichi", lambda: kernel(*problem.arguments), problem.arguments[0], "own form")
 
 
-#: Each runs in processes of its own, with NumPy beside it.
+#: Each runs in separate processes, together with NumPy.
 SYSTEMS: dict[str, Callable[..., Forms]] = {
     "nbrt": nbrt_forms,
     "numba": numba_forms,

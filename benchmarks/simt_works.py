@@ -1,4 +1,4 @@
-"""The seven works of `benchmarks.simt`: inputs, launch, NumPy's form, and what must come out."""
+"""The seven works of `benchmarks.simt`: inputs, launch, NumPy form, and expected results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HISTOGRAM_BLOCKS = 128
 
 @dataclass(slots=True)
 class Problem:
-    """One launch of a kernel at one size, and what must come of it.
+    """One launch of a kernel at one size, and the expected result.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ def _histogram(n: int) -> Problem:
     def numpy(out: Any, values: Any) -> None:
         out[:] = np.bincount(values, minlength=256)
 
-    # Fewer blocks for the simulator, which has a turn or two of the grid-stride loop to make too.
+    # Fewer blocks for the simulator, so that the grid-stride loop has an iteration or two.
     blocks = max(1, min(_HISTOGRAM_BLOCKS, n // 2 // _BLOCK))
     expected = np.bincount(values, minlength=256)
     return Problem((empty_out(256, np.int32), values), expected, (blocks,), (_BLOCK,), numpy, 0.0)

@@ -1,4 +1,4 @@
-"""Runs a program as a kernel of nbrt."""
+"""Run a program as a kernel of nbrt."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def kernel_of(program: p.Program) -> Any:
     return namespace["kernel"]
 
 
-def run(program: p.Program, ways: Sequence[str | None]) -> Iterator[dict[str, np.ndarray]]:
-    """Run a program lowered in each of some ways, None for nbrt's choice; give its arrays."""
+def run(program: p.Program, kinds: Sequence[str | None]) -> Iterator[dict[str, np.ndarray]]:
+    """Run a program in each lowering, None for the default; yield its arrays."""
     kernel = CpuProgram(kernel_of(program), cache=False)
-    for way in ways:
+    for kind in kinds:
         arrays = arrays_of(program)
         arguments = [np.int32(program.n), *(arrays[name] for name in program.parameters[1:])]
-        # The code of one thread is kept; what it becomes for a block is made anew.
+        # The code of one thread is kept, and lowered again for each kind.
         kernel._entries.clear()
-        with contextlib.nullcontext() if way is None else lowering.force(way):
+        with contextlib.nullcontext() if kind is None else lowering.force(kind):
             kernel.plan(0, (program.grid, 1, 1), (program.block, 1, 1))(*arguments)
         yield arrays
 
 
 def arrays_of(program: p.Program) -> dict[str, np.ndarray]:
-    """Make the arrays of a launch, by name of the parameter: inputs random, the rest known."""
+    """Return the arrays of a launch by parameter: inputs are random, the others constant."""
     random = np.random.default_rng(program.seed)
     threads = program.grid * program.block
     arrays = {}

@@ -22,7 +22,7 @@ PLAIN = ("int64", *FLOATS)
 INPUT_SIZE = 32
 BINS = 8
 ATOMICS = {"add": "int64", "max": "int32", "min": "int64", "xor": "uint32", "or_": "int32"}
-"""Commutative operations and the type of the array each of them works on."""
+"""Commutative operations and the types of their arrays."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Cast:
 
 @dataclass(frozen=True)
 class Truncated:
-    """A float made an integer; 0 where that has no meaning."""
+    """A float converted to an integer; 0 where the conversion is undefined."""
 
     type: str
     value: Expression
@@ -207,7 +207,7 @@ class For:
 
 @dataclass(frozen=True)
 class While:
-    """``while True`` that ends where the test says so, at the latest after the fourth turn."""
+    """``while True`` with an exit test, at most four iterations."""
 
     counter: Name
     body: tuple[Statement, ...]
@@ -221,7 +221,7 @@ class While:
 
 @dataclass(frozen=True)
 class Leave:
-    """``break``, ``continue`` or ``return`` where the test holds."""
+    """``break``, ``continue`` or ``return`` if the test holds."""
 
     how: str
     test: Expression
@@ -232,7 +232,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Through a shared array: every thread gives a value and takes that of a neighbour."""
+    """An exchange through a shared array: every thread stores a value, and loads a neighbour's."""
 
     target: Name
     value: Expression
@@ -255,7 +255,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class SharedSum:
-    """Integers added up in bins of a shared array by atomic operations."""
+    """Integers that atomic operations add to bins of a shared array."""
 
     target: Name
     where: Expression
@@ -329,7 +329,7 @@ class Program:
 
     @property
     def waits(self) -> bool:
-        """Whether threads wait for each other: only then is there more than one lowering."""
+        """Whether threads wait for each other; only then there are several lowerings."""
         return any(self._uses(kind) for kind in (Exchange, SharedSum, Collective))
 
     @property

@@ -1,4 +1,4 @@
-"""Draws random programs; what comes first in a choice is what a failure shrinks to."""
+"""Strategies for random programs; a failure shrinks to the first option of each choice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEPTH = 2
 
 @dataclass(frozen=True)
 class _Place:
-    """Where in a program a statement is drawn for."""
+    """The place in a program for which a statement is drawn."""
 
     names: tuple[p.Name, ...]  # readable
     targets: tuple[p.Name, ...]  # assignable
@@ -260,7 +260,7 @@ class _Maker:
 
 
 def _leaves(statement: p.Statement) -> bool:
-    """Tell whether a statement may end a loop, a turn or the thread around it."""
+    """Return whether a statement may end a loop, an iteration or the thread."""
     return any(isinstance(s, p.Leave) for s in p.walk((statement,)))
 
 

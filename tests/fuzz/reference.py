@@ -60,7 +60,7 @@ def wrapped(value: int, kind: str) -> int:
 
 
 def cast(value: Any, source: str, target: str) -> Any:
-    """Convert as C does; from a float to an integer is not asked for."""
+    """Convert as C does; conversions from float to integer do not occur."""
     if not target.startswith("float"):
         return wrapped(int(value), target)
     return np.dtype(source).type(value).astype(target)
@@ -103,7 +103,7 @@ class _Thread:
     # -- statements --------------------------------------------------------------------------
 
     def _run(self, statements: tuple[p.Statement, ...]) -> Steps:
-        """Run statements; give what ended them early: break, continue, return or nothing."""
+        """Run statements; return the statement that ended them early, or None."""
         for statement in statements:
             how = yield from getattr(self, f"_run_{type(statement).__name__}")(statement)
             if how:

@@ -1,4 +1,4 @@
-"""Random kernels mean the same to every lowering and to a plain Python reference, bit for bit."""
+"""Random kernels have the same bits in every lowering and in a plain Python reference."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def bits(array: np.ndarray) -> np.ndarray:
 def check(program: Program) -> None:
     expected = compiled.arrays_of(program)
     reference.run(program, expected)
-    ways = (None, "coroutines") if program.waits else (None,)
-    for way, found in zip(ways, compiled.run(program, ways), strict=True):
-        for name, array in found.items():
+    kinds = (None, "coroutines") if program.waits else (None,)
+    for kind, arrays in zip(kinds, compiled.run(program, kinds), strict=True):
+        for name, array in arrays.items():
             wrong = np.flatnonzero(bits(array) != bits(expected[name]))
             assert not wrong.size, (
-                f"lowered {f'as {way}' if way else 'by default'}: {name}[{wrong[0]}] is "
+                f"lowered {f'as {kind}' if kind else 'by default'}: {name}[{wrong[0]}] is "
                 f"{array[wrong[0]]!r}, expected {expected[name][wrong[0]]!r}"
             )
 

@@ -32,7 +32,7 @@ def compiled(kernel: Any, *arguments: Any) -> Any:
 
 
 def calls(kernel: Any, *arguments: Any) -> list[str]:
-    """Give the markers, but for places, that a kernel itself calls: ``result name(types)``."""
+    """Return the markers that a kernel calls, except places: ``result name(types)``."""
     text = compiled(kernel, *arguments).library.get_llvm_str()
     found = re.findall(r"call (\w+) @\"?(nbrt\.[\w.]+)\"?\(([^)]*)\)", text)
     return [

@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "dialect.md").read_text()
 
 
 def in_page() -> dict[str, str]:
-    """Give each name of the page's table with what is said of it."""
+    """Return the names in the table of the page, with their descriptions."""
     found = {}
     for line in PAGE.splitlines():
         row = re.fullmatch(r"\| `cuda\.?([\w.]*)` \| (.+?) \| (.+) \|", line)

@@ -53,7 +53,7 @@ def contexts() -> tuple[Any, Any]:
 
 
 def result(context: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Give the type of a call's result as text, or None where there is no such call."""
+    """Return the type of the result of a call as text, or None if the call is invalid."""
     try:
         found = context.resolve_function_type(function, arguments, {})
     except Exception:  # noqa: BLE001 - NumbaError, and NotImplementedError from typing code
@@ -111,7 +111,7 @@ def test_builtin_functions_are_typed_alike(
 
 @pytest.mark.parametrize("function", [max, min])
 def test_extremes_are_typed_alike(function: Any, contexts: tuple[Any, Any]) -> None:
-    # numba-cuda types them for booleans and float16 in ways of its own, and compiles neither.
+    # numba-cuda types them for booleans and float16 in other ways, and compiles neither.
     for arguments, here, there in differences(contexts, function, 2):
         assert here is None or there is None, (arguments, here, there)
 

@@ -1,4 +1,4 @@
-"""Grid-stride loops in kernels that wait, turned inside out; ranges that count upwards."""
+"""Interchanged grid-stride loops in kernels that wait, and ranges that count upwards."""
 
 from __future__ import annotations
 

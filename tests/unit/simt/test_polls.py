@@ -1,4 +1,4 @@
-"""Polls of the stop word in LLVM's text: loops keep their results, end when told, stay vectors."""
+"""Polls of the stop word in LLVM text: loops keep their results and vectors, and can be stopped."""
 
 from __future__ import annotations
 

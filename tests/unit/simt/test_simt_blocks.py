@@ -1,4 +1,4 @@
-"""The block scheduler: every block once, whoever runs it; errors, many callers, forks."""
+"""The block scheduler: every block runs once; errors, several callers, forks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be compiled is refused by name, at the kernel's own line, in a few words."""
+"""Errors for code that cannot be compiled: the name and the line in the kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def compile_error(kernel: Any, *args: Any) -> CompileError:
 
 
 def line_of(function: Any, text: str) -> str:
-    """Give ``file:line`` of the line of a function that contains a text."""
+    """Return ``file:line`` of the line of a function that contains a text."""
     lines, first = inspect.getsourcelines(function)
     number = next(i for i, line in enumerate(lines) if text in line)
     return f"{__file__}:{first + number}"

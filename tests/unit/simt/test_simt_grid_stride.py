@@ -1,4 +1,4 @@
-"""Grid-stride loops: the launch makes the turns where it may, and results never depend on it."""
+"""Grid-stride loops: the launch runs their iterations if it can, with the same results."""
 
 from __future__ import annotations
 

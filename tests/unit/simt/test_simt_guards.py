@@ -1,4 +1,4 @@
-"""Guards in front of a kernel become loop bounds: the same threads must run, whatever the form."""
+"""Bounds checks become loop bounds: the same threads must run for every form of the check."""
 
 from __future__ import annotations
 

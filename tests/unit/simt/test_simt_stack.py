@@ -1,4 +1,4 @@
-"""What lives on a thread's stack: local arrays, and device functions that call themselves."""
+"""The stack of a thread: local arrays, and recursive device functions."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class _BlockWriter:
                 raise CannotLowerError("threads of all blocks wait for each other")
 
     def _add_aliases(self) -> None:
-        """Give the aliases of values, and phis of interchanged loops, the strides of the values."""
+        """Add strides for aliases of values, and for the phis of interchanged loops."""
         aliases = [
             (alias, name)
             for region in self._thread.regions
@@ -312,7 +312,7 @@ class _BlockWriter:
 
 
 def _declared(outside: str) -> set[str]:
-    """Give the symbols that the rest of the module knows."""
+    """Return the symbols that the rest of the module declares."""
     return set(
         re.findall(r'^(?:declare|define)[^@\n]*@"?([-a-zA-Z$._0-9]+)', outside, re.MULTILINE)
     )
