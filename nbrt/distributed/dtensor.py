@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt._internal.checks import checked_shape
 from nbrt.distributed.communicators.checks import MessageMemo
+from nbrt.distributed.extensions import extension
 from nbrt.distributed.mesh import checked_mesh, current_mesh
 from nbrt.distributed.ops.arithmetic import ArrayMethods
 from nbrt.distributed.placements import Replicate, checked_placements
 from nbrt.distributed.process_group import world
 from nbrt.distributed.replayable_ops import FromLocal, Redistribute, submit
-from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.array import asarray, copy, to_host
 from nbrt.runtime.creation import empty
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.distributed.placements import Placement
+    from nbrt.distributed.spec import DTensorSpec
     from nbrt.typing import Array, ArrayLike, Shape
 
 __all__ = ["DTensor"]
@@ -55,20 +55,6 @@ class DTensor(ArrayMethods):
     >>> dist.run(half, ranks=2)[0]
     ((4,), array([0, 0, 1, 1]))
     """
-
-    def __init__(self, local: Array, spec: DTensorSpec) -> None:
-        if not isinstance(spec, DTensorSpec) or not hasattr(local, "dtype"):
-            raise ArgumentTypeError(
-                f"expected an array and a DTensorSpec, got {type(local).__name__} and "
-                f"{type(spec).__name__}; use from_local or distribute_tensor"
-            )
-        if tuple(local.shape) != spec.local_shape or local.dtype != spec.dtype:
-            raise ArgumentError(
-                f"expected a part of {spec.dtype} and shape {spec.local_shape} of {spec}, got "
-                f"{local.dtype} and {tuple(local.shape)}"
-            )
-        self._local = local
-        self._spec = spec
 
     # -- parts and the whole -----------------------------------------------------------------------
 
@@ -158,8 +144,8 @@ class DTensor(ArrayMethods):
         moved = None if mesh == spec.mesh else _checked_target(mesh, spec.mesh)
         if moved is None and target == spec.placements:
             return DTensor(self._local, spec)
-        prim = Redistribute(spec.mesh, spec.placements, target, spec.shape, spec.dtype, moved)
-        return DTensor(*submit(prim, self._local))
+        op = Redistribute(spec.mesh, spec.placements, target, spec.shape, spec.dtype, moved)
+        return DTensor(*submit(op, self._local))
 
     def item(self) -> Any:
         """Return the value of a tensor of one element, as a Python scalar.
@@ -178,59 +164,7 @@ class DTensor(ArrayMethods):
             )
         return to_host(self.full_tensor(), copy=None).item()
 
-    # -- what it is --------------------------------------------------------------------------------
-
-    @property
-    def spec(self) -> DTensorSpec:
-        """Mesh, placements, shape and dtype."""
-        return self._spec
-
-    @property
-    def device_mesh(self) -> DeviceMesh:
-        """The ranks."""
-        return self._spec.mesh
-
-    @property
-    def placements(self) -> tuple[Placement, ...]:
-        """What the ranks hold, for each dimension of the mesh."""
-        return self._spec.placements
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole."""
-        return self._spec.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return self._spec.ndim
-
-    @property
-    def size(self) -> int:
-        """Elements of the whole."""
-        return self._spec.size
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the elements."""
-        return self._spec.dtype
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return self._spec.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole."""
-        return self._spec.nbytes
-
     # -- as a Python object ------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise ArgumentTypeError("expected a tensor with dimensions to have a length, got a 0-d")
-        return self.shape[0]
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -257,7 +191,7 @@ class DTensor(ArrayMethods):
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Return what a function of `nbrt.random` makes of distributed tensors."""
-        return _random_dispatch()(function, args, kwargs)
+        return extension("dispatch")(function, args, kwargs)
 
     def __repr__(self) -> str:
         places = ", ".join(str(each) for each in self.placements)
@@ -268,9 +202,7 @@ class DTensor(ArrayMethods):
         )
 
     def _repr_html_(self) -> str:
-        from nbrt.distributed.visualization.html import dtensor_html
-
-        return dtensor_html(self)
+        return str(extension("dtensor_html")(self))
 
     def __reduce__(self) -> NoReturn:
         raise ArgumentTypeError(
@@ -278,6 +210,12 @@ class DTensor(ArrayMethods):
             "of its mesh; send full_tensor(), or to_local() and make it again by from_local; "
             "copy() and copy.deepcopy() copy it"
         )
+
+    def copy(self) -> DTensor:
+        """Return a tensor with a copy of this rank's part."""
+        return self.__deepcopy__({})
+
+    __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DTensor:
         """Return a tensor with a copy of this rank's part; nobody is waited for.
@@ -306,13 +244,6 @@ class DTensor(ArrayMethods):
     ) -> DTensor:
         """Return the tensor of what `__tensor_flatten__` returned."""
         return DTensor(inner_tensors["_local"], flatten_spec)
-
-
-@functools.cache
-def _random_dispatch() -> Callable[..., Any]:
-    from nbrt.distributed.random.dispatch import dispatch  # which draws tensors, so imports this
-
-    return dispatch
 
 
 def _checked_target(mesh: DeviceMesh, source: DeviceMesh) -> DeviceMesh:

@@ -13,7 +13,7 @@ from nbrt._internal import rank_context as context
 from nbrt._internal.checks import as_int
 from nbrt._internal.device import Device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
-from nbrt.distributed.communicators.signatures import described
+from nbrt.distributed.communicators.signatures import describe_error
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError, RankFailedError
 from nbrt.random.defaults import default_generator, isolated_default_generators
@@ -23,7 +23,7 @@ from nbrt.runtime.guard import DeviceGuard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.distributed.communicators.thread_rendezvous import World
+    from nbrt.distributed.communicators.thread_rendezvous import ThreadWorld
     from nbrt.distributed.communicators.threads import ThreadCommunicator
 
 __all__ = ["run"]
@@ -120,7 +120,7 @@ class _Rank:
 
     def __init__(
         self,
-        world: World,
+        world: ThreadWorld,
         member: ThreadCommunicator,
         ended: SimpleQueue[_Rank],
         function: Callable[..., Any],
@@ -161,7 +161,7 @@ class _Rank:
 
 
 def _start_and_join(
-    world: World, runs: list[_Rank], ended: SimpleQueue[_Rank], grace: float
+    world: ThreadWorld, runs: list[_Rank], ended: SimpleQueue[_Rank], grace: float
 ) -> None:
     busy = {each.member.rank for each in runs}
     deadline = None
@@ -179,15 +179,15 @@ def _start_and_join(
         assert world.failure is not None
         rank, failure = world.failure
         raise DistributedError(
-            f"rank {rank} ended with {described(failure)}, and ranks {sorted(busy)} are still busy "
-            f"{grace:g} s later; they run on in the background"
+            f"rank {rank} ended with {describe_error(failure)}, and ranks {sorted(busy)} are still "
+            f"busy {grace:g} s later; they run on in the background"
         ) from failure
     except BaseException as error:
         world.fail(-1, error)
         raise
 
 
-def _raise_failures(world: World, runs: list[_Rank]) -> None:
+def _raise_failures(world: ThreadWorld, runs: list[_Rank]) -> None:
     """Raise what the first rank to fail raised; those that only heard of it are no news."""
     if world.failure is None:
         return
@@ -196,8 +196,8 @@ def _raise_failures(world: World, runs: list[_Rank]) -> None:
     others: dict[str, list[int]] = {}
     for rank, each in enumerate(runs):
         if rank != first and each.error and not isinstance(each.error, RankFailedError):
-            others.setdefault(described(each.error), []).append(rank)
+            others.setdefault(describe_error(each.error), []).append(rank)
     for what, ranks in others.items():
-        raised = "the same" if what == described(error) else what
+        raised = "the same" if what == describe_error(error) else what
         error.add_note(f"rank{'s' * (len(ranks) > 1)} {str(ranks)[1:-1]} raised {raised}")
     raise error

@@ -12,6 +12,7 @@ from nbrt._internal import rank_context as context
 from nbrt._internal.checks import as_int, checked_shape
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import Communicator
+from nbrt.distributed.extensions import extension
 from nbrt.distributed.process_group import join_launched, world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.device import current_device
@@ -159,9 +160,7 @@ class DeviceMesh:
         return f"DeviceMesh({self._device_type!r}, {_shown(self._ranks)}{names})"
 
     def _repr_html_(self) -> str:
-        from nbrt.distributed.visualization.html import mesh_html
-
-        return mesh_html(self)
+        return str(extension("mesh_html")(self))
 
     # -- this rank ---------------------------------------------------------------------------------
 

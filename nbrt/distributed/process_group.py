@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nbrt._internal import rank_context
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
-from nbrt.distributed.communicators.single import single_world
+from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
 from nbrt.runtime.device import resolve_device
 
@@ -57,7 +57,7 @@ def world() -> Communicator:
         return _process
     if _alone is None:
         with _lock:
-            _alone = _alone or single_world()
+            _alone = _alone or thread_world([None])[1][0]
     return _alone
 
 
@@ -162,7 +162,8 @@ def _connect(
         backend = _launched_for(options)
     if backend is None:
         _check_no_options(options)
-        return single_world(None if device is None else resolve_device(device), timeout)
+        own = None if device is None else resolve_device(device)
+        return thread_world([own], timeout)[1][0]
     if backend == "mpi":
         from nbrt.distributed.communicators.mpi import MpiCommunicator
 

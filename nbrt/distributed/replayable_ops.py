@@ -1,10 +1,10 @@
 """`FromLocal` and `Redistribute`: what ranks do together, as values that another rank can replay.
 
 A distributed tensor is made from its parts, and brought to other placements, by one command on the
-one road: kind "collective", with the arguments ``(prim, local)``. So a tap (`install_hook`), and a
+one road: kind "collective", with the arguments ``(op, local)``. So a tap (`install_hook`), and a
 program that records commands, see the operation as a whole, with mesh and placements baked in; the
-copies that it is made of pass in between. A prim holds nothing of the rank that recorded it: no
-array, no coordinate, no peers. ``prim.replay(local)`` on another rank does that rank's share, with
+copies that it is made of pass in between. A op holds nothing of the rank that recorded it: no
+array, no coordinate, no peers. ``op.replay(local)`` on another rank does that rank's share, with
 the mesh of equal value that the rank has, or makes, in its own world. As ever, all ranks of the
 mesh must come to it.
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from nbrt.distributed.placements import Placement
     from nbrt.typing import Array
 
-__all__ = ["FromLocal", "Prim", "Redistribute", "submit"]
+__all__ = ["FromLocal", "Redistribute", "ReplayableOp", "submit"]
 
 Parts: TypeAlias = "tuple[Array, DTensorSpec]"
 """What a `DTensor` is made of."""
 
 
-class Prim(Protocol):
+class ReplayableOp(Protocol):
     """Something that the ranks of a mesh do together."""
 
     label: ClassVar[str]
@@ -65,7 +65,7 @@ class Prim(Protocol):
 
 
 class _Replayed:
-    """What prims share."""
+    """What ops share."""
 
     __slots__ = ()
 
@@ -108,7 +108,7 @@ class FromLocal(_Replayed):
     label: ClassVar[str] = "from_local"
 
     def here(self) -> FromLocal:
-        """Return the prim over the running rank's mesh."""
+        """Return the op over the running rank's mesh."""
         return dataclasses.replace(self, mesh=mesh_of_this_rank(self.mesh))
 
     def run(self, local: Array) -> Parts:
@@ -154,7 +154,7 @@ class Redistribute(_Replayed):
     label: ClassVar[str] = "redistribute"
 
     def here(self) -> Redistribute:
-        """Return the prim over the running rank's meshes."""
+        """Return the op over the running rank's meshes."""
         target = None if self.target_mesh is None else mesh_of_this_rank(self.target_mesh)
         return dataclasses.replace(self, mesh=mesh_of_this_rank(self.mesh), target_mesh=target)
 
@@ -171,16 +171,16 @@ class Redistribute(_Replayed):
         return execute(plan, local), plan.target
 
 
-def submit(prim: Prim, local: Array) -> Parts:
-    """Give a prim to the current stream of its mesh's device, and return what came of it."""
-    remember(prim.mesh)
-    stream = current_stream(prim.mesh.device)
-    parts: Parts = stream.enqueue("collective", _perform, (prim, local), prim.label)
+def submit(op: ReplayableOp, local: Array) -> Parts:
+    """Give a op to the current stream of its mesh's device, and return what came of it."""
+    remember(op.mesh)
+    stream = current_stream(op.mesh.device)
+    parts: Parts = stream.enqueue("collective", _perform, (op, local), op.label)
     return parts
 
 
-def _perform(queue: Queue, prim: Prim, local: Array) -> Parts:  # noqa: ARG001
-    return prim.run(local)
+def _perform(queue: Queue, op: ReplayableOp, local: Array) -> Parts:  # noqa: ARG001
+    return op.run(local)
 
 
 def _shape_of_equal_parts(

@@ -1,7 +1,7 @@
-"""`Communicator`: what ranks need of each other, on one page; transports are other people's.
+"""`Communicator`: the collective operations of a group of ranks.
 
-An adapter moves the bytes. Everything above (meshes, redistribution, random numbers) is written
-over this page alone, so ranks may be threads, MPI processes or GPUs.
+An adapter implements them over a transport. Meshes, redistribution and random numbers use this
+interface only, so ranks may be threads, MPI processes or GPUs.
 """
 
 from __future__ import annotations
@@ -17,83 +17,85 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TIMEOUT", "REDUCTIONS", "Communicator", "ReduceOp"]
 
 ReduceOp: TypeAlias = Literal["sum", "prod", "min", "max"]
-"""How `all_reduce` and `reduce_scatter` combine what the ranks give."""
+"""The reductions of `all_reduce` and `reduce_scatter`."""
 
 REDUCTIONS: tuple[ReduceOp, ...] = ("sum", "prod", "min", "max")
 
 DEFAULT_TIMEOUT = 300.0
-"""Seconds that a rank waits for the others."""
+"""Seconds that a rank waits for the other ranks."""
 
 
 @runtime_checkable
 class Communicator(Protocol):
     """A group of ranks that call the same operations in the same order.
 
-    Arrays are of the device's own library and may have any strides; results are new, contiguous
-    arrays. An operation is complete when it returns as far as the current stream is concerned: work
-    queued on it afterwards sees the result. An adapter waits for work queued before.
+    Arrays belong to the array library of the device and may have any strides. Results are new,
+    contiguous arrays. An operation waits for the work that is queued on the current stream, and
+    work that is queued on it afterwards sees the result.
 
-    Every operation raises, on every rank that is still there:
+    Every operation raises, on every rank that still runs:
 
-    - `RankMismatchError` if the ranks called different operations, or with shapes, dtypes, roots or
-      reductions that do not fit, saying which rank differs;
-    - `CollectiveTimeoutError` if ranks did not come within `timeout`, naming the missing ones;
-    - `RankFailedError` if a rank ended with an exception, naming it and its exception.
+    - `RankMismatchError` if the ranks call different operations, or pass shapes, dtypes, roots or
+      reductions that do not match; the error names the rank that differs;
+    - `CollectiveTimeoutError` if ranks do not come within `timeout`; the error names them;
+    - `RankFailedError` if a rank ended with an exception; the error names both.
 
-    Where an adapter cannot tell without more communication, it may leave the first check out.
+    An adapter may omit the first check if it costs communication.
 
     Attributes
     ----------
     rank : int
-        This rank's number in the group, from 0.
+        The number of this rank in the group, from 0.
     size : int
-        Ranks in the group.
+        Number of ranks in the group.
     ranks : tuple of int
-        The number that each rank of the group has in the world.
+        The world ranks of the members.
     timeout : float
-        Seconds to wait for the others; may be set. A group starts with that of its parent.
+        Seconds to wait for the other ranks; may be set. A new group inherits it.
+    is_in_process : bool
+        Whether the ranks are threads of one process, which exchange objects at little cost.
     """
 
     rank: int
     size: int
     ranks: tuple[int, ...]
     timeout: float
+    is_in_process: bool
 
     @property
     def device(self) -> Device:
-        """Where this rank's arrays live."""
+        """The device of this rank's arrays."""
         ...
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
-        """Return, in an array of the shape and dtype of `array`, what `root` gave."""
+        """Return the array of `root`; `array` has the same shape and dtype on every rank."""
         ...
 
     def all_reduce(self, array: Array, op: ReduceOp = "sum") -> Array:
-        """Return the elementwise reduction of what all ranks gave, the same bits on every rank."""
+        """Return the elementwise reduction of all arrays, with equal bits on every rank."""
         ...
 
     def all_gather(
         self, array: Array, shapes: Sequence[tuple[int, ...]] | None = None
     ) -> list[Array]:
-        """Return what each rank gave, in order of rank.
+        """Return the arrays of all ranks, in order of rank.
 
         Parameters
         ----------
         array : array
-            This rank's.
+            The array of this rank.
         shapes : sequence of tuple of int, optional
-            The shapes of the ranks' arrays (MPI's ``allgatherv``); equal ones by default.
+            The shapes of all arrays (MPI's ``allgatherv``); equal shapes by default.
         """
         ...
 
     def reduce_scatter(self, arrays: Sequence[Array], op: ReduceOp = "sum") -> Array:
-        """Return the reduction of what all ranks gave for this one.
+        """Return the reduction of the arrays that all ranks pass for this rank.
 
         Parameters
         ----------
         arrays : sequence of array
-            One for each rank; ``arrays[k]`` has the same shape on every rank, but may differ from
-            ``arrays[j]``.
+            One for each rank; ``arrays[k]`` has the same shape on every rank.
         op : {"sum", "prod", "min", "max"}
             The reduction.
         """
@@ -102,52 +104,66 @@ class Communicator(Protocol):
     def all_to_all(
         self, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]] | None = None
     ) -> list[Array]:
-        """Return what each rank gave for this one, in order of rank.
+        """Return the arrays that all ranks pass for this rank, in order of rank.
 
         Parameters
         ----------
         arrays : sequence of array
             One for each rank, of one dtype; any may be empty.
         shapes : sequence of tuple of int, optional
-            The shapes of what comes; those of `arrays` by default.
+            The shapes of the results; those of `arrays` by default.
         """
         ...
 
     def scatter(self, arrays: Sequence[Array] | None, out: Array, root: int = 0) -> Array:
-        """Fill `out` with the array that `root` gave for this rank, and return it.
+        """Fill `out` with the array that `root` passes for this rank, and return it.
 
         Parameters
         ----------
         arrays : sequence of array, or None
-            At the root one for each rank; None elsewhere.
+            One for each rank on `root`; None on the other ranks.
         out : array
-            Of the shape and dtype of this rank's array.
+            An array of the shape and dtype of the result.
         root : int
-            The rank that gives.
+            The rank that sends.
         """
         ...
 
     def barrier(self) -> None:
-        """Wait until every rank has come here."""
+        """Wait for every rank of the group."""
         ...
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """Return what each rank gave: small Python objects, such as a seed or a shape."""
+        """Return the objects of all ranks; for small objects, such as a seed or a shape."""
         ...
 
     def broadcast_object(self, value: Any, root: int = 0) -> Any:
-        """Return the Python object that `root` gave."""
+        """Return the Python object of `root`."""
         ...
 
     def group(self, ranks: Sequence[int]) -> Communicator:
         """Return a group of some of these ranks, in that order.
 
-        Only the ranks of the new group take part, and each must be one of them. They must ask for
-        their groups in the same order.
+        Only the members call this, and they create their groups in the same order.
 
         Parameters
         ----------
         ranks : sequence of int
             Numbers in this group.
+        """
+        ...
+
+    def check_rank(self, generator: object, is_default: bool = False) -> None:
+        """Raise if the running rank may not draw from a generator over this communicator.
+
+        Ranks that are threads can take the communicator or the generator of another rank. An
+        adapter whose ranks are processes does nothing.
+
+        Parameters
+        ----------
+        generator : Generator
+            The generator to draw from.
+        is_default : bool
+            Whether it is the default generator of the running context.
         """
         ...

@@ -8,7 +8,7 @@ import numpy as np
 
 from nbrt._internal.checks import as_int
 from nbrt.distributed.communicators.base import REDUCTIONS
-from nbrt.distributed.communicators.signatures import described
+from nbrt.distributed.communicators.signatures import describe_error
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def unsendable(value: object, error: Exception) -> ArgumentTypeError:
     """Return the error of an object that cannot be copied to other ranks."""
     return ArgumentTypeError(
         f"expected an object that can be pickled and copied, got {type(value).__name__}: "
-        f"{described(error)}"
+        f"{describe_error(error)}"
     )
 
 

@@ -28,7 +28,7 @@ from nbrt.distributed.communicators.checks import (
     unsendable,
 )
 from nbrt.distributed.communicators.packing import Packer, counts_of
-from nbrt.distributed.communicators.signatures import Header, disagreement
+from nbrt.distributed.communicators.signatures import CallSignature, mismatch_error
 from nbrt.distributed.communicators.watchdog import FailureDetector, Place
 from nbrt.errors import (
     ArgumentTypeError,
@@ -89,6 +89,8 @@ class MpiCommunicator:
         If mpi4py or an MPI library is missing.
     """
 
+    is_in_process = False
+
     def __init__(
         self,
         comm: MPI.Intracomm | None = None,
@@ -139,13 +141,18 @@ class MpiCommunicator:
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
 
+    def check_rank(self, generator: object, is_default: bool = False) -> None:
+        """Do nothing: a process is one rank; see `Communicator`."""
+
     # -- operations --------------------------------------------------------------------------------
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Return what `root` gave; see `Communicator`."""
         check_array(array)
         check_root(root, self.size)
-        header = Header("broadcast", shape=array.shape, dtype=_name(array.dtype), root=int(root))
+        header = CallSignature(
+            "broadcast", shape=array.shape, dtype=_name(array.dtype), root=int(root)
+        )
         place = self._enter(header)
         is_root = self.rank == root
         buffer = self._packer.pack([array], True) if is_root else self._packer.new(array.nbytes)
@@ -156,7 +163,7 @@ class MpiCommunicator:
         """Return the reduction of what all gave; see `Communicator`."""
         check_array(array)
         check_op(op)
-        header = Header("all_reduce", shape=array.shape, dtype=_name(array.dtype), op=op)
+        header = CallSignature("all_reduce", shape=array.shape, dtype=_name(array.dtype), op=op)
         place = self._enter(header)
         known = _known_reduction(array.dtype, op)
         if known is None:
@@ -176,7 +183,9 @@ class MpiCommunicator:
         check_shapes(shapes, self.size)
         self._check_own_shape(array, shapes)
         every = [array.shape] * self.size if shapes is None else [tuple(each) for each in shapes]
-        place = self._enter(Header("all_gather", shape=_said(every), dtype=_name(array.dtype)))
+        place = self._enter(
+            CallSignature("all_gather", shape=_said(every), dtype=_name(array.dtype))
+        )
         return self._gather(place, array, every)
 
     def reduce_scatter(self, arrays: Sequence[Array], op: ReduceOp = "sum") -> Array:
@@ -185,7 +194,7 @@ class MpiCommunicator:
         check_op(op)
         shapes, dtype = [array.shape for array in arrays], arrays[0].dtype
         mine = shapes[self.rank]
-        header = Header("reduce_scatter", shape=_said(shapes), dtype=_name(dtype), op=op)
+        header = CallSignature("reduce_scatter", shape=_said(shapes), dtype=_name(dtype), op=op)
         place = self._enter(header)
         known = _known_reduction(dtype, op)
         if known is None:
@@ -207,7 +216,7 @@ class MpiCommunicator:
         check_shapes(shapes, self.size)
         given = [array.shape for array in arrays]
         wanted = given if shapes is None else [tuple(shape) for shape in shapes]
-        place = self._enter(Header("all_to_all", dtype=_name(arrays[0].dtype)))
+        place = self._enter(CallSignature("all_to_all", dtype=_name(arrays[0].dtype)))
         self._compare_shapes(place, dict(enumerate(given)), dict(enumerate(wanted)))
         return self._exchange(place, arrays, wanted)
 
@@ -223,7 +232,7 @@ class MpiCommunicator:
                 raise ArgumentTypeError(
                     f"expected arrays of out's dtype {out.dtype}, got {arrays[0].dtype}"
                 )
-        place = self._enter(Header("scatter", dtype=_name(out.dtype), root=int(root)))
+        place = self._enter(CallSignature("scatter", dtype=_name(out.dtype), root=int(root)))
         self._compare_shapes(place, given, {int(root): out.shape})
         if arrays is not None and given:
             counts = counts_of(list(given.values()), arrays[0].dtype)
@@ -237,18 +246,18 @@ class MpiCommunicator:
 
     def barrier(self) -> None:
         """Wait until every rank has come here."""
-        self._wait(self._enter(Header("barrier")), self._comm.Ibarrier)
+        self._wait(self._enter(CallSignature("barrier")), self._comm.Ibarrier)
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """Return what each rank gave, pickled; see `Communicator`."""
         data = _pickled(value)
-        return self._gather_pickled(self._enter(Header("all_gather_object")), data)
+        return self._gather_pickled(self._enter(CallSignature("all_gather_object")), data)
 
     def broadcast_object(self, value: Any, root: int = 0) -> Any:
         """Return the object that `root` gave, pickled; see `Communicator`."""
         check_root(root, self.size)
         data = _pickled(value) if self.rank == root else b""
-        place = self._enter(Header("broadcast_object", root=int(root)))
+        place = self._enter(CallSignature("broadcast_object", root=int(root)))
         block = _block(data)
         self._wait(place, self._comm.Ibcast, block, root)
         length = _length(block)
@@ -265,7 +274,7 @@ class MpiCommunicator:
         number = self._groups[members] = self._groups.get(members, 0) + 1
         world_ranks = tuple(self.ranks[member] for member in members)
         key = (self._key, members, number)
-        self._meet(Place(key, world_ranks, 0, Header("group", shape=members)), members)
+        self._meet(Place(key, world_ranks, 0, CallSignature("group", shape=members)), members)
         chosen = self._comm.group.Incl(members)
         made = object.__new__(MpiCommunicator)
         comm = self._comm.Create_group(chosen, _MEETING)
@@ -305,7 +314,7 @@ class MpiCommunicator:
 
     # -- how ---------------------------------------------------------------------------------------
 
-    def _enter(self, header: Header) -> Place:
+    def _enter(self, header: CallSignature) -> Place:
         """Begin an operation."""
         self._count += 1
         place = Place(self._key, self.ranks, self._count, header)
@@ -385,7 +394,7 @@ class MpiCommunicator:
         self._wait(place, self._comm.Iallgather, mine, every)
         if every.tobytes() != mine.tobytes() * self.size:
             headers = self._gather_objects(place, place.header)
-            raise disagreement(dict(zip(self.ranks, headers, strict=True)))
+            raise mismatch_error(dict(zip(self.ranks, headers, strict=True)))
 
     def _compare_shapes(self, place: Place, given: dict[int, Any], wanted: dict[int, Any]) -> None:
         """Raise, in checks, unless what ranks give has the shapes that others wait for."""
@@ -417,7 +426,7 @@ def _name(dtype: np.dtype[Any]) -> str:
 
 
 @functools.lru_cache
-def _digest(header: Header) -> int:
+def _digest(header: CallSignature) -> int:
     return zlib.crc32(str(header).encode())
 
 

@@ -20,7 +20,7 @@ from nbrt.distributed.communicators.checks import (
     check_timeout,
 )
 from nbrt.distributed.communicators.packing import Packer, counts_of
-from nbrt.distributed.communicators.signatures import Header, disagreement
+from nbrt.distributed.communicators.signatures import CallSignature, mismatch_error
 from nbrt.distributed.communicators.tcp_bootstrap import (
     RankAssignment,
     Rendezvous,
@@ -88,6 +88,8 @@ class NcclCommunicator:
         If the kind of device has no transport of its own.
     """
 
+    is_in_process = False
+
     def __init__(
         self,
         bootstrap: Communicator | Rendezvous | None = None,
@@ -134,6 +136,9 @@ class NcclCommunicator:
 
     def __repr__(self) -> str:
         return f"NcclCommunicator(rank={self.rank}, size={self.size}, device='{self.device}')"
+
+    def check_rank(self, generator: object, is_default: bool = False) -> None:
+        """Do nothing: a process is one rank; see `Communicator`."""
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -262,10 +267,10 @@ class NcclCommunicator:
         """Begin an operation; in checks, raise unless all ranks came to it."""
         check_elements(dtype)
         if config.settings().distributed_check:
-            header = Header(operation, shape=shape, dtype=str(dtype), **said)
+            header = CallSignature(operation, shape=shape, dtype=str(dtype), **said)
             headers = self.all_gather_object(header)
             if any(each != header for each in headers):
-                raise disagreement(dict(zip(self.ranks, headers, strict=True)))
+                raise mismatch_error(dict(zip(self.ranks, headers, strict=True)))
 
     def _enqueue(self, function: Callable[..., None], *args: Any) -> None:
         stream = current_stream(self.device)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from nbrt.errors import RankMismatchError
 
-__all__ = ["Header", "described", "disagreement"]
+__all__ = ["CallSignature", "describe_error", "mismatch_error"]
 
 
-class Header(NamedTuple):
+class CallSignature(NamedTuple):
     """What all ranks must say alike when they come to an operation."""
 
     operation: str
@@ -27,7 +27,7 @@ class Header(NamedTuple):
         return f"{self.operation}({', '.join(said)})"
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the kind and text of an exception, also of one that cannot be made a text."""
     name = type(error).__name__
     try:
@@ -37,9 +37,9 @@ def described(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def disagreement(headers: dict[int, Header]) -> RankMismatchError:
+def mismatch_error(headers: dict[int, CallSignature]) -> RankMismatchError:
     """Return the error of ranks (of the world) that came to different operations."""
-    said: dict[Header, list[int]] = {}
+    said: dict[CallSignature, list[int]] = {}
     for rank, header in sorted(headers.items()):
         said.setdefault(header, []).append(rank)
     usual = max(said, key=lambda header: len(said[header]))

@@ -1,69 +1,77 @@
-"""Where ranks that are threads meet: one round for each operation of each group."""
+"""`ThreadWorld`: collective operations of ranks that are threads, one meeting for each."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from nbrt._internal import clock
-from nbrt.distributed.communicators.signatures import described, disagreement
+from nbrt.distributed.communicators.signatures import describe_error, mismatch_error
 from nbrt.errors import CollectiveTimeoutError, DistributedError, RankFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from nbrt.distributed.communicators.signatures import Header
-    from nbrt.distributed.communicators.threads import ThreadCommunicator
+    from nbrt.distributed.communicators.signatures import CallSignature
 
-__all__ = ["World"]
+__all__ = ["Member", "ThreadWorld"]
 
 
-class _Round:
-    """One operation of a group: who came, with what, and how it ends."""
+class Member(NamedTuple):
+    """A rank of a group: its number there, the group's world ranks, and seconds to wait."""
+
+    rank: int
+    ranks: tuple[int, ...]
+    timeout: float
+
+
+class _Meeting:
+    """One operation of a group: the contributions of its ranks, and its outcome."""
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
         self.ranks = ranks
-        self.headers: dict[int, Header] = {}
-        self.given: dict[int, Any] = {}
+        self.signatures: dict[int, CallSignature] = {}
+        self.contributions: dict[int, Any] = {}
         self.gates: list[threading.Lock] = []
-        """A lock for each waiting rank, which it holds itself: released, it may go."""
+        """An acquired lock for each waiting rank; its release wakes the rank."""
         self.result: list[Any] | None = None
         self.error: DistributedError | None = None
 
     @property
     def is_complete(self) -> bool:
-        return len(self.given) == len(self.ranks)
+        return len(self.contributions) == len(self.ranks)
 
     def missing(self) -> list[int]:
-        return [rank for at, rank in enumerate(self.ranks) if at not in self.given]
+        return [rank for at, rank in enumerate(self.ranks) if at not in self.contributions]
 
     def expected(self) -> str:
-        """Return who should have come where, for a message."""
-        return f"expected ranks {self.missing()} to come to {next(iter(self.headers.values()))}"
+        """Return the start of an error message: the missing ranks and the operation."""
+        return f"expected ranks {self.missing()} to come to {next(iter(self.signatures.values()))}"
 
     def end(self, error: DistributedError | None, result: list[Any] | None = None) -> None:
-        """Give the waiting ranks an error or a result, once, and let them go."""
+        """Set the outcome, once, and wake the waiting ranks."""
         if self.error is None and self.result is None:
             self.error, self.result = error, result
-            self.given = dict.fromkeys(self.given)  # a round may stay for those who never come
+            # A meeting with missing ranks stays in the table: drop the arrays.
+            self.contributions = dict.fromkeys(self.contributions)
             for gate in self.gates:
                 gate.release()
 
     def outcome(self) -> list[Any]:
         if self.error is not None:
-            raise _again(self.error)
+            raise _copy_error(self.error)
         assert self.result is not None
         return self.result
 
 
-class World:
-    """What the ranks of one `run` share.
+class ThreadWorld:
+    """The state that the ranks of one `run` share.
 
     Parameters
     ----------
     size : int
-        How many they are.
+        Number of ranks.
 
     Attributes
     ----------
@@ -75,29 +83,29 @@ class World:
         self.size = size
         self.failure: tuple[int, BaseException] | None = None
         self._lock = threading.Lock()
-        self._rounds: dict[Hashable, _Round] = {}
+        self._meetings: dict[Hashable, _Meeting] = {}
         self._running: set[int] = set()
         self._ended: set[int] = set()
         self._owners: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def begin(self, rank: int) -> None:
-        """Note that a rank runs its function from here on, until `fail` or `end`."""
+        """Record that a rank runs its function, until `fail` or `end`."""
         with self._lock:
             self._running.add(rank)
 
     def is_running(self, rank: int) -> bool:
-        """Return whether a rank is in the middle of its function."""
+        """Return whether a rank runs its function."""
         return rank in self._running
 
     def fail(self, rank: int, error: BaseException) -> None:
-        """Tell all ranks that one has ended with an exception; the first one counts.
+        """Record that a rank ended with an exception, and wake the ranks that wait for it.
 
         Parameters
         ----------
         rank : int
-            Its number; -1 for whoever started the ranks.
+            Its world rank; -1 for the caller of `run`.
         error : BaseException
-            The exception.
+            The exception; the first one counts.
         """
         with self._lock:
             self._running.discard(rank)
@@ -106,114 +114,113 @@ class World:
             self._end_hopeless()
 
     def end(self, rank: int) -> None:
-        """Tell all ranks that one has returned, and will not come to anything any more."""
+        """Record that a rank returned, and wake the ranks that wait for it."""
         with self._lock:
             self._running.discard(rank)
             self._ended.add(rank)
             self._end_hopeless()
 
-    def owner(self, thing: object, rank: int) -> int:
-        """Return the rank that this was first asked for about a thing, which is `rank` if new."""
+    def owner(self, resource: object, rank: int) -> int:
+        """Return the rank of the first call with a resource."""
         with self._lock:
-            return self._owners.setdefault(thing, rank)
+            return self._owners.setdefault(resource, rank)
 
     def meet(
         self,
-        member: ThreadCommunicator,
+        member: Member,
         key: Hashable,
-        header: Header,
-        given: Any,
+        signature: CallSignature,
+        contribution: Any,
         combine: Callable[[list[Any]], list[Any]] | None,
     ) -> list[Any]:
-        """Wait for the other members of a group; return what all gave, or `combine` made of it."""
+        """Wait for the other members of a group; return all contributions, or their combination."""
         gate = threading.Lock()
         with self._lock:
-            current = self._rounds.get(key) or self._rounds.setdefault(key, _Round(member.ranks))
-            current.headers[member.rank] = header
-            current.given[member.rank] = given
-            is_last = current.is_complete
+            meeting = self._meetings.get(key) or self._meetings.setdefault(
+                key, _Meeting(member.ranks)
+            )
+            meeting.signatures[member.rank] = signature
+            meeting.contributions[member.rank] = contribution
+            is_last = meeting.is_complete
             if is_last:
-                del self._rounds[key]
-            elif current.error is None:
+                del self._meetings[key]
+            elif meeting.error is None:
                 gate.acquire()
-                current.gates.append(gate)
-                self._end_if_hopeless(current)
+                meeting.gates.append(gate)
+                self._end_if_hopeless(meeting)
         if is_last:
-            # Nobody else may come any more, so what takes time needs no lock.
-            _settle(current, member, combine)
+            # No other rank reaches this meeting any more, so combining needs no lock.
+            _complete(meeting, member, combine)
         elif not clock.acquire(gate, member.timeout):
-            self._time_out(current, gate, member.timeout)
-        return current.outcome()
+            self._time_out(meeting, gate, member.timeout)
+        return meeting.outcome()
 
-    def _time_out(self, current: _Round, gate: threading.Lock, seconds: float) -> None:
+    def _time_out(self, meeting: _Meeting, gate: threading.Lock, seconds: float) -> None:
         with self._lock:
-            if not current.is_complete:
-                current.end(
+            if not meeting.is_complete:
+                meeting.end(
                     CollectiveTimeoutError(
-                        f"{current.expected()} within {seconds:g} s; every rank of the group must "
+                        f"{meeting.expected()} within {seconds:g} s; every rank of the group must "
                         f"call it, or raise timeout"
                     )
                 )
-        gate.acquire()  # All came after all, and the last one is at it.
+        gate.acquire()  # The meeting may have become complete: wait for its outcome.
 
     def _end_hopeless(self) -> None:
-        for current in self._rounds.values():
-            self._end_if_hopeless(current)
+        for meeting in self._meetings.values():
+            self._end_if_hopeless(meeting)
 
-    def _end_if_hopeless(self, current: _Round) -> None:
-        """End a round to which not all will come."""
+    def _end_if_hopeless(self, meeting: _Meeting) -> None:
+        """End a meeting whose missing ranks have failed or returned."""
         if self.failure is not None:
             rank, error = self.failure
-            who = f"rank {rank}" if rank >= 0 else "whoever started the ranks"
-            current.end(
+            who = f"rank {rank}" if rank >= 0 else "the caller of run"
+            meeting.end(
                 RankFailedError(
-                    f"{current.expected()}, but {who} ended with {described(error)}",
-                    rank,
+                    f"{meeting.expected()}, but {who} ended with {describe_error(error)}", rank
                 )
             )
             return
-        gone = [rank for rank in current.missing() if rank in self._ended]
+        gone = [rank for rank in meeting.missing() if rank in self._ended]
         if gone:
-            current.end(
+            meeting.end(
                 CollectiveTimeoutError(
-                    f"{current.expected()}, but {gone} have returned; every rank of a group must "
+                    f"{meeting.expected()}, but {gone} have returned; every rank of a group must "
                     f"call the same operations"
                 )
             )
 
 
-def _settle(
-    current: _Round,
-    member: ThreadCommunicator,
-    combine: Callable[[list[Any]], list[Any]] | None,
+def _complete(
+    meeting: _Meeting, member: Member, combine: Callable[[list[Any]], list[Any]] | None
 ) -> None:
-    """End a round to which all have come, unless it has ended for those who came in time."""
-    if current.error is not None:
+    """Set the outcome of a complete meeting, unless ranks timed out in it before."""
+    if meeting.error is not None:
         return
-    world = {member.ranks[rank]: header for rank, header in current.headers.items()}
+    signatures = {member.ranks[rank]: said for rank, said in meeting.signatures.items()}
     error: DistributedError | None = None
-    if len(set(world.values())) > 1:
-        error = disagreement(world)
+    if len(set(signatures.values())) > 1:
+        error = mismatch_error(signatures)
     result = None
     if error is None:
-        result = [current.given[rank] for rank in range(member.size)]
+        result = [meeting.contributions[rank] for rank in range(len(member.ranks))]
         try:
             if combine is not None:
                 result = combine(result)
         except DistributedError as raised:
             error = raised
-        except BaseException as raised:  # noqa: BLE001  # every rank of the group is to see it
+        except BaseException as raised:  # noqa: BLE001  # every rank of the group raises it
             error = DistributedError(
-                f"rank {member.ranks[member.rank]} could not combine what the ranks gave in "
-                f"{current.headers[member.rank]}: {raised!r}"
+                f"rank {member.ranks[member.rank]} could not combine the contributions to "
+                f"{meeting.signatures[member.rank]}: {raised!r}"
             )
             error.__cause__ = raised
-    current.end(error, result)
+    meeting.end(error, result)
 
 
-def _again(error: DistributedError) -> DistributedError:
-    """Return an error for one thread: a shared one would gather all their tracebacks."""
+def _copy_error(error: DistributedError) -> DistributedError:
+    """Return a copy of an error for one thread: a shared one would collect all tracebacks."""
     rank = (error.rank,) if isinstance(error, RankFailedError) else ()
-    own = type(error)(str(error), *rank)
-    own.__cause__ = error.__cause__
-    return own
+    copied = type(error)(str(error), *rank)
+    copied.__cause__ = error.__cause__
+    return copied

@@ -23,8 +23,8 @@ from nbrt.distributed.communicators.checks import (
     refuse_pickling,
     unsendable,
 )
-from nbrt.distributed.communicators.signatures import Header
-from nbrt.distributed.communicators.thread_rendezvous import World
+from nbrt.distributed.communicators.signatures import CallSignature
+from nbrt.distributed.communicators.thread_rendezvous import Member, ThreadWorld
 from nbrt.errors import ArgumentError, DistributedError, RankMismatchError
 from nbrt.runtime.array import copy
 from nbrt.runtime.creation import empty
@@ -46,25 +46,32 @@ __all__ = ["ThreadCommunicator", "thread_world"]
 class ThreadCommunicator:
     """A rank of a group of threads; see `Communicator`.
 
-    What a rank gives is copied when it comes to the operation, so it may be changed as soon as the
-    operation returns, whatever the others still do.
+    An operation copies the arrays of each rank before it waits, so a rank may change them as soon
+    as the operation returns.
 
     Parameters
     ----------
-    world : World
-        Where the ranks meet.
+    world : ThreadWorld
+        The state that all ranks share.
     ranks : tuple of int
-        The members' numbers in the world.
+        The world ranks of the members.
     rank : int
-        This one's number in the group.
+        The number of this rank in the group.
     device : Device or None
-        Where its arrays live; None: on what is the current device at the time.
+        The device of its arrays; None: the current device at each operation.
     timeout : float
-        Seconds to wait for the others.
+        Seconds to wait for the other ranks.
     """
 
+    is_in_process = True
+
     def __init__(
-        self, world: World, ranks: tuple[int, ...], rank: int, device: Device | None, timeout: float
+        self,
+        world: ThreadWorld,
+        ranks: tuple[int, ...],
+        rank: int,
+        device: Device | None,
+        timeout: float,
     ) -> None:
         self.rank = rank
         self.size = len(ranks)
@@ -78,12 +85,12 @@ class ThreadCommunicator:
 
     @property
     def device(self) -> Device:
-        """Where this rank's arrays live."""
+        """The device of this rank's arrays."""
         return self._device or current_device()
 
     @property
     def timeout(self) -> float:
-        """Seconds to wait for the others."""
+        """Seconds to wait for the other ranks."""
         return self._timeout
 
     @timeout.setter
@@ -96,10 +103,27 @@ class ThreadCommunicator:
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
 
-    # -- whose it is -------------------------------------------------------------------------------
+    # -- misuse by other ranks ---------------------------------------------------------------------
 
-    def check_caller(self) -> None:
-        """Raise if another rank of the same world is running: it would speak as this one."""
+    def check_rank(self, generator: object, is_default: bool = False) -> None:
+        """Raise if the running rank may not draw from a generator; see `Communicator`."""
+        self._check_caller()
+        own = self.ranks[self.rank]
+        if is_default and context.world.get() is None and self._world.is_running(own):
+            raise DistributedError(
+                f"expected a thread in the context of rank {own}, whose default generator it would "
+                f"draw from, got one without; start it by contextvars.copy_context().run, or pass "
+                f"generator="
+            )
+        first = self._world.owner(generator, own)
+        if first != own:
+            raise DistributedError(
+                f"expected a generator of rank {own} alone, got {generator!r}, which rank {first} "
+                f"uses too; make it in the function that every rank runs, or let each use a clone()"
+            )
+
+    def _check_caller(self) -> None:
+        """Raise if the running thread is another rank of the same world."""
         caller = context.world.get()
         if caller is self or not isinstance(caller, ThreadCommunicator):
             return
@@ -110,127 +134,109 @@ class ThreadCommunicator:
                 f"them in the function that every rank runs"
             )
 
-    def check_context(self) -> None:
-        """Raise if this rank runs its function, but in another context than the running one."""
-        own = self.ranks[self.rank]
-        if context.world.get() is None and self._world.is_running(own):
-            raise DistributedError(
-                f"expected a thread in the context of rank {own}, whose default generator it would "
-                f"draw from, got one without; start it by contextvars.copy_context().run, or pass "
-                f"generator="
-            )
-
-    def check_own(self, thing: object) -> None:
-        """Raise if another rank of the world was here with the same thing before."""
-        own = self.ranks[self.rank]
-        first = self._world.owner(thing, own)
-        if first != own:
-            raise DistributedError(
-                f"expected something of rank {own} alone, got {thing!r}, which rank {first} uses "
-                f"too; make it in the function that every rank runs, or let each use a clone()"
-            )
-
     # -- operations --------------------------------------------------------------------------------
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
-        """Return what `root` gave; see `Communicator`."""
+        """Return the array of `root`; see `Communicator`."""
         check_array(array)
         check_root(root, self.size)
-        header = Header("broadcast", shape=array.shape, dtype=str(array.dtype), root=int(root))
-        given = self._parcel(array) if root == self.rank else None
-        return self._copied(self._meet(header, given)[root])
+        signature = CallSignature(
+            "broadcast", shape=array.shape, dtype=str(array.dtype), root=int(root)
+        )
+        given = self._message(array) if root == self.rank else None
+        return self._copied(self._meet(signature, given)[root])
 
     def all_reduce(self, array: Array, op: ReduceOp = "sum") -> Array:
-        """Return the reduction of what all gave; see `Communicator`."""
+        """Return the reduction of all arrays; see `Communicator`."""
         check_array(array)
         check_op(op)
-        header = Header("all_reduce", shape=array.shape, dtype=str(array.dtype), op=op)
+        signature = CallSignature("all_reduce", shape=array.shape, dtype=str(array.dtype), op=op)
 
-        def combine(parcels: list[Any]) -> list[Any]:
-            total = self._reduced(parcels, op)
+        def combine(messages: list[Any]) -> list[Any]:
+            total = self._reduced(messages, op)
             current_stream(self.device).synchronize()
             return [total]
 
-        return self._copied(self._meet(header, self._parcel(array), combine)[0])
+        return self._copied(self._meet(signature, self._message(array), combine)[0])
 
     def all_gather(
         self, array: Array, shapes: Sequence[tuple[int, ...]] | None = None
     ) -> list[Array]:
-        """Return what each rank gave; see `Communicator`."""
+        """Return the arrays of all ranks; see `Communicator`."""
         check_array(array)
         check_shapes(shapes, self.size)
         self._check_shape(array, shapes)
         same = array.shape if shapes is None else tuple(tuple(shape) for shape in shapes)
-        header = Header("all_gather", shape=same, dtype=str(array.dtype))
-        return [self._copied(given) for given in self._meet(header, self._parcel(array))]
+        signature = CallSignature("all_gather", shape=same, dtype=str(array.dtype))
+        return [self._copied(given) for given in self._meet(signature, self._message(array))]
 
     def reduce_scatter(self, arrays: Sequence[Array], op: ReduceOp = "sum") -> Array:
-        """Return the reduction of what all gave for this rank; see `Communicator`."""
+        """Return the reduction of the arrays for this rank; see `Communicator`."""
         check_arrays(arrays, self.size)
         check_op(op)
         shapes = tuple(array.shape for array in arrays)
-        header = Header("reduce_scatter", shape=shapes, dtype=str(arrays[0].dtype), op=op)
-        given = [self._parcel(array) for array in arrays]
-        parcels = self._meet(header, given)
-        return self._reduced([parcel[self.rank] for parcel in parcels], op)
+        signature = CallSignature("reduce_scatter", shape=shapes, dtype=str(arrays[0].dtype), op=op)
+        given = [self._message(array) for array in arrays]
+        messages = self._meet(signature, given)
+        return self._reduced([message[self.rank] for message in messages], op)
 
     def all_to_all(
         self, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]] | None = None
     ) -> list[Array]:
-        """Return what each rank gave for this one; see `Communicator`."""
+        """Return the arrays that all ranks pass for this rank; see `Communicator`."""
         check_arrays(arrays, self.size)
         check_shapes(shapes, self.size)
-        header = Header("all_to_all", dtype=str(arrays[0].dtype))
+        signature = CallSignature("all_to_all", dtype=str(arrays[0].dtype))
         wanted = [tuple(each.shape) for each in arrays] if shapes is None else shapes
-        given = ([self._parcel(array) for array in arrays], [tuple(each) for each in wanted])
-        found = self._meet(header, given, self._exchanged)[self.rank]
-        return [self._copied(parcel) for parcel in found]
+        given = ([self._message(array) for array in arrays], [tuple(each) for each in wanted])
+        found = self._meet(signature, given, self._exchanged)[self.rank]
+        return [self._copied(message) for message in found]
 
     def scatter(self, arrays: Sequence[Array] | None, out: Array, root: int = 0) -> Array:
-        """Fill `out` with what `root` gave for this rank; see `Communicator`."""
+        """Fill `out` with the array of `root` for this rank; see `Communicator`."""
         check_array(out)
         check_root(root, self.size)
-        parcels = None
+        messages = None
         if self.rank == root:
             check_arrays(arrays, self.size)
-            parcels = [self._parcel(array) for array in arrays or ()]
-        header = Header("scatter", dtype=str(out.dtype), root=int(root))
+            messages = [self._message(array) for array in arrays or ()]
+        signature = CallSignature("scatter", dtype=str(out.dtype), root=int(root))
 
         def combine(given: list[Any]) -> list[Any]:
             found: list[Array] = given[root][0]
-            for rank, (parcel, (_, shape)) in enumerate(zip(found, given, strict=True)):
-                if parcel.shape != shape or parcel.dtype != out.dtype:
+            for rank, (message, (_, shape)) in enumerate(zip(found, given, strict=True)):
+                if message.shape != shape or message.dtype != out.dtype:
                     raise RankMismatchError(
                         f"expected an array of {out.dtype} and shape {shape} for rank "
-                        f"{self.ranks[rank]} in scatter, got {parcel.dtype} and {parcel.shape} "
+                        f"{self.ranks[rank]} in scatter, got {message.dtype} and {message.shape} "
                         f"from rank {self.ranks[root]}"
                     )
             return found
 
-        parcel = self._meet(header, (parcels, out.shape), combine)[self.rank]
-        copy(out, parcel, stream=current_stream(self.device))
+        message = self._meet(signature, (messages, out.shape), combine)[self.rank]
+        copy(out, message, stream=current_stream(self.device))
         return out
 
     def barrier(self) -> None:
-        """Wait until every rank has come here."""
-        self._meet(Header("barrier"), None)
+        """Wait for every rank of the group."""
+        self._meet(CallSignature("barrier"), None)
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """Return what each rank gave, copied; see `Communicator`."""
+        """Return copies of the objects of all ranks; see `Communicator`."""
         given = _copied_object(value)
-        return [deepcopy(each) for each in self._meet(Header("all_gather_object"), given)]
+        return [deepcopy(each) for each in self._meet(CallSignature("all_gather_object"), given)]
 
     def broadcast_object(self, value: Any, root: int = 0) -> Any:
-        """Return the object that `root` gave, copied; see `Communicator`."""
+        """Return a copy of the object of `root`; see `Communicator`."""
         check_root(root, self.size)
-        header = Header("broadcast_object", root=int(root))
+        signature = CallSignature("broadcast_object", root=int(root))
         given = _copied_object(value) if root == self.rank else None
-        return deepcopy(self._meet(header, given)[root])
+        return deepcopy(self._meet(signature, given)[root])
 
     def group(self, ranks: Sequence[int]) -> ThreadCommunicator:
         """Return a group of some of these ranks; see `Communicator`."""
         members = check_members(ranks, self.rank, self.size)
-        # Its members count their groups alike, so the number tells groups of the same ranks apart.
+        # All members count their groups alike: the number distinguishes groups of the same ranks.
         number = self._groups[members] = self._groups.get(members, 0) + 1
         world_ranks = tuple(self.ranks[member] for member in members)
         position = members.index(self.rank)
@@ -238,17 +244,16 @@ class ThreadCommunicator:
         made._key = (self._key, members, number)
         return made
 
-    # -- how ---------------------------------------------------------------------------------------
-
     def _meet(
         self,
-        header: Header,
-        given: Any,
+        signature: CallSignature,
+        contribution: Any,
         combine: Callable[[list[Any]], list[Any]] | None = None,
     ) -> list[Any]:
-        self.check_caller()
+        self._check_caller()
         self._count += 1
-        return self._world.meet(self, (self._key, self._count), header, given, combine)
+        member = Member(self.rank, self.ranks, self._timeout)
+        return self._world.meet(member, (self._key, self._count), signature, contribution, combine)
 
     def _check_shape(self, array: Array, shapes: Sequence[tuple[int, ...]] | None) -> None:
         if shapes is not None and tuple(shapes[self.rank]) != array.shape:
@@ -258,23 +263,23 @@ class ThreadCommunicator:
             )
 
     def _exchanged(self, given: list[Any]) -> list[Any]:
-        """Return, for each rank, what comes to it, if that is what it expects."""
+        """Return the messages for each rank, and check their shapes."""
         for taker, (_, shapes) in enumerate(given):
-            for giver, (parcels, _) in enumerate(given):
-                if parcels[taker].shape != shapes[giver]:
+            for giver, (messages, _) in enumerate(given):
+                if messages[taker].shape != shapes[giver]:
                     raise RankMismatchError(
                         f"rank {self.ranks[taker]} expected an array of shape {shapes[giver]} from "
-                        f"rank {self.ranks[giver]} in all_to_all, got {parcels[taker].shape}; pass "
-                        f"the shapes of what comes"
+                        f"rank {self.ranks[giver]} in all_to_all, got {messages[taker].shape}; "
+                        f"pass the shapes of the results"
                     )
-        return [[parcels[taker] for parcels, _ in given] for taker in range(self.size)]
+        return [[messages[taker] for messages, _ in given] for taker in range(self.size)]
 
-    def _parcel(self, array: Array) -> Array:
-        """Return a copy that the other threads may read, whatever happens to the array."""
+    def _message(self, array: Array) -> Array:
+        """Return a copy that the other threads may read."""
         check_elements(array.dtype)
-        parcel = self._copied(array)
+        message = self._copied(array)
         current_stream(self.device).synchronize()
-        return parcel
+        return message
 
     def _copied(self, array: Array) -> Array:
         """Return a contiguous copy on this rank's device, in order with its current stream."""
@@ -286,11 +291,11 @@ class ThreadCommunicator:
         copy(result, array, stream=stream)
         return result
 
-    def _reduced(self, parcels: list[Array], op: ReduceOp) -> Array:
+    def _reduced(self, messages: list[Array], op: ReduceOp) -> Array:
         stream = current_stream(self.device)
         if stream.interface.capabilities.host_addressable:
-            return reduced(parcels, op)
-        own = [self._copied(parcel) for parcel in parcels]  # they may be on other devices
+            return reduced(messages, op)
+        own = [self._copied(message) for message in messages]  # from other devices
         with OptionalStreamGuard(stream):
             return reduced(own, op)
 
@@ -304,18 +309,18 @@ def _copied_object(value: Any) -> Any:
 
 def thread_world(
     devices: Sequence[Device | None], timeout: float = DEFAULT_TIMEOUT
-) -> tuple[World, list[ThreadCommunicator]]:
+) -> tuple[ThreadWorld, list[ThreadCommunicator]]:
     """Return a world of a rank for each device, and each rank's communicator.
 
     Parameters
     ----------
     devices : sequence of Device or None
-        Where each rank's arrays live, None: on the current device; one may come more than once.
+        The device of each rank's arrays; None: the current device. Ranks may share a device.
     timeout : float
-        Seconds that a rank waits for the others.
+        Seconds that a rank waits for the other ranks.
     """
     seconds = check_timeout(timeout)
-    world = World(len(devices))
+    world = ThreadWorld(len(devices))
     ranks = tuple(range(len(devices)))
     return world, [
         ThreadCommunicator(world, ranks, rank, device, seconds)

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbrt._internal import clock
-from nbrt.distributed.communicators.signatures import Header, described, disagreement
+from nbrt.distributed.communicators.signatures import CallSignature, describe_error, mismatch_error
 from nbrt.errors import (
     CollectiveTimeoutError,
     DistributedError,
@@ -51,7 +51,7 @@ class Place(NamedTuple):
     group: Any
     ranks: tuple[int, ...]
     number: int
-    header: Header
+    header: CallSignature
 
     def meets(self, other: Place) -> bool:
         """Return whether two ranks wait for each other."""
@@ -130,7 +130,7 @@ class FailureDetector:
         """Tell every rank that this one ends with `error`; only the first time counts."""
         if self._failure is None:
             is_verdict = isinstance(error, (CollectiveTimeoutError, RankMismatchError))
-            text = described(error)[:_LONGEST]  # short ones need no receiver
+            text = describe_error(error)[:_LONGEST]  # short ones need no receiver
             notice = _Failed(text, is_verdict)
             self._failure = (self._comm.rank, notice)
             self._tell(notice, range(self._comm.size))
@@ -231,7 +231,7 @@ class FailureDetector:
             if rank in said
         )
         if len(set(there.values())) > 1:
-            return disagreement(there)
+            return mismatch_error(there)
         if missing:
             return CollectiveTimeoutError(
                 f"expected ranks {missing} to come to {place.header} within {timeout:g} s"

@@ -16,38 +16,42 @@ from nbrt.distributed.ops.elementwise_rules import spread_elementwise
 from nbrt.distributed.ops.operands import (
     Operands,
     checked_call,
-    held,
     is_dtensor,
     local_call,
-    made,
-    placed,
+    operand_spec,
+    redistribute_to,
     sorted_operands,
+    tensor_like,
 )
+from nbrt.distributed.ops.propagation import replicate_dims
 from nbrt.distributed.placements import Partial
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedArray, ShardedT
+    from nbrt.typing import DTypeLike
 
-__all__ = ["elementwise", "elementwise_all", "store"]
+__all__ = ["astype", "elementwise", "elementwise_all", "store"]
 
 
-def elementwise(function: Callable[..., Any], values: Sequence[Any], **kwargs: Any) -> DTensor:
+def elementwise(
+    function: Callable[..., Any], first: ShardedT, *others: Any, **kwargs: Any
+) -> ShardedT:
     """Call an element-wise function of one result; see `elementwise_all` for the parameters."""
-    (result,) = elementwise_all(function, values, **kwargs)
+    result: ShardedT = elementwise_all(function, [first, *others], **kwargs)[0]
     return result
 
 
 def elementwise_all(
     function: Callable[..., Any],
-    values: Sequence[Any],
+    values: Sequence[ShardedT],
     *,
     out: Any = None,
     where: Any = True,
     **kwargs: Any,
-) -> tuple[DTensor, ...]:
+) -> tuple[ShardedT, ...]:
     """Call an element-wise function of arrays on the local parts of distributed tensors.
 
     Parameters
@@ -79,13 +83,13 @@ def elementwise_all(
     result, needed = spread_elementwise(
         name,
         like.device_mesh.shape,
-        tuple(map(held, tensors)) or (held(like),),
+        tuple(map(operand_spec, tensors)) or (operand_spec(like),),
         scalars=len(tensors) < len(operands.values),
         linear=not masked and _keeps_terms(function, operands, kwargs),
         result=given[0].placements if given else None,
     )
     parts = [
-        placed(each, places)._local
+        redistribute_to(each, places)._local
         for each, places in zip(tensors, needed[: len(tensors)], strict=True)
     ]
     arguments = operands.with_tensors(parts)
@@ -97,27 +101,36 @@ def elementwise_all(
     found = local_call(like, function, *arguments, **kwargs)
     arrays = found if isinstance(found, tuple) else (found,)
     return tuple(
-        made(like, array, result, shape) if one is None else one
+        tensor_like(like, array, result, shape) if one is None else one
         for array, one in zip(arrays, outs or (None,) * len(arrays), strict=True)
     )
 
 
-def store(out: Any, result: DTensor, name: str) -> DTensor:
+def astype(tensor: ShardedT, dtype: DTypeLike, copy: bool = False) -> ShardedT:
+    """Return a tensor in another dtype, its terms reduced; itself if it has the dtype."""
+    target = checked_call(np.dtype, dtype)
+    if target == tensor.dtype:
+        return elementwise(np.copy, tensor) if copy else tensor
+    source = redistribute_to(tensor, replicate_dims(tensor.placements, partial=True))
+    local = local_call(source, source._local.astype, target)
+    return tensor_like(source, local, source.placements, tensor.shape)
+
+
+def store(out: Any, result: ShardedT, name: str) -> ShardedT:
     """Put a result in the tensor that was given for it, which keeps its placements."""
     if out is None:
         return result
-    (target,) = _checked_outs(out, name)
-    assert target is not None
+    target: ShardedT = _checked_outs(out, name)[0]
     if target.shape != result.shape:
         raise ArgumentError(
             f"expected out of shape {result.shape} for {name}, got shape {target.shape}"
         )
-    source = placed(result, target.placements)
+    source = redistribute_to(result, target.placements)
     local_call(target, np.copyto, target._local, source._local, casting="same_kind")
     return target
 
 
-def _checked_outs(out: Any, name: str) -> tuple[DTensor | None, ...]:
+def _checked_outs(out: Any, name: str) -> tuple[Any, ...]:
     if out is None:
         return ()
     outs = out if isinstance(out, tuple) else (out,)
@@ -137,7 +150,7 @@ def _checked_outs(out: Any, name: str) -> tuple[DTensor | None, ...]:
 
 
 def _result_shape(
-    tensors: Sequence[DTensor], outs: Sequence[DTensor], name: str
+    tensors: Sequence[ShardedArray], outs: Sequence[ShardedArray], name: str
 ) -> tuple[int, ...]:
     shapes = [each.shape for each in tensors]
     if len(set(shapes)) == 1 and not outs:

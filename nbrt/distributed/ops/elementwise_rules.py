@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nbrt.distributed.ops.propagation import Held, Placements, Way, cheapest, moved, on_dim
+from nbrt.distributed.ops.propagation import (
+    OperandSpec,
+    Placements,
+    Strategy,
+    cheapest,
+    on_other_dim,
+    shard_dim,
+)
 from nbrt.distributed.placements import Partial, Placement, Replicate
 from nbrt.errors import PlacementError
 
@@ -42,7 +49,7 @@ _ONE_PARTIAL = {
 def spread_elementwise(
     name: str,
     mesh_shape: tuple[int, ...],
-    operands: tuple[Held, ...],
+    operands: tuple[OperandSpec, ...],
     *,
     scalars: bool = False,
     linear: bool = True,
@@ -56,7 +63,7 @@ def spread_elementwise(
         The operation's, as ``np.add.__name__``.
     mesh_shape : tuple of int
         Ranks along each dimension of the mesh.
-    operands : tuple of Held
+    operands : tuple of OperandSpec
         Whose shapes broadcast.
     scalars : bool
         Whether there are other operands, which every rank has.
@@ -73,12 +80,12 @@ def spread_elementwise(
     Examples
     --------
     >>> from nbrt.distributed import Shard
-    >>> matrix, row = Held((8, 6), 4, (Shard(0),)), Held((6,), 4, (Replicate(),))
+    >>> matrix, row = OperandSpec((8, 6), 4, (Shard(0),)), OperandSpec((6,), 4, (Replicate(),))
     >>> spread_elementwise("add", (2,), (matrix, row))
     ((Shard(dim=0),), ((Shard(dim=0),), (Replicate(),)))
     """
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
-    ways: list[list[Way]] = []
+    ways: list[list[Strategy]] = []
     for mesh_dim in range(len(mesh_shape)):
         wanted = None if result is None else result[mesh_dim]
         if wanted is None or wanted.is_partial():
@@ -100,45 +107,47 @@ def spread_elementwise(
 def _offers(
     name: str,
     shape: tuple[int, ...],
-    operands: Sequence[Held],
+    operands: Sequence[OperandSpec],
     mesh_dim: int,
     scalars: bool,
     linear: bool,
-) -> Iterator[Way]:
+) -> Iterator[Strategy]:
     for number, operand in enumerate(operands):
         placement = operand.placements[mesh_dim]
-        dim = on_dim(placement)
+        dim = shard_dim(placement)
         if isinstance(placement, Partial):
             if linear and _is_of_one_reduction(operand):
                 yield from _partial_ways(name, operands, mesh_dim, number, placement, scalars)
         elif dim is not None and operand.shape[dim] == shape[dim - len(operand.shape)]:
-            yield _way(shape, operands, moved(placement, dim + len(shape) - len(operand.shape)))
+            yield _way(
+                shape, operands, on_other_dim(placement, dim + len(shape) - len(operand.shape))
+            )
     yield _way(shape, operands, Replicate())
 
 
-def _way(shape: tuple[int, ...], operands: Sequence[Held], result: Placement) -> Way:
+def _way(shape: tuple[int, ...], operands: Sequence[OperandSpec], result: Placement) -> Strategy:
     """Return what operands need for a result that is cut or replicated."""
-    return Way(result, tuple(_needed(shape, each, result) for each in operands))
+    return Strategy(result, tuple(_needed(shape, each, result) for each in operands))
 
 
-def _needed(shape: tuple[int, ...], operand: Held, result: Placement) -> Placement:
-    target = on_dim(result)
+def _needed(shape: tuple[int, ...], operand: OperandSpec, result: Placement) -> Placement:
+    target = shard_dim(result)
     if target is None:
         return Replicate()
     dim = target + len(operand.shape) - len(shape)
     if dim < 0 or operand.shape[dim] != shape[target]:
         return Replicate()  # broadcast along the cut: every rank needs all of it
-    return moved(result, dim)
+    return on_other_dim(result, dim)
 
 
 def _partial_ways(
     name: str,
-    operands: Sequence[Held],
+    operands: Sequence[OperandSpec],
     mesh_dim: int,
     number: int,
     placement: Partial,
     scalars: bool,
-) -> Iterator[Way]:
+) -> Iterator[Strategy]:
     # What every rank has becomes terms for nothing: one rank keeps it, the others take zeros.
     alike = len(operands) > 1 and all(
         each.placements[mesh_dim] in (placement, Replicate())
@@ -146,14 +155,14 @@ def _partial_ways(
         for each in operands
     )
     if placement.op in _ALL_PARTIAL.get(name, ()) and alike and not scalars:
-        yield Way(placement, (placement,) * len(operands))
+        yield Strategy(placement, (placement,) * len(operands))
     if placement.op not in _ONE_PARTIAL.get(name, ()) or (name == "divide" and number):
         return
     needed: list[Placement] = [Replicate()] * len(operands)
     needed[number] = placement
-    yield Way(placement, tuple(needed))
+    yield Strategy(placement, tuple(needed))
 
 
-def _is_of_one_reduction(operand: Held) -> bool:
+def _is_of_one_reduction(operand: OperandSpec) -> bool:
     """Whether terms may stay: of several reductions, the order in which they come matters."""
     return len({each for each in operand.placements if isinstance(each, Partial)}) <= 1

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.distributed.ops.elementwise import store
-from nbrt.distributed.ops.operands import derived, placed
-from nbrt.distributed.ops.propagation import on_dim, without
+from nbrt.distributed.ops.operands import map_local, redistribute_to
+from nbrt.distributed.ops.propagation import replicate_dims, shard_dim
 from nbrt.distributed.ops.reductions import (
     checked_axes,
     kept_shape,
@@ -22,7 +22,7 @@ from nbrt.runtime.array import asarray
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedT
     from nbrt.typing import Array, HostArray
 
 __all__ = ["arg_extreme", "held_indices"]
@@ -32,11 +32,11 @@ _NOWHERE = np.iinfo(np.int64).max
 
 def arg_extreme(
     ufunc: np.ufunc,
-    tensor: DTensor,
+    tensor: ShardedT,
     axis: int | None = None,
     out: Any = None,
     keepdims: bool = False,
-) -> DTensor:
+) -> ShardedT:
     """Return the index of the first maximum or minimum along an axis, as NumPy does.
 
     The extreme itself is agreed on first (``all_reduce`` over the dimensions of the mesh that cut
@@ -59,9 +59,9 @@ def arg_extreme(
         raise ArgumentError(f"expected one axis or None for {name}, got {axis}")
     if any(not tensor.shape[each] for each in axes):
         raise ArgumentError(f"expected elements for {name}, got shape {tensor.shape}")
-    source = placed(tensor, without(tensor.placements, partial=True))
+    source = redistribute_to(tensor, replicate_dims(tensor.placements, partial=True))
     best = reduce_by(ufunc, source, axes, None, None, True)
-    best = placed(best, without(best.placements, partial=True))
+    best = redistribute_to(best, replicate_dims(best.placements, partial=True))
     shape = kept_shape(tensor.shape, axes, keepdims)
     placements = reduced_placements(source.placements, axes, "min", keepdims)
 
@@ -71,11 +71,11 @@ def arg_extreme(
             return np.full_like(part, _NOWHERE, dtype=np.int64, shape=local_shape)
         return _offered(find, source, axis, part, best._local).reshape(local_shape)
 
-    return store(out, derived(source, offer, placements, shape, dtype=np.int64), name)
+    return store(out, map_local(source, offer, placements, shape, dtype=np.int64), name)
 
 
 def _offered(
-    find: Callable[..., Any], source: DTensor, axis: int | None, part: Array, value: Array
+    find: Callable[..., Any], source: ShardedT, axis: int | None, part: Array, value: Array
 ) -> Array:
     """Return where in the whole this rank's first extreme is, if it is the whole's."""
     place = find(part, axis=axis, keepdims=True)
@@ -90,7 +90,7 @@ def _offered(
     return np.where(is_best, index, np.full_like(index, _NOWHERE))
 
 
-def _flat_index(source: DTensor, flat: Array, local_shape: tuple[int, ...]) -> Array:
+def _flat_index(source: ShardedT, flat: Array, local_shape: tuple[int, ...]) -> Array:
     """Return where in the whole, read in row-major order, positions of a part so read are."""
     index, stride = np.zeros_like(flat), 1
     for dim in reversed(range(source.ndim)):
@@ -100,16 +100,16 @@ def _flat_index(source: DTensor, flat: Array, local_shape: tuple[int, ...]) -> A
     return index
 
 
-def _index(source: DTensor, dim: int, positions: Array) -> Array:
+def _index(source: ShardedT, dim: int, positions: Array) -> Array:
     """Return which indices of the whole a part's positions along a dimension are."""
-    if not any(on_dim(each) == dim for each in source.placements):
+    if not any(shard_dim(each) == dim for each in source.placements):
         return positions
     return asarray(held_indices(source, dim), device=source.device_mesh.device, copy=None)[
         positions
     ]
 
 
-def held_indices(tensor: DTensor, dim: int) -> HostArray:
+def held_indices(tensor: ShardedT, dim: int) -> HostArray:
     """Return the indices along a dimension that this rank holds, in its order, as int64."""
     runs = tensor._spec.local_runs
     assert runs is not None, "the rank is in the mesh"

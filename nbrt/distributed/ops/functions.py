@@ -13,15 +13,15 @@ from nbrt.distributed.ops import creation, joining, matmul, shapes, statistics
 from nbrt.distributed.ops.elementwise import elementwise, store
 from nbrt.distributed.ops.extrema import arg_extreme
 from nbrt.distributed.ops.indexing import setitem
-from nbrt.distributed.ops.operands import checked_call, derived, is_dtensor, placed
-from nbrt.distributed.ops.propagation import without
+from nbrt.distributed.ops.operands import checked_call, is_dtensor, map_local, redistribute_to
+from nbrt.distributed.ops.propagation import replicate_dims
 from nbrt.distributed.ops.reductions import checked_axes, reduce_by
 from nbrt.errors import PlacementError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedT
 
 __all__ = ["array_function", "clip", "reduction", "same_shape"]
 
@@ -51,98 +51,98 @@ def array_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return rule(*args, **kwargs)
 
 
-def reduction(ufunc: np.ufunc) -> Callable[..., DTensor]:
+def reduction(ufunc: np.ufunc) -> Callable[..., Any]:
     """Return what reduces by a ufunc, with the parameters of ``np.sum``."""
 
     def reduce(
-        a: DTensor,
+        a: ShardedT,
         axis: int | Sequence[int] | None = None,
         dtype: Any = None,
         out: Any = None,
         keepdims: bool = False,
         initial: Any = None,
         where: Any = True,
-    ) -> DTensor:
+    ) -> ShardedT:
         return reduce_by(ufunc, a, axis, dtype, out, keepdims, initial, where)
 
     return reduce
 
 
-def _order(ufunc: np.ufunc) -> Callable[..., DTensor]:
+def _order(ufunc: np.ufunc) -> Callable[..., Any]:
     """Return what reduces by a ufunc, with the parameters of ``np.max``: there is no dtype."""
 
     def reduce(
-        a: DTensor,
+        a: ShardedT,
         axis: int | Sequence[int] | None = None,
         out: Any = None,
         keepdims: bool = False,
         initial: Any = None,
         where: Any = True,
-    ) -> DTensor:
+    ) -> ShardedT:
         return reduce_by(ufunc, a, axis, None, out, keepdims, initial, where)
 
     return reduce
 
 
-def _logical(ufunc: np.ufunc) -> Callable[..., DTensor]:
+def _logical(ufunc: np.ufunc) -> Callable[..., Any]:
     """Return what reduces by a ufunc, with the parameters of ``np.all``."""
 
     def reduce(
-        a: DTensor,
+        a: ShardedT,
         axis: int | Sequence[int] | None = None,
         out: Any = None,
         keepdims: bool = False,
         *,
         where: Any = True,
-    ) -> DTensor:
+    ) -> ShardedT:
         return reduce_by(ufunc, a, axis, None, out, keepdims, None, where)
 
     return reduce
 
 
-def same_shape(function: Callable[..., Any], default: int | None) -> Callable[..., DTensor]:
+def same_shape(function: Callable[..., Any], default: int | None) -> Callable[..., Any]:
     """Return what works along an axis, which is gathered if it is cut, and keeps the shape."""
 
-    def along(a: DTensor, axis: int | None = default, *, out: Any = None, **kwargs: Any) -> DTensor:
+    def along(
+        a: ShardedT, axis: int | None = default, *, out: Any = None, **kwargs: Any
+    ) -> ShardedT:
         tensor = shapes.reshape(a, -1) if axis is None else a
         axes = (0,) if axis is None else checked_axes(axis, tensor.ndim)
-        source = placed(tensor, without(tensor.placements, axes, partial=True))
+        source = redistribute_to(tensor, replicate_dims(tensor.placements, axes, partial=True))
         kind = checked_call(function, np.ones(1, tensor.dtype), **kwargs).dtype
         work = functools.partial(function, axis=axes[0], **kwargs)
-        result = derived(source, work, source.placements, source.shape, dtype=kind)
+        result = map_local(source, work, source.placements, source.shape, dtype=kind)
         return store(out, result, function.__name__)
 
     return along
 
 
 def clip(
-    a: DTensor,
+    a: ShardedT,
     a_min: Any = None,
     a_max: Any = None,
     out: Any = None,
     *,
     min: Any = None,
     max: Any = None,
-) -> DTensor:
+) -> ShardedT:
     """Return the tensor with elements outside an interval set to its ends, as ``np.clip``."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     if low is None and high is None:
-        return store(out, elementwise(np.copy, [a]), "clip")
+        return store(out, elementwise(np.copy, a), "clip")
     if high is None:
-        return elementwise(np.maximum, [a, low], out=out)
+        return elementwise(np.maximum, a, low, out=out)
     if low is None:
-        return elementwise(np.minimum, [a, high], out=out)
-    return elementwise(np.clip, [a, low, high], out=out)
+        return elementwise(np.minimum, a, high, out=out)
+    return elementwise(np.clip, a, low, high, out=out)
 
 
-def _where(condition: Any, x: Any, y: Any) -> DTensor:
-    return elementwise(np.where, [condition, x, y])
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    return elementwise(np.where, condition, x, y)
 
 
-def _isclose(
-    a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
-) -> DTensor:
-    return elementwise(np.isclose, [a, b, rtol, atol], equal_nan=equal_nan)
+def _isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+    return elementwise(np.isclose, a, b, rtol, atol, equal_nan=equal_nan)
 
 
 def _allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> bool:
@@ -152,31 +152,31 @@ def _allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: boo
 def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
     if np.shape(a1) != np.shape(a2):
         return False
-    equal = elementwise(np.equal, [a1, a2])
+    equal = elementwise(np.equal, a1, a2)
     if equal_nan:
-        equal = equal | (elementwise(np.isnan, [a1]) & elementwise(np.isnan, [a2]))
+        equal = equal | (elementwise(np.isnan, a1) & elementwise(np.isnan, a2))
     return bool(reduce_by(np.logical_and, equal, None))
 
 
-def _dot(a: Any, b: Any, out: Any = None) -> DTensor:
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
     if not np.ndim(a) or not np.ndim(b):
-        return elementwise(np.multiply, [a, b], out=out)
+        return elementwise(np.multiply, a, b, out=out)
     if np.ndim(b) > 2:
         raise PlacementError("expected b of at most two dimensions for np.dot; use np.matmul")
     return matmul.matmul(a, b, out)
 
 
-def _ptp(a: DTensor, axis: Any = None, out: Any = None, keepdims: bool = False) -> DTensor:
+def _ptp(a: ShardedT, axis: Any = None, out: Any = None, keepdims: bool = False) -> ShardedT:
     high, low = (reduce_by(each, a, axis, None, None, keepdims) for each in _ENDS)
-    return store(out, elementwise(np.subtract, [high, low]), "ptp")
+    return store(out, elementwise(np.subtract, high, low), "ptp")
 
 
 def _result_type(*values: Any) -> np.dtype[Any]:
     return np.result_type(*(each.dtype if is_dtensor(each) else each for each in values))
 
 
-def _unary(function: Callable[..., Any]) -> Callable[..., DTensor]:
-    return lambda a: elementwise(function, [a])
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a: elementwise(function, a)
 
 
 _signature = functools.cache(inspect.signature)
@@ -213,7 +213,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     np.min: _order(np.minimum),
     np.moveaxis: shapes.moveaxis,
     np.nan_to_num: lambda x, *, nan=0.0, posinf=None, neginf=None: elementwise(
-        np.nan_to_num, [x], nan=nan, posinf=posinf, neginf=neginf
+        np.nan_to_num, x, nan=nan, posinf=posinf, neginf=neginf
     ),
     np.ndim: lambda a: a.ndim,
     np.ones_like: creation.ones_like,
@@ -223,9 +223,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     np.real: _unary(np.real),
     np.reshape: lambda a, /, shape: shapes.reshape(a, shape),
     np.result_type: _result_type,
-    np.round: lambda a, decimals=0, out=None: elementwise(
-        np.round, [a], out=out, decimals=decimals
-    ),
+    np.round: lambda a, decimals=0, out=None: elementwise(np.round, a, out=out, decimals=decimals),
     np.shape: lambda a: a.shape,
     np.size: lambda a, axis=None: math.prod(a.shape[each] for each in checked_axes(axis, a.ndim)),
     np.sort: same_shape(np.sort, -1),

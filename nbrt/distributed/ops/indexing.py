@@ -14,14 +14,14 @@ import numpy as np
 from nbrt.distributed.ops.extrema import held_indices
 from nbrt.distributed.ops.operands import (
     checked_call,
-    derived,
     has_dims,
     is_dtensor,
     local_call,
-    placed,
+    map_local,
+    redistribute_to,
     sorted_operands,
 )
-from nbrt.distributed.ops.propagation import Placements, moved, on_dim, without
+from nbrt.distributed.ops.propagation import Placements, on_other_dim, replicate_dims, shard_dim
 from nbrt.distributed.ops.shapes import renumbered
 from nbrt.distributed.placements import Placement, Replicate
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
@@ -30,7 +30,7 @@ from nbrt.index_sets import as_slice, open_mesh
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedT
     from nbrt.typing import Array, HostArray
 
 __all__ = ["getitem", "setitem"]
@@ -52,7 +52,7 @@ class _Taken(NamedTuple):
         return slice(start, stop if stop >= 0 else None, step)
 
 
-def getitem(tensor: DTensor, index: Any) -> DTensor:
+def getitem(tensor: ShardedT, index: Any) -> ShardedT:
     """Return part of a tensor; it shares memory where nothing is gathered.
 
     Raises
@@ -62,8 +62,8 @@ def getitem(tensor: DTensor, index: Any) -> DTensor:
     """
     items = _parsed(index, tensor.shape)
     taken = [item for item in items if item is not None]
-    source = placed(
-        tensor, without(tensor.placements, [item.dim for item in taken if not item.is_whole])
+    source = redistribute_to(
+        tensor, replicate_dims(tensor.placements, [item.dim for item in taken if not item.is_whole])
     )
     key = tuple(
         None if item is None else item.indices[0] if item.is_dropped else item.as_slice
@@ -71,10 +71,10 @@ def getitem(tensor: DTensor, index: Any) -> DTensor:
         for item in items
     )  # fmt: skip
     placements = renumbered(source.placements, _numbers(items))
-    return derived(source, lambda part: part[key], placements, _shape(items))
+    return map_local(source, lambda part: part[key], placements, _shape(items))
 
 
-def setitem(tensor: DTensor, index: Any, value: Any) -> None:
+def setitem(tensor: ShardedT, index: Any, value: Any) -> None:
     """Set part of a tensor, in place, on the ranks that hold it.
 
     Parameters
@@ -99,7 +99,7 @@ def setitem(tensor: DTensor, index: Any, value: Any) -> None:
     needed = _needed(tensor, items, shape, value)
     part: Any = value
     if is_dtensor(value):
-        part = placed(value, needed)._local
+        part = redistribute_to(value, needed)._local
     elif isinstance(value, np.ndarray):
         part = value[()]
     if tensor.device_mesh.get_coordinate() is not None:
@@ -107,7 +107,7 @@ def setitem(tensor: DTensor, index: Any, value: Any) -> None:
 
 
 def _needed(
-    tensor: DTensor, items: Sequence[_Taken | None], shape: tuple[int, ...], value: Any
+    tensor: ShardedT, items: Sequence[_Taken | None], shape: tuple[int, ...], value: Any
 ) -> Placements:
     """Return the placements that a value needs to be written where the tensor is."""
     terms = [each for each in tensor.placements if each.is_partial()]
@@ -131,17 +131,17 @@ def _needed(
             if value.placements[mesh_dim] != placement:
                 raise _partial_error(tensor)
             return placement
-        dim = on_dim(placement)
+        dim = shard_dim(placement)
         if dim is None or dim not in whole:
             return Replicate()
         own = numbers[dim] + value.ndim - len(shape)
         follows = own >= 0 and value.shape[own] == shape[numbers[dim]]
-        return moved(placement, own) if follows else Replicate()
+        return on_other_dim(placement, own) if follows else Replicate()
 
     return tuple(need(*each) for each in enumerate(tensor.placements))
 
 
-def _partial_error(tensor: DTensor) -> PlacementError:
+def _partial_error(tensor: ShardedT) -> PlacementError:
     places = ", ".join(map(str, tensor.placements))
     return PlacementError(
         f"expected a tensor without partial terms to assign to, got placements [{places}]; "
@@ -149,7 +149,7 @@ def _partial_error(tensor: DTensor) -> PlacementError:
     )
 
 
-def _write(tensor: DTensor, items: Sequence[_Taken | None], value: Any, ndim: int) -> None:
+def _write(tensor: ShardedT, items: Sequence[_Taken | None], value: Any, ndim: int) -> None:
     """Write a value, or this rank's part of it, into this rank's part of a tensor."""
     values = value
     if has_dims(value):
@@ -157,7 +157,7 @@ def _write(tensor: DTensor, items: Sequence[_Taken | None], value: Any, ndim: in
         values = values[tuple(
             0 if item is None else None if item.is_dropped else slice(None) for item in items
         )]  # fmt: skip
-    cut = {on_dim(each) for each in tensor.placements}
+    cut = {shard_dim(each) for each in tensor.placements}
     into: list[slice | HostArray] = []
     for item in items:
         if item is None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nbrt.distributed.ops.operands import held, local_call, made, placed, sorted_operands
-from nbrt.distributed.ops.propagation import Held, Placements, Way, cheapest, on_dim
+from nbrt.distributed.ops.operands import (
+    local_call,
+    operand_spec,
+    redistribute_to,
+    sorted_operands,
+    tensor_like,
+)
+from nbrt.distributed.ops.propagation import OperandSpec, Placements, Strategy, cheapest, shard_dim
 from nbrt.distributed.ops.reductions import checked_axes
 from nbrt.distributed.ops.shapes import expand_dims
 from nbrt.distributed.placements import Partial, Placement, Replicate
@@ -16,12 +22,12 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedT
 
 __all__ = ["concatenate", "stack"]
 
 
-def concatenate(tensors: Sequence[DTensor], axis: int | None = 0) -> DTensor:
+def concatenate(tensors: Sequence[ShardedT], axis: int | None = 0) -> ShardedT:
     """Return tensors one after the other along an axis, which is gathered first where it is cut.
 
     Parameters
@@ -37,7 +43,7 @@ def concatenate(tensors: Sequence[DTensor], axis: int | None = 0) -> DTensor:
         raise ArgumentTypeError("expected distributed tensors to join, got none, or a scalar")
     if axis is None:
         raise ArgumentError("expected an axis to join tensors along, got None; reshape them first")
-    first = operands.tensors[0]
+    first: ShardedT = operands.tensors[0]
     (along,) = checked_axes(axis, first.ndim)
     rests = {each.shape[:along] + each.shape[along + 1 :] for each in operands.tensors}
     if len(rests) > 1 or len({each.ndim for each in operands.tensors}) > 1:
@@ -45,17 +51,20 @@ def concatenate(tensors: Sequence[DTensor], axis: int | None = 0) -> DTensor:
             f"expected tensors of one shape apart from axis {axis} to join, got "
             f"{[each.shape for each in operands.tensors]}"
         )
-    result = _spread([held(each) for each in operands.tensors], first.device_mesh.shape, along)
+    result = _spread(
+        [operand_spec(each) for each in operands.tensors], first.device_mesh.shape, along
+    )
     total = sum(each.shape[along] for each in operands.tensors)
     shape = (*first.shape[:along], total, *first.shape[along + 1 :])
-    parts = [placed(each, result)._local for each in operands.tensors]
+    parts = [redistribute_to(each, result)._local for each in operands.tensors]
     join_along = along if first.device_mesh.get_coordinate() is not None else 0
-    return made(first, local_call(first, np.concatenate, parts, axis=join_along), result, shape)
+    local = local_call(first, np.concatenate, parts, axis=join_along)
+    return tensor_like(first, local, result, shape)
 
 
-def stack(tensors: Sequence[DTensor], axis: int = 0) -> DTensor:
+def stack(tensors: Sequence[ShardedT], axis: int = 0) -> ShardedT:
     """Return tensors of one shape one after the other along a new axis."""
-    given: list[Any] = list(tensors)
+    given = list(tensors)
     operands = sorted_operands(given, "stack")
     if len(operands.places) != len(given):
         raise ArgumentTypeError("expected distributed tensors to stack, got a scalar")
@@ -66,14 +75,14 @@ def stack(tensors: Sequence[DTensor], axis: int = 0) -> DTensor:
     return concatenate([expand_dims(each, axis) for each in given], axis)
 
 
-def _spread(operands: Sequence[Held], mesh_shape: Sequence[int], along: int) -> Placements:
-    def offers(mesh_dim: int) -> Iterator[Way]:
+def _spread(operands: Sequence[OperandSpec], mesh_shape: Sequence[int], along: int) -> Placements:
+    def offers(mesh_dim: int) -> Iterator[Strategy]:
         found = [each.placements[mesh_dim] for each in operands]
         terms = {each for one in operands for each in one.placements if each.is_partial()}
         for placement in dict.fromkeys(found):
             is_linear = isinstance(placement, Partial) and placement.is_linear
             stays = len(set(found)) == len(terms) == 1 and is_linear
-            if stays or (not placement.is_partial() and on_dim(placement) != along):
+            if stays or (not placement.is_partial() and shard_dim(placement) != along):
                 yield _alike(placement, len(found))
         yield _alike(Replicate(), len(found))
 
@@ -81,5 +90,5 @@ def _spread(operands: Sequence[Held], mesh_shape: Sequence[int], along: int) -> 
     return cheapest(mesh_shape, operands, ways)[0]
 
 
-def _alike(placement: Placement, count: int) -> Way:
-    return Way(placement, (placement,) * count)
+def _alike(placement: Placement, count: int) -> Strategy:
+    return Strategy(placement, (placement,) * count)

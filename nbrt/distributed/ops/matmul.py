@@ -14,12 +14,19 @@ import numpy as np
 from nbrt.distributed.ops.elementwise import store
 from nbrt.distributed.ops.operands import (
     checked_call,
-    derived,
-    held,
-    placed,
+    map_local,
+    operand_spec,
+    redistribute_to,
     sorted_operands,
 )
-from nbrt.distributed.ops.propagation import Held, Placements, Way, cheapest, moved, on_dim
+from nbrt.distributed.ops.propagation import (
+    OperandSpec,
+    Placements,
+    Strategy,
+    cheapest,
+    on_other_dim,
+    shard_dim,
+)
 from nbrt.distributed.ops.shapes import expand_dims, squeeze
 from nbrt.distributed.placements import Partial, Placement, Replicate
 from nbrt.errors import ArgumentError, ArgumentTypeError
@@ -27,12 +34,12 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedT
 
 __all__ = ["matmul", "spread_matmul"]
 
 
-def matmul(left: Any, right: Any, out: Any = None, **kwargs: Any) -> DTensor:
+def matmul(left: Any, right: Any, out: Any = None, **kwargs: Any) -> Any:
     """Return the matrix product of two distributed tensors, as ``numpy.matmul``.
 
     Placements follow `spread_matmul`. A sum that is cut over ranks is `Partial`, and its bits in
@@ -53,7 +60,7 @@ def matmul(left: Any, right: Any, out: Any = None, **kwargs: Any) -> DTensor:
     return store(out, _product(left, right), "matmul")
 
 
-def _product(left: DTensor, right: DTensor) -> DTensor:
+def _product(left: ShardedT, right: ShardedT) -> ShardedT:
     if left.shape[-1] != right.shape[-2]:
         raise ArgumentError(
             f"expected shapes (..., m, k) and (..., k, n) for matmul, got {left.shape} and "
@@ -69,16 +76,19 @@ def _product(left: DTensor, right: DTensor) -> DTensor:
     samples = np.empty((0, 0), left.dtype), np.empty((0, 0), right.dtype)
     kind = checked_call(np.matmul, *samples).dtype
     result, (for_left, for_right) = spread_matmul(
-        left.device_mesh.shape, held(left), held(right), linear=left.dtype == right.dtype == kind
+        left.device_mesh.shape,
+        operand_spec(left),
+        operand_spec(right),
+        linear=left.dtype == right.dtype == kind,
     )
     shape = (*batch, left.shape[-2], right.shape[-1])
-    first, second = placed(left, for_left), placed(right, for_right)
-    return derived(first, lambda part: np.matmul(part, second._local), result, shape, dtype=kind)
+    first, second = redistribute_to(left, for_left), redistribute_to(right, for_right)
+    return map_local(first, lambda part: np.matmul(part, second._local), result, shape, dtype=kind)
 
 
 @functools.lru_cache(maxsize=1024)
 def spread_matmul(
-    mesh_shape: tuple[int, ...], left: Held, right: Held, *, linear: bool = True
+    mesh_shape: tuple[int, ...], left: OperandSpec, right: OperandSpec, *, linear: bool = True
 ) -> tuple[Placements, tuple[Placements, ...]]:
     """Return the placements of the product, and those that each factor needs.
 
@@ -86,7 +96,7 @@ def spread_matmul(
     ----------
     mesh_shape : tuple of int
         Ranks along each dimension of the mesh.
-    left, right : Held
+    left, right : OperandSpec
         The factors, of at least two dimensions.
     linear : bool
         Whether terms of a factor may stay terms of the product.
@@ -94,7 +104,7 @@ def spread_matmul(
     Examples
     --------
     >>> from nbrt.distributed import Shard
-    >>> x, w = Held((8, 16), 4, (Shard(1),)), Held((16, 4), 4, (Shard(0),))
+    >>> x, w = OperandSpec((8, 16), 4, (Shard(1),)), OperandSpec((16, 4), 4, (Shard(0),))
     >>> spread_matmul((2,), x, w)[0]
     (Partial(op='sum'),)
     """
@@ -103,30 +113,37 @@ def spread_matmul(
     return cheapest(mesh_shape, (left, right), ways)
 
 
-def _offers(left: Held, right: Held, mesh_dim: int, ndim: int, linear: bool) -> Iterator[Way]:
+def _offers(
+    left: OperandSpec, right: OperandSpec, mesh_dim: int, ndim: int, linear: bool
+) -> Iterator[Strategy]:
     whole = Replicate()
     for number, operand in enumerate((left, right)):
         placement = operand.placements[mesh_dim]
         if linear and placement.is_partial() and _is_linear(operand):
             needed: list[Placement] = [whole, whole]
             needed[number] = placement
-            yield Way(placement, tuple(needed))
-        dim = on_dim(placement)
+            yield Strategy(placement, tuple(needed))
+        dim = shard_dim(placement)
         if dim is None:
             continue
         from_end = dim - len(operand.shape)
         if from_end == (-1, -2)[number]:  # the dimension that the sum goes over
-            row = moved(placement, len(left.shape) - 1), moved(placement, len(right.shape) - 2)
+            row = (
+                on_other_dim(placement, len(left.shape) - 1),
+                on_other_dim(placement, len(right.shape) - 2),
+            )
             other = (right, left)[number].placements[mesh_dim]
             # Terms put a reduction off, not away: nothing is moved in order to get them.
             if other in (whole, row[1 - number]):
-                yield Way(Partial("sum"), row)
+                yield Strategy(Partial("sum"), row)
         else:
             yield _cut_way(left, right, placement, from_end, ndim)
-    yield Way(whole, (whole, whole))
+    yield Strategy(whole, (whole, whole))
 
 
-def _cut_way(left: Held, right: Held, cut: Placement, from_end: int, ndim: int) -> Way:
+def _cut_way(
+    left: OperandSpec, right: OperandSpec, cut: Placement, from_end: int, ndim: int
+) -> Strategy:
     """Return what the factors need for a product that is cut, in a dimension not summed over."""
     dims: list[int | None] = []
     for number, operand in enumerate((left, right)):
@@ -135,11 +152,11 @@ def _cut_way(left: Held, right: Held, cut: Placement, from_end: int, ndim: int) 
     pairs = list(zip((left, right), dims, strict=True))
     size = max(1 if dim is None else operand.shape[dim] for operand, dim in pairs)
     needed = tuple(
-        moved(cut, dim) if dim is not None and operand.shape[dim] == size else Replicate()
+        on_other_dim(cut, dim) if dim is not None and operand.shape[dim] == size else Replicate()
         for operand, dim in pairs
     )
-    return Way(moved(cut, from_end + ndim), needed)
+    return Strategy(on_other_dim(cut, from_end + ndim), needed)
 
 
-def _is_linear(operand: Held) -> bool:
+def _is_linear(operand: OperandSpec) -> bool:
     return all(each.is_linear for each in operand.placements if isinstance(each, Partial))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from nbrt.distributed.ops.propagation import Held
+from nbrt.distributed.ops.propagation import OperandSpec
+from nbrt.distributed.sharded_array import ShardedArray
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, NbrtError, PlacementError
 from nbrt.runtime.creation import empty
@@ -16,22 +17,22 @@ from nbrt.runtime.stream import current_stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nbrt.distributed.dtensor import DTensor
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.distributed.ops.propagation import Placements
+    from nbrt.distributed.sharded_array import ShardedT
     from nbrt.typing import Array, DTypeLike
 
 __all__ = [
     "Operands",
     "checked_call",
-    "derived",
     "has_dims",
-    "held",
     "is_dtensor",
     "local_call",
-    "made",
-    "placed",
+    "map_local",
+    "operand_spec",
+    "redistribute_to",
     "sorted_operands",
+    "tensor_like",
 ]
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class Operands(NamedTuple):
     places: list[int]
 
     @property
-    def tensors(self) -> list[DTensor]:
+    def tensors(self) -> list[Any]:
         """The distributed tensors."""
         return [self.values[place] for place in self.places]
 
@@ -66,7 +67,7 @@ class Operands(NamedTuple):
 
 def is_dtensor(value: Any) -> bool:
     """Return whether a value is a distributed tensor."""
-    return isinstance(getattr(value, "_spec", None), DTensorSpec)
+    return isinstance(value, ShardedArray)
 
 
 def sorted_operands(values: Sequence[Any], name: str) -> Operands:
@@ -126,19 +127,19 @@ def _described(value: Any) -> str:
     return f"a {kind}" if isinstance(value, (list, tuple)) else f"a {kind} of shape {value.shape}"
 
 
-def held(tensor: DTensor) -> Held:
+def operand_spec(tensor: ShardedT) -> OperandSpec:
     """Return what the rules of propagation need to know of a tensor."""
-    return Held(tensor.shape, tensor.dtype.itemsize, tensor.placements)
+    return OperandSpec(tensor.shape, tensor.dtype.itemsize, tensor.placements)
 
 
-def placed(tensor: DTensor, placements: Placements) -> DTensor:
+def redistribute_to(tensor: ShardedT, placements: Placements) -> ShardedT:
     """Return the tensor with placements, itself if it has them."""
     if tensor.placements == placements:
         return tensor
     return tensor.redistribute(placements=placements)
 
 
-def local_call(tensor: DTensor, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+def local_call(tensor: ShardedT, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Call a function on local parts, after the work that was queued for them."""
     stream = current_stream(tensor.device_mesh.device)
     if stream.interface.capabilities.host_addressable:
@@ -164,7 +165,9 @@ def _refused(error: Exception) -> str:
     return f"expected values and dtypes that the array library computes with, got others: {error}"
 
 
-def made(tensor: DTensor, local: Any, placements: Placements, shape: tuple[int, ...]) -> DTensor:
+def tensor_like(
+    tensor: ShardedT, local: Any, placements: Placements, shape: tuple[int, ...]
+) -> ShardedT:
     """Return a tensor on the mesh of `tensor` with a local part, whose dtype it has."""
     array = np.asarray(local) if isinstance(local, np.generic) else local
     spec = tensor._spec
@@ -173,14 +176,14 @@ def made(tensor: DTensor, local: Any, placements: Placements, shape: tuple[int, 
     return type(tensor)(array, spec)
 
 
-def derived(
-    tensor: DTensor,
+def map_local(
+    tensor: ShardedT,
     function: Callable[..., Any],
     placements: Placements,
     shape: tuple[int, ...],
     *,
     dtype: DTypeLike | None = None,
-) -> DTensor:
+) -> ShardedT:
     """Return a tensor whose local part is a function of that of `tensor`.
 
     A rank that is off the mesh has no part to call the function with; what it keeps is empty and
@@ -189,5 +192,5 @@ def derived(
     if tensor.device_mesh.get_coordinate() is None:
         kind = tensor.dtype if dtype is None else dtype
         none = empty((0,), kind, device=tensor.device_mesh.device)
-        return made(tensor, none, placements, shape)
-    return made(tensor, local_call(tensor, function, tensor._local), placements, shape)
+        return tensor_like(tensor, none, placements, shape)
+    return tensor_like(tensor, local_call(tensor, function, tensor._local), placements, shape)

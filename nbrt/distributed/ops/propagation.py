@@ -1,8 +1,8 @@
-"""Which placements an operation needs and gives: pure functions, so that all ranks choose alike.
+"""Placements of operands and results: pure functions, so that all ranks choose alike.
 
-An operation offers, for each dimension of the mesh, some `Way`s to spread it: placements of its
-operands and the placement of its result that follows. `cheapest` takes the combination for which
-the fewest bytes move. Nothing here depends on which rank asks, or on a mesh object.
+An operation offers strategies for each dimension of the mesh: placements of its operands, and the
+placement of the result that follows. `cheapest` takes the combination that moves the fewest bytes.
+Nothing here depends on the running rank or on a mesh object.
 """
 
 from __future__ import annotations
@@ -17,12 +17,21 @@ from nbrt.distributed.placements import Partial, Placement, Replicate, Shard, St
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Held", "Placements", "Way", "bytes_moved", "cheapest", "moved", "on_dim", "without"]
+__all__ = [
+    "OperandSpec",
+    "Placements",
+    "Strategy",
+    "bytes_moved",
+    "cheapest",
+    "on_other_dim",
+    "replicate_dims",
+    "shard_dim",
+]
 
 Placements: TypeAlias = tuple[Placement, ...]
 
 
-class Held(NamedTuple):
+class OperandSpec(NamedTuple):
     """An operand: its shape, bytes of an element, and placements."""
 
     shape: tuple[int, ...]
@@ -30,19 +39,19 @@ class Held(NamedTuple):
     placements: Placements
 
 
-class Way(NamedTuple):
+class Strategy(NamedTuple):
     """A way to spread an operation along one dimension of the mesh."""
 
     result: Placement
     operands: Placements
 
 
-def moved(placement: Placement, dim: int) -> Placement:
+def on_other_dim(placement: Placement, dim: int) -> Placement:
     """Return the cut that a placement makes, along another dimension of the tensor.
 
     Examples
     --------
-    >>> moved(StridedShard(0, 2), 1)
+    >>> on_other_dim(StridedShard(0, 2), 1)
     StridedShard(dim=1, split_factor=2)
     """
     if isinstance(placement, StridedShard):
@@ -50,29 +59,29 @@ def moved(placement: Placement, dim: int) -> Placement:
     return Shard(dim)
 
 
-def on_dim(placement: Placement) -> int | None:
+def shard_dim(placement: Placement) -> int | None:
     """Return the dimension of the tensor that a placement cuts; None if it cuts none."""
     return placement.dim if isinstance(placement, (Shard, StridedShard)) else None
 
 
-def without(
+def replicate_dims(
     placements: Sequence[Placement], dims: Sequence[int] = (), *, partial: bool = False
 ) -> Placements:
     """Return placements that leave dimensions of the tensor whole, and perhaps no partial terms.
 
     Examples
     --------
-    >>> without([Shard(0), Shard(1), Partial()], [0], partial=True)
+    >>> replicate_dims([Shard(0), Shard(1), Partial()], [0], partial=True)
     (Replicate(), Shard(dim=1), Replicate())
     """
     return tuple(
-        Replicate() if on_dim(each) in dims or (partial and each.is_partial()) else each
+        Replicate() if shard_dim(each) in dims or (partial and each.is_partial()) else each
         for each in placements
     )
 
 
 def cheapest(
-    mesh_shape: Sequence[int], operands: Sequence[Held], ways: Sequence[Sequence[Way]]
+    mesh_shape: Sequence[int], operands: Sequence[OperandSpec], ways: Sequence[Sequence[Strategy]]
 ) -> tuple[Placements, tuple[Placements, ...]]:
     """Return the placements of the result and of each operand for which the fewest bytes move.
 
@@ -80,9 +89,9 @@ def cheapest(
     ----------
     mesh_shape : sequence of int
         Ranks along each dimension of the mesh.
-    operands : sequence of Held
+    operands : sequence of OperandSpec
         What there is.
-    ways : sequence of sequence of Way
+    ways : sequence of sequence of Strategy
         For each dimension of the mesh; of equally cheap ones the first is taken.
     """
 
@@ -90,7 +99,7 @@ def cheapest(
     def cost(number: int, placements: Placements) -> int:
         return bytes_moved(mesh_shape, operands[number], placements)
 
-    best: tuple[int, tuple[Way, ...]] | None = None
+    best: tuple[int, tuple[Strategy, ...]] | None = None
     for chosen in itertools.product(*ways):
         total = sum(
             cost(number, tuple(way.operands[number] for way in chosen))
@@ -106,7 +115,7 @@ def cheapest(
     return tuple(way.result for way in taken), needed
 
 
-def bytes_moved(mesh_shape: Sequence[int], held: Held, placements: Placements) -> int:
+def bytes_moved(mesh_shape: Sequence[int], held: OperandSpec, placements: Placements) -> int:
     """Return about how many bytes each rank receives when a tensor gets other placements.
 
     Ring algorithms' figures for ``n`` bytes over ``r`` ranks: ``(r - 1) / r * n`` for a gather or a
@@ -116,7 +125,7 @@ def bytes_moved(mesh_shape: Sequence[int], held: Held, placements: Placements) -
 
     Examples
     --------
-    >>> held = Held((8, 4), 4, (Shard(0),))
+    >>> held = OperandSpec((8, 4), 4, (Shard(0),))
     >>> [bytes_moved([4], held, (to,)) for to in (Shard(0), Shard(1), Replicate())]
     [0, 24, 96]
     """
@@ -125,7 +134,7 @@ def bytes_moved(mesh_shape: Sequence[int], held: Held, placements: Placements) -
     kept = math.prod(
         ranks
         for ranks, old, new in zip(mesh_shape, held.placements, placements, strict=True)
-        if old == new and on_dim(old) is not None
+        if old == new and shard_dim(old) is not None
     )
     whole = -(-math.prod(held.shape) * held.itemsize // kept)
     total = 0
@@ -133,8 +142,8 @@ def bytes_moved(mesh_shape: Sequence[int], held: Held, placements: Placements) -
         zip(mesh_shape, held.placements, placements, strict=True)
     ):
         if old != new:
-            inner = {on_dim(each) for each in held.placements[mesh_dim + 1 :]}
-            total += _change_bytes(ranks, whole, old, new, on_dim(new) in inner)
+            inner = {shard_dim(each) for each in held.placements[mesh_dim + 1 :]}
+            total += _change_bytes(ranks, whole, old, new, shard_dim(new) in inner)
     return total
 
 
@@ -142,7 +151,7 @@ def _change_bytes(ranks: int, whole: int, old: Placement, new: Placement, is_out
     """Return the bytes for a dimension of the mesh; `is_outer`: a later one cuts there already."""
     share = whole * (ranks - 1) // ranks
     if isinstance(old, Partial):
-        return 2 * share if on_dim(new) is None else share
+        return 2 * share if shard_dim(new) is None else share
     if isinstance(old, Replicate):
-        return share // ranks if on_dim(new) is not None and is_outer else 0
+        return share // ranks if shard_dim(new) is not None and is_outer else 0
     return share if isinstance(new, Replicate) else share // ranks

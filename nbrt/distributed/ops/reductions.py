@@ -14,8 +14,8 @@ import numpy as np
 
 from nbrt._internal.checks import checked_ints
 from nbrt.distributed.ops.elementwise import elementwise, store
-from nbrt.distributed.ops.operands import checked_call, derived, is_dtensor, placed
-from nbrt.distributed.ops.propagation import Placements, moved, on_dim, without
+from nbrt.distributed.ops.operands import checked_call, is_dtensor, map_local, redistribute_to
+from nbrt.distributed.ops.propagation import Placements, on_other_dim, replicate_dims, shard_dim
 from nbrt.distributed.placements import Partial, Placement
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nbrt.distributed.communicators.base import ReduceOp
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedT
     from nbrt.typing import Array, DTypeLike
 
 __all__ = [
@@ -55,14 +55,14 @@ _REDUCTIONS: dict[np.ufunc, _Reduction] = {
 
 def reduce_by(
     ufunc: np.ufunc,
-    tensor: DTensor,
+    tensor: ShardedT,
     axis: int | Sequence[int] | None = 0,
     dtype: DTypeLike | None = None,
     out: Any = None,
     keepdims: bool = False,
     initial: Any = None,
     where: Any = True,
-) -> DTensor:
+) -> ShardedT:
     """Reduce along axes, as ``ufunc.reduce``; `initial` is one more value, whatever the ranks.
 
     Parameters
@@ -97,29 +97,29 @@ def reduce_by(
         first = initial
         if not is_dtensor(initial):
             first = checked_call(np.full, (), initial, result.dtype)  # in its dtype, as NumPy's
-        result = elementwise(ufunc, [result, first], dtype=result.dtype, casting="same_kind")
+        result = elementwise(ufunc, result, first, dtype=result.dtype, casting="same_kind")
     return store(out, result, ufunc.__name__)
 
 
 def _reduce_whole(
-    ufunc: np.ufunc, tensor: DTensor, axes: tuple[int, ...], dtype: Any, keepdims: bool
-) -> DTensor:
-    source = placed(tensor, without(tensor.placements, axes, partial=True))
+    ufunc: np.ufunc, tensor: ShardedT, axes: tuple[int, ...], dtype: Any, keepdims: bool
+) -> ShardedT:
+    source = redistribute_to(tensor, replicate_dims(tensor.placements, axes, partial=True))
     kind = checked_call(ufunc.reduce, np.ones(1, tensor.dtype), dtype=dtype).dtype
     reduce_part = functools.partial(ufunc.reduce, axis=axes, dtype=dtype, keepdims=keepdims)
     placements = reduced_placements(source.placements, axes, None, keepdims)
     shape = kept_shape(tensor.shape, axes, keepdims)
-    return derived(source, reduce_part, placements, shape, dtype=kind)
+    return map_local(source, reduce_part, placements, shape, dtype=kind)
 
 
 def _reduce_parts(
     reduction: _Reduction,
-    tensor: DTensor,
+    tensor: ShardedT,
     axes: tuple[int, ...],
     dtype: Any,
     keepdims: bool,
     needs_elements: bool,
-) -> DTensor:
+) -> ShardedT:
     function, op, gives_bool = reduction
     options = {} if dtype is None or gives_bool or op in ("min", "max") else {"dtype": dtype}
     kind = checked_call(function, np.ones(1, tensor.dtype), **options).dtype
@@ -135,7 +135,7 @@ def _reduce_parts(
     source = tensor
     terms = [each for each in tensor.placements if isinstance(each, Partial)]
     if any(each.op != op for each in terms) or (terms and kind != tensor.dtype):
-        source = placed(tensor, without(tensor.placements, partial=True))
+        source = redistribute_to(tensor, replicate_dims(tensor.placements, partial=True))
     placements = reduced_placements(source.placements, axes, op, keepdims)
 
     def reduce_part(part: Array) -> Array:
@@ -144,7 +144,7 @@ def _reduce_parts(
             return np.full_like(part, identity, dtype=kind, shape=local_shape)
         return function(part, axis=axes, keepdims=keepdims, **options)
 
-    return derived(source, reduce_part, placements, shape, dtype=kind)
+    return map_local(source, reduce_part, placements, shape, dtype=kind)
 
 
 def extreme(dtype: np.dtype[Any], op: ReduceOp) -> Any:
@@ -219,12 +219,12 @@ def reduced_placements(
     """
 
     def after(placement: Placement) -> Placement:
-        dim = on_dim(placement)
+        dim = shard_dim(placement)
         if dim is None:
             return placement
         if dim in axes:
             assert op is not None, "reduced axes are whole"
             return Partial(op)
-        return moved(placement, dim if keepdims else dim - sum(axis < dim for axis in axes))
+        return on_other_dim(placement, dim if keepdims else dim - sum(axis < dim for axis in axes))
 
     return tuple(map(after, placements))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt._internal.checks import checked_ints
-from nbrt.distributed.ops.operands import derived, placed
-from nbrt.distributed.ops.propagation import Placements, moved, on_dim, without
+from nbrt.distributed.ops.operands import map_local, redistribute_to
+from nbrt.distributed.ops.propagation import Placements, on_other_dim, replicate_dims, shard_dim
 from nbrt.distributed.ops.reductions import checked_axes, kept_shape
 from nbrt.distributed.placements import Shard
 from nbrt.errors import ArgumentError
@@ -21,7 +21,7 @@ from nbrt.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedT
 
 __all__ = ["expand_dims", "moveaxis", "renumbered", "reshape", "squeeze", "swapaxes", "transpose"]
 
@@ -29,21 +29,22 @@ __all__ = ["expand_dims", "moveaxis", "renumbered", "reshape", "squeeze", "swapa
 def renumbered(placements: Placements, dims: Mapping[int, int]) -> Placements:
     """Return placements for a tensor whose dimensions have other numbers."""
     return tuple(
-        each if (dim := on_dim(each)) is None else moved(each, dims[dim]) for each in placements
+        each if (dim := shard_dim(each)) is None else on_other_dim(each, dims[dim])
+        for each in placements
     )
 
 
-def transpose(tensor: DTensor, axes: Sequence[int] | None = None) -> DTensor:
+def transpose(tensor: ShardedT, axes: Sequence[int] | None = None) -> ShardedT:
     """Return the tensor with its dimensions in another order, reversed by default."""
     order = tuple(range(tensor.ndim))[::-1] if axes is None else checked_axes(axes, tensor.ndim)
     if len(order) != tensor.ndim:
         raise ArgumentError(f"expected every axis of a {tensor.ndim}-d tensor, got {axes}")
     placements = renumbered(tensor.placements, {old: new for new, old in enumerate(order)})
     shape = tuple(tensor.shape[dim] for dim in order)
-    return derived(tensor, lambda part: part.transpose(order), placements, shape)
+    return map_local(tensor, lambda part: part.transpose(order), placements, shape)
 
 
-def swapaxes(tensor: DTensor, axis1: int, axis2: int) -> DTensor:
+def swapaxes(tensor: ShardedT, axis1: int, axis2: int) -> ShardedT:
     """Return the tensor with two dimensions exchanged."""
     (first,), (second,) = checked_axes(axis1, tensor.ndim), checked_axes(axis2, tensor.ndim)
     order = list(range(tensor.ndim))
@@ -52,8 +53,8 @@ def swapaxes(tensor: DTensor, axis1: int, axis2: int) -> DTensor:
 
 
 def moveaxis(
-    tensor: DTensor, source: int | Sequence[int], destination: int | Sequence[int]
-) -> DTensor:
+    tensor: ShardedT, source: int | Sequence[int], destination: int | Sequence[int]
+) -> ShardedT:
     """Return the tensor with dimensions moved to other places, the rest in order."""
     sources, targets = checked_axes(source, tensor.ndim), checked_axes(destination, tensor.ndim)
     if len(sources) != len(targets):
@@ -66,7 +67,7 @@ def moveaxis(
     return transpose(tensor, order)
 
 
-def expand_dims(tensor: DTensor, axis: int | Sequence[int]) -> DTensor:
+def expand_dims(tensor: ShardedT, axis: int | Sequence[int]) -> ShardedT:
     """Return the tensor with new dimensions of one element, `axis` of the result."""
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = checked_axes(axis, tensor.ndim + count)
@@ -74,23 +75,23 @@ def expand_dims(tensor: DTensor, axis: int | Sequence[int]) -> DTensor:
     placements = renumbered(tensor.placements, dict(enumerate(kept)))
     sizes = iter(tensor.shape)
     shape = tuple(1 if dim in new else next(sizes) for dim in range(tensor.ndim + count))
-    return derived(tensor, lambda part: np.expand_dims(part, new), placements, shape)
+    return map_local(tensor, lambda part: np.expand_dims(part, new), placements, shape)
 
 
-def squeeze(tensor: DTensor, axis: int | Sequence[int] | None = None) -> DTensor:
+def squeeze(tensor: ShardedT, axis: int | Sequence[int] | None = None) -> ShardedT:
     """Return the tensor without dimensions of one element; one that is cut is gathered first."""
     ones = tuple(dim for dim, size in enumerate(tensor.shape) if size == 1)
     gone = ones if axis is None else checked_axes(axis, tensor.ndim)
     if not set(gone) <= set(ones):
         raise ArgumentError(f"expected axes of one element, got {axis} of shape {tensor.shape}")
-    source = placed(tensor, without(tensor.placements, gone))
+    source = redistribute_to(tensor, replicate_dims(tensor.placements, gone))
     kept = [dim for dim in range(tensor.ndim) if dim not in gone]
     placements = renumbered(source.placements, {old: new for new, old in enumerate(kept)})
     shape = kept_shape(tensor.shape, gone, keepdims=False)
-    return derived(source, lambda part: part.squeeze(gone), placements, shape)
+    return map_local(source, lambda part: part.squeeze(gone), placements, shape)
 
 
-def reshape(tensor: DTensor, shape: int | Sequence[int]) -> DTensor:
+def reshape(tensor: ShardedT, shape: int | Sequence[int]) -> ShardedT:
     """Return the tensor with another shape of as many elements, in row-major order.
 
     Parameters
@@ -102,8 +103,8 @@ def reshape(tensor: DTensor, shape: int | Sequence[int]) -> DTensor:
     """
     target = _checked_target(tensor, shape)
     kept = _kept_dims(tensor, target)
-    cut = {dim for each in tensor.placements if (dim := on_dim(each)) is not None}
-    source = placed(tensor, without(tensor.placements, tuple(cut - set(kept))))
+    cut = {dim for each in tensor.placements if (dim := shard_dim(each)) is not None}
+    source = redistribute_to(tensor, replicate_dims(tensor.placements, tuple(cut - set(kept))))
     placements = renumbered(source.placements, kept)
     pieces = [1] * len(target)
     for old, new in kept.items():
@@ -117,10 +118,10 @@ def reshape(tensor: DTensor, shape: int | Sequence[int]) -> DTensor:
             sizes[new] = part.shape[old]
         return part.reshape(sizes)
 
-    return derived(source, reshape_part, placements, target)
+    return map_local(source, reshape_part, placements, target)
 
 
-def _checked_target(tensor: DTensor, shape: int | Sequence[int]) -> tuple[int, ...]:
+def _checked_target(tensor: ShardedT, shape: int | Sequence[int]) -> tuple[int, ...]:
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     sizes = checked_ints("sizes", given)
     rest = math.prod(size for size in sizes if size != -1)
@@ -134,7 +135,7 @@ def _checked_target(tensor: DTensor, shape: int | Sequence[int]) -> tuple[int, .
     return sizes
 
 
-def _kept_dims(tensor: DTensor, target: tuple[int, ...]) -> dict[int, int]:
+def _kept_dims(tensor: ShardedT, target: tuple[int, ...]) -> dict[int, int]:
     """Return the dimensions that may stay cut, and which of the result's they become."""
     kept: dict[int, int] = {}
     for old, new in _groups(tensor.shape, target):
@@ -142,18 +143,18 @@ def _kept_dims(tensor: DTensor, target: tuple[int, ...]) -> dict[int, int]:
             kept[old[0]] = new[0]
         elif old and new:
             first, into = old[0], new[0]
-            plain = all(isinstance(p, Shard) for p in tensor.placements if on_dim(p) == first)
+            plain = all(isinstance(p, Shard) for p in tensor.placements if shard_dim(p) == first)
             pieces = _pieces(tensor, first)
             if plain and tensor.shape[first] % pieces == target[into] % pieces == 0:
                 kept[first] = into
     return kept
 
 
-def _pieces(tensor: DTensor, dim: int) -> int:
+def _pieces(tensor: ShardedT, dim: int) -> int:
     return math.prod(
         ranks
         for ranks, each in zip(tensor.device_mesh.shape, tensor.placements, strict=True)
-        if on_dim(each) == dim
+        if shard_dim(each) == dim
     )
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.distributed.ops.elementwise import elementwise, store
-from nbrt.distributed.ops.operands import checked_call, placed
-from nbrt.distributed.ops.propagation import without
+from nbrt.distributed.ops.elementwise import astype, elementwise, store
+from nbrt.distributed.ops.operands import checked_call, redistribute_to
+from nbrt.distributed.ops.propagation import replicate_dims
 from nbrt.distributed.ops.reductions import checked_axes, reduce_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.distributed.dtensor import DTensor
+    from nbrt.distributed.sharded_array import ShardedT
     from nbrt.typing import DTypeLike
 
 __all__ = ["count_nonzero", "mean", "std", "var"]
@@ -25,12 +25,12 @@ _Axis = "int | Sequence[int] | None"
 
 
 def mean(
-    tensor: DTensor,
+    tensor: ShardedT,
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
     keepdims: bool = False,
-) -> DTensor:
+) -> ShardedT:
     """Return the mean along axes; of integers in float64, of float16 by sums in float32."""
     work, kind = _dtypes(tensor, dtype)
     count = math.prod(tensor.shape[each] for each in checked_axes(axis, tensor.ndim))
@@ -39,23 +39,23 @@ def mean(
 
 
 def var(
-    tensor: DTensor,
+    tensor: ShardedT,
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
     ddof: float = 0,
     keepdims: bool = False,
-) -> DTensor:
+) -> ShardedT:
     """Return the variance along axes: the mean squared distance from the mean, in two passes."""
     work, kind = _dtypes(tensor, dtype)
     axes = checked_axes(axis, tensor.ndim)
     count = math.prod(tensor.shape[each] for each in axes)
     centre = _divided(reduce_by(np.add, tensor, axes, work, None, True), count)
-    centre = placed(centre, without(centre.placements, partial=True))
-    distance = elementwise(np.subtract, [tensor, centre])
-    squares = elementwise(np.multiply, [distance, elementwise(np.conjugate, [distance])])
+    centre = redistribute_to(centre, replicate_dims(centre.placements, partial=True))
+    distance = elementwise(np.subtract, tensor, centre)
+    squares = elementwise(np.multiply, distance, elementwise(np.conjugate, distance))
     if squares.dtype.kind == "c":
-        squares = elementwise(np.real, [squares])
+        squares = elementwise(np.real, squares)
         kind = np.empty(0, kind).real.dtype
     total = reduce_by(np.add, squares, axes, None, None, keepdims)
     free = max(checked_call(operator.sub, count, ddof), 0)
@@ -63,25 +63,25 @@ def var(
 
 
 def std(
-    tensor: DTensor,
+    tensor: ShardedT,
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
     ddof: float = 0,
     keepdims: bool = False,
-) -> DTensor:
+) -> ShardedT:
     """Return the square root of the variance along axes."""
-    return store(out, elementwise(np.sqrt, [var(tensor, axis, dtype, None, ddof, keepdims)]), "std")
+    return store(out, elementwise(np.sqrt, var(tensor, axis, dtype, None, ddof, keepdims)), "std")
 
 
 def count_nonzero(
-    tensor: DTensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False
-) -> DTensor:
+    tensor: ShardedT, axis: int | Sequence[int] | None = None, *, keepdims: bool = False
+) -> ShardedT:
     """Return how many elements along axes are not zero."""
-    return reduce_by(np.add, elementwise(np.not_equal, [tensor, 0]), axis, np.intp, None, keepdims)
+    return reduce_by(np.add, elementwise(np.not_equal, tensor, 0), axis, np.intp, None, keepdims)
 
 
-def _dtypes(tensor: DTensor, dtype: DTypeLike | None) -> tuple[Any, np.dtype[Any]]:
+def _dtypes(tensor: ShardedT, dtype: DTypeLike | None) -> tuple[Any, np.dtype[Any]]:
     """Return the dtype to add up in, None for the tensor's, and that of the result, as NumPy's."""
     if dtype is not None:
         kind = checked_call(np.dtype, dtype)
@@ -93,10 +93,10 @@ def _dtypes(tensor: DTensor, dtype: DTypeLike | None) -> tuple[Any, np.dtype[Any
     return None, tensor.dtype.newbyteorder("=")
 
 
-def _divided(total: DTensor, count: float) -> DTensor:
+def _divided(total: ShardedT, count: float) -> ShardedT:
     """Return sums by a count; it has the sums' dtype, so that their terms stay terms."""
-    return elementwise(np.true_divide, [total, total.dtype.type(count)])
+    return elementwise(np.true_divide, total, total.dtype.type(count))
 
 
-def _as(tensor: DTensor, dtype: np.dtype[Any]) -> DTensor:
-    return tensor if tensor.dtype == dtype else tensor.astype(dtype)
+def _as(tensor: ShardedT, dtype: np.dtype[Any]) -> ShardedT:
+    return tensor if tensor.dtype == dtype else astype(tensor, dtype)

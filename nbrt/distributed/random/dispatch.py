@@ -6,7 +6,7 @@ from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from nbrt.distributed.dtensor import DTensor
-from nbrt.distributed.ops.propagation import without
+from nbrt.distributed.ops.propagation import replicate_dims
 from nbrt.distributed.random.generator_checks import checked_rank_generator, failing_together
 from nbrt.distributed.random.mesh_draws import MeshDraws
 from nbrt.distributed.random.mesh_generator import MeshGenerator
@@ -113,7 +113,7 @@ def _multinomial(
         )
     checked_tensor(weights, mesh)
     num_samples = checked_samples(weights.shape, num_samples, replacement)
-    placements = without(weights.placements, [weights.ndim - 1])
+    placements = replicate_dims(weights.placements, [weights.ndim - 1])
     rows = weights.redistribute(placements=placements)
     shape = (*weights.shape[:-1], num_samples)
     result = DTensorSpec(mesh, placements, shape, "int64")

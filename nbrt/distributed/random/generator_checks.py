@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nbrt import config
-from nbrt.distributed.communicators.signatures import described
-from nbrt.distributed.communicators.threads import ThreadCommunicator
+from nbrt.distributed.communicators.signatures import describe_error
 from nbrt.distributed.consistency import check_alike
 from nbrt.errors import RankFailedError
 from nbrt.random.defaults import checked_generator, default_generator
@@ -39,15 +38,8 @@ def checked_rank_generator(mesh: DeviceMesh, generator: Generator | None) -> Gen
         generator too, so each would take what the other should; or the default one is the process's
         because the running thread is not in the rank's context.
     """
-    everyone = mesh._communicator
-    rank = everyone if isinstance(everyone, ThreadCommunicator) else None
-    if rank is not None:
-        rank.check_caller()
-        if generator is None:
-            rank.check_context()
     chosen = default_generator(mesh.device) if generator is None else checked_generator(generator)
-    if rank is not None:
-        rank.check_own(chosen)
+    mesh.communicator.check_rank(chosen, is_default=generator is None)
     return chosen
 
 
@@ -63,16 +55,15 @@ def failing_together(mesh: DeviceMesh) -> Iterator[None]:
     RankFailedError
         On a rank whose own block did not raise, naming the first one whose did.
     """
-    is_cheap = isinstance(mesh.communicator, ThreadCommunicator)
-    is_asked = is_cheap or config.settings().distributed_check
-    if mesh.size() == 1 or mesh.get_coordinate() is None or not is_asked:
+    is_enabled = mesh.communicator.is_in_process or config.settings().distributed_check
+    if mesh.size() == 1 or mesh.get_coordinate() is None or not is_enabled:
         yield
         return
     group = mesh.get_group()
     try:
         yield
     except Exception as error:
-        group.all_gather_object(described(error))
+        group.all_gather_object(describe_error(error))
         raise
     for rank, failure in zip(group.ranks, group.all_gather_object(None), strict=True):
         if failure is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from nbrt._internal.checks import checked_shape
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.mesh import DeviceMesh, checked_mesh, current_mesh
-from nbrt.distributed.ops.propagation import without
+from nbrt.distributed.ops.propagation import replicate_dims
 from nbrt.distributed.placements import Placement
 from nbrt.distributed.random.generator_checks import checked_rank_generator, failing_together
 from nbrt.distributed.random.parameters import (
@@ -336,7 +336,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 def _whole_rows(spec: DTensorSpec) -> DTensorSpec:
     """Return the spec with its last axis, along which vectors lie, uncut: itself if it is."""
-    placements = without(spec.placements, [spec.ndim - 1])
+    placements = replicate_dims(spec.placements, [spec.ndim - 1])
     return spec if placements == spec.placements else spec.replaced(placements=placements)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from nbrt.distributed.dtensor import DTensor
-from nbrt.distributed.ops.propagation import moved, on_dim, without
+from nbrt.distributed.ops.propagation import on_other_dim, replicate_dims, shard_dim
 from nbrt.distributed.random.generator_checks import checked_rank_generator
 from nbrt.distributed.random.mesh_draws import MeshDraws
 from nbrt.distributed.random.parameters import (
@@ -154,7 +154,9 @@ class MeshGenerator(MeshDraws):
         shape = (*source.shape[:axis], *picks.shape, *source.shape[axis + 1 :])
         beyond = picks.ndim - 1
         placements = [
-            moved(each, dim + beyond) if (dim := on_dim(each)) is not None and dim > axis else each
+            on_other_dim(each, dim + beyond)
+            if (dim := shard_dim(each)) is not None and dim > axis
+            else each
             for each in source.placements
         ]
         return self._taken(source, picks, axis, shape, placements)
@@ -164,7 +166,7 @@ class MeshGenerator(MeshDraws):
     def _source(self, x: Any, axis: int) -> DTensor:
         """Return a tensor with all of an axis on every rank that has some of it."""
         tensor = checked_tensor(x, self._mesh) if isinstance(x, DTensor) else self._copies(x)
-        placements = without(tensor.placements, [checked_axis(axis, tensor.ndim)])
+        placements = replicate_dims(tensor.placements, [checked_axis(axis, tensor.ndim)])
         if placements == tensor.placements:
             return tensor
         return tensor.redistribute(placements=placements)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nbrt.distributed.ops.operands import is_dtensor
-from nbrt.distributed.ops.propagation import moved, on_dim
+from nbrt.distributed.ops.propagation import on_other_dim, shard_dim
 from nbrt.distributed.placements import Placement, Replicate
 from nbrt.distributed.redistribution.execute import take
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
@@ -146,12 +146,12 @@ def _aligned(shape: tuple[int, ...], spec: DTensorSpec) -> tuple[Placement, ...]
     ahead = spec.ndim - len(shape)
     found: list[Placement] = []
     for placement in spec.placements:
-        dim = on_dim(placement)
+        dim = shard_dim(placement)
         at = -1 if dim is None else dim - ahead
         if dim is None or at < 0 or shape[at] != spec.shape[dim]:
             found.append(Replicate())
         else:
-            found.append(moved(placement, at))
+            found.append(on_other_dim(placement, at))
     return tuple(found)
 
 

@@ -343,7 +343,7 @@ def test_a_caller_that_is_interrupted_stops_the_ranks(monkeypatch: pytest.Monkey
         dist.run(rank, ranks=2, timeout=HANG_TIMEOUT)
     assert told.wait(HANG_TIMEOUT)
     assert seen[0].rank == -1
-    assert "whoever started the ranks ended with KeyboardInterrupt" in str(seen[0])
+    assert "the caller of run ended with KeyboardInterrupt" in str(seen[0])
 
 
 def test_a_failed_stream_fails_its_rank() -> None:

@@ -23,18 +23,18 @@ S0, S1 = Shard(0), Shard(1)
 
 
 class Tape:
-    """Keeps the prims that one thread submits."""
+    """Keeps the ops that one thread submits."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.prims: list[Any] = []
+        self.ops: list[Any] = []
         self.results: list[Any] = []
 
     def before(self, stream: Stream, command: Command) -> None:
         if command.kind == "collective" and threading.get_ident() == self.thread:
             assert stream.device.kind == "cpu"
             assert command.label in ("from_local", "redistribute")
-            self.prims.append(command.args[0])
+            self.ops.append(command.args[0])
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
         del stream
@@ -50,10 +50,10 @@ def program(x: np.ndarray[Any, Any]) -> DTensor:
     return rows.redistribute(placements=[R, S0]).redistribute(placements=[S1, S1])
 
 
-def replayed(x: np.ndarray[Any, Any], prims: list[Any]) -> tuple[np.ndarray[Any, Any], Any]:
+def replayed(x: np.ndarray[Any, Any], ops: list[Any]) -> tuple[np.ndarray[Any, Any], Any]:
     local, spec = x * (dist.get_rank() + 1), None
-    for prim in prims:
-        local, spec = prim.replay(local)
+    for op in ops:
+        local, spec = op.replay(local)
     return local, spec
 
 
@@ -64,12 +64,12 @@ def record_and_replay(shared: dict[str, Any], how: str) -> bool:
         tape = shared["tape"] = Tape()
         with install_hook(tape):
             own = program(x)
-        prims = pickle.loads(pickle.dumps(tape.prims)) if how == "pickled" else tape.prims
-        shared["prims"] = prims
+        ops = pickle.loads(pickle.dumps(tape.ops)) if how == "pickled" else tape.ops
+        shared["ops"] = ops
     else:
         own = program(x)
     world.barrier()
-    local, spec = replayed(x, shared["prims"])
+    local, spec = replayed(x, shared["ops"])
     return bool(
         np.array_equal(local, own.to_local())
         and spec == own.spec
@@ -82,7 +82,7 @@ def record_and_replay(shared: dict[str, Any], how: str) -> bool:
 def test_what_rank_0_recorded_gives_every_rank_its_own(how: str) -> None:
     shared: dict[str, Any] = {}
     assert dist.run(record_and_replay, shared, how, ranks=4) == [True] * 4
-    kinds = [type(prim) for prim in shared["prims"]]
+    kinds = [type(op) for op in shared["ops"]]
     assert kinds == [FromLocal, Redistribute, Redistribute, Redistribute]
     assert [local.shape for local, _ in shared["tape"].results][-1] == (8, 1)
 
@@ -91,7 +91,7 @@ def test_a_program_can_be_replayed_in_another_world() -> None:
     shared: dict[str, Any] = {}
     dist.run(record_and_replay, shared, "as it is", ranks=4)
     x = np.arange(12.0).reshape(4, 3) + 100
-    twice = dist.run(lambda: [replayed(x, shared["prims"])[0] for _ in range(2)], ranks=4)
+    twice = dist.run(lambda: [replayed(x, shared["ops"])[0] for _ in range(2)], ranks=4)
     expected = dist.run(lambda: program(x).to_local(), ranks=4)
     for rank in range(4):
         assert np.array_equal(twice[rank][0], expected[rank])
@@ -112,11 +112,11 @@ def test_prims_are_values_that_hold_nothing_of_a_rank() -> None:
 
 def test_a_part_that_is_not_the_ranks_own_is_refused() -> None:
     mesh = dist.DeviceMesh("cpu", [0])
-    prim = Redistribute(mesh, (S0,), (R,), (5,), np.dtype("float32"))
+    op = Redistribute(mesh, (S0,), (R,), (5,), np.dtype("float32"))
     with pytest.raises(ArgumentError, match=r"a part of float32 and shape \(5,\)"):
-        prim.replay(np.zeros(4, "float32"))
+        op.replay(np.zeros(4, "float32"))
     with pytest.raises(ArgumentTypeError, match="expected an array or numbers, got NoneType"):
-        prim.replay(None)  # type: ignore[arg-type]
+        op.replay(None)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="a dimension of a 1-d tensor to cut"):
         FromLocal(mesh, (S1,)).replay(np.zeros(4))
     with pytest.raises(ArgumentTypeError, match="expected a DeviceMesh, got None"):
@@ -128,7 +128,7 @@ def test_a_rank_beyond_the_mesh_submits_too() -> None:
         tape = Tape()
         with install_hook(tape):
             dist.zeros(3, device_mesh=dist.DeviceMesh("cpu", [0])).redistribute(placements=[S0])
-        return tape.prims
+        return tape.ops
 
     first, second = dist.run(beyond, ranks=2)
     assert first == second

@@ -15,8 +15,7 @@ import nbrt.distributed as dist
 from helpers.clocks import HANG_TIMEOUT, JumpingClock, ManualClock
 from helpers.collectives import CASES
 from nbrt.distributed.communicators.base import Communicator
-from nbrt.distributed.communicators.single import single_world
-from nbrt.distributed.communicators.thread_rendezvous import World
+from nbrt.distributed.communicators.thread_rendezvous import ThreadWorld
 from nbrt.distributed.communicators.threads import ThreadCommunicator, thread_world
 from nbrt.errors import (
     ArgumentError,
@@ -103,7 +102,7 @@ def test_every_case_in_groups_side_by_side() -> None:
 
 def test_a_process_alone_is_a_world_of_one() -> None:
     for case in CASES:
-        case(single_world())
+        case(thread_world([None])[1][0])
 
 
 def test_threads_are_communicators() -> None:
@@ -339,12 +338,12 @@ def test_a_rank_that_returns_early_ends_the_wait_of_the_others(name: str) -> Non
     ids=["returns", "fails"],
 )
 def test_ranks_that_wait_already_are_told(
-    tell: Callable[[World], None], expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+    tell: Callable[[ThreadWorld], None], expected: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = threading.Event()
-    check = World._end_if_hopeless
+    check = ThreadWorld._end_if_hopeless
 
-    def watched(world: World, current: Any) -> None:
+    def watched(world: ThreadWorld, current: Any) -> None:
         check(world, current)
         waiting.set()
 
@@ -353,7 +352,7 @@ def test_ranks_that_wait_already_are_told(
             member.barrier()
         told.append(True)
 
-    monkeypatch.setattr(World, "_end_if_hopeless", watched)
+    monkeypatch.setattr(ThreadWorld, "_end_if_hopeless", watched)
     world, (member, _) = thread_world([None] * 2, HANG_TIMEOUT)
     told: list[bool] = []
     thread = threading.Thread(target=wait)
@@ -390,7 +389,7 @@ def test_groups_without_the_rank_that_failed_are_told_as_well() -> None:
 # -- nothing is left -------------------------------------------------------------------------------
 
 
-def test_rounds_are_forgotten() -> None:
+def test_meetings_are_forgotten() -> None:
     world, members = thread_world([None] * 3)
 
     def work(member: ThreadCommunicator) -> None:
@@ -409,7 +408,7 @@ def test_rounds_are_forgotten() -> None:
         each.start()
     for each in threads:
         each.join()
-    assert world._rounds == {}
+    assert world._meetings == {}
 
 
 def test_what_was_given_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,5 +472,5 @@ def test_bad_arguments_are_refused_before_anybody_is_met(number: int) -> None:
     world, (member, _) = thread_world([None] * 2, 0.01)
     with pytest.raises(kind, match=message):
         call(member)
-    assert world._rounds == {}
+    assert world._meetings == {}
     assert member._count == 0

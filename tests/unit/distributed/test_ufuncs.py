@@ -13,7 +13,7 @@ from helpers.spread import count_collectives, counted, same, spread
 from nbrt.distributed import Partial, Replicate, Shard, StridedShard
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.elementwise_rules import spread_elementwise
-from nbrt.distributed.ops.propagation import Held, bytes_moved
+from nbrt.distributed.ops.propagation import OperandSpec, bytes_moved
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
 
 SUM = Partial("sum")
@@ -349,12 +349,12 @@ def test_ranks_off_the_mesh_follow() -> None:
 
 
 def test_the_rule_takes_the_cheapest_way() -> None:
-    held = Held((64, 64), 8, (Shard(0), Shard(1)))
-    turned = Held((64, 64), 2, (Shard(1), Shard(0)))
+    held = OperandSpec((64, 64), 8, (Shard(0), Shard(1)))
+    turned = OperandSpec((64, 64), 2, (Shard(1), Shard(0)))
     assert spread_elementwise("add", (2, 2), (held, turned))[0] == held.placements
     assert spread_elementwise("add", (2, 2), (turned, held))[0] == held.placements
     assert spread_elementwise("exp", (2, 2), (held,))[1] == (held.placements,)
-    row = Held((1, 64), 8, (Shard(0), Shard(1)))
+    row = OperandSpec((1, 64), 8, (Shard(0), Shard(1)))
     assert spread_elementwise("add", (2, 2), (held, row)) == (
         (Shard(0), Shard(1)), ((Shard(0), Shard(1)), (Replicate(), Shard(1)))
     )  # fmt: skip
