@@ -83,7 +83,7 @@ class DeviceMesh:
         self._device_type = device_type
         self._ranks = _checked_ranks(mesh, everyone.size)
         self._names = _checked_names(names, self._ranks.ndim)
-        self._communicator = everyone
+        self.communicator = everyone
         self._groups: dict[tuple[int, ...], Communicator] = {}
         self._specs: dict[Any, Any] = {}  # of the tensors that are drawn over it
         self._root: DeviceMesh = self
@@ -167,7 +167,7 @@ class DeviceMesh:
     @property
     def device(self) -> Device:
         """Where this rank's arrays live; raises if ranks are not of the mesh's kind of device."""
-        device = self._communicator.device
+        device = self.communicator.device
         if device.kind != self._device_type:
             raise DistributedError(
                 f"expected ranks on devices of type {self._device_type!r}, got rank "
@@ -177,14 +177,9 @@ class DeviceMesh:
             )
         return device
 
-    @property
-    def communicator(self) -> Communicator:
-        """What the ranks are numbers of."""
-        return self._communicator
-
     def get_rank(self) -> int:
         """Return this rank's number in the world, or in `communicator` if that is another one."""
-        return self._communicator.rank
+        return self.communicator.rank
 
     def get_coordinate(self) -> tuple[int, ...] | None:
         """Return this rank's place along each dimension; None if it is not in the mesh."""
@@ -238,7 +233,7 @@ class DeviceMesh:
             slice(None) if dim in dims else place for dim, place in enumerate(self._coordinate)
         )
         members = [int(rank) for rank in np.ravel(self._ranks[index])]
-        return self._communicator.group(members)
+        return self.communicator.group(members)
 
     # -- other meshes ------------------------------------------------------------------------------
 
@@ -278,7 +273,7 @@ class DeviceMesh:
     _flatten = flatten
 
     def _derived(self, ranks: HostArray, names: Sequence[str] | None) -> DeviceMesh:
-        made = DeviceMesh(self._device_type, ranks, names, communicator=self._communicator)
+        made = DeviceMesh(self._device_type, ranks, names, communicator=self.communicator)
         made._root = self._root
         return made
 

@@ -59,7 +59,7 @@ class DTensorSpec:
     is_partial: bool
     _key: tuple[Any, ...]
     _hash: int
-    _memo: tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]] | None
+    _local: tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]] | None
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DTensorSpec:
         is_partial = any(isinstance(each, Partial) for each in places)
         # Past __setattr__, which takes its time.
         self.__dict__.update(zip(_FIXED, key, strict=True))
-        self.__dict__.update(_key=key, _hash=hash(key), _memo=None, is_partial=is_partial)
+        self.__dict__.update(_key=key, _hash=hash(key), _local=None, is_partial=is_partial)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _FIXED:
@@ -124,21 +124,20 @@ class DTensorSpec:
     @property
     def local_runs(self) -> tuple[tuple[Runs, ...], ...] | None:
         """The indices that this rank holds along each dimension; None if it is off the mesh."""
-        return self._own()[0]
+        return (self._local or self._set_local())[0]
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        """Shape of what this rank holds; ``(0,)`` if it is off the mesh."""
-        return self._own()[1]
+        """Shape of this rank's part; ``(0,)`` if it is off the mesh."""
+        return (self._local or self._set_local())[1]
 
-    def _own(self) -> tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]]:
-        # Not cached_property: until Python 3.12 it has one lock, for which ranks would queue.
-        if self._memo is None:
-            coordinate = self.mesh.get_coordinate()
-            runs = None if coordinate is None else self.runs_of(coordinate)
-            held = (0,) if runs is None else tuple(sum(run.size for run in each) for each in runs)
-            self._memo = runs, held
-        return self._memo
+    def _set_local(self) -> tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]]:
+        # Not cached_property: until Python 3.12 it has one lock, and ranks would wait for it.
+        coordinate = self.mesh.get_coordinate()
+        runs = None if coordinate is None else self.runs_of(coordinate)
+        shape = (0,) if runs is None else tuple(sum(run.size for run in axis) for axis in runs)
+        self._local = runs, shape
+        return self._local
 
     def runs_of(self, coordinate: Sequence[int]) -> tuple[tuple[Runs, ...], ...]:
         """Return the indices that the rank at a coordinate holds along each dimension."""

@@ -77,6 +77,8 @@ class ThreadWorld:
     ----------
     failure : tuple of int and BaseException, or None
         The first rank that ended with an exception, and the exception.
+    running : set of int
+        The ranks that run their functions.
     """
 
     def __init__(self, size: int) -> None:
@@ -84,18 +86,14 @@ class ThreadWorld:
         self.failure: tuple[int, BaseException] | None = None
         self._lock = threading.Lock()
         self._meetings: dict[Hashable, _Meeting] = {}
-        self._running: set[int] = set()
+        self.running: set[int] = set()
         self._ended: set[int] = set()
         self._owners: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def begin(self, rank: int) -> None:
         """Record that a rank runs its function, until `fail` or `end`."""
         with self._lock:
-            self._running.add(rank)
-
-    def is_running(self, rank: int) -> bool:
-        """Return whether a rank runs its function."""
-        return rank in self._running
+            self.running.add(rank)
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Record that a rank ended with an exception, and wake the ranks that wait for it.
@@ -108,7 +106,7 @@ class ThreadWorld:
             The exception; the first one counts.
         """
         with self._lock:
-            self._running.discard(rank)
+            self.running.discard(rank)
             if self.failure is None:
                 self.failure = (rank, error)
             self._end_hopeless()
@@ -116,7 +114,7 @@ class ThreadWorld:
     def end(self, rank: int) -> None:
         """Record that a rank returned, and wake the ranks that wait for it."""
         with self._lock:
-            self._running.discard(rank)
+            self.running.discard(rank)
             self._ended.add(rank)
             self._end_hopeless()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,7 @@ class ThreadCommunicator:
         self._count = 0
         self._groups: dict[tuple[int, ...], int] = {}
         self._key: tuple[Any, ...] = (ranks, 0)
+        self._own_generator: Callable[[], object] = _no_generator
 
     @property
     def device(self) -> Device:
@@ -107,24 +109,29 @@ class ThreadCommunicator:
 
     def check_rank(self, generator: object, is_default: bool = False) -> None:
         """Raise if the running rank may not draw from a generator; see `Communicator`."""
-        self._check_caller()
+        caller = context.world.get()
+        if caller is not None:
+            self._check_caller(caller)
         own = self.ranks[self.rank]
-        if is_default and context.world.get() is None and self._world.is_running(own):
+        if is_default and caller is None and own in self._world.running:
             raise DistributedError(
                 f"expected a thread in the context of rank {own}, whose default generator it would "
                 f"draw from, got one without; start it by contextvars.copy_context().run, or pass "
                 f"generator="
             )
+        if self._own_generator() is generator:
+            return
         first = self._world.owner(generator, own)
-        if first != own:
+        if first == own:
+            self._own_generator = weakref.ref(generator)
+        else:
             raise DistributedError(
                 f"expected a generator of rank {own} alone, got {generator!r}, which rank {first} "
                 f"uses too; make it in the function that every rank runs, or let each use a clone()"
             )
 
-    def _check_caller(self) -> None:
+    def _check_caller(self, caller: object) -> None:
         """Raise if the running thread is another rank of the same world."""
-        caller = context.world.get()
         if caller is self or not isinstance(caller, ThreadCommunicator):
             return
         own = self.ranks[self.rank]
@@ -250,7 +257,7 @@ class ThreadCommunicator:
         contribution: Any,
         combine: Callable[[list[Any]], list[Any]] | None = None,
     ) -> list[Any]:
-        self._check_caller()
+        self._check_caller(context.world.get())
         self._count += 1
         member = Member(self.rank, self.ranks, self._timeout)
         return self._world.meet(member, (self._key, self._count), signature, contribution, combine)
@@ -298,6 +305,10 @@ class ThreadCommunicator:
         own = [self._copied(message) for message in messages]  # from other devices
         with OptionalStreamGuard(stream):
             return reduced(own, op)
+
+
+def _no_generator() -> None:
+    """Return the generator of the last check, before the first."""
 
 
 def _copied_object(value: Any) -> Any:

@@ -29,7 +29,7 @@ def rand(
     placements: Placement | Sequence[Placement] | None = None,
     generator: Generator | None = None,
 ) -> DTensor:
-    """Return a distributed tensor of uniform floats in [0, 1), those of `Generator.random`.
+    """Return a distributed tensor of uniform floats in [0, 1); see `Generator.random`.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def rand(
     placements : Placement or sequence of Placement, optional
         One for each dimension of the mesh; all replicated by default.
     generator : Generator, optional
-        By default the default one of this rank's device.
+        By default the default generator of this rank's device.
 
     Examples
     --------
@@ -51,8 +51,9 @@ def rand(
     ...     dist.rand(4, 6, placements=[dist.Shard(0)]).shape
     (4, 6)
     """
-    made: DTensor = MeshGenerator(device_mesh, placements, generator).random(_shape(size), dtype)
-    return made
+    draw = MeshGenerator(device_mesh, placements, generator).random
+    result: DTensor = draw(_shape(size), dtype)
+    return result
 
 
 def randn(
@@ -63,9 +64,9 @@ def randn(
     generator: Generator | None = None,
 ) -> DTensor:
     """Return a distributed tensor of standard normal floats; see `rand`."""
-    drawing = MeshGenerator(device_mesh, placements, generator)
-    made: DTensor = drawing.standard_normal(_shape(size), dtype)
-    return made
+    draw = MeshGenerator(device_mesh, placements, generator).standard_normal
+    result: DTensor = draw(_shape(size), dtype)
+    return result
 
 
 def randint(
@@ -82,9 +83,9 @@ def randint(
 
     Called as ``randint(high, size)`` or ``randint(low, high, size)``; see `rand` for the rest.
     """
-    drawing = MeshGenerator(device_mesh, placements, generator)
-    made: DTensor = functions.randint(low, high, size, dtype=dtype, generator=drawing)
-    return made
+    chosen: Any = MeshGenerator(device_mesh, placements, generator)
+    result: DTensor = functions.randint(low, high, size, dtype=dtype, generator=chosen)
+    return result
 
 
 def _shape(size: tuple[Any, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""What a rank needs of the arguments of a draw: its part of tensors, and of everybody's arrays."""
+"""Parameters of draws: the part that a rank needs of tensors and arrays, and scalar tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbrt.distributed.redistribution.execute import take
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError
 from nbrt.index_sets import Runs, intersect
 from nbrt.random.arguments import is_array
-from nbrt.random.generator import Generator
+from nbrt.random.distributions import Distributions
 from nbrt.runtime.array import asarray, copy, to_host
 from nbrt.runtime.creation import empty
 from nbrt.runtime.stream import current_stream
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Elsewhere",
+    "UnknownScalar",
+    "accept_scalar_tensors",
     "checked_tensor",
-    "cut",
-    "cut_copy",
-    "is_number",
-    "known_number",
+    "is_scalar_tensor",
     "known_range",
+    "known_scalar",
     "local_parameter",
-    "number",
-    "taking_numbers",
+    "scalar_value",
+    "take_copy",
+    "take_runs",
 ]
 
 
-class Elsewhere(np.ndarray[Any, Any]):
-    """What stands for a number on a rank that cannot know it: an array without elements.
+class UnknownScalar(np.ndarray[Any, Any]):
+    """A number that a rank off the mesh does not know: an array without elements.
 
-    As a parameter it has no dimensions, and the value that makes a draw a right one.
+    As a parameter it counts as a valid number without dimensions.
     """
 
 
 def local_parameter(value: Any, spec: DTensorSpec) -> Any:
-    """Return a parameter of a draw as this rank needs it; one that is no array as it is.
+    """Return the part of a parameter that this rank needs; numbers unchanged.
 
     Parameters
     ----------
     value : DTensor, array_like or number
         Broadcasts to the shape of the draw; an array is the same on all ranks.
     spec : DTensorSpec
-        What is drawn.
+        The spec of the draw.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def local_parameter(value: Any, spec: DTensorSpec) -> Any:
             tensor = tensor.redistribute(placements=placements)
         array = tensor.to_local()
         return array.reshape(-1)[:0] if spec.local_runs is None else array
-    if not is_array(value) or isinstance(value, Elsewhere):
+    if not is_array(value) or isinstance(value, UnknownScalar):
         return value
     array = asarray(value, device=spec.mesh.device, copy=None)
     _check_broadcasts(array.shape, spec.shape)
@@ -85,13 +85,15 @@ def local_parameter(value: Any, spec: DTensorSpec) -> Any:
         spec.local_runs[ahead + dim] if size == spec.shape[ahead + dim] else (Runs(0, size),)
         for dim, size in enumerate(array.shape)
     ]
-    return cut(array, runs, spec.mesh.device)
+    return take_runs(array, runs, spec.mesh.device)
 
 
-def cut(array: Array, runs: Sequence[Sequence[Runs]], device: Device, first: int = 0) -> Array:
-    """Return what runs take of an array, along its dimensions from `first` on.
+def take_runs(
+    array: Array, runs: Sequence[Sequence[Runs]], device: Device, first: int = 0
+) -> Array:
+    """Return the elements of an array at runs of indices, along its dimensions from `first` on.
 
-    Without a copy where they are regular; the array itself if they take all of it.
+    Regular runs give a view, and all indices the array itself.
     """
     part: list[Sequence[Runs]] = [(Runs(0, size),) for size in array.shape]
     wanted = [*part[:first], *runs, *part[first + len(runs) :]]
@@ -101,9 +103,11 @@ def cut(array: Array, runs: Sequence[Sequence[Runs]], device: Device, first: int
     return take(array, chosen.first, current_stream(device))
 
 
-def cut_copy(array: Array, runs: Sequence[Sequence[Runs]], device: Device, first: int = 0) -> Array:
-    """Return `cut` in memory of its own, unless it is the array itself."""
-    chosen = cut(array, runs, device, first)
+def take_copy(
+    array: Array, runs: Sequence[Sequence[Runs]], device: Device, first: int = 0
+) -> Array:
+    """Return a copy of `take_runs`, or the array itself for all indices."""
+    chosen = take_runs(array, runs, device, first)
     if chosen is array:
         return array
     result = empty(chosen.shape, chosen.dtype, device=device)
@@ -112,12 +116,12 @@ def cut_copy(array: Array, runs: Sequence[Sequence[Runs]], device: Device, first
 
 
 def checked_tensor(tensor: DTensor, mesh: DeviceMesh) -> DTensor:
-    """Return a tensor that can be an argument of a draw over a mesh.
+    """Return a tensor that is valid as an argument of a draw over a mesh.
 
     Raises
     ------
     PlacementError
-        If it is partial, or of another mesh.
+        If the tensor is partial, or of another mesh.
     """
     spec = tensor._spec
     if spec.is_partial:
@@ -133,7 +137,7 @@ def checked_tensor(tensor: DTensor, mesh: DeviceMesh) -> DTensor:
 
 
 def _check_broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> None:
-    """Hold a parameter to the shape of the whole draw: a part might have its shape by chance."""
+    """Check against the shape of the whole draw: a part may have the shape by coincidence."""
     behind = whole[len(whole) - len(shape) :] if len(shape) <= len(whole) else ()
     if len(behind) != len(shape) or any(
         one not in (1, size) for one, size in zip(shape, behind, strict=True)
@@ -142,7 +146,7 @@ def _check_broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> None:
 
 
 def _aligned(shape: tuple[int, ...], spec: DTensorSpec) -> tuple[Placement, ...]:
-    """Return placements of a tensor that broadcasts, such that a rank has what its part needs."""
+    """Return placements such that each rank has the values that its part broadcasts from."""
     ahead = spec.ndim - len(shape)
     found: list[Placement] = []
     for placement in spec.placements:
@@ -159,93 +163,97 @@ _Class = TypeVar("_Class", bound=type)
 
 _NUMBERS = frozenset([float, int])
 _COUNTED = ("multinomial", "multivariate_hypergeometric")
-"""Draws of vectors whose numbers are counts, of which 0 is always a right one."""
+"""Distributions of vectors whose scalar parameters are counts, for which 0 is valid."""
 
 
-def is_number(value: Any) -> bool:
+def is_scalar_tensor(value: Any) -> bool:
     """Return whether a parameter is a distributed tensor without dimensions."""
     return is_dtensor(value) and not value.ndim
 
 
-def number(value: Any, mesh: DeviceMesh, elsewhere: float | None = None) -> Any:
-    """Return a tensor without dimensions as an array of the host, and other things as they are.
+def scalar_value(value: Any, mesh: DeviceMesh, default: float | None = None) -> Any:
+    """Return a tensor without dimensions as an array of the host, and other values unchanged.
 
-    Such a tensor is replicated, so every rank of the mesh has its value. Off the mesh, `elsewhere`
-    takes its place, by default an `Elsewhere`; of its dtype, so a wrong one is refused there too.
+    Such a tensor is replicated, so every rank of the mesh has its value. A rank off the mesh gets
+    `default`, or an `UnknownScalar`, of the same dtype, so that wrong dtypes raise there too.
 
     Raises
     ------
     PlacementError
         If the tensor is partial, or of another mesh.
     """
-    if not is_number(value):
+    if not is_scalar_tensor(value):
         return value
     local = checked_tensor(value, mesh).to_local()
     if mesh.get_coordinate() is not None:
         return to_host(local)
-    if elsewhere is None:
-        return np.empty(0, value.dtype).view(Elsewhere)
-    return np.full((), elsewhere, value.dtype)
+    if default is None:
+        return np.empty(0, value.dtype).view(UnknownScalar)
+    return np.full((), default, value.dtype)
 
 
-def known_number(name: str, value: Any, mesh: DeviceMesh) -> Any:
-    """Return a `number` that all ranks must know, since how far the state moves depends on it."""
-    if is_number(value) and mesh.size() < mesh.communicator.size:
+def known_scalar(name: str, value: Any, mesh: DeviceMesh) -> Any:
+    """Return `scalar_value` of a parameter that determines the words of a draw.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If the parameter is a tensor, and there are ranks off the mesh.
+    """
+    if is_scalar_tensor(value) and mesh.size() < mesh.communicator.size:
         raise ArgumentTypeError(
             f"expected {name} as a number that all ranks know, got a DTensor without dimensions: "
             f"how far the state moves depends on it, also on ranks off {mesh}; pass a number, or "
             f"draw over a mesh of all ranks"
         )
-    return number(value, mesh)
+    return scalar_value(value, mesh)
 
 
 def known_range(
     low: Any, high: Any, mesh: DeviceMesh, words: Callable[[int, int], int]
 ) -> tuple[Any, Any]:
-    """Return the bounds of integers; on a rank off the mesh, of others that take as many words.
+    """Return the bounds of integers; off the mesh, bounds of a draw of as many words.
 
     Parameters
     ----------
     low, high : int, or DTensor without dimensions
-        Bounds.
+        The bounds.
     mesh : DeviceMesh
-        What is drawn over.
+        The ranks that draw.
     words : callable
-        Returns how many words a draw between bounds takes; as many or more for larger ranges.
+        Returns the number of words of a draw between two bounds; it grows with the range.
     """
-    least = int(np.iinfo(low.dtype).min) if is_number(low) else low
-    most = int(np.iinfo(high.dtype).max) if is_number(high) else high
+    least = int(np.iinfo(low.dtype).min) if is_scalar_tensor(low) else low
+    most = int(np.iinfo(high.dtype).max) if is_scalar_tensor(high) else high
     if words(0, 1) != words(least, max(most, least + 1)):
-        return known_number("low", low, mesh), known_number("high", high, mesh)
-    bounds = number(low, mesh, 0), number(high, mesh, 0)
+        return known_scalar("low", low, mesh), known_scalar("high", high, mesh)
+    bounds = scalar_value(low, mesh, 0), scalar_value(high, mesh, 0)
     return (0, 1) if mesh.get_coordinate() is None else bounds
 
 
-def taking_numbers(cls: _Class) -> _Class:
-    """Let the draws that a class has of `Generator` take such tensors where they take numbers.
-
-    That is before `size`.
-    """
-    for name, method in inspect.getmembers(Generator, inspect.isfunction):
-        names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+def accept_scalar_tensors(cls: _Class) -> _Class:
+    """Let the distributions of a class accept scalar tensors as the parameters before `size`."""
+    for name, method in inspect.getmembers(Distributions, inspect.isfunction):
+        names = list(inspect.signature(method).parameters)[1:]
         if not name.startswith("_") and "size" in names[1:] and getattr(cls, name) is method:
-            setattr(cls, name, _taking(method, names[: names.index("size")]))
+            setattr(cls, name, _with_scalar_tensors(method, names[: names.index("size")]))
     return cls
 
 
-def _taking(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    count, named = len(names), frozenset(names)
-    elsewhere = 0 if method.__name__ in _COUNTED else None
+def _with_scalar_tensors(method: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
+    count, scalars = len(names), frozenset(names)
+    default = 0 if method.__name__ in _COUNTED else None
 
     @functools.wraps(method)
-    def taking(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if named.isdisjoint(kwargs) and _NUMBERS.issuperset(map(type, args[:count])):
+    def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if scalars.isdisjoint(kwargs) and _NUMBERS.issuperset(map(type, args[:count])):
             return method(self, *args, **kwargs)
-        first = [number(each, self._mesh, elsewhere) for each in args[:count]]
-        others = {
-            name: number(each, self._mesh, elsewhere) if name in named else each
-            for name, each in kwargs.items()
+        mesh = self.device_mesh
+        values = [scalar_value(value, mesh, default) for value in args[:count]]
+        named = {
+            name: scalar_value(value, mesh, default) if name in scalars else value
+            for name, value in kwargs.items()
         }
-        return method(self, *first, *args[count:], **others)
+        return method(self, *values, *args[count:], **named)
 
-    return taking
+    return draw

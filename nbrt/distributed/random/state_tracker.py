@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 from nbrt import config
 from nbrt._internal import rank_context
 from nbrt.distributed.process_group import world
-from nbrt.distributed.random.generator_checks import check_equal_states, checked_rank_generator
+from nbrt.distributed.random.generator_checks import check_equal_states
 from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
 from nbrt.index_sets import Region
-from nbrt.random.defaults import default_generator
+from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.generator import Generator
 from nbrt.random.state import PhiloxState, checked_seed
 
@@ -33,7 +33,7 @@ __all__ = [
     "RNGStateTracker",
     "SingleDeviceRNGTracker",
     "current_tracker",
-    "put_back_on_failure",
+    "rewind_on_failure",
     "set_tracker",
     "use_tracker",
 ]
@@ -44,15 +44,15 @@ MODEL_PARALLEL = "model-parallel-rng"
 
 @dataclass(slots=True, eq=False)
 class _Fork:
-    """A block in which a generator follows a stream, and what it goes back to afterwards."""
+    """A block in which a generator follows a stream, and the state that it returns to."""
 
     name: str
     generator: Generator
-    held: Any
+    outer: Any
 
 
 _Entered: TypeAlias = "tuple[StreamPosition, PositionMark, _Entered | None]"
-"""What a region moves, from where, and the same of the block around it that it was entered in."""
+"""The position that a region moves, its mark at entry, and the same of the outer entry."""
 
 
 class _Region:
@@ -68,13 +68,18 @@ class _Region:
         self._entered: _Entered | None = None
 
     def __enter__(self) -> Generator:
-        tracker, spec = self._tracker, self._spec
-        chosen = _chosen(spec, self._generator)
+        tracker, spec, generator = self._tracker, self._spec, self._generator
+        if generator is None:
+            generator = default_generator(spec.mesh.device)
+        elif type(generator) is not Generator:
+            checked_generator(generator)
+        spec.mesh.communicator.check_rank(generator, self._generator is None)
+        _check_drawable(spec, generator)
         if config.settings().distributed_check:
-            check_equal_states(chosen, spec.mesh)
-        position = chosen._position
+            check_equal_states(generator, spec.mesh)
+        position = generator._position
         mark = position.mark()
-        part = tracker._part(chosen, spec) if tracker.distribute_region_enabled else chosen
+        part = tracker._part(generator, spec) if tracker.distribute_region_enabled else generator
         self._entered = position, mark, self._entered
         return part
 
@@ -86,11 +91,11 @@ class _Region:
 
 
 @contextmanager
-def put_back_on_failure(generator: Generator) -> Iterator[None]:
-    """Put a generator back to where it was if the block raises."""
+def rewind_on_failure(generator: Generator) -> Iterator[Generator]:
+    """Rewind a generator if the block raises."""
     mark = generator._position.mark()
     try:
-        yield
+        yield generator
     except BaseException:
         generator._position.rewind(mark)
         raise
@@ -99,13 +104,13 @@ def put_back_on_failure(generator: Generator) -> Iterator[None]:
 class RNGStateTracker:
     """Named streams, and regions in which a rank draws its part of a distributed tensor.
 
-    A tracker belongs to one rank. This base class does not share draws out: in its regions every
-    rank draws for itself, as it does anywhere.
+    A tracker belongs to one rank. In the regions of this base class every rank draws independently,
+    as outside of regions.
 
     Attributes
     ----------
     distribute_region_enabled : bool
-        False: in regions every rank draws for itself, whatever the class.
+        False: every rank draws independently in regions of any class.
     """
 
     def __init__(self) -> None:
@@ -115,7 +120,7 @@ class RNGStateTracker:
         self._set_up()
 
     def _set_up(self) -> None:
-        """Start without what is of this rank and moment: open blocks, and what is memoised."""
+        """Set the attributes that are not pickled: open blocks and caches."""
         self._forks: list[_Fork] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,27 +139,27 @@ class RNGStateTracker:
     def distribute_region(
         self, spec: DTensorSpec, generator: Generator | None = None
     ) -> AbstractContextManager[Generator]:
-        """Give a generator whose draws are this rank's part of a distributed tensor.
+        """Return a block that yields a generator whose draws are this rank's part of a tensor.
 
         Draw with ``size=spec.local_shape``, or fill an array of that shape. Regions nest: each
-        goes on where the draws before it ended. If a block raises, the generator is put back to
-        where it was when the region was entered.
+        region continues after the draws before it. If the block raises, the state returns to that
+        at entry.
 
         Parameters
         ----------
         spec : DTensorSpec
             The tensor; its dtype does not matter.
         generator : Generator, optional
-            Equal on all ranks of the mesh, and each rank's own; by default the default one of this
-            rank's device.
+            In equal states on all ranks of the mesh, and used by this rank only; by default the
+            default generator of this rank's device.
 
         Raises
         ------
         PlacementError
             If the tensor is `Partial`.
         RankMismatchError
-            With ``NBRT_DISTRIBUTED_CHECK=1``, on all ranks of the mesh, if their generators' states
-            differ.
+            With ``NBRT_DISTRIBUTED_CHECK=1``, on all ranks of the mesh, if the states of their
+            generators differ.
 
         Examples
         --------
@@ -173,18 +178,18 @@ class RNGStateTracker:
         generator: Generator,
         spec: DTensorSpec,  # noqa: ARG002  # for the classes below
     ) -> Generator:
-        """Return what draws this rank's part."""
+        """Return the generator of this rank's part."""
         return generator
 
     # -- named streams -----------------------------------------------------------------------------
 
     def add(self, name: str, seed: int) -> None:
-        """Start a stream.
+        """Add a stream.
 
         Raises
         ------
         ArgumentError
-            If the name or the seed is taken: two streams of one seed would draw the same values.
+            If a stream has the name or the seed: streams of one seed draw the same values.
         """
         number = checked_seed(seed)
         _check_name(name)
@@ -197,11 +202,11 @@ class RNGStateTracker:
 
     @contextmanager
     def fork(self, name: str = MODEL_PARALLEL, device: DeviceLike = None) -> Iterator[Generator]:
-        """Draw from a named stream inside a block, by the default generator of a device.
+        """Let the default generator of a device draw from a named stream inside a block.
 
-        The default generator continues as before afterwards, and the stream where it was left.
-        Blocks nest; a stream that is entered again goes on. If a block raises, the stream is put
-        back to where it was when the block was entered.
+        After the block the generator has its former state, and the stream keeps its position.
+        Blocks nest; a stream that is entered again continues. If the block raises, the stream
+        returns to its position at entry.
 
         Parameters
         ----------
@@ -230,9 +235,9 @@ class RNGStateTracker:
         self._leave(fork)
 
     def _leave(self, fork: _Fork, left: PhiloxState | None = None) -> None:
-        """End a block, and leave its stream at a place, by default at that of the generator.
+        """End a block, and store the position of its stream, by default that of the generator.
 
-        It need not be the innermost: suspended functions may end their blocks in any order.
+        The block need not be the innermost: suspended functions may end theirs in any order.
         """
         at = self._forks.index(fork)
         within = self._forks[at + 1 :]
@@ -240,26 +245,26 @@ class RNGStateTracker:
         inner = next((each for each in within if each.generator is fork.generator), None)
         if inner is None:
             self._states[fork.name] = fork.generator.state if left is None else left
-            fork.generator._position.rewind(fork.held)
+            fork.generator._position.rewind(fork.outer)
         else:
-            inner.held = fork.held  # the stream's own place was kept when that block was entered
+            inner.outer = fork.outer  # which stored the position of this stream at entry
             self._states[fork.name] = self._states[fork.name] if left is None else left
         if self._forks and not within:
             around = self._forks[-1]
             around.generator.state = self._states[around.name]
 
     def get_states(self) -> dict[str, PhiloxState]:
-        """Return where each stream is, to be kept in a checkpoint."""
+        """Return the position of each stream, for a checkpoint."""
         self._save_innermost()
         return dict(self._states)
 
     def set_states(self, states: Mapping[str, PhiloxState]) -> None:
-        """Continue streams from what `get_states` returned, in place of all that there are.
+        """Replace all streams by those of `get_states`.
 
         Raises
         ------
         ArgumentError
-            If a stream is forked: the default generator is then in the middle of it.
+            If a stream is forked.
         """
         self._check_unforked()
         if not isinstance(states, Mapping):
@@ -272,7 +277,7 @@ class RNGStateTracker:
         self._seeds = {state.seed for state in states.values()}
 
     def reset(self) -> None:
-        """Forget all streams; not inside a fork."""
+        """Remove all streams; raises inside a fork."""
         self._check_unforked()
         self._states, self._seeds = {}, set()
 
@@ -298,17 +303,15 @@ def _check_name(name: object) -> None:
         raise ArgumentTypeError(f"expected the name of a stream, got {name!r}")
 
 
-def _chosen(spec: DTensorSpec, generator: Generator | None) -> Generator:
-    chosen = checked_rank_generator(spec.mesh, generator)
-    is_plain = type(chosen) is Generator or not hasattr(chosen, "device_mesh")
-    if chosen._is_shard or not is_plain:
+def _check_drawable(spec: DTensorSpec, generator: Generator) -> None:
+    if not isinstance(generator, Generator) or generator._is_shard:
         raise ArgumentTypeError(
-            f"expected a generator of whole arrays, got {chosen!r}, which draws parts already"
+            f"expected a generator of whole arrays, got {generator!r}, which draws parts already"
         )
     device = spec.mesh.device
-    if chosen.device != device:
+    if generator.device != device:
         raise DeviceMismatchError(
-            f"expected a generator of this rank's device {device}, got one of {chosen.device}; "
+            f"expected a generator of this rank's device {device}, got one of {generator.device}; "
             f"make it with nbrt.Generator(seed, device=mesh.device)"
         )
     if spec.is_partial:
@@ -316,39 +319,38 @@ def _chosen(spec: DTensorSpec, generator: Generator | None) -> Generator:
             f"expected Shard or Replicate, got {list(spec.placements)}: the terms of a random "
             f"tensor have no single-device values; draw it sharded or replicated, and redistribute"
         )
-    return chosen
 
 
-_MOST_PARTS = 256
-_NOTHING = Region(0, (0,), (0,))
+_MAX_SHARDS = 256
+_EMPTY = Region(0, (0,), (0,))
 
 
 class SingleDeviceRNGTracker(RNGStateTracker):
-    """Draws a rank's part of what one device would draw: the same bits on any mesh, the default.
+    """Draws the values of a single device, the same bits on any mesh; the default tracker.
 
-    A rank evaluates the generator's layout at the indices that it holds, and moves the state as
-    the draw of the whole does. Nothing is said between ranks, and replicas draw equal values. Ranks
-    off the mesh, and those whose part is empty, draw nothing and move on too, so generators that
-    start equal stay equal.
+    A rank evaluates the layout of the generator at the indices that it holds, and moves the state
+    as the draw of the whole does. There is no communication between ranks, and replicas draw equal
+    values. Ranks off the mesh and ranks with empty parts move the state too, so generators that
+    start in equal states stay equal.
     """
 
     def _part(self, generator: Generator, spec: DTensorSpec) -> Generator:
-        parts = generator._shards
-        runs, _ = spec._own()
-        # Nothing of the mesh, which would live as long as the generator. Runs, of which there may
-        # be thousands, take long to hash: those that are kept have an id of their own.
+        shards = generator._shards
+        runs = spec.local_runs
+        # The key refers to no mesh, which would live as long as the generator. Thousands of runs
+        # take long to hash, so the key has their id; the value keeps them alive.
         key = (spec.shape, id(runs))
-        known = parts.get(key)
-        if known is None:
-            if len(parts) >= _MOST_PARTS:
-                parts.clear()
-            part = generator.shard(spec.shape, _NOTHING if runs is None else runs)
-            known = parts[key] = runs, part
-        return known[1]
+        entry = shards.get(key)
+        if entry is None:
+            if len(shards) >= _MAX_SHARDS:
+                shards.clear()
+            shard = generator.shard(spec.shape, _EMPTY if runs is None else runs)
+            entry = shards[key] = runs, shard
+        return entry[1]
 
 
 _defaults: WeakKeyDictionary[Communicator, RNGStateTracker] = WeakKeyDictionary()
-"""What the ranks of this process have until they choose; a rank is its place in a world."""
+"""The default tracker of each rank, by its communicator of the world."""
 
 
 def current_tracker() -> RNGStateTracker:
@@ -356,22 +358,19 @@ def current_tracker() -> RNGStateTracker:
     chosen: RNGStateTracker | None = rank_context.tracker.get()
     if chosen is not None:
         return chosen
-    place = world()
-    own = _defaults.get(place)
-    return _defaults.setdefault(place, SingleDeviceRNGTracker()) if own is None else own
+    rank = world()
+    default = _defaults.get(rank)
+    return _defaults.setdefault(rank, SingleDeviceRNGTracker()) if default is None else default
 
 
 def set_tracker(tracker: RNGStateTracker | None) -> None:
-    """Choose the tracker of the running rank; None: its default one.
-
-    It holds in the running context, as `contextvars` have it.
-    """
+    """Set the tracker of the running rank, in the running context; None: its default one."""
     rank_context.tracker.set(_checked(tracker))
 
 
 @contextmanager
 def use_tracker(tracker: RNGStateTracker | None) -> Iterator[RNGStateTracker]:
-    """Choose the tracker of the running rank for a block, which may nest.
+    """Set the tracker of the running rank for a block; blocks nest.
 
     Examples
     --------
