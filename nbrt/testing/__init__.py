@@ -1,4 +1,4 @@
-"""Tools for testing code that runs on nbrt: latches that hold a stream, recorders of commands."""
+"""Tools for tests of code that uses nbrt: latches for streams, recorders of commands."""
 
 from __future__ import annotations
 

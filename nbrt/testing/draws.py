@@ -1,4 +1,4 @@
-"""Every kind of draw once, so that devices, versions and layouts can be held to the same bits."""
+"""One case for every kind of draw, to compare the bits of devices, versions and layouts."""
 
 from __future__ import annotations
 
@@ -98,19 +98,7 @@ _VECTORS = ("dirichlet", "multinomial", "multivariate_hypergeometric")
 
 @dataclass(frozen=True)
 class DrawCase:
-    """One draw: a method of `nbrt.Generator`, its parameters and a dtype.
-
-    Attributes
-    ----------
-    method : str
-        Name of the method.
-    parameters : dict
-        Its keyword arguments, besides size and dtype.
-    dtype : str
-        Name of the dtype of the result.
-    layout : str
-        Layout of the generator.
-    """
+    """A draw: method of `nbrt.Generator`, keyword arguments, dtype, and layout of the generator."""
 
     method: str
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -126,7 +114,7 @@ class DrawCase:
     def is_exact(self) -> bool:
         """Whether the bits are equal on every device.
 
-        In the torch layout, what torch computes with the approximate functions of a GPU is not.
+        In the torch layout, draws that use the approximate functions of a GPU are not.
         """
         exact = ("random", "uniform", "integers", "bernoulli")
         return self.layout != "torch" or self.method in exact
@@ -136,7 +124,7 @@ class DrawCase:
         return f"{self.layout}:{self.method}({shown}):{self.dtype}".replace(" ", "")
 
     def draw(self, seed: int, n: int, device: DeviceLike = None, offset: int = 0) -> HostArray:
-        """Return about `n` elements in host memory, in rows of three where the draw needs them."""
+        """Return about `n` elements in host memory, in rows of three if the draw needs rows."""
         gpu = "H100 SXM" if self.layout == "torch" else None
         generator = Generator(seed, device, self.layout, gpu=gpu).advance(offset)
         size: int | tuple[int, int] = n
@@ -148,13 +136,13 @@ class DrawCase:
         return to_host(method(size=size, dtype=self.dtype, **self.parameters))
 
     def digest(self, seed: int, n: int, device: DeviceLike = None, offset: int = 0) -> str:
-        """Return the sha256 of the bits of `draw`, little-endian."""
+        """Return the SHA-256 hash of the little-endian bits of `draw`."""
         values = self.draw(seed, n, device, offset)
         return hashlib.sha256(values.tobytes()).hexdigest()
 
 
 def draw_cases() -> Iterator[DrawCase]:
-    """Yield every distribution in every dtype and layout that has it."""
+    """Yield every distribution in all its dtypes and layouts."""
     for method, parameters in _CONTINUOUS.items():
         for dtype in _FLOATS:
             yield DrawCase(method, parameters, dtype)

@@ -1,4 +1,4 @@
-"""`Latch`: holds a stream until it is released, so that a test decides what is done before what."""
+"""`Latch`: blocks a stream until its release, so that a test controls the order of work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from nbrt.backends.inline import SynchronousQueue
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from nbrt.runtime.stream import Stream
@@ -18,16 +17,15 @@ __all__ = ["Latch"]
 
 
 class Latch:
-    """A host call that holds a stream until it is released.
+    """A host call that blocks a stream until its release.
 
-    Work behind a latch has not run while the latch is closed, and may run once it is open: a test
-    of ordering needs no sleep. Leaving the ``with`` block releases the latch, also when a test
-    fails, so that no stream stays blocked.
+    Later work of the stream runs only after the release, so a test of ordering needs no sleep. The
+    end of the ``with`` block releases the latch, also if a test fails.
 
     Parameters
     ----------
     timeout : float
-        Seconds after which a latch that nobody released fails its stream, instead of hanging.
+        Seconds after which a latch without a release fails its stream.
 
     Examples
     --------
@@ -49,7 +47,7 @@ class Latch:
 
     @property
     def is_reached(self) -> bool:
-        """Whether a stream has arrived at the latch."""
+        """Whether a stream has reached the latch."""
         return self._reached.is_set()
 
     @property
@@ -58,33 +56,27 @@ class Latch:
         return self._released.is_set()
 
     def hold(self, stream: Stream) -> None:
-        """Queue the latch on a stream; one latch may hold several.
+        """Queue the latch on a stream; a latch can block several streams.
 
         Raises
         ------
         ArgumentError
-            If the stream runs work in the caller's thread, which would then wait for itself.
+            If the stream runs work in the caller's thread, which would wait for itself.
         """
         if isinstance(stream.queue, SynchronousQueue):
             raise ArgumentError(
-                f"expected a stream that runs alongside its caller, got {stream!r}, which runs "
-                f"work in the caller's thread; make one with nbrt.Stream"
+                f"expected a stream that runs beside its caller, got {stream!r}, which runs work "
+                f"in the caller's thread; create one with nbrt.Stream"
             )
         stream.call(self._wait)
 
     def wait_reached(self) -> None:
-        """Wait until a stream has arrived at the latch.
-
-        Raises
-        ------
-        TimeoutError
-            If none arrives within the latch's timeout.
-        """
+        """Wait until a stream has reached the latch; raise TimeoutError after the timeout."""
         if not self._reached.wait(self._timeout):
             raise TimeoutError(f"expected a stream at the latch within {self._timeout} s")
 
     def release(self) -> None:
-        """Open the latch, for good; idempotent."""
+        """Open the latch permanently; idempotent."""
         self._released.set()
 
     def _wait(self) -> None:
@@ -95,10 +87,5 @@ class Latch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_failure: object) -> None:
         self.release()

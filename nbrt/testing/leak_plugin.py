@@ -1,8 +1,7 @@
-"""A pytest plugin: ``@pytest.mark.no_memory_leaks`` fails a test that leaves device memory behind.
+"""A pytest plugin: ``@pytest.mark.no_memory_leaks`` fails a test that leaks device memory.
 
-Installed with nbrt. The fixture ``no_leaks`` does the same, also by ``usefixtures`` and through
-fixtures of one's own that ask for it. Judged is what the test function itself allocates, in all
-threads, when it has returned: what its fixtures make and give back is theirs.
+Installed with nbrt. The fixture ``no_leaks`` has the same effect. The check covers the allocations
+of the test function, in all threads, but not those of its fixtures.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__: list[str] = []
 
 _MARKER = "no_memory_leaks"
 _REQUESTED: dict[str, Any] = {}
-"""What the fixture returns: told apart by identity from a fixture of the same name elsewhere."""
+"""The value of the fixture; its identity excludes other fixtures of the same name."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,12 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def no_leaks() -> dict[str, Any]:
-    """Fail the test if arrays that it made are still held when it has returned."""
+    """Fail the test if arrays that it created are alive after its end."""
     return _REQUESTED
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse the marker where it would have no effect, such as on a ``unittest.TestCase``."""
+    """Refuse the marker where it has no effect, such as on a ``unittest.TestCase``."""
     cls = getattr(item, "cls", None)
     is_function = isinstance(item, pytest.Function)
     if item.get_closest_marker(_MARKER) is not None and (
@@ -53,9 +52,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     marker = pyfuncitem.get_closest_marker(_MARKER)
     if marker is None and pyfuncitem.funcargs.get("no_leaks") is not _REQUESTED:
         return (yield)
-    # Here, so that a session without the marker imports neither NumPy nor a backend.
+    # A late import: a session without the marker needs neither NumPy nor a backend.
     from nbrt.errors import MemoryLeakError
-    from nbrt.observe.leaks.finder import no_leaks as watched
+    from nbrt.observe.leaks.finder import no_leaks as check
 
     options = {} if marker is None else marker.kwargs
     if marker is not None and (marker.args or not options.keys() <= {"device", "allow", "collect"}):
@@ -65,7 +64,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
             pytrace=False,
         )
     try:
-        with watched(**options):
+        with check(**options):
             return (yield)
     except MemoryLeakError as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None

@@ -1,4 +1,4 @@
-"""`CommandRecorder`: writes down the commands that pass, as plain values."""
+"""`CommandRecorder`: records commands as plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from nbrt.runtime.commands import install_hook
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from nbrt._internal.device import Device
@@ -20,29 +19,29 @@ __all__ = ["CommandRecorder", "RecordedCommand"]
 
 
 class RecordedCommand(NamedTuple):
-    """One command, without its arguments, so that no array is kept alive."""
+    """A command without its arguments, so that it keeps no array alive."""
 
     kind: CommandKind
-    """What sort of thing: launch, copy, fill, draw, allocate, free, record, wait, call, ..."""
+    """Kind of command: launch, copy, fill, draw, allocate, free, record, wait, call, ..."""
     label: str
-    """The kernel's name, the distribution, the host function; empty for the other kinds."""
+    """Name of the kernel, distribution or host function; empty for other kinds."""
     device: Device
-    """Where."""
+    """Device of the stream."""
     stream_id: int
-    """Which stream it was given to; see `Stream.from_id`."""
+    """Id of the stream; see `Stream.from_id`."""
     thread: int
-    """Identifier of the submitting thread, as of `threading.get_ident`."""
+    """Id of the submitting thread, from `threading.get_ident`."""
 
 
 class CommandRecorder:
-    """A tap that records every command of every thread for the length of a ``with`` block.
+    """A hook that records the commands of all threads during a ``with`` block.
 
     Attributes
     ----------
     commands : list of RecordedCommand
-        Those that the backends accepted, in the order in which they were.
+        The commands that the backends accepted, in order.
     seen : list of RecordedCommand
-        Those that were submitted, accepted or not.
+        The commands submitted, including refused ones.
 
     Examples
     --------
@@ -64,23 +63,18 @@ class CommandRecorder:
         return [command.kind for command in self.commands]
 
     def before(self, stream: Stream, command: Command) -> None:
-        """Note that a command was submitted."""
+        """Record a submitted command."""
         self.seen.append(_recorded(stream, command))
 
     def after(self, stream: Stream, command: Command, result: object) -> None:  # noqa: ARG002
-        """Note that it was accepted."""
+        """Record an accepted command."""
         self.commands.append(_recorded(stream, command))
 
     def __enter__(self) -> Self:
         self._stack.enter_context(install_hook(self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_failure: object) -> None:
         self._stack.close()
 
 

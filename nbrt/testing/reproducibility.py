@@ -1,4 +1,4 @@
-"""`check_reproducible`: runs code again elsewhere and compares the bits that it draws."""
+"""`check_reproducible`: repeats code elsewhere and compares the bits of its draws."""
 
 from __future__ import annotations
 
@@ -26,23 +26,22 @@ __all__ = ["NotReproducibleError", "Reproducibility", "check_reproducible"]
 
 
 class NotReproducibleError(NbrtError, AssertionError):
-    """Code drew other bits in another place, or drew nothing."""
+    """Code drew different bits on another device, thread count or sharding, or drew nothing."""
 
 
 class Reproducibility(NamedTuple):
-    """What a successful check has done; ``str()`` of it is a summary.
+    """The result of a successful check; ``str`` returns a summary.
 
     Attributes
     ----------
     draws : int
         Draws of each run.
     runs : tuple of str
-        Where it ran.
+        Devices and thread counts of the runs.
     replayed : int
-        Draws that were drawn again in shards; others take arrays as parameters, or follow a layout
-        of one's own.
+        Draws repeated in shards. Draws with array parameters or a user-defined layout are not.
     missing : tuple of str
-        Devices that were asked for and cannot run here, with the reason.
+        Requested devices that are unavailable, with the reasons.
     """
 
     draws: int
@@ -77,43 +76,42 @@ def check_reproducible(
 ) -> Reproducibility:
     """Call a function several times and check that it draws the same bits each time.
 
-    Every call starts from the same default generators, with another current device or another
-    number of CPU threads. Then each draw of the first call is drawn again in shards.
+    Every call starts with the same default generators, on another current device or with another
+    number of CPU threads. Afterwards each draw of the first call is repeated in shards.
 
     Parameters
     ----------
     function : callable
-        What to call; called at least twice.
+        The function; called at least twice.
     devices : iterable of Device, str or int, optional
-        The devices that are current in turn; by default all of kinds cpu and cuda, the current one
-        first.
+        The current devices; by default all CPU and CUDA devices, the current one first.
     threads : sequence of int
-        Numbers of threads that share a launch on a CPU device.
+        Numbers of threads of a launch on a CPU device.
     shards : iterable of int
-        In how many parts each draw is drawn again.
+        Numbers of shards of the repeated draws.
     generators : iterable of Generator
-        Put back to where they are now before each call.
+        Generators that are reset to their state before each call.
 
     Returns
     -------
-    checked : Reproducibility
-        What was done; without runs, if none of the devices can run here.
+    result : Reproducibility
+        The result; without runs if no device is available.
 
     Raises
     ------
     NotReproducibleError
-        If bits differ, or nothing was drawn. The message has the report of `audit.compare`.
+        If bits differ, or nothing was drawn. The message is the report of `audit.compare`.
     ArgumentError
-        If there is no device, or no number of threads, to run with.
+        If `devices` or `threads` is empty.
     """
-    found, missing = _devices(devices)
-    if not threads or not (found or missing):
+    available, missing = _devices(devices)
+    if not threads or not (available or missing):
         raise ArgumentError(
-            f"expected devices and numbers of threads to run with, got {devices!r} and {threads!r}"
+            f"expected devices and numbers of threads, got {devices!r} and {threads!r}"
         )
-    if not found:
+    if not available:
         return Reproducibility(0, (), 0, tuple(missing))
-    runs = _runs(found, threads)
+    runs = _runs(available, threads)
     recordings = _recordings(function, runs, list(generators))
     for run, recording in zip(runs[1:], recordings[1:], strict=True):
         names = (str(runs[0]), str(run))
@@ -128,7 +126,7 @@ def check_reproducible(
 
 
 def _devices(wanted: Iterable[DeviceLike] | None) -> tuple[list[Device], list[str]]:
-    """Return the devices that are there, and why others are not."""
+    """Return the available devices, and the reasons for others."""
     if wanted is None:
         every = [
             resolve_device(f"{kind}:{index}")
@@ -137,17 +135,17 @@ def _devices(wanted: Iterable[DeviceLike] | None) -> tuple[list[Device], list[st
             for index in range(device_count(kind))
         ]
         return sorted(every, key=lambda device: device != current_device()), []
-    found, missing = [], []
+    available, missing = [], []
     for each in wanted:
         try:
-            found.append(resolve_device(each))
+            available.append(resolve_device(each))
         except BackendUnavailableError as error:
             missing.append(f"{each}: {error}")
-    return found, missing
+    return available, missing
 
 
 def _runs(devices: list[Device], threads: Sequence[int]) -> list[_Run]:
-    """Return each device once, and the first one with each number of threads; at least two."""
+    """Return each device once, the first with each number of threads; at least two runs."""
     runs = [_Run(device, threads[0]) for device in devices]
     if devices[0].kind == "cpu":
         runs += [_Run(devices[0], count) for count in threads[1:]]
@@ -157,7 +155,7 @@ def _runs(devices: list[Device], threads: Sequence[int]) -> list[_Run]:
 def _recordings(
     function: Callable[[], object], runs: list[_Run], generators: list[Generator]
 ) -> list[audit.Recording]:
-    """Call the function once for each run, always from the same states."""
+    """Call the function once for each run, from the same generator states."""
     states = [(each, each.state, each._position.sequence) for each in generators]
     recordings = []
     with tempfile.TemporaryDirectory() as folder:
@@ -192,15 +190,14 @@ def _cpu_threads(count: int) -> Iterator[None]:
 
 
 def _check_shards(draws: Iterable[audit.DrawRecord], shards: tuple[int, ...]) -> int:
-    """Draw again what can be; return how many."""
+    """Repeat the replayable draws in shards; return their number."""
     checked = 0
     for draw in draws:
         if not draw.replayable or draw.digest is None:
             continue
         for pieces in shards:
-            again = audit.digest(audit.replay(draw, pieces=pieces))
-            stack = "".join(f"\n    {line}" for line in draw.stack)
-            if again != draw.digest:
+            if audit.digest(audit.replay(draw, pieces=pieces)) != draw.digest:
+                stack = "".join(f"\n    {line}" for line in draw.stack)
                 raise NotReproducibleError(f"other bits in {pieces} shards: {draw}{stack}")
         checked += 1
     return checked

@@ -1,8 +1,8 @@
-"""A pytest plugin: ``@pytest.mark.rng_reproducible`` runs a test again elsewhere and compares bits.
+"""A pytest plugin: ``@pytest.mark.rng_reproducible`` repeats a test elsewhere and compares bits.
 
-Installed with nbrt. A test that draws other bits on another device, with another number of threads
-or in shards fails with the first draw that differs, and so does one that draws nothing. Fixtures
-are set up once; generators among them are put back before each run.
+Installed with nbrt. A test fails if it draws other bits on another device, with another number of
+threads or in shards; the message has the first different draw. A test without draws fails too.
+Fixtures are set up once; generators among them are reset before each run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse the marker where it would have no effect, such as on a ``unittest.TestCase``."""
+    """Refuse the marker where it has no effect, such as on a ``unittest.TestCase``."""
     if item.get_closest_marker(_MARKER) is not None and type(item) is not pytest.Function:
         pytest.fail(
             f"expected {_MARKER} on a plain test function or method, got {item!r}", pytrace=False
@@ -38,7 +38,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     marker = pyfuncitem.get_closest_marker(_MARKER)
     if marker is None:
         return None
-    # Here, so that a session without the marker imports neither NumPy nor a backend.
+    # A late import: a session without the marker needs neither NumPy nor a backend.
     from nbrt.random import Generator
     from nbrt.testing.reproducibility import NotReproducibleError, check_reproducible
 
@@ -51,11 +51,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     values = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     generators = [value for value in values.values() if isinstance(value, Generator)]
     try:
-        checked = check_reproducible(
+        result = check_reproducible(
             lambda: pyfuncitem.obj(**values), generators=generators, **marker.kwargs
         )
     except NotReproducibleError as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
-    if checked.missing:
-        pytest.skip(f"{checked}; not run on {'; '.join(checked.missing)}")
+    if result.missing:
+        pytest.skip(f"{result}; not run on {'; '.join(result.missing)}")
     return True

@@ -47,7 +47,7 @@ def test_a_latch_nobody_reaches() -> None:
 
 
 def test_a_latch_refuses_a_stream_that_would_wait_for_itself() -> None:
-    with pytest.raises(ArgumentError, match="runs alongside its caller"):
+    with pytest.raises(ArgumentError, match="runs beside its caller"):
         Latch().hold(nbrt.default_stream("cpu:0"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,21 +11,20 @@ import numpy as np
 import nbrt
 import nbrt_kernels
 from nbrt.cli.demo.checks import DemoCheck, check_histogram, check_image, check_noise, check_pieces
-from nbrt.cli.demo.photo import load_photo
 from nbrt.cli.demo.step_timer import DemoStep, StepTimer
 from nbrt_kernels.filters import bilateral_reference
 from nbrt_kernels.images import add_noise_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from nbrt._internal.device import Device
     from nbrt.typing import Array, DeviceLike, HostArray
 
-__all__ = ["BINS", "DemoResult", "draw_pieces", "run_demo"]
+__all__ = ["BINS", "DemoResult", "draw_pieces", "load_photo", "run_demo"]
 
 BINS = 64
+_MAX_SIDE = 2048
 _PIECES = 4
 _SPACE_SIGMA = 1.5
 _RADIUS = 4
@@ -110,6 +110,46 @@ def run_demo(
     )
     counts = {name: arrays[f"{name}_counts"] for name in ("noisy", "denoised")}
     return DemoResult(current, original, arrays["noisy"], arrays["denoised"], counts, steps, checks)
+
+
+def load_photo(path: str | Path | None = None) -> HostArray:
+    """Return an image as three planes.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        A file that Pillow opens; by default matplotlib's portrait of Grace Hopper (public domain,
+        US Navy). An image with more than 2048 pixels on a side is scaled down.
+
+    Returns
+    -------
+    planes : float32, shape (3, height, width)
+        Red, green and blue in [0, 1].
+
+    Raises
+    ------
+    ArgumentError
+        If Pillow cannot open the file.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    file = _default_path() if path is None else Path(path)
+    try:
+        with Image.open(file) as picture:
+            converted = picture.convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise nbrt.errors.ArgumentError(
+            f"expected an image that Pillow can open, got {file}: {error}"
+        ) from error
+    converted.thumbnail((_MAX_SIDE, _MAX_SIDE))
+    pixels = np.asarray(converted, dtype=np.float32) / np.float32(255)
+    return np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
+
+
+def _default_path() -> Path:
+    import matplotlib as mpl
+
+    return Path(mpl.get_data_path()) / "sample_data" / "grace_hopper.jpg"
 
 
 def draw_pieces(shape: tuple[int, ...], seed: int, devices: int) -> HostArray:

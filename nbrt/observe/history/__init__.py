@@ -1,1 +1,1 @@
-"""What happened to memory: a record of events, snapshots, summaries."""
+"""Memory history: recorded events, snapshots, summaries."""

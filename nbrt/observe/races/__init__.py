@@ -1,1 +1,1 @@
-"""Memory that is used after its end, or before its last use has ended."""
+"""Race checking: uses of memory after its free, and unordered uses by streams."""

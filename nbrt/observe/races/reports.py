@@ -62,7 +62,7 @@ class MemoryRaceReport:
         ``reuse_race``: memory is reused while work of another stream on the earlier array may still
         run. Either the new array is used on a stream that does not wait for the stream of the
         allocation; or the earlier array was used through an address or another library's wrapper,
-        which needs ``record_stream``. nbrt records the arguments of its own commands.
+        which needs ``record_stream``. nbrt records the arguments of nbrt commands.
 
         ``write_after_free``: the poison in freed memory was overwritten.
     device : Device

@@ -13,7 +13,7 @@ from PIL import Image
 import nbrt
 from helpers.clocks import HANG_TIMEOUT
 from nbrt.cli.demo import run_demo
-from nbrt.cli.demo.photo import load_photo
+from nbrt.cli.demo.pipeline import load_photo
 from nbrt.cli.info import info_lines
 from nbrt.cli.main import main
 
