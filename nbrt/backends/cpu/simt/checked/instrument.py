@@ -18,7 +18,6 @@ from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind
 from nbrt.backends.cpu.simt.builtins.cooperative import GridGroupType
 from nbrt.backends.cpu.simt.builtins.hints import CACHED_LOADS, CACHED_STORES
 from nbrt.backends.cpu.simt.checked import probes
-from nbrt.backends.cpu.simt.checked.flat import check_tuple, guard_flat
 from nbrt.backends.cpu.simt.checked.flow import reconvergence_points, sums_in_indices
 from nbrt.backends.cpu.simt.checked.layout import Access
 from nbrt.backends.cpu.simt.checked.source_locations import Site, SiteKind, spell, table
@@ -112,7 +111,7 @@ class _Instrumenter:
         """Insert probes at the points of reconvergence of barriers of some blocks."""
         for number, label in barrier_labels.items():
             if label in labels:
-                self._probe(probes.reconverged, self._number(number))
+                self._probe("reconverged", number)
 
     def _enter_barriers(self) -> dict[int, int]:
         """Assign numbers to the barriers; return the block of each number."""
@@ -181,7 +180,7 @@ class _Instrumenter:
             statement.value = self._element(array, safe)
         elif isinstance(owner, types.BaseTuple) and value.op == "getitem":
             number = self._site(SiteKind.READ, statement, value.value, index)
-            self._probe(check_tuple, value.value, index, self._number(number))
+            self._probe(probes.check_tuple, value.value, index, number)
         self._body.append(statement)
 
     def _element(self, array: Any, index: Any) -> Any:
@@ -240,8 +239,7 @@ class _Instrumenter:
         kind = SiteKind.READ if access is Access.READ else SiteKind.WRITE
         shown = f"{spell(self._ir, record)}.{name}"
         number = self._enter(kind, statement.loc, variable=shown)
-        figures = (field.offset, size, number, int(access))
-        self._probe(probes.check_record, record, *map(self._number, figures))
+        self._probe(probes.check_record, record, field.offset, size, number, int(access))
 
     def _sum(self, statement: Any) -> None:
         """Check that an integer operation which leads to an index is exact."""
@@ -251,10 +249,10 @@ class _Instrumenter:
         value = statement.value
         number = self._site(SiteKind.ARITHMETIC, statement, statement.target)
         if operation == "narrow":
-            bits = self._number(self._types[statement.target.name].bitwidth)
-            self._probe(probes.check_sum(operation), value.args[0], bits, self._number(number))
+            operands = value.args[0], self._types[statement.target.name].bitwidth
         else:
-            self._probe(probes.check_sum(operation), value.lhs, value.rhs, self._number(number))
+            operands = value.lhs, value.rhs
+        self._probe(probes.check_sum[operation], *operands, number)
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -268,17 +266,13 @@ class _Instrumenter:
         return None
 
     def _is_barrier(self, value: Any) -> bool:
-        return self._is_grid_barrier(value) or (
-            marker_kind(self._builtin(value) or "") == "barrier"
-        )
+        is_block_barrier = marker_kind(self._builtin(value) or "") == "barrier"
+        return is_block_barrier or self._is_grid_barrier(value)
 
     def _is_grid_barrier(self, value: Any) -> bool:
-        if not (isinstance(value, ir.Expr) and value.op == "call"):
-            return False
-        function = self._types[value.func.name]
-        return isinstance(function, types.BoundFunction) and isinstance(
-            function.this, GridGroupType
-        )
+        is_call = isinstance(value, ir.Expr) and value.op == "call"
+        function = self._types[value.func.name] if is_call else None
+        return isinstance(getattr(function, "this", None), GridGroupType)
 
     def _call(self, statement: Any) -> None:
         value = statement.value
@@ -305,7 +299,7 @@ class _Instrumenter:
         else:
             self._body.append(statement)
             if name in _FENCES:
-                self._probe(probes.fence)
+                self._probe("fence")
             elif name in ("local.array", "shared.array"):
                 self._array(statement, name)
 
@@ -331,11 +325,10 @@ class _Instrumenter:
         self._body.append(statement)
 
     def _barrier(self, statement: Any) -> None:
-        number = self._number(self._barriers[id(statement)])
-        is_grid = self._is_grid_barrier(statement.value)
-        self._probe(probes.before_grid if is_grid else probes.before_barrier, number)
+        scope = "grid" if self._is_grid_barrier(statement.value) else "barrier"
+        self._probe(f"before_{scope}", self._barriers[id(statement)])
         self._body.append(statement)
-        self._probe(probes.after_grid if is_grid else probes.after_barrier)
+        self._probe(f"after_{scope}")
 
     def _array(self, statement: Any, name: str) -> None:
         array = self._types[statement.target.name]
@@ -350,10 +343,10 @@ class _Instrumenter:
         detail = (str(array.dtype), extents, size)
         number = self._enter(kind, statement.loc, variable=shown, detail=detail)
         if kind is SiteKind.LOCAL:
-            self._probe(probes.local_array, statement.target, self._number(number))
+            self._probe(probes.local_array, statement.target, number)
         else:
-            by_byte = self._number(extents == (0,) or self._view_size < item_size)
-            self._probe(probes.shared_array, statement.target, self._number(number), by_byte)
+            by_byte = extents == (0,) or self._view_size < item_size
+            self._probe(probes.shared_array, statement.target, number, by_byte)
 
     def _name_of(self, statement: Any) -> str:
         """Return the variable that the result of a call is assigned to, if any."""
@@ -383,11 +376,11 @@ class _Instrumenter:
 
     def _warp(self, statement: Any) -> None:
         arguments = statement.value.args
-        mask = arguments[0] if arguments else self._number(0xFFFFFFFF)
-        number = self._number(self._site(SiteKind.WARP, statement))
-        self._probe(probes.before_warp, number, mask)
+        mask = arguments[0] if arguments else 0xFFFFFFFF
+        number = self._site(SiteKind.WARP, statement)
+        self._probe("before_warp", number, mask)
         self._body.append(statement)
-        self._probe(probes.after_warp, number, mask)
+        self._probe("after_warp", number, mask)
 
     def _escape(self, call: Any) -> None:
         """Mark arrays as initialised that are passed to code without instrumentation."""
@@ -444,17 +437,16 @@ class _Instrumenter:
         """Insert a guard; return the array and the index to use."""
         number = self._site(kind, statement, array, index)
         is_flat = isinstance(self._types[array.name], types.NumpyFlatType)
-        guard = guard_flat if is_flat else probes.guard
-        pair = self._probe(guard, array, index, self._number(number), self._number(access))
-        owner_type, index_type = self._types[pair.name].types
-        owner = self._assigned(
-            ir.Expr.static_getitem(pair, 0, None, self._loc), owner_type, "array"
+        guard = probes.guard_flat if is_flat else probes.guard
+        pair = self._probe(guard, array, index, number, access)
+        owner, safe = (
+            self._assigned(ir.Expr.static_getitem(pair, position, None, self._loc), typ, "guarded")
+            for position, typ in enumerate(self._types[pair.name].types)
         )
-        safe = self._assigned(ir.Expr.static_getitem(pair, 1, None, self._loc), index_type, "index")
         return owner, safe
 
     def _touch(self, array: Any, number: int, access: Access) -> None:
-        self._probe(probes.touch, array, self._number(number), self._number(int(access)))
+        self._probe(probes.touch, array, number, int(access))
 
     def _site(self, kind: SiteKind, statement: Any, array: Any = None, index: Any = None) -> int:
         variable = spell(self._ir, array) if array is not None else ""
@@ -468,9 +460,6 @@ class _Instrumenter:
         self.sites.append(site)
         return number
 
-    def _number(self, value: int) -> Any:
-        return self._assigned(ir.Const(int(value), self._loc), types.int64, "number")
-
     def _assigned(self, value: Any, typ: Any, name: str) -> Any:
         scope = self._ir.blocks[min(self._ir.blocks)].scope
         self._fresh += 1
@@ -483,14 +472,22 @@ class _Instrumenter:
         return variable
 
     def _probe(self, function: Any, *arguments: Any) -> Any:
-        """Insert a call of a probe; return the variable of its result."""
+        """Insert a call of a probe, or of a runtime function; return the variable of its result."""
+        if isinstance(function, str):
+            function = probes.runtime_probes[function]
+        given = [
+            self._assigned(ir.Const(int(argument), self._loc), types.int64, "number")
+            if isinstance(argument, int)
+            else argument
+            for argument in arguments
+        ]
         context = self._state.typingctx
         resolved = context.resolve_value_type(function)
         reference = ir.Global("probe", function, self._loc)
         callee = self._assigned(reference, resolved, "probe")
-        call = ir.Expr.call(callee, list(arguments), (), self._loc)
-        given = tuple(self._types[argument.name] for argument in arguments)
-        self._calls[call] = resolved.get_call_type(context, given, {})
+        call = ir.Expr.call(callee, given, (), self._loc)
+        kinds = tuple(self._types[argument.name] for argument in given)
+        self._calls[call] = resolved.get_call_type(context, kinds, {})
         return self._assigned(call, self._calls[call].return_type, "checked")
 
 

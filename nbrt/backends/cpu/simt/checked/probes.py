@@ -21,25 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
+    "FLAT",
     "HUGE",
-    "Guard",
-    "after_barrier",
-    "after_grid",
-    "after_warp",
-    "before_barrier",
-    "before_grid",
-    "before_warp",
+    "TUPLE",
     "begin_thread",
     "call_runtime",
     "check_record",
     "check_sum",
-    "fence",
+    "check_tuple",
     "guard",
+    "guard_flat",
     "local_array",
-    "reconverged",
-    "report_outside",
-    "returned",
     "returned_in_loop",
+    "runtime_probes",
     "shared_array",
     "touch",
 ]
@@ -47,6 +41,10 @@ __all__ = [
 _I64 = ir.IntType(64)
 HUGE = 2**63 - 1
 """In reports: an unsigned index that is at least as large."""
+FLAT = -1
+"""Axis of an index that counts all elements of an array."""
+TUPLE = -2
+"""Axis of an index into a tuple."""
 _I64_TYPES = types.Integer | types.IntegerLiteral
 
 
@@ -90,7 +88,7 @@ def _axes(array: Any, members: tuple[Any, ...]) -> list[int | None]:
     return axes
 
 
-def report_outside(
+def _report_outside(
     builder: ir.IRBuilder,
     given: tuple[ir.Value, Any],
     extent: ir.Value,
@@ -111,25 +109,15 @@ def report_outside(
         call_runtime(builder, "bounds", [site, shown, extent, axis, data])
 
 
-class Guard:
+class _Guard:
     """Emits the check of an access; the access then uses the array and index that it returns.
 
-    Parameters
-    ----------
-    context, builder
-        Numba's target context, and where the code goes.
-    given : sequence of numba types
-        The array, the index.
-    args : sequence of llvmlite.ir.Value
-        The array, the index, the site and the access.
+    `given` are the types of the array and the index, `args` the values of these, of the site and
+    of the access.
     """
 
     def __init__(
-        self,
-        context: Any,
-        builder: ir.IRBuilder,
-        given: Sequence[Any],
-        args: Sequence[ir.Value],
+        self, context: Any, builder: ir.IRBuilder, given: Sequence[Any], args: Sequence[ir.Value]
     ) -> None:
         self._context, self._builder = context, builder
         self._array, self._index = given[:2]
@@ -169,15 +157,12 @@ class Guard:
             self._positions.append(index)
         return inside
 
-    def _wide(self, value: ir.Value, typ: Any) -> ir.Value:
-        return _wide(self._builder, value, typ)
-
     def _report(
         self, fits: ir.Value, value: ir.Value, typ: Any, extent: ir.Value, axis: int
     ) -> None:
         builder = self._builder
         data = builder.ptrtoint(self._helper.data, _I64)
-        report_outside(builder, (value, typ), extent, _I64(axis), self._site, data, fits)
+        _report_outside(builder, (value, typ), extent, _I64(axis), self._site, data, fits)
 
     def _emit_access(self) -> None:
         # Accesses to records are checked where their fields are read and written.
@@ -223,9 +208,62 @@ def guard(_typingctx: Any, array: Any, index: Any, site: Any, access: Any) -> An
     result = types.Tuple((array, types.unliteral(index)))
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        return Guard(context, builder, sig.args, args).emit(result)
+        return _Guard(context, builder, sig.args, args).emit(result)
 
     return result(array, index, types.int64, types.int64), codegen
+
+
+class _FlatGuard(_Guard):
+    """Emits the check of ``a.flat[i]``; returns the array and an index along all axes."""
+
+    def __init__(
+        self, context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
+    ) -> None:
+        flat, index, *rest = sig.args
+        array = cgutils.create_struct_proxy(flat)(context, builder, value=args[0]).array
+        super().__init__(context, builder, (flat.array_type, index, *rest), (array, *args[1:]))
+
+    def _emit_bounds(self) -> ir.Value:
+        builder, (member,), (value,) = self._builder, self._members, self._given
+        index, count = _wide(self._builder, value, member), self._helper.nitems
+        # Compiled code counts from the first element also for a negative index.
+        fits = builder.icmp_unsigned("<", index, count)
+        self._report(fits, value, member, count, FLAT)
+        for extent in reversed(self._shape):
+            none = builder.icmp_signed("==", extent, _I64(0))
+            divisor = builder.select(none, _I64(1), extent)
+            self._positions.insert(0, builder.urem(index, divisor))
+            index = builder.udiv(index, divisor)
+        return fits
+
+    def _safe_index(self, inside: ir.Value, result: Any) -> ir.Value:
+        builder = self._builder
+        values = [builder.select(inside, position, _I64(0)) for position in self._positions]
+        return self._context.make_tuple(builder, result, values)
+
+
+@intrinsic
+def guard_flat(_typingctx: Any, flat: Any, index: Any, site: Any, access: Any) -> Any:
+    """Check an access; return the array and an index that are safe to use instead."""
+    array = flat.array_type
+    result = types.Tuple((array, types.Tuple([types.intp] * array.ndim)))
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        return _FlatGuard(context, builder, sig, args).emit(result)
+
+    return result(flat, index, types.int64, types.int64), codegen
+
+
+@intrinsic
+def check_tuple(_typingctx: Any, members: Any, index: Any, site: Any) -> Any:
+    """Report an index outside of a tuple, for which Numba raises an IndexError."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
+        count = _I64(len(members))
+        _report_outside(builder, (args[1], index), count, _I64(TUPLE), args[2], _I64(1))
+        return context.get_dummy_value()
+
+    return types.none(members, index, types.int64), codegen
 
 
 @contextlib.contextmanager
@@ -312,11 +350,6 @@ def shared_array(_typingctx: Any, array: Any, site: Any, by_byte: Any) -> Any:
 _CHECKED = {"add": "sadd", "sub": "ssub", "mul": "smul"}
 
 
-def check_sum(operation: str) -> Any:
-    """Return the probe that checks that ``add``, ``sub``, ``mul`` or ``narrow`` is exact."""
-    return _OVERFLOW_PROBES[operation]
-
-
 def _report_overflow(
     builder: ir.IRBuilder, failed: ir.Value, site: ir.Value, figures: list[ir.Value]
 ) -> None:
@@ -353,11 +386,6 @@ def _check_narrowing(_typingctx: Any, value: Any, bits: Any, site: Any) -> Any:
 
     return types.none(value, types.int64, types.int64), codegen
 
-
-_OVERFLOW_PROBES = {
-    **{operation: _make_overflow_probe(operation) for operation in _CHECKED},
-    "narrow": _check_narrowing,
-}
 
 # -- order -------------------------------------------------------------------------------------
 
@@ -400,13 +428,17 @@ def _runtime_probe(name: str) -> Any:
     return probe
 
 
-before_barrier = _runtime_probe("before_barrier")
-after_barrier = _runtime_probe("after_barrier")
-before_grid = _runtime_probe("before_grid")
-after_grid = _runtime_probe("after_grid")
-before_warp = _runtime_probe("before_warp")
-after_warp = _runtime_probe("after_warp")
-reconverged = _runtime_probe("reconverged")
-returned = _runtime_probe("returned")
+# Numba must know intrinsics before it compiles a kernel that uses them.
+runtime_probes = {
+    name: _runtime_probe(name)
+    for name in (
+        "before_barrier", "after_barrier", "before_grid", "after_grid", "before_warp", "after_warp",
+        "reconverged", "returned", "fence",
+    )
+}  # fmt: skip
 returned_in_loop = _runtime_probe("returned")
-fence = _runtime_probe("fence")
+check_sum = {
+    **{operation: _make_overflow_probe(operation) for operation in _CHECKED},
+    "narrow": _check_narrowing,
+}
+"""The probes that check that an operation on integers is exact."""

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nbrt.backends.cpu.simt.checked.flat import FLAT, TUPLE
 from nbrt.backends.cpu.simt.checked.layout import Kind
-from nbrt.backends.cpu.simt.checked.probes import HUGE
+from nbrt.backends.cpu.simt.checked.probes import FLAT, HUGE, TUPLE
 from nbrt.backends.cpu.simt.checked.source_locations import Site, SiteKind, table
 
 if TYPE_CHECKING:

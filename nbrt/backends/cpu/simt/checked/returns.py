@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from numba.core import ir
 from numba.core.compiler_machinery import FunctionPass, register_pass
 
-from nbrt.backends.cpu.simt.checked import probes
+from nbrt.backends.cpu.simt.checked.probes import returned_in_loop, runtime_probes
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -39,8 +39,8 @@ class Ending(Enum):
 
 
 _PROBES = {
-    Ending.RETURN: probes.returned,
-    Ending.RETURN_IN_LOOP: probes.returned_in_loop,
+    Ending.RETURN: runtime_probes["returned"],
+    Ending.RETURN_IN_LOOP: returned_in_loop,
 }
 
 
