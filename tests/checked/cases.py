@@ -40,7 +40,7 @@ class Case:
     expected: Callable[..., Any] | None = None
 
     def run(self, seed: int | None = None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Launch; give the reports and the arguments."""
+        """Launch; return the reports and the arguments."""
         kernel = nbrt.kernel(self.kernel).checked(seed=seed, **self.options)
         args = self.args()
         try:
@@ -83,14 +83,14 @@ class Suite:
 
 
 def marked_lines(function: Callable[..., Any], mark: str = "# bug") -> set[int]:
-    """Give the numbers of the lines of a kernel, or of what it calls, that carry a mark."""
+    """Return the numbers of the lines of a kernel, or of its callees, that carry a mark."""
     module = inspect.getmodule(function)
     assert module is not None
     helpers = [getattr(value, "py_func", None) for value in vars(module).values()]
     used = set(function.__code__.co_names)
     functions = [function, *(h for h in helpers if h is not None and h.__name__ in used)]
     found = set()
-    for each in functions:
-        lines, first = inspect.getsourcelines(each)
+    for member in functions:
+        lines, first = inspect.getsourcelines(member)
         found |= {first + at for at, line in enumerate(lines) if line.rstrip().endswith(mark)}
     return found

@@ -116,7 +116,7 @@ class _OSThread:
         self.task: Thread | None = None
 
     def wake(self) -> None:
-        """Give it the turn."""
+        """Pass it the turn."""
         # Ctrl-C wakes all OS threads at once, so another one may have released the lock.
         if self.turn.locked():
             self.turn.release()
