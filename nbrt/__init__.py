@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from nbrt.runtime.array import asarray as asarray
     from nbrt.runtime.array import copy as copy
     from nbrt.runtime.array import device_of as device_of
-    from nbrt.runtime.array import full as full
     from nbrt.runtime.array import to as to
     from nbrt.runtime.array import to_host as to_host
-    from nbrt.runtime.array import zeros as zeros
     from nbrt.runtime.creation import empty as empty
     from nbrt.runtime.creation import empty_pinned as empty_pinned
+    from nbrt.runtime.creation import full as full
+    from nbrt.runtime.creation import zeros as zeros
     from nbrt.runtime.device import can_access_peer as can_access_peer
     from nbrt.runtime.device import current_device as current_device
     from nbrt.runtime.device import device_count as device_count

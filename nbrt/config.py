@@ -124,7 +124,8 @@ class Settings:
         _check_index("NBRT_INTERPRET_THREAD", self.interpret_thread)
 
 
-_in_force: Settings | None = None
+in_force: Settings | None = None
+"""What `settings` returns; None before its first call. Hot paths compare it, to save the call."""
 
 interprets: bool = False
 """The setting `interpret`, for launches, which read it without a call."""
@@ -139,7 +140,7 @@ def settings() -> Settings:
         If an ``NBRT_*`` variable has a value that its setting does not accept.
     """
     # Every launch asks: one test, no further call.
-    return _in_force if _in_force is not None else _read()
+    return in_force if in_force is not None else _read()
 
 
 @contextmanager
@@ -181,8 +182,8 @@ def _read() -> Settings:
 
 
 def _put_in_force(chosen: Settings) -> Settings:
-    global _in_force, interprets
-    _in_force, interprets = chosen, chosen.interpret
+    global in_force, interprets
+    in_force, interprets = chosen, chosen.interpret
     return chosen
 
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 import nbrt
 from helpers.sample_backend import SampleInterface
 from nbrt._internal import scopes
-from nbrt.backends.inline import SynchronousQueue
+from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import BackendUnavailableError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
-from nbrt.backends.inline import InlineEvent, SynchronousQueue
 from nbrt.backends.lazy import LazyInitializer
 from nbrt.backends.pools import Block, InterfacePool
+from nbrt.backends.synchronous import SynchronousEvent, SynchronousQueue
 from nbrt.errors import LaunchError, NotSupportedError
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Capabilities:
     driver_state : bool
         The driver keeps a current device or stream of its own, which guards must move along.
     retains_arguments : bool
-        Queued work keeps its arrays alive until it is done, so memory that dies is idle.
+        Queued work keeps its arrays alive until it is done, so freed memory is idle.
+    dlpack_device_types : tuple of int
+        The kinds of memory that `DeviceInterface.adopt` takes, as numbers of dlpack.h.
     """
 
     concurrent_streams: bool = False
@@ -76,6 +78,7 @@ class Capabilities:
     stream_priorities: tuple[int, int] = (0, 0)
     driver_state: bool = False
     retains_arguments: bool = True
+    dlpack_device_types: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +312,7 @@ class DeviceInterface(ABC):
 
     def create_event(self, index: int, options: EventOptions) -> EventHandle:
         """Create an event on device `index`."""
-        return InlineEvent(options)
+        return SynchronousEvent(options)
 
     def open_event(self, index: int, ipc_handle: bytes) -> EventHandle:
         """Open an event of another process from its IPC handle."""

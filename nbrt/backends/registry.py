@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ENTRY_POINT_GROUP",
     "describe_unavailable",
-    "generation",
     "get_interface_for_device",
     "known_backends",
     "on_removed",
     "ready_interfaces",
     "register_interface_for_device",
+    "revision",
     "unregister_interface_for_device",
 ]
 
@@ -56,7 +56,9 @@ _factories: dict[str, Callable[[], DeviceInterface]] = {
 }
 _loaded: dict[str, DeviceInterface] = {}
 _entry_points_read = False
-_generation = 0
+revision = 0
+"""A number that changes when a backend is added or removed, for caches."""
+
 _removed: list[Callable[[str], None]] = []
 
 
@@ -112,8 +114,8 @@ def on_removed(function: Callable[[str], None]) -> None:
 
 
 def _forget(name: str) -> None:
-    global _generation
-    _generation += 1
+    global revision
+    revision += 1
     if _loaded.pop(name, None) is not None:
         for function in _removed:
             function(name)
@@ -139,11 +141,6 @@ def get_interface_for_device(device: str | Device | _SupportsKind) -> DeviceInte
         )
     interface = _loaded.get(name)
     return _load(name) if interface is None else interface
-
-
-def generation() -> int:
-    """Return a number that changes when backends are added or removed, for caches above."""
-    return _generation
 
 
 def known_backends() -> tuple[str, ...]:

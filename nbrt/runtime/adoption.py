@@ -1,4 +1,4 @@
-"""Objects as arrays of a library that a backend knows, and the device that holds each of them."""
+"""Foreign objects by protocol: arrays, whose memory is shared, host values and CUDA streams."""
 
 from __future__ import annotations
 
@@ -12,131 +12,142 @@ from nbrt.errors import (
     ArgumentError,
     ArgumentOverflowError,
     ArgumentTypeError,
+    BackendUnavailableError,
     NbrtError,
     NotSupportedError,
 )
-from nbrt.runtime.device import interface_of
 from nbrt.typing import SupportsCudaStream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt.typing import HostArray
 
 __all__ = [
     "HOST",
-    "REFUSALS",
     "adopt",
-    "array_in",
     "cuda_stream_handle",
     "holder_of",
     "host_values",
-    "place_of",
-    "refusal",
+    "locate",
+    "numpy_scalar",
 ]
 
-REFUSALS = (OverflowError, TypeError, ValueError, RuntimeError)
+HOST = Device("cpu", 0)
+"""The device of host memory outside all pools."""
+
+_REFUSALS = (OverflowError, TypeError, ValueError, RuntimeError)
 """Exceptions of NumPy for values that it does not convert."""
 
-HOST = Device("cpu", 0)
-"""The device of host memory that no pool of ours holds."""
+_PROTOCOLS: dict[str, Callable[[Any], int]] = {
+    "__cuda_array_interface__": lambda _: 2,
+    "__dlpack_device__": lambda obj: int(obj.__dlpack_device__()[0]),
+}
+"""Protocols of arrays -> the memory's device type, a number of dlpack.h."""
 
 
 def adopt(obj: object) -> Any:
-    """Return an object as an array of a library that a backend knows, sharing memory if it can."""
-    array = array_in(obj)
-    return host_values(obj) if array is None else array
-
-
-def array_in(obj: object) -> Any:
-    """Return an object's memory as an array, without a copy; None if it is not an array yet.
+    """Return an object's memory as an array of a backend's library; None if it is not an array.
 
     Raises
     ------
     ArgumentTypeError
-        If it is an array in memory of a kind that no backend has.
+        If it is an array in a kind of memory that no backend has.
     """
     if isinstance(obj, np.ndarray):
         return obj
     for interface in registry.ready_interfaces():
         if interface.index_of(obj) is not None:
             return obj
-    if hasattr(obj, "__cuda_array_interface__"):
-        return interface_of("cuda").adopt(obj)
-    if hasattr(obj, "__dlpack_device__") and not isinstance(obj, np.generic):
-        return _from_dlpack(obj)
+    if isinstance(obj, np.generic):
+        return None
+    for protocol, device_type in _PROTOCOLS.items():
+        if hasattr(obj, protocol):
+            return _adopt_memory(obj, device_type(obj))
     return None
 
 
-def _from_dlpack(obj: Any) -> Any:
-    device_type = int(obj.__dlpack_device__()[0])
-    # Codes of dlpack.h: 1 host, 3 page-locked host, 2 cuda, 13 cuda managed.
-    if device_type in (1, 3):
-        return np.from_dlpack(obj)
-    if device_type in (2, 13):
-        return interface_of("cuda").adopt(obj)
+def _adopt_memory(obj: object, device_type: int) -> Any:
+    for name in registry.known_backends():
+        try:
+            interface = registry.get_interface_for_device(name)
+        except BackendUnavailableError:
+            continue
+        if device_type in interface.capabilities.dlpack_device_types:
+            return interface.adopt(obj)
     raise ArgumentTypeError(
         f"expected an array in host or CUDA memory, got DLPack device type {device_type}"
     )
 
 
+def locate(array: object) -> tuple[Device | None, bool]:
+    """Return the device whose pool or driver holds an array, and whether it is host data.
+
+    The device is None for plain host memory. Page-locked memory is host data.
+    """
+    for interface in registry.ready_interfaces():
+        index = interface.index_of(array)
+        if index is None:
+            continue
+        is_on_host = interface.capabilities.host_addressable
+        owner = interface.owner_of(array)
+        if owner is not None or not is_on_host:
+            pool = getattr(owner, "pool", None)
+            is_page_locked = is_on_host and getattr(pool, "kind", None) == "pinned"
+            return Device(interface.name, index), is_page_locked
+    return None, True
+
+
+def holder_of(array: object) -> Device | None:
+    """Return the device whose pool or driver holds an array; None for plain host memory."""
+    return locate(array)[0]
+
+
 def host_values(
     obj: object, dtype: np.dtype[Any] | None = None, copy: bool | None = None
 ) -> HostArray:
-    """Return ``np.asarray(obj, dtype, copy=copy)``, whose refusals become errors of nbrt's.
+    """Return ``np.asarray(obj, dtype, copy=copy)``; refuse Python objects.
 
-    Each is also of the built-in type that NumPy raises. Arrays of Python objects are refused.
+    NumPy's exceptions become nbrt's, which are also of the built-in type that NumPy raises.
     """
     try:
         values = np.asarray(obj, dtype, copy=copy)
-    except REFUSALS as error:
+    except _REFUSALS as error:
         wanted = "an array" if dtype is None else f"an array of {dtype}"
         how = " without a copy" if copy is False else ""
         text = f"expected values that NumPy makes {wanted} of{how}, got a {type(obj).__name__}"
-        raise refusal(error, text) from error
+        raise _converted(error, text) from error
     if values.dtype.hasobject:
         raise ArgumentTypeError(f"expected an array or numbers, got {type(obj).__name__}")
     return values
 
 
-def refusal(error: Exception, text: str) -> NbrtError:
-    """Return the error of nbrt's that says the same as one of NumPy's, and is also of its type."""
+def numpy_scalar(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
+    """Return a scalar to fill with as a NumPy array without dimensions."""
+    if np.ndim(value) != 0:
+        raise ArgumentError(f"expected a scalar to fill with, got shape {np.shape(value)}")
+    try:
+        scalar = np.full((), value, dtype)
+    except _REFUSALS as error:
+        text = f"expected a value to fill with that fits {dtype}, got {value!r}"
+        raise _converted(error, text) from error
+    if scalar.dtype.hasobject:
+        raise ArgumentError(
+            f"expected a number to fill with that a dtype holds, got {value!r}; pass dtype"
+        )
+    return scalar
+
+
+def _converted(error: Exception, text: str) -> NbrtError:
+    """Return nbrt's error for an exception of NumPy."""
     if isinstance(error, NbrtError):
-        return error  # of an object's own `__array__`
+        return error  # of the object's `__array__`
     kind: type[NbrtError] = ArgumentError
     if isinstance(error, OverflowError):
         kind = ArgumentOverflowError
     elif isinstance(error, TypeError):
         kind = ArgumentTypeError
     return kind(f"{text}: {error}")
-
-
-def holder_of(array: object) -> Device | None:
-    """Return the device whose pool or driver holds an array; None for plain host memory."""
-    for interface in registry.ready_interfaces():
-        index = interface.index_of(array)
-        if index is not None and (
-            interface.owner_of(array) is not None or not interface.capabilities.host_addressable
-        ):
-            return Device(interface.name, index)
-    return None
-
-
-def place_of(array: object) -> Device | None:
-    """Return the device in whose memory an array lies; None for host data.
-
-    Page-locked memory is host data, also that of a CPU device: on CUDA it is a NumPy array.
-    """
-    for interface in registry.ready_interfaces():
-        index = interface.index_of(array)
-        if index is None:
-            continue
-        if not interface.capabilities.host_addressable:
-            return Device(interface.name, index)
-        owner = interface.owner_of(array)
-        if owner is not None:
-            pool = getattr(owner, "pool", None)
-            is_page_locked = getattr(pool, "kind", None) == "pinned"
-            return None if is_page_locked else Device(interface.name, index)
-    return None
 
 
 def cuda_stream_handle(stream: object) -> int:

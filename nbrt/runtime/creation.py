@@ -1,4 +1,4 @@
-"""New arrays of arbitrary values, on a device or in page-locked host memory."""
+"""New arrays, on a device or in page-locked host memory."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt import config
 from nbrt._internal import scopes
 from nbrt._internal.checks import checked_dtype, checked_shape
 from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.errors import ArgumentError
 from nbrt.runtime import commands
-from nbrt.runtime.device import default_device
+from nbrt.runtime.adoption import numpy_scalar
 from nbrt.runtime.memory.device_allocator import default_arena, host_allocator_for
 from nbrt.runtime.stream import Stream, current_stream, resolve_stream
 
 if TYPE_CHECKING:
     from nbrt.typing import Array, DeviceLike, DTypeLike, HostArray, Shape
 
-__all__ = ["empty", "empty_pinned", "new_dtype"]
+__all__ = ["empty", "empty_pinned", "full", "new_dtype", "zeros"]
 
-_MAX_KINDS = 256
+_MAX_DTYPES = 256
+_BYTE = np.dtype(np.uint8)
 
 
 def empty(
@@ -37,11 +39,11 @@ def empty(
     Parameters
     ----------
     shape : int or tuple of int
-        Its shape.
+        The shape of the array.
     dtype : dtype
         A fixed-size type without Python objects.
     device : Device, str, int or None
-        Where; the current device by default.
+        The device; the current one by default.
     stream : Stream, optional
         The stream that will use it first; the device's current one by default.
 
@@ -63,10 +65,63 @@ def empty(
     >>> nbrt.empty((2, 3), device="cpu:0").shape
     (2, 3)
     """
+    return _new(shape, dtype, device, stream)[0]
+
+
+def zeros(
+    shape: Shape,
+    dtype: DTypeLike = "float32",
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return an array whose bytes are all 0; see `empty` for the parameters.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.zeros(3, "int32", device="cpu:0")
+    array([0, 0, 0], dtype=int32)
+    >>> nbrt.zeros(2, "S3", device="cpu:0")
+    array([b'', b''], dtype='|S3')
+    """
+    array, chosen = _new(shape, dtype, device, stream)
+    filled, kind = array, array.dtype
+    if kind.kind == "V" and kind.itemsize:
+        # Bytes between the fields of a record are not part of its value.
+        kind = _BYTE
+        filled = array.reshape(-1).view(kind)
+    chosen.enqueue("fill", chosen.interface.fill, (filled, np.zeros((), kind)[()]))
+    return array
+
+
+def full(
+    shape: Shape,
+    fill_value: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return an array with every element set to `fill_value`.
+
+    The dtype is that of the value by default; see `empty` for the other parameters.
+    """
+    kind = None if dtype is None else new_dtype(dtype)
+    value = numpy_scalar(fill_value, None if kind is None else kind.base)
+    array, chosen = _new(shape, value.dtype if kind is None else kind, device, stream)
+    chosen.enqueue("fill", chosen.interface.fill, (array, value[()]))
+    return array
+
+
+def _new(
+    shape: Shape, dtype: DTypeLike, device: DeviceLike, stream: Stream | None
+) -> tuple[Array, Stream]:
+    """Return an array of arbitrary values and the stream that uses it first."""
     try:
-        kind, itemsize = _kinds[dtype]
+        kind, itemsize = _dtypes[dtype]
     except (KeyError, TypeError):
-        kind, itemsize = _remembered_dtype(dtype)
+        kind, itemsize = _remember_dtype(dtype)
     if type(shape) is tuple:
         sizes = shape
     else:
@@ -82,19 +137,24 @@ def empty(
     elif frame.streams:
         chosen = current_stream(device)
     else:
-        where = (frame.device or default_device()) if device is None else device
-        try:
-            chosen = _homes[where]
-        except (KeyError, TypeError):
-            chosen = _home(where)
+        where = frame.device if device is None else device
+        if where is None:
+            settings, revision, chosen = _default
+            if settings is not config.in_force or revision != registry.revision:
+                chosen = _find_default()
+        else:
+            try:
+                chosen = _default_streams[where]
+            except (KeyError, TypeError):
+                chosen = _find_default_stream(where)
     arena = (chosen.arena or default_arena(chosen)) if not frame.pools else _arena(frame, chosen)
     try:
         if commands.memory_is_hooked:
-            return arena.allocate_hooked(count * itemsize, chosen, sizes, kind)
-        return arena.lend(count * itemsize, chosen, sizes, kind)
+            return arena.allocate_hooked(count * itemsize, chosen, sizes, kind), chosen
+        return arena.lend(count * itemsize, chosen, sizes, kind), chosen
     except (TypeError, ValueError):
         _check_possible(checked_shape(shape), kind)
-        raise  # what a tap had to say
+        raise  # by a hook
 
 
 def _product(sizes: tuple[Any, ...]) -> int | None:
@@ -117,28 +177,39 @@ def _check_possible(sizes: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 
 _current = scopes.current
-_kinds: dict[Any, tuple[np.dtype[Any], int]] = {}
-"""Dtypes and their bytes, by what names them."""
+_dtypes: dict[Any, tuple[np.dtype[Any], int]] = {}
+"""Dtypes and their sizes in bytes, by the objects that name them."""
 
-_homes: dict[Any, Stream] = {}
-"""The default streams of devices, by what names them."""
+_default_streams: dict[Any, Stream] = {}
+"""The default streams of devices, by `Device` and by name."""
+
+_default: tuple[object, int, Any] = (object(), -1, None)
+"""Settings, revision of the registry, and the default stream of their default device."""
 
 
-def _remembered_dtype(dtype: DTypeLike) -> tuple[np.dtype[Any], int]:
+def _remember_dtype(dtype: DTypeLike) -> tuple[np.dtype[Any], int]:
     kind = new_dtype(dtype)
-    # Names and types are few; what else makes a dtype may be mutable, or one of endless many.
-    # Equal dtypes may differ in metadata.
+    # Names and types are few; other objects may be mutable, or of unbounded number. Equal dtypes
+    # may differ in metadata.
     is_plain = isinstance(dtype, (str, type, np.dtype)) and kind.metadata is None
-    if is_plain and len(_kinds) < _MAX_KINDS:
-        _kinds[dtype] = kind, kind.itemsize
+    if is_plain and len(_dtypes) < _MAX_DTYPES:
+        _dtypes[dtype] = kind, kind.itemsize
     return kind, kind.itemsize
 
 
-def _home(device: DeviceLike) -> Stream:
+def _find_default() -> Stream:
+    global _default
+    revision = registry.revision
+    stream = current_stream(None)
+    _default = config.settings(), revision, stream
+    return stream
+
+
+def _find_default_stream(device: DeviceLike) -> Stream:
     stream = current_stream(device)
-    # What an index means depends on the current device.
+    # The meaning of an index depends on the current device.
     if isinstance(device, (str, Device)):
-        _homes[device] = stream
+        _default_streams[device] = stream
     return stream
 
 
@@ -149,11 +220,13 @@ def _arena(frame: scopes.Frame, stream: Stream) -> Any:
     return pool.arena(stream)  # type: ignore[attr-defined]
 
 
-def _forget_homes(kind: str) -> None:  # noqa: ARG001  # few enough to find all again
-    _homes.clear()
+def _forget_default_streams(kind: str) -> None:  # noqa: ARG001  # of all kinds: they are few
+    global _default
+    _default_streams.clear()
+    _default = (object(), -1, None)
 
 
-registry.on_removed(_forget_homes)
+registry.on_removed(_forget_default_streams)
 
 
 def empty_pinned(
@@ -174,12 +247,12 @@ def empty_pinned(
     Returns
     -------
     array : numpy.ndarray
-        C-contiguous, of arbitrary values, from a caching pool of its own.
+        C-contiguous, of arbitrary values, from the device's pool of page-locked memory.
 
     Raises
     ------
     NotSupportedError
-        If that kind of device has none.
+        If that kind of device has no page-locked memory.
 
     Examples
     --------
@@ -191,12 +264,12 @@ def empty_pinned(
     chosen = current_stream(device)
     arena = host_allocator_for(chosen.device).default_pool.arena(chosen)
     nbytes = math.prod(sizes) * kind.itemsize
-    made: Any = arena.allocate_hooked if commands.memory_is_hooked else arena.lend
+    allocate: Any = arena.allocate_hooked if commands.memory_is_hooked else arena.lend
     try:
-        return made(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # host memory
+        return allocate(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # host memory
     except (TypeError, ValueError):
         _check_possible(checked_shape(shape), kind)
-        raise  # what a tap had to say
+        raise  # by a hook
 
 
 def new_dtype(dtype: DTypeLike) -> np.dtype[Any]:

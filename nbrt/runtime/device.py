@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nbrt import config
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.backends.registry import get_interface_for_device
-from nbrt.config import settings
 from nbrt.errors import ArgumentTypeError, BackendUnavailableError, UnknownDeviceError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _checked: dict[object, tuple[Device, DeviceInterface]] = {}
-_checked_generation = -1
+_checked_revision = -1
 _default: tuple[Settings, int, Device] | None = None
 
 
@@ -48,14 +48,14 @@ def default_device() -> Device:
         If it names one whose backend cannot be used here.
     """
     global _default
-    chosen = settings()
-    # Every array without a device asks: the same settings and backends give the same answer.
-    if _default is None or _default[0] is not chosen or _default[1] != registry.generation():
+    # The same settings and backends give the same device.
+    if _default is None or _default[0] is not config.in_force or _default[1] != registry.revision:
+        chosen = config.settings()
         if chosen.device is not None:
             device = resolve_device(chosen.device)
         else:
             device = Device("cuda" if _works("cuda") else "cpu", 0)
-        _default = (chosen, registry.generation(), device)
+        _default = (chosen, registry.revision, device)
     return _default[2]
 
 
@@ -109,14 +109,14 @@ def resolve_device(device: DeviceLike) -> Device:
 
 def lookup(device: DeviceLike) -> tuple[Device, DeviceInterface]:
     """Return a device that exists, and its backend."""
-    global _checked_generation
+    global _checked_revision
     if device is None:
         device = current_device()
     if isinstance(device, int) and not isinstance(device, bool):
         device = Device(current_device().kind, device)
-    if _checked_generation != registry.generation():
+    if _checked_revision != registry.revision:
         _checked.clear()
-        _checked_generation = registry.generation()
+        _checked_revision = registry.revision
     try:
         found = _checked.get(device)
     except TypeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from nbrt.backends.inline import SynchronousQueue
+from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.inline import SynchronousQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
 from nbrt.backends.pools import Lease
+from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import DeviceMismatchError, OutOfMemoryError
 
 if TYPE_CHECKING:

@@ -45,7 +45,11 @@ class CpuInterface(DeviceInterface):
     Numba is imported with the first kernel, so that streams and arrays alone start quickly.
     """
 
-    capabilities = Capabilities(concurrent_streams=True, stream_priorities=(0, -1))
+    capabilities = Capabilities(
+        concurrent_streams=True,
+        stream_priorities=(0, -1),
+        dlpack_device_types=(1, 3),  # kDLCPU, kDLCUDAHost
+    )
     pool_kinds = tuple(_POOLS)
 
     def __init__(self) -> None:
@@ -110,6 +114,10 @@ class CpuInterface(DeviceInterface):
         if not isinstance(array, np.ndarray):
             return None
         return getattr(owner_of(array), "index", 0)
+
+    def adopt(self, array: Any) -> HostArray:
+        """Return a NumPy array over another library's host memory."""
+        return np.from_dlpack(array)
 
     def copy(self, queue: Queue, destination: Any, source: Any) -> None:
         """Enqueue a copy; dtypes are converted as by NumPy's ``same_kind`` rule."""

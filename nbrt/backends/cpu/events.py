@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from nbrt.backends.cpu.completion import Mark
-from nbrt.backends.inline import SynchronousQueue
+from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import NotSupportedError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
-from nbrt.backends.inline import SynchronousQueue
+from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 from nbrt.typing import SupportsCudaArrayInterface
 

@@ -66,6 +66,7 @@ class CudaInterface(DeviceInterface):
         stream_priorities=(0, -5),
         driver_state=True,
         retains_arguments=False,
+        dlpack_device_types=(2, 13),  # kDLCUDA, kDLCUDAManaged
     )
     pool_kinds = ("caching", "async", "managed", "system", "plain", "expandable", "pinned")
 

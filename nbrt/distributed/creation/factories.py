@@ -8,7 +8,6 @@ from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.mesh import current_mesh
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentTypeError, PlacementError
-from nbrt.runtime import array as arrays
 from nbrt.runtime import creation
 
 if TYPE_CHECKING:
@@ -199,11 +198,11 @@ def _spec_like(
 
 
 def _zeros(spec: DTensorSpec) -> DTensor:
-    return DTensor(arrays.zeros(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
+    return DTensor(creation.zeros(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
 
 
 def _filled(spec: DTensorSpec, value: Any) -> DTensor:
-    local = arrays.full(spec.local_shape, value, spec.dtype, device=spec.mesh.device)
+    local = creation.full(spec.local_shape, value, spec.dtype, device=spec.mesh.device)
     return DTensor(local, spec)
 
 

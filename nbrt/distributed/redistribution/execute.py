@@ -10,8 +10,8 @@ import numpy as np
 from nbrt.distributed.redistribution.layout import Layout, cut_dims, part_of
 from nbrt.distributed.redistribution.plan import peers
 from nbrt.index_sets import box_shape, intersect, open_mesh
-from nbrt.runtime.array import copy, full
-from nbrt.runtime.creation import empty
+from nbrt.runtime.array import copy
+from nbrt.runtime.creation import empty, full
 from nbrt.runtime.guard import OptionalStreamGuard
 from nbrt.runtime.stream import current_stream
 

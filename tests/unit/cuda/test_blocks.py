@@ -10,8 +10,8 @@ import pytest
 
 import nbrt
 from nbrt.backends.cpu.memory import CachingPool, ExpandablePool, PinnedPool, PlainPool
-from nbrt.backends.inline import SynchronousQueue
 from nbrt.backends.pools import AddressableBlock
+from nbrt.backends.synchronous import SynchronousQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

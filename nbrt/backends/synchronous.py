@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.queue import EventOptions, Queue
 
-__all__ = ["InlineEvent", "SynchronousQueue"]
+__all__ = ["SynchronousEvent", "SynchronousQueue"]
 
 
 class SynchronousQueue:
@@ -71,7 +71,7 @@ class SynchronousQueue:
         """Do nothing: there is nothing to release."""
 
 
-class InlineEvent:
+class SynchronousEvent:
     """An event of a queue that is never behind: recording it completes it."""
 
     __slots__ = ("_options", "_seconds")
@@ -101,7 +101,7 @@ class InlineEvent:
         """Return what does nothing: the record is done."""
         return _do_nothing
 
-    def elapsed_time(self, end: InlineEvent) -> float:
+    def elapsed_time(self, end: SynchronousEvent) -> float:
         """Return the milliseconds between the two records."""
         return (end._seconds - self._seconds) * 1e3
 
