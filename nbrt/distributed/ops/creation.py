@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbrt.distributed.ops.propagation import replicate_dims
-from nbrt.runtime.array import full
-from nbrt.runtime.creation import empty
+from nbrt.runtime.creation import empty, full
 
 if TYPE_CHECKING:
     from nbrt.distributed.sharded_array import ShardedT
