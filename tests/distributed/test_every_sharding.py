@@ -15,7 +15,7 @@ import pytest
 
 import nbrt.distributed as dist
 from helpers.sharded_draws import SEED, bits, differing
-from helpers.shardings import MOST_RANKS, Sharding, held_by, mesh_shapes, shardings
+from helpers.shardings import MAX_RANKS, Sharding, held_by, mesh_shapes, shardings
 from nbrt import Generator
 from nbrt.testing.draws import DrawCase, draw_cases
 
@@ -34,7 +34,7 @@ EACH = 29
 
 
 def on_all_ranks(
-    case: DrawCase, wanted: tuple[Sharding, ...], gather: bool = False, ranks: int = MOST_RANKS
+    case: DrawCase, wanted: tuple[Sharding, ...], gather: bool = False, ranks: int = MAX_RANKS
 ) -> list[str]:
     found = dist.run(differing, case, wanted, gather, ranks=ranks, device_type="cpu")
     return [wrong for each in found for wrong in each]
@@ -47,7 +47,7 @@ def test_every_mesh_placement_and_shape_gives_the_single_device_bits(
     # Also meshes with dimensions of one rank; no rank is off the mesh, which costs a third less.
     every = tuple(shardings(mesh_shapes([mesh_ndim]), SHAPES))
     assert len(every) == count
-    for ranks in range(1, MOST_RANKS + 1):
+    for ranks in range(1, MAX_RANKS + 1):
         wanted = tuple(one for one in every if math.prod(one.mesh) == ranks)
 
         assert on_all_ranks(UNIFORM, wanted, ranks=ranks) == []
@@ -104,4 +104,4 @@ def test_vectors_may_be_cut_in_the_middle(method: str) -> None:
                 found.append(f"rank {dist.get_rank()}: {one}")
         return found
 
-    assert dist.run(wrong, ranks=MOST_RANKS, device_type="cpu") == [[]] * MOST_RANKS
+    assert dist.run(wrong, ranks=MAX_RANKS, device_type="cpu") == [[]] * MAX_RANKS

@@ -1,4 +1,4 @@
-"""What child processes run: importable, so that it can be pickled."""
+"""Functions for child processes: importable, so that they can be pickled."""
 
 from __future__ import annotations
 

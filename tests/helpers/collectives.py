@@ -1,4 +1,4 @@
-"""What every communicator must do, as cases: functions that a rank calls with its communicator.
+"""The rules of every communicator as cases: functions that a rank calls with its communicator.
 
 Every rank knows what every other gives, so it works out the expected result alone, with NumPy.
 Run them all in one order on all ranks: ``for case in CASES: case(communicator)``.

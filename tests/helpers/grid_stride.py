@@ -18,7 +18,7 @@ LENGTH = 64
 
 
 def axes_taken_out(compiled: CpuProgram) -> list[list[int]]:
-    """Give the axes along which the launch makes the turns, for each version compiled."""
+    """Return the axes along which the launch makes the turns, for each version compiled."""
     results = compiled.body._turn.overloads.values()
     return [strides_of(result) for result in results]
 

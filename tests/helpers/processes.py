@@ -1,4 +1,4 @@
-"""Run Python code in a process of its own, with only the environment that a test asks for."""
+"""Run Python code in a child process with exactly the environment that a test sets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An out-of-tree kind of device in about 150 lines: only `DeviceInterface` is subclassed.
 
-Its memory is the host's, its arrays are an ndarray subclass of its own, its kernels are interpreted
+Its memory is the host's, its arrays are a subclass of ndarray, its kernels are interpreted
 one thread after the other. Guards, streams, events, memory statistics and launches come from nbrt.
 """
 
@@ -45,7 +45,7 @@ class SampleBlock:
 
 
 class SampleDialect:
-    """What a kernel finds under the name ``cuda``: positions as plain attributes."""
+    """The name ``cuda`` in a kernel: positions as plain attributes."""
 
     def __init__(self) -> None:
         self.threadIdx = self.blockIdx = self.blockDim = self.gridDim = types.SimpleNamespace()

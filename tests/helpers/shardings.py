@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sharding", "held_by", "indices_held", "mesh_shapes", "placements_of", "shardings"]
 
-MOST_RANKS = 8
+MAX_RANKS = 8
 
 
 class Sharding(NamedTuple):
@@ -38,8 +38,8 @@ class Sharding(NamedTuple):
 def mesh_shapes(ndims: Iterable[int] = (1, 2, 3), least: int = 1) -> Iterator[tuple[int, ...]]:
     """Yield every mesh of up to 8 ranks, with at least `least` of them along each dimension."""
     for ndim in ndims:
-        for shape in itertools.product(range(least, MOST_RANKS + 1), repeat=ndim):
-            if math.prod(shape) <= MOST_RANKS:
+        for shape in itertools.product(range(least, MAX_RANKS + 1), repeat=ndim):
+            if math.prod(shape) <= MAX_RANKS:
                 yield shape
 
 

@@ -44,7 +44,7 @@ class _Local:
 
 
 class FakeCuda:
-    """What ``numba.cuda`` is for one thread."""
+    """``numba.cuda`` for one thread."""
 
     warpsize = 32
     local = _Local

@@ -86,7 +86,7 @@ def count_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """Give a list of the collective operations that this rank comes to in the block."""
+    """Yield a list of the collective operations of this rank in the block."""
     met: list[str] = []
     token = _met.set(met)
     try:

@@ -75,7 +75,7 @@ def test_no_thread_is_left_when_the_interpreter_ends() -> None:
         atexit.register(report)  # runs after nbrt's own, which is registered later
         from nbrt.backends.cpu import queues
 
-        queues._IDLE_SECONDS = 300  # no thread ends for want of work
+        queues._IDLE_SECONDS = 300  # no idle thread ends
         for _ in range(8):
             nbrt.Stream("cpu:0").call(int)
         assert threading.active_count() == 9

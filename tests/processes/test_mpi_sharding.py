@@ -41,7 +41,7 @@ DISAGREE = """
     else:
         raise AssertionError("seeds that differ were taken")
     assert nbrt.default_generator().state == nbrt.PhiloxState(5)
-    # Nobody is out of step for it.
+    # The ranks are still in step.
     dist.manual_seed(7, mesh)
     whole = dist.rand(9, device_mesh=mesh, placements=[dist.Shard(0)] * 2).full_tensor()
     assert whole.tobytes() == nbrt.Generator(7).random(9, "f4").tobytes()

@@ -1,4 +1,4 @@
-"""What a kernel does with its arguments, against what happens when it runs."""
+"""Access modes from the source of a kernel, against its accesses when it runs."""
 
 from __future__ import annotations
 

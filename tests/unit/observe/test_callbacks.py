@@ -67,14 +67,14 @@ def test_remove_ends_it_and_may_be_called_again() -> None:
 
 def test_a_dropped_handle_ends_nothing() -> None:
     seen: list[Observation] = []
-    taps = commands.hooks
+    hooks = commands.hooks
     observers = [observe(on_stream_synchronization=seen.append)]
     remove = observers.pop().remove
     gc.collect()
     nbrt.Stream("cpu:0").synchronize()
     remove()
     assert len(seen) == 1
-    assert commands.hooks == taps
+    assert commands.hooks == hooks
 
 
 def test_a_callback_that_raises_only_warns() -> None:

@@ -39,8 +39,8 @@ FREES = ["free_requested", "free_completed"]
 
 
 @pytest.fixture(autouse=True)
-def nobody_records() -> Iterator[None]:
-    """No recorder is left over, and nothing is waiting to be freed."""
+def no_recorder() -> Iterator[None]:
+    """No recorder runs, and no memory waits for its free."""
     nbrt.empty_cache(DEVICE)
     yield
     record_memory_history(None, clear_history=True)
@@ -108,10 +108,10 @@ def test_threads_lose_no_event() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        nbrt.memory_allocated(DEVICE)  # what ended while the books were in use is read now
+        nbrt.memory_allocated(DEVICE)  # processes the frees that came while the lock was held
     count = Counter(event.action for event in history.events(DEVICE))
     assert [count[action] for action in ("alloc", *FREES)] == [rounds * workers] * 3
-    # At each address uses follow one another: nobody frees what is not allocated.
+    # The uses of an address follow one another: every free has an allocation.
     of_address: dict[int, list[str]] = {}
     for event in history.events(DEVICE):
         if event.action in {"alloc", *FREES}:

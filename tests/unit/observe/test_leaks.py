@@ -47,7 +47,7 @@ def make(count: int = 10) -> Any:
 
 
 def holders_of(make_holder: Callable[[], object]) -> list[str]:
-    """What is said to hold the one array that `make_holder` makes, while its result is held."""
+    """The reported holders of the array that `make_holder` creates, while its result is alive."""
     with find_leaks() as report:
         holder = make_holder()
     assert holder is not None
@@ -416,7 +416,7 @@ def test_an_unused_plugin_loads_nothing_heavy() -> None:
 
 
 class ForeignError(Exception):
-    """What foreign code raises below."""
+    """An exception of foreign code."""
 
 
 class Hostile:

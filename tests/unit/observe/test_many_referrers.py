@@ -29,7 +29,7 @@ class Box:
 
 
 def test_of_very_many_the_largest_are_named(fresh: ModuleType) -> None:
-    """Small ones come first in memory, and each has several holders of its own."""
+    """Small objects come first in memory, and each has several holders."""
     small = [Box(make(1)) for _ in range(300)]
     fresh.CACHE["again"] = {number: (box, [box.content]) for number, box in enumerate(small)}
     models = [Box(make(100_000 + number)) for number in range(5)]

@@ -20,7 +20,7 @@ UINT8 = np.dtype("uint8")
 
 
 class Interface:
-    """A backend that writes down what it is told to fill."""
+    """A backend that records its fills."""
 
     def __init__(self, memory: np.ndarray[Any, Any], *, is_host: bool) -> None:
         self.memory = memory
@@ -95,8 +95,8 @@ def test_what_is_left_alone() -> None:
 
 @pytest.mark.parametrize("is_over", [False, True])
 @pytest.mark.parametrize("nbytes", [1000, 3 * MIB])
-def test_a_block_that_a_thread_got_unseen_is_no_freed_memory(nbytes: int, is_over: bool) -> None:
-    """What `lend` gives does a thread get that asked for memory just before the watch began."""
+def test_an_allocation_that_passed_no_hook_is_not_freed_memory(nbytes: int, is_over: bool) -> None:
+    """The allocation of another thread was under way when the checker was installed."""
     pool = nbrt.MemoryPool("cpu:1")
     arena = pool.arena(nbrt.default_stream("cpu:1"))
     with check_races("cpu:1") as checker:

@@ -1,4 +1,4 @@
-"""The address map of shadow blocks, against a dictionary of bytes; what a block remembers."""
+"""The address map against a dictionary of bytes; the accesses that a shadow block stores."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_map_agrees_with_a_dictionary_of_bytes(seed: int) -> None:
         assert {byte: one for low, high, one in known for byte in range(low, high)} == model
 
 
-def test_the_next_tenant_comes_after_all_that_the_last_one_did() -> None:
+def test_a_reused_block_is_ordered_after_all_accesses_to_the_earlier_block() -> None:
     shadow = ShadowMemory()
     old = make_block(0, 64)
     shadow.allocate(old)
@@ -83,18 +83,18 @@ def test_the_next_tenant_comes_after_all_that_the_last_one_did() -> None:
     assert shadow.check(access(shadow, "writes", new, A)) is None
 
 
-def test_a_tenant_that_does_nothing_hands_on_what_came_before_it() -> None:
+def test_a_block_without_accesses_inherits_those_of_earlier_blocks() -> None:
     shadow = ShadowMemory()
-    tenants = [make_block(0, 64) for _ in range(3)]
-    shadow.allocate(tenants[0])
-    shadow.record(access(shadow, "writes", tenants[0], B))
-    for old, new in itertools.pairwise(tenants):
+    blocks = [make_block(0, 64) for _ in range(3)]
+    shadow.allocate(blocks[0])
+    shadow.record(access(shadow, "writes", blocks[0], B))
+    for old, new in itertools.pairwise(blocks):
         shadow.free(old, CallSite.here(), ())
         shadow.allocate(new)
-    report = shadow.check(access(shadow, "reads", tenants[2], A))
+    report = shadow.check(access(shadow, "reads", blocks[2], A))
     assert report is not None
     assert report.kind == "reuse_race"
-    assert tenants[0].accesses == {}
+    assert blocks[0].accesses == {}
 
 
 @pytest.mark.parametrize("how", ["passed", "launch", "other stream"])
@@ -109,7 +109,7 @@ def test_what_the_pool_waits_for_is_not_handed_on(how: str) -> None:
     assert new.accesses == {}
 
 
-def test_a_part_of_a_block_hands_on_what_happened_there() -> None:
+def test_a_part_of_a_block_inherits_the_accesses_to_that_part() -> None:
     shadow = ShadowMemory()
     old = make_block(0, 128)
     shadow.allocate(old)
@@ -152,7 +152,7 @@ def test_on_a_block_in_use_writes_must_be_ordered(first: str, second: str) -> No
         assert report.kind == "unordered_use"
 
 
-def test_the_next_tenant_waits_for_atomic_operations_too() -> None:
+def test_a_reused_block_is_ordered_after_atomic_operations_too() -> None:
     shadow = ShadowMemory()
     old, new = make_block(0, 64), make_block(0, 64)
     shadow.allocate(old)

@@ -1,4 +1,4 @@
-"""Snapshots: every byte accounted for, and in the form that torch's viewer reads."""
+"""Snapshots: every byte accounted for, in the format of torch's viewer."""
 
 from __future__ import annotations
 
@@ -425,7 +425,7 @@ def test_names_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ),
     ],
 )
-def test_the_form_is_checked(found: object, what: str, tmp_path: Path) -> None:
+def test_a_loaded_file_is_validated(found: object, what: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps(found))
     with pytest.raises(ArgumentError, match=f"in '.*other.json', got .* in which .*{what}"):

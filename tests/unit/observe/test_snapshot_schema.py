@@ -1,4 +1,4 @@
-"""Snapshots that are broken in one place: pictures are drawn, or an error names the place."""
+"""Snapshots with one invalid part: plots are drawn, or an error names the part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GONE = object()
 
 
 def whole() -> dict[str, Any]:
-    """Return a snapshot with every kind of event that pictures know."""
+    """Return a snapshot with every kind of event that plots read."""
     heap = Heap()
     heap.annotate("begin")
     first = heap.alloc(700, frame("a.py", 3))
@@ -36,7 +36,7 @@ def whole() -> dict[str, Any]:
 
 
 def places(found: Any, *above: str | int) -> Iterator[tuple[str | int, ...]]:
-    """Return the way to each part of a snapshot."""
+    """Yield the path to each part of a snapshot."""
     inner = found.items() if isinstance(found, dict) else enumerate(found)
     for key, value in inner:
         yield (*above, key)
@@ -45,7 +45,7 @@ def places(found: Any, *above: str | int) -> Iterator[tuple[str | int, ...]]:
 
 
 def broken(place: tuple[str | int, ...], value: object) -> dict[str, Any]:
-    """Return the snapshot with another value at a place, or without the key."""
+    """Return the snapshot with another value at a path, or without the key."""
     found = copy.deepcopy(whole())
     *above, last = place
     parent: Any = found

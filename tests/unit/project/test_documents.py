@@ -1,4 +1,4 @@
-"""What README, docs, Makefile and changelog say is so."""
+"""Facts in README, docs, Makefile and changelog."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_bench_lock_satisfies_pyproject(python: str) -> None:
     ("name", "extras"), [("dev.txt", ["viz", "jupyter", "dev"]), ("demo.txt", ["viz"])]
 )
 def test_lock_holds_what_its_packages_need(name: str, extras: list[str]) -> None:
-    # An extra such as nvcc of cuda-toolkit is a package of its own, which pyproject does not name.
+    # An extra such as nvcc of cuda-toolkit is a separate package, which pyproject does not name.
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     pins, environment = _pins(name, python, sys.platform), _environment(python, sys.platform)
     pending, seen = _wanted(*extras), set[str]()
