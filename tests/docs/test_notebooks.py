@@ -52,7 +52,7 @@ DRAW_WITHOUT_PYPLOT = [
     "import nbrt.distributed as dist\n"
     "from nbrt import memory\n"
     "from nbrt.cli.demo.figures import draw_timeline\n"
-    "from nbrt.cli.demo.step_timer import DemoStep\n"
+    "from nbrt.cli.demo.pipeline import DemoStep\n"
     "snapshot = {'segments': [], 'device_traces': [[]]}\n"
     "def spec():\n"
     "    mesh = dist.init_device_mesh('cpu', (2,))\n"

@@ -9,8 +9,7 @@ import numpy as np
 from nbrt._internal.notebook_figure import NotebookFigure
 
 if TYPE_CHECKING:
-    from nbrt.cli.demo.pipeline import DemoResult
-    from nbrt.cli.demo.step_timer import DemoStep
+    from nbrt.cli.demo.pipeline import DemoResult, DemoStep
     from nbrt.typing import HostArray
 
 __all__ = ["draw_pictures", "draw_timeline"]

@@ -89,7 +89,11 @@ def snapshot(device: DeviceLike = None) -> dict[str, Any]:
             devices.append(_device_entry(allocator))
         segments += own_segments
         traces[index] = writer.trace(events, own_segments)
-        annotations += writer.external_annotations(events, index)
+        annotations += [  # in the format of torch's profiler
+            {**{key: entry[key] for key in ("name", "stage", "time_us")}, "device": index}
+            for entry in traces[index]
+            if "stage" in entry
+        ]
     return {
         "segments": segments,
         "device_traces": traces,
@@ -290,20 +294,6 @@ class _SnapshotWriter:
                 entry["stage"], entry["name"] = event.label.split(" ", 1)
             trace.append(entry)
         return trace
-
-    def external_annotations(
-        self, events: Iterable[MemoryEvent], index: int
-    ) -> list[dict[str, Any]]:
-        """Return the starts and ends of annotations in the format of torch's profiler."""
-        annotations: list[dict[str, Any]] = []
-        for event in events:
-            if event.label:
-                stage, name = event.label.split(" ", 1)
-                time_us = event.time // 1000
-                annotations.append(
-                    {"name": name, "stage": stage, "device": index, "time_us": time_us}
-                )
-        return annotations
 
 
 def _events(history: MemoryHistory | None, device: Device) -> list[MemoryEvent]:

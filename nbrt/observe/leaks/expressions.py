@@ -7,7 +7,9 @@ which queries a proxy for the class of its target.
 from __future__ import annotations
 
 import gc
+import inspect
 import reprlib
+import sys
 from collections import deque
 from contextlib import suppress
 from types import (
@@ -24,12 +26,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.observe.leaks.frames import locals_of, place_of
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Link", "Paths", "is_array_type", "referents", "root_names"]
+__all__ = [
+    "Link",
+    "Paths",
+    "is_array_type",
+    "is_function",
+    "is_of_search",
+    "locals_of",
+    "place_of",
+    "referents",
+    "root_names",
+    "running_frames",
+]
 
 _MAX_ELEMENTS = 10_000
 """Elements of an object array that are searched."""
@@ -192,3 +203,49 @@ def _attributes(held: object) -> Iterator[tuple[str, Any]]:
             if type(member) is MemberDescriptorType:
                 with suppress(AttributeError):
                     yield name, member.__get__(held)
+
+
+def is_function(frame: FrameType) -> bool:
+    """Return whether a frame belongs to a function, not to a module or a class body."""
+    return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+
+
+def locals_of(frame: FrameType) -> dict[str, Any]:
+    """Return the variables of a frame by name."""
+    f_locals = frame.f_locals
+    variables = dict(f_locals)
+    # Before Python 3.13, `f_locals` is a copy that the frame keeps alive together with its values
+    # until the function ends. Its three references are those of the frame, this function and the
+    # call.
+    is_copy = type(f_locals) is dict and is_function(frame) and frame.f_trace is None
+    if is_copy and sys.getrefcount(f_locals) <= 3:
+        f_locals.clear()
+    return variables
+
+
+def running_frames() -> list[FrameType]:
+    """Return the frames of all threads, innermost first, without the frames of this search."""
+    frames: list[FrameType] = []
+    innermost = list(sys._current_frames().values())
+    while innermost:  # `pop`: a variable that refers to this frame would form a cycle
+        frame: FrameType | None = innermost.pop()
+        while frame is not None:
+            if not is_of_search(frame):
+                frames.append(frame)
+            frame = frame.f_back
+    return frames
+
+
+def is_of_search(held: object) -> bool:
+    """Return whether an object is a frame or a generator of this search, which must skip itself."""
+    frame: Any = held.gi_frame if type(held) is GeneratorType else held
+    if type(frame) is not FrameType:
+        return False
+    name = frame.f_globals.get("__name__")
+    return type(name) is str and name.startswith(__package__)
+
+
+def place_of(frame: FrameType) -> str:
+    """Return the function and line of a frame, as ``name() (file:line)``."""
+    code = frame.f_code
+    return f"{code.co_qualname}() ({code.co_filename}:{frame.f_lineno})"

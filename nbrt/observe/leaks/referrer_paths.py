@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any
 
-from nbrt.observe.leaks.expressions import Link, referents, root_names
-from nbrt.observe.leaks.frames import is_of_search
+from nbrt.observe.leaks.expressions import Link, is_of_search, referents, root_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

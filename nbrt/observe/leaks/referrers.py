@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.observe.leaks.expressions import Link, Paths, is_array_type, referents
-from nbrt.observe.leaks.frames import (
+from nbrt.observe.leaks.expressions import (
+    Link,
+    Paths,
+    is_array_type,
     is_function,
     is_of_search,
     locals_of,
     place_of,
+    referents,
     running_frames,
 )
 from nbrt.observe.leaks.referrer_paths import ReferrerPaths

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.errors import NotSupportedError
-from nbrt.observe.leaks.expressions import is_array_type
-from nbrt.observe.leaks.frames import is_function, locals_of
+from nbrt.observe.leaks.expressions import is_array_type, is_function, locals_of
 from nbrt.runtime.memory.functions import memory_allocated
 
 if TYPE_CHECKING:

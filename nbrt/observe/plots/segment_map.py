@@ -217,10 +217,8 @@ def plot_segments(
 
     Parameters
     ----------
-    snapshot : mapping
-        A snapshot in the format of `torch.cuda.memory._snapshot`.
-    device : int, str or Device, default 0
-        The device or its index.
+    snapshot, device
+        See `fragmentation`.
     top : int, default 12
         Number of sites to distinguish, those with the most active bytes.
     ax : matplotlib.axes.Axes, optional

@@ -12,18 +12,18 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import linecache
 import math
 import threading
+import warnings
 import weakref
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from nbrt.observe.races.kernel_source import tree_of
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nbrt.observe.races.shadow_blocks import AccessMode
 
@@ -132,7 +132,7 @@ def _access_summary(function: FunctionType, depths: tuple[float, ...]) -> _Acces
     summaries = _summaries.setdefault(function, {})
     if depths not in summaries:
         summaries[depths] = None  # for a recursive function
-        tree = tree_of(function)
+        tree = _tree_of(function)
         names = _names(function, len(depths))
         if tree is not None and len(names) == len(depths):
             visitor = _AccessVisitor(function, names, depths)
@@ -143,6 +143,42 @@ def _access_summary(function: FunctionType, depths: tuple[float, ...]) -> _Acces
                 _unknown(visitor.returned),
             )
     return summaries[depths]
+
+
+def _tree_of(function: FunctionType) -> ast.FunctionDef | None:
+    """Return the definition of a function; None if its source is missing or has changed."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # issued already when Python compiled the file
+            module = ast.parse(text)
+            compiled = compile(
+                module, code.co_filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
+            )
+    except (SyntaxError, ValueError):
+        return None
+    if not any(_is_same(code, each) for each in _inner_codes(compiled)):
+        return None
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if first == code.co_firstlineno:
+                return node
+    return None
+
+
+def _inner_codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _inner_codes(each)
+
+
+def _is_same(code: CodeType, other: CodeType) -> bool:
+    names = ("co_firstlineno", "co_name", "co_code", "co_names", "co_varnames", "co_freevars")
+    return all(getattr(code, name) == getattr(other, name) for name in names)
 
 
 def _names(function: FunctionType, count: int) -> list[str]:

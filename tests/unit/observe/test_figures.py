@@ -21,8 +21,7 @@ from helpers.memory_snapshots import MIB, Heap, frame, training_heap
 from nbrt import memory
 from nbrt._internal.notebook_figure import NotebookFigure
 from nbrt.cli.demo.figures import draw_pictures, draw_timeline
-from nbrt.cli.demo.pipeline import DemoResult
-from nbrt.cli.demo.step_timer import DemoStep
+from nbrt.cli.demo.pipeline import DemoResult, DemoStep
 from nbrt.observe.call_sites import NO_STACK
 from nbrt.observe.plots import style
 from nbrt.observe.plots.html_report import to_html
