@@ -61,14 +61,18 @@ def hidden_argument(
     grid: Sequence[ir.Value],
     block: Sequence[ir.Value] = (_I32(0),) * 3,
     thread: Sequence[ir.Value] = (_I32(0),) * 3,
+    offsets: Sequence[ir.Value] = (_I64(0),) * 3,
 ) -> ir.Value:
-    """Return the hidden argument of a kernel, of integers of 32 or 64 bits."""
+    """Return the hidden argument of a kernel.
+
+    Indices have 32 or 64 bits; `offsets` are those of grid-stride loops.
+    """
     place = [
         value if value.type == _I32 else builder.trunc(value, _I32)
         for value in (*thread, *block, *grid)
     ]
     packed = context.get_value_type(typ)(ir.Undefined)
-    for position, value in enumerate([*place, *[_I64(0)] * 3]):
+    for position, value in enumerate((*place, *offsets)):
         packed = builder.insert_value(packed, value, position)
     return packed
 
@@ -81,14 +85,7 @@ def smaller(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
 class BlockLoops:
     """Emits the loops that claim blocks and run them.
 
-    Parameters
-    ----------
-    builder : llvmlite IRBuilder
-        Receives the code.
-    runner : BlockRunner
-        Emits the code that runs blocks.
-    record : llvmlite value
-        Address of a `LaunchRecord`, as a pointer to ``i64``.
+    `record` is the address of a `LaunchRecord`, as a pointer to ``i64``.
     """
 
     def __init__(self, builder: ir.IRBuilder, runner: BlockRunner, record: ir.Value) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbrt.backends.cpu.simt.codegen.block_loops import note_failure, smaller
+from nbrt.backends.cpu.simt.codegen.block_loops import hidden_argument, note_failure, smaller
 from nbrt.backends.cpu.simt.frontend.pipeline import bounds_of, dialect_uses, strides_of
 from nbrt.backends.cpu.simt.llvm.polls import BOUNDED
 
@@ -121,7 +121,7 @@ class ThreadLoops:
         signature = self._limits.signature
         # Limits are uniform, but may depend on the size of the grid.
         extents = [self._bounded(value) for value in grid]
-        hidden = self._packed(signature.args[0], [*[_I32(0)] * 6, *extents, *[_I64(0)] * 3])
+        hidden = hidden_argument(self._context, self._builder, signature.args[0], extents)
         self._context.add_linking_libs([self._limits.library])
         packed = self._context.call_internal(
             self._builder, self._limits.fndesc, signature, [hidden, *self._arguments]
@@ -199,7 +199,7 @@ class ThreadLoops:
                     start, end = (builder.trunc(value, _I32) for value in ranges[axis])
                     threads[axis], branch = nest.enter_context(_loop(builder, start, end))
                     back.append(branch)
-            self._call_body([*threads, *blocks, *extents, *offsets])
+            self._call_body(extents, blocks, threads, offsets)
         for branch in back:
             self._mark(*branch)
 
@@ -237,22 +237,23 @@ class ThreadLoops:
         """Truncate to 32 bits, with a mask that shows LLVM that the sign bit is clear."""
         return self._builder.and_(self._builder.trunc(value, _I32), _I32(2**31 - 1))
 
-    def _packed(self, typ: Any, place: list[ir.Value]) -> ir.Value:
-        """Return the hidden argument."""
-        packed = self._context.get_value_type(typ)(ir.Undefined)
-        for position, value in enumerate(place):
-            packed = self._builder.insert_value(packed, value, position)
-        return packed
-
-    def _call_body(self, place: list[ir.Value]) -> None:
+    def _call_body(
+        self,
+        extents: list[ir.Value],
+        blocks: list[ir.Value],
+        threads: list[ir.Value],
+        offsets: list[ir.Value],
+    ) -> None:
         context, builder = self._context, self._builder
         signature = self._body.signature
-        packed = self._packed(signature.args[0], place)
+        hidden = hidden_argument(
+            context, builder, signature.args[0], extents, blocks, threads, offsets
+        )
         context.add_linking_libs([self._body.library])
         block = builder.block
         before = len(block.instructions)
         status, _ = context.call_internal_no_propagate(
-            builder, self._body.fndesc, signature, [packed, *self._arguments]
+            builder, self._body.fndesc, signature, [hidden, *self._arguments]
         )
         if self._access_group is not None:
             for instruction in block.instructions[before:]:
@@ -260,14 +261,14 @@ class ThreadLoops:
                     # The inliner adds it to every access of the inlined body.
                     instruction.set_metadata("llvm.access.group", self._access_group)
         with cgutils.if_unlikely(builder, status.is_error):
-            self._note_failure(place)
+            self._note_failure(blocks, threads)
             context.call_conv.return_status_propagate(builder, status)
 
-    def _note_failure(self, place: list[ir.Value]) -> None:
+    def _note_failure(self, blocks: list[ir.Value], threads: list[ir.Value]) -> None:
         """Store the thread and block that raised; x counts over all blocks of the strip."""
         builder, width = self._builder, _I32(self._block[0])
-        within = [builder.urem(place[0], width), *place[1:3]]
-        block = [builder.add(place[3], builder.udiv(place[0], width)), *place[4:6]]
+        within = [builder.urem(threads[0], width), *threads[1:]]
+        block = [builder.add(blocks[0], builder.udiv(threads[0], width)), *blocks[1:]]
         note_failure(builder, self._record, within, block)
 
     def _mark(self, back: Any) -> None:

@@ -87,11 +87,6 @@ class _BoundsCheck:
 def remove_bounds_checks(func_ir: Any) -> list[Bound]:
     """Remove the bounds checks of a kernel; their conditions become assumptions for LLVM.
 
-    Parameters
-    ----------
-    func_ir : numba.core.ir.FunctionIR
-        The kernel, its dialect resolved; changed in place.
-
     Returns
     -------
     list of Bound
@@ -119,11 +114,6 @@ def remove_bounds_checks(func_ir: Any) -> list[Bound]:
 
 def keep_limits(func_ir: Any) -> list[Bound]:
     """Turn a kernel into the function that computes its limits, one integer for each `Bound`.
-
-    Parameters
-    ----------
-    func_ir : numba.core.ir.FunctionIR
-        The kernel, its dialect resolved; changed in place.
 
     Returns
     -------

@@ -43,11 +43,6 @@ _ARITHMETIC = frozenset(
 def interchange_grid_strides(func_ir: Any) -> list[int]:
     """Remove the grid-stride loops of a kernel; a bounds check replaces each.
 
-    Parameters
-    ----------
-    func_ir : numba.core.ir.FunctionIR
-        The kernel, its dialect resolved; changed in place.
-
     Returns
     -------
     list of int

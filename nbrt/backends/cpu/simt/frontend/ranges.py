@@ -29,13 +29,7 @@ _MAX_FACTORS = 6
 
 
 def adapt_ranges(func_ir: Any) -> None:
-    """Replace ``range`` if its step is a product of sizes of the grid and block.
-
-    Parameters
-    ----------
-    func_ir : numba.core.ir.FunctionIR
-        The function, rewritten in place.
-    """
+    """Replace ``range`` if its step is a product of sizes of the grid and block."""
     changed = False
     for block in func_ir.blocks.values():
         body = []

@@ -57,16 +57,6 @@ class _UniformTuple:
 
 
 @dataclass(frozen=True)
-class _SizeTuple:
-    """The result of ``cuda.gridsize(2)`` or ``cuda.gridsize(3)``."""
-
-
-@dataclass(frozen=True)
-class _GridTuple:
-    """The result of ``cuda.grid(2)`` or ``cuda.grid(3)``."""
-
-
-@dataclass(frozen=True)
 class _Context:
     """The hidden argument itself."""
 
@@ -78,7 +68,7 @@ class _Function:
     function: Any
 
 
-_Tuple = _UniformTuple | _SizeTuple | _GridTuple
+_Tuple = _UniformTuple | tuple[Position, ...] | tuple[Uniform, ...]
 Kind = Position | Uniform | _Part | _Tuple | _Context | _Function | None
 
 _TO_INT64 = (int, np.int64, np.intp, types.int64, types.intp)
@@ -98,13 +88,7 @@ def is_pure_function(value: object) -> bool:
 
 
 class ThreadIndexAnalysis:
-    """Classifies the variables of one function.
-
-    Parameters
-    ----------
-    func_ir : numba.core.ir.FunctionIR
-        The function, its dialect resolved.
-    """
+    """Classifies the variables of one function."""
 
     def __init__(self, func_ir: Any) -> None:
         self._values: dict[str, list[Any]] = defaultdict(list)
@@ -188,7 +172,7 @@ class ThreadIndexAnalysis:
         arguments = [self.classify(argument) for argument in value.args]
         if len(arguments) == 1 and function.function in _TO_INT64:
             return arguments[0] if isinstance(arguments[0], Position | Uniform) else None
-        uniform = all(isinstance(a, Uniform | _UniformTuple | _SizeTuple) for a in arguments)
+        uniform = all(isinstance(a, Uniform | _UniformTuple) or _is_size(a) for a in arguments)
         return Uniform() if uniform and function.function is not range else None
 
     def range_arguments(self, variable: Any) -> Any:
@@ -262,7 +246,7 @@ def _index(attribute: str) -> Kind:
     head, _, tail = attribute.partition(".")
     if head == "grid":
         if tail in ("2", "3"):
-            return _GridTuple()
+            return tuple(Position("grid", axis) for axis in range(int(tail)))
         return Position("grid", 0 if tail == "1" else AXES.index(tail))
     if head == "threadIdx":
         return Position("thread", AXES.index(tail))
@@ -271,7 +255,8 @@ def _index(attribute: str) -> Kind:
     if head == "turn":
         return Position("turn", AXES.index(tail))
     if head == "gridsize":
-        return Uniform(extent="gridsize.x") if tail == "1" else _SizeTuple()
+        sizes = tuple(Uniform(extent=f"gridsize.{axis}") for axis in AXES[: int(tail)])
+        return sizes[0] if tail == "1" else sizes
     if head == "gridDim":
         return Uniform(extent=attribute)
     return Uniform() if head == "warpsize" else None
@@ -280,11 +265,14 @@ def _index(attribute: str) -> Kind:
 def _member(owner: Kind, index: object) -> Kind:
     if isinstance(owner, _UniformTuple):
         return Uniform()
-    if not (isinstance(index, int) and 0 <= index < len(AXES)):
-        return Uniform() if isinstance(owner, _SizeTuple) else None
-    if isinstance(owner, _SizeTuple):
-        return Uniform(extent=f"gridsize.{AXES[index]}")
-    return Position("grid", index) if isinstance(owner, _GridTuple) else None
+    if isinstance(owner, tuple) and isinstance(index, int) and 0 <= index < len(owner):
+        return owner[index]
+    return Uniform() if _is_size(owner) else None
+
+
+def _is_size(kind: Kind) -> bool:
+    """Return whether a kind is the result of ``cuda.gridsize(2)`` or ``cuda.gridsize(3)``."""
+    return isinstance(kind, tuple) and isinstance(kind[0], Uniform)
 
 
 def _combine(function: Any, left: Kind, right: Kind) -> Kind:
@@ -341,11 +329,6 @@ def simplify_positions(func_ir: Any) -> set[str]:
 
     ``threadIdx.x + blockIdx.x * blockDim.x`` becomes ``grid(1)``. The loops over threads have more
     freedom if a kernel does not read its position in the block.
-
-    Parameters
-    ----------
-    func_ir : numba.core.ir.FunctionIR
-        The function, its dialect resolved; changed in place.
 
     Returns
     -------

@@ -51,16 +51,7 @@ class _Subregion(NamedTuple):
 class ControlFlow:
     """Writes the blocks of a region for one group.
 
-    Parameters
-    ----------
-    thread : SplitThread
-        The thread.
-    region : BarrierRegion
-        The region.
-    instructions : Instructions
-        Writes single instructions, and holds the values known so far.
-    slots : SpillSlots
-        Keeps values for other regions.
+    `instructions` holds the values known so far; `slots` keeps values for other regions.
     """
 
     def __init__(

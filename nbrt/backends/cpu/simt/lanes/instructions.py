@@ -46,14 +46,7 @@ _IGNORED = ("llvm.assume", "llvm.lifetime.", "llvm.experimental.noalias", "llvm.
 class Instructions:
     """Writes instructions other than phis and terminators.
 
-    Parameters
-    ----------
-    writer : LaneWriter
-        Receives the code.
-    divergence : Divergence
-        Strides of all values.
-    used : set of str
-        Names of values with uses.
+    `used` are the names of values with uses.
 
     Attributes
     ----------

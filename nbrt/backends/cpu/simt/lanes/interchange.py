@@ -35,14 +35,7 @@ def iteration_name(name: str) -> str:
 def find_interchanges(thread: SplitThread, divergence: Divergence, threads: int) -> list[str]:
     """Return the headers of the loops to interchange.
 
-    Parameters
-    ----------
-    thread : SplitThread
-        The thread.
-    divergence : Divergence
-        Strides of its values.
-    threads : int
-        Threads of a block; a smaller stride cannot be a grid stride.
+    A stride smaller than `threads`, the size of a block, is no grid stride.
     """
     return [
         loop.header

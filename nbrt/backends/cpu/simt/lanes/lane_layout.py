@@ -57,12 +57,7 @@ def choose_lane_count(function: Function, *, cooperates: bool) -> int:
     threads do much of the work (a reduction took 0.44 ms with four, 0.39 ms with two), and for
     loops that keep many values in registers (the Mandelbrot set).
 
-    Parameters
-    ----------
-    function : Function
-        One thread.
-    cooperates : bool
-        Whether threads wait for each other or share memory.
+    The threads wait for each other or share memory if `cooperates` is true.
     """
     wide = sum(item.type == "double" for _, item in function.instructions())
     narrow = sum(item.type in ("float", "i8", "half") for _, item in function.instructions())
@@ -92,14 +87,7 @@ def _is_left_to_few(function: Function) -> bool:
 def choose_layout(block: Block, max_lanes: int, *, warps: bool) -> LaneLayout:
     """Return the layout for a block shape.
 
-    Parameters
-    ----------
-    block : tuple of int
-        Threads along x, y and z.
-    max_lanes : int
-        Maximum number of lanes.
-    warps : bool
-        Whether a group must be a warp, because there are warp operations.
+    If `warps` is true, a group is a warp, because there are warp operations.
     """
     width, height, depth = block
     one_row = height * depth == 1

@@ -35,14 +35,7 @@ class Memory:
     Therefore a masked store there is a load, a blend and a store, which is far cheaper, and an
     atomic operation needs no atomic instruction.
 
-    Parameters
-    ----------
-    writer : LaneWriter
-        Receives the code.
-    scalarizer : Scalarizer
-        Writes operations for single lanes.
-    definitions : mapping
-        Instructions of the thread by the names of their results.
+    `definitions` are the instructions of the thread by the names of their results.
     """
 
     def __init__(

@@ -33,17 +33,7 @@ Jumps = list[tuple[str, list[Edge]]]
 
 
 class Merges:
-    """Writes merges of edges: phis where control flow meets, blends where lanes meet.
-
-    Parameters
-    ----------
-    writer : LaneWriter
-        Receives the code.
-    divergence : Divergence
-        Strides of all values.
-    thread : SplitThread
-        Holds the phis of the targets.
-    """
+    """Writes merges of edges: phis where control flow meets, blends where lanes meet."""
 
     def __init__(self, writer: LaneWriter, divergence: Divergence, thread: SplitThread) -> None:
         self._writer = writer

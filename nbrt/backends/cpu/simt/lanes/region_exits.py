@@ -25,16 +25,7 @@ class PartialError(Exception):
 class RegionExits:
     """Writes the ends of regions: the state that groups keep, and the jump to the next region.
 
-    Parameters
-    ----------
-    writer : LaneWriter
-        Receives the code.
-    slots : SpillSlots
-        State of the groups.
-    thread : SplitThread
-        The barriers and interchanged loops.
-    partial : bool
-        Whether to keep exit masks: some threads may return before others wait at a barrier.
+    If `partial` is true, exit masks record the threads that wait, because others may return before.
     """
 
     def __init__(
@@ -134,14 +125,7 @@ class RegionExits:
     def end_group(self, edges: list[Edge], mask: Mask, indices: Sequence[Value]) -> None:
         """Write the state of a group after a region.
 
-        Parameters
-        ----------
-        edges : list of Edge
-            The edges that leave the region.
-        mask : Mask
-            The lanes that entered it.
-        indices : sequence of Value
-            ``threadIdx`` of the lanes.
+        `mask` are the lanes that entered it, `indices` their ``threadIdx``, `edges` leave it.
 
         Raises
         ------

@@ -22,12 +22,7 @@ _MEMORY_INTRINSICS = ("llvm.memcpy.", "llvm.memmove.", "llvm.memset.")
 class Scalarizer:
     """Writes an operation for each lane.
 
-    Parameters
-    ----------
-    writer : LaneWriter
-        Receives the code.
-    used : set of str
-        Names of values with uses.
+    `used` are the names of values with uses.
     """
 
     def __init__(self, writer: LaneWriter, used: set[str]) -> None:
@@ -65,16 +60,8 @@ class Scalarizer:
     ) -> Value | None:
         """Write an operation for each lane of a mask, and return its results.
 
-        Parameters
-        ----------
-        item : Instruction
-            Name and type of the result.
-        operands : list of Value
-            Operands of the operation.
-        mask : Mask
-            The lanes.
-        write_lane : callable
-            Writes the operation for the operands of one lane, and returns the result.
+        `write_lane` writes the operation for the operands of one lane, and returns the result.
+        `item` has the name and type of the result.
         """
         wants = bool(item.name) and item.name in self._used
         if mask is None:

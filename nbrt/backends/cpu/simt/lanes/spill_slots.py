@@ -21,15 +21,6 @@ _MAX_STACK = 256 * 1024
 class SpillSlots:
     """Allocates stack memory, and writes accesses of one group to it.
 
-    Parameters
-    ----------
-    writer : LaneWriter
-        Receives the code.
-    divergence : Divergence
-        Strides of the values.
-    groups : int
-        Groups of a block.
-
     Attributes
     ----------
     group : str

@@ -22,11 +22,6 @@ class WarpOperations:
 
     The lanes that execute an operation and are in its mask take part. A shuffle from another lane
     returns the value of the reading lane, which is one of the results that PTX allows.
-
-    Parameters
-    ----------
-    writer : LaneWriter
-        Receives the code.
     """
 
     def __init__(self, writer: LaneWriter) -> None:

@@ -46,10 +46,7 @@ FULL: Mask = None
 class LaneWriter:
     """The lines of one function, and the declarations that it needs.
 
-    Parameters
-    ----------
-    width : int
-        Number of lanes.
+    `width` is the number of lanes.
     """
 
     def __init__(self, width: int) -> None:
@@ -307,15 +304,8 @@ class LaneWriter:
         Lane ``k`` holds ``base + k``, so ``base + k < n`` is true below lane ``n - base``. The
         difference saturates: results that overflow are beyond all lanes.
 
-        Parameters
-        ----------
-        predicate : str
-            Predicate of an ``icmp``.
-        left, right : Value
-            The operands.
-        positive : bool
-            Whether the value with step 1 is not negative in any lane, so that unsigned comparisons
-            do not wrap between lanes.
+        `predicate` is that of an ``icmp``. If `positive` is true, the value with step 1 is not
+        negative in any lane, so unsigned comparisons do not wrap between lanes.
         """
         unsigned = predicate[0] == "u"
         relation = predicate if predicate in ("eq", "ne") else predicate[1:]

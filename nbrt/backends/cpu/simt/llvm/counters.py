@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nbrt.backends.cpu.simt.llvm.model import NEGATED
+
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.llvm.text import FunctionText
 
@@ -17,29 +19,12 @@ _BRANCH = re.compile(
 )
 _COMPARE = re.compile(rf"icmp (?:samesign )?(\w+) i(\d+) ({_NAME}|-?\d+), ({_NAME}|-?\d+)$")
 _ADD = re.compile(rf"add (?:nuw |nsw )*i(\d+) ({_NAME}), (-?\d+)$")
-_OPPOSITE = {
-    "eq": "ne",
-    "ne": "eq",
-    "ult": "uge",
-    "uge": "ult",
-    "ule": "ugt",
-    "ugt": "ule",
-    "slt": "sge",
-    "sge": "slt",
-    "sle": "sgt",
-    "sgt": "sle",
-}
+_OPPOSITE = NEGATED | {positive: negative for negative, positive in NEGATED.items()}
 _SWAPPED = {
-    "eq": "eq",
-    "ne": "ne",
-    "ult": "ugt",
-    "ugt": "ult",
-    "ule": "uge",
-    "uge": "ule",
-    "slt": "sgt",
-    "sgt": "slt",
-    "sle": "sge",
-    "sge": "sle",
+    f"{sign}{left}{right}": f"{sign}{swapped}{right}"
+    for sign in "us"
+    for left, swapped in ("lg", "gl")
+    for right in "te"
 }
 _UPWARDS = ("ult", "ule", "slt", "sle", "ne")
 _DOWNWARDS = ("ugt", "uge", "sgt", "sge", "ne")
@@ -101,16 +86,8 @@ class Counter:
     def limit_lines(self, begin: str, limit: str, iterations: int, number: int) -> list[str]:
         """Return lines that compute a bound which ends the loop after some iterations, or earlier.
 
-        Parameters
-        ----------
-        begin : str
-            First value of the register.
-        limit : str
-            Name of the result.
-        iterations : int
-            Maximum number of iterations.
-        number : int
-            Makes names unique.
+        `begin` is the first value of the register, `limit` the name of the result; `number` makes
+        names unique.
         """
         kind, span = f"i{self.bits}", iterations * abs(self.step)
         left, long, far = (f"%nbrt.{name}.{number}" for name in ("left", "long", "far"))
@@ -154,7 +131,7 @@ def counter_of(body: FunctionText, header: str, latch: str, blocks: set[str]) ->
         return None
     predicate, bits, left, right = compare[1], int(compare[2]), compare[3], compare[4]
     if left not in definitions:
-        left, right, predicate = right, left, _SWAPPED[predicate]
+        left, right, predicate = right, left, _SWAPPED.get(predicate, predicate)
     if left not in definitions or right in definitions:
         return None
     induction = _induction(left, definitions)

@@ -67,12 +67,7 @@ def _predecessors(
 def dominators(order: list[str], predecessors: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Return the immediate dominator of each node; the root is its own (Cooper, Harvey, Kennedy).
 
-    Parameters
-    ----------
-    order : list of str
-        The nodes in reverse postorder, the root first.
-    predecessors : mapping
-        The predecessors of each node but the root.
+    `order` is a reverse postorder.
     """
     position = {node: i for i, node in enumerate(order)}
     idom = {order[0]: order[0]}

@@ -13,6 +13,7 @@ __all__ = [
     "BINARY",
     "CASTS",
     "LOCAL",
+    "NEGATED",
     "THREAD_PARAMETERS",
     "Block",
     "CannotLowerError",
@@ -43,6 +44,9 @@ CASTS = frozenset(
     )
 )
 """Opcodes of conversions."""
+
+NEGATED = {"ne": "eq", "uge": "ult", "ule": "ugt", "sge": "slt", "sle": "sgt"}
+"""Predicates of integer comparisons, and their negations."""
 
 THREAD_PARAMETERS = 2
 """Index of the first field of the hidden argument: it follows the result and the exception."""
@@ -106,9 +110,6 @@ class Instruction:
     align: int = 0
     labels: list[str] = field(default_factory=list)
     """Targets of a branch; the incoming blocks of a phi."""
-
-    cases: list[str] = field(default_factory=list)
-    """Values of a switch, one for each label but the first, the default."""
 
     text: str = ""
     """LLVM's text behind the ``=``."""

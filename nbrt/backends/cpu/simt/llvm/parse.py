@@ -23,7 +23,7 @@ from nbrt.backends.cpu.simt.llvm.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["member_type", "parse_function", "split_list", "split_type"]
+__all__ = ["parse_function", "split_list", "split_type"]
 
 _FLAGS = frozenset(
     (
@@ -47,12 +47,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 def parse_function(module: str, name: str) -> Function:
     """Parse one function of a module.
 
-    Parameters
-    ----------
-    module : str
-        Text as LLVM prints it, with names for all values.
-    name : str
-        Symbol of the function, without quotes.
+    `module` is the text that LLVM prints, with names for all values.
     """
     lines = module.splitlines()
     begin = next(i for i, line in enumerate(lines) if _defines(line, name))
@@ -168,29 +163,25 @@ def _read_unary(name: str, opcode: str, flags: str, rest: str) -> Instruction:
 def _read_load(name: str, opcode: str, flags: str, rest: str) -> Instruction:
     rest = rest.removeprefix("atomic ")
     parts = split_list(rest)
-    align = _ALIGN.search(rest)
     pointer = _operand(parts[1])
     kind = parts[0].removeprefix("volatile ")
     is_plain = "volatile" not in flags and not rest.startswith("volatile") and len(parts) <= 3
     ordered = any(word in _ORDERINGS for word in parts[1].split())
     detail = "" if is_plain and not ordered else "ordered"
-    return Instruction(name, opcode, kind, [pointer], flags, detail, int(align[1]) if align else 1)
+    return Instruction(name, opcode, kind, [pointer], flags, detail, _align(rest, 1))
 
 
 def _read_store(name: str, opcode: str, flags: str, rest: str) -> Instruction:
     parts = split_list(rest)
-    align = _ALIGN.search(rest)
-    pointer = _operand(parts[1])
+    operands = [_operand(part) for part in parts[:2]]
     ordered = any(word in _ORDERINGS for word in parts[1].split()) or "volatile" in flags
-    return Instruction(
-        name,
-        opcode,
-        "void",
-        [_operand(parts[0]), pointer],
-        flags,
-        "ordered" if ordered else "",
-        int(align[1]) if align else 1,
-    )
+    detail = "ordered" if ordered else ""
+    return Instruction(name, opcode, "void", operands, flags, detail, _align(rest, 1))
+
+
+def _align(text: str, default: int) -> int:
+    align = _ALIGN.search(text)
+    return int(align[1]) if align else default
 
 
 def _read_address(name: str, opcode: str, flags: str, rest: str) -> Instruction:
@@ -232,14 +223,8 @@ def _read_branch(name: str, opcode: str, flags: str, rest: str) -> Instruction:
 def _read_switch(name: str, opcode: str, flags: str, rest: str) -> Instruction:
     head, _, tail = rest.partition(" [")
     parts = split_list(head)
-    labels = [parts[1].split(" ", 1)[1]]
-    cases = []
-    for case, label in re.findall(rf"i\d+ (-?\w+), label ({LOCAL.pattern})", tail):
-        cases.append(case)
-        labels.append(label)
-    return Instruction(
-        name, opcode, "void", [_operand(parts[0])], flags, labels=labels, cases=cases
-    )
+    labels = re.findall(rf"label ({LOCAL.pattern})", f"{parts[1]} {tail}")
+    return Instruction(name, opcode, "void", [_operand(parts[0])], flags, labels=labels)
 
 
 def _read_return(name: str, opcode: str, flags: str, rest: str) -> Instruction:
@@ -249,9 +234,8 @@ def _read_return(name: str, opcode: str, flags: str, rest: str) -> Instruction:
 
 def _read_alloca(name: str, opcode: str, flags: str, rest: str) -> Instruction:
     parts = split_list(rest)
-    align = _ALIGN.search(rest)
     count = [_operand(part) for part in parts[1:] if not part.startswith("align")]
-    return Instruction(name, opcode, "ptr", count, flags, parts[0], int(align[1]) if align else 16)
+    return Instruction(name, opcode, "ptr", count, flags, parts[0], _align(rest, 16))
 
 
 def _read_extract(name: str, opcode: str, flags: str, rest: str) -> Instruction:
@@ -259,7 +243,7 @@ def _read_extract(name: str, opcode: str, flags: str, rest: str) -> Instruction:
     operand = _operand(aggregate)
     kind = operand.type
     for index in indices:
-        kind = member_type(kind, int(index))
+        kind = _member_type(kind, int(index))
     return Instruction(name, opcode, kind, [operand], flags, ",".join(indices))
 
 
@@ -309,7 +293,7 @@ _READERS = {
 # -- the grammar of types and operands ----------------------------------------------------------
 
 
-def member_type(aggregate: str, index: int) -> str:
+def _member_type(aggregate: str, index: int) -> str:
     """Return the type of a member of a literal struct or an array."""
     if aggregate.startswith("["):
         return aggregate[1:-1].split(" x ", 1)[1]

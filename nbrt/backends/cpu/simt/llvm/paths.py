@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS
+from nbrt.backends.cpu.simt.llvm.model import BINARY, CASTS, NEGATED
 from nbrt.backends.cpu.simt.placeholders import SHARED
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ _MAX_CHOICES = 64
 
 _PURE = {*BINARY, *CASTS, "icmp", "fcmp", "fneg", "freeze", "getelementptr", "extractvalue"}
 _PURE |= {"insertvalue", "select"}
-
-
-_NEGATED = {"ne": "eq", "uge": "ult", "ule": "ugt", "sge": "slt", "sle": "sgt"}
-"""Comparisons of integers, and their negations."""
 
 
 def root(pointer: str, definitions: dict[str, Instruction]) -> str:
@@ -70,18 +66,8 @@ def _is_private(pointer: str, definitions: dict[str, Instruction]) -> bool:
 class Path:
     """One path.
 
-    Parameters
-    ----------
-    loop : LoopInfo
-        The loop.
-    labels : list of str
-        The blocks of the path, from the header on.
-    definitions : dict
-        The instructions of the function by their results.
-    homes : dict
-        Their blocks.
-    outcomes : dict of str to bool
-        Conditions of the branches on the path, and their outcomes.
+    `labels` are its blocks, from the header on; `homes` are the blocks of `definitions`;
+    `outcomes` are the conditions of its branches with their outcomes.
 
     Attributes
     ----------
@@ -232,7 +218,7 @@ class Path:
             if item is None or item.opcode not in ("icmp", "fcmp"):
                 continue
             operands = [next(self._values(operand, outcomes))[0].text for operand in item.operands]
-            negated = _NEGATED.get(item.detail)
+            negated = NEGATED.get(item.detail)
             key = (item.opcode, negated or item.detail, *operands)
             if known.setdefault(key, outcome != bool(negated)) != (outcome != bool(negated)):
                 return False

@@ -44,13 +44,7 @@ class BlockText:
 
 
 class FunctionText:
-    """The body of a function, by blocks.
-
-    Parameters
-    ----------
-    lines : list of str
-        The lines between its header and the closing brace.
-    """
+    """The body of a function, by blocks."""
 
     def __init__(self, lines: list[str]) -> None:
         self.blocks: dict[str, BlockText] = {}
