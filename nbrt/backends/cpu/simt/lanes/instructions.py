@@ -172,12 +172,7 @@ class Instructions:
             return any(self._is_positive(inner, depth - 1) for inner in item.operands)
         if item.opcode == "add" and "nuw" not in item.flags:
             return False
-        return all(
-            self._is_positive(inner, depth - 1) and self._is_small(inner) for inner in item.operands
-        )
-
-    def _is_small(self, operand: Operand) -> bool:
-        return operand.is_local or not operand.text.startswith("-")
+        return all(self._is_positive(inner, depth - 1) for inner in item.operands)
 
     # -- vectors -------------------------------------------------------------------------------
 

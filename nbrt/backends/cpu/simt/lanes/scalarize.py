@@ -63,18 +63,15 @@ class Scalarizer:
         `write_lane` writes the operation for the operands of one lane, and returns the result.
         `item` has the name and type of the result.
         """
-        wants = bool(item.name) and item.name in self._used
         if mask is None:
-            return self._unrolled(item, operands, write_lane, wants=wants)
-        return self._looped(item, operands, mask, write_lane, wants=wants)
+            return self._unrolled(item, operands, write_lane)
+        return self._looped(item, operands, mask, write_lane)
 
     def _unrolled(
         self,
         item: Instruction,
         operands: list[Value],
         write_lane: Callable[[list[str]], str],
-        *,
-        wants: bool,
     ) -> Value | None:
         writer = self._writer
         vectors = [
@@ -87,7 +84,7 @@ class Scalarizer:
         gathered = "poison"
         for lane in range(writer.width):
             result = write_lane([writer.lane(value, lane) for value in vectors])
-            if wants:
+            if item.name in self._used:
                 gathered = writer.op(
                     f"insertelement {kind} {gathered}, {item.type} {result}, i64 {lane}"
                 )
@@ -99,15 +96,13 @@ class Scalarizer:
         operands: list[Value],
         mask: Mask,
         write_lane: Callable[[list[str]], str],
-        *,
-        wants: bool,
     ) -> Value | None:
         """Write a loop over the bits of the mask; inactive lanes cost nothing."""
         writer = self._writer
         slots = [self._spilled(value) for value in operands]
         # A vector of i1 is packed in memory, so lanes store bytes.
         kind = "i8" if item.type == "i1" else item.type
-        results = self._slot(kind) if wants else ""
+        results = self._slot(kind) if item.name in self._used else ""
         bits_type = f"i{writer.width}"
         first = writer.bits(mask)
         before, head, after = writer.label, writer.name("turn"), writer.name("turns.end")
@@ -123,7 +118,7 @@ class Scalarizer:
             for value, slot in zip(operands, slots, strict=True)
         ]
         result = write_lane(texts)
-        if wants:
+        if item.name in self._used:
             if item.type == "i1":
                 result = writer.op(f"zext i1 {result} to i8")
             where = writer.op(f"getelementptr {kind}, ptr {results}, i64 {index}")
@@ -137,7 +132,7 @@ class Scalarizer:
         writer.start(after)
         if not item.name:
             return None
-        if not wants:
+        if item.name not in self._used:
             return Value(item.type, "vector", "poison")
         loaded = writer.op(f"load {writer.vector_type(kind)}, ptr {results}, align {size_of(kind)}")
         if item.type == "i1":

@@ -121,7 +121,7 @@ def _read(name: str, body: str) -> Instruction:
         predicate, _, rest = rest.partition(" ")
         first, second = split_list(rest)
         left = _operand(first)
-        kind = _same_shape(left.type, "i1")
+        kind = f"{left.type.split(' x ')[0]} x i1>" if left.type.startswith("<") else "i1"
         return Instruction(name, opcode, kind, [left, Operand(left.type, second)], flags, predicate)
     if opcode in CASTS:
         value, _, target = rest.rpartition(" to ")
@@ -300,10 +300,6 @@ def _member_type(aggregate: str, index: int) -> str:
     return split_list(aggregate.strip("{ }") if aggregate.count("{") == 1 else aggregate[1:-1])[
         index
     ]
-
-
-def _same_shape(kind: str, scalar: str) -> str:
-    return f"{kind.split(' x ')[0]} x {scalar}>" if kind.startswith("<") else scalar
 
 
 def _operand(text: str) -> Operand:
