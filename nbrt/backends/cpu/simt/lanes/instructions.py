@@ -200,15 +200,15 @@ class Instructions:
             text = f"{opcode} {flags}{kind} {vectors[0]}"
         else:
             raise CannotLowerError(f"the instruction {opcode} has no form for lanes")
-        one = None
-        if opcode in CASTS and operands[0].one is not None:
+        write_lane = None
+        if opcode in CASTS and operands[0].write_lane is not None:
             source, target = operands[0], item.type
 
-            def one(lane: int) -> str:
+            def write_lane(lane: int) -> str:
                 part = f"{source.type} {writer.lane(source, lane)}"
                 return writer.op(f"{opcode} {flags}{part} to {target}")
 
-        return Value(item.type, "vector", writer.op(text), one=one)
+        return Value(item.type, "vector", writer.op(text), write_lane=write_lane)
 
     def _selected(self, item: Instruction, operands: list[Value]) -> Value:
         writer = self._writer
@@ -235,12 +235,12 @@ class Instructions:
                 parts.append(f"{writer.vector_type(operand.type)} {writer.vector(value)}")
         text = f"getelementptr {item.detail}, {', '.join(parts)}"
 
-        def one(lane: int) -> str:
+        def write_lane(lane: int) -> str:
             values = [f"{v.type} {writer.lane(v, lane)}" for v in operands]
             return writer.op(f"getelementptr {item.detail}, {', '.join(values)}")
 
-        cheap = all(value.kind != "vector" or value.one is not None for value in operands)
-        return Value("ptr", "vector", writer.op(text), one=one if cheap else None)
+        cheap = all(value.kind != "vector" or value.write_lane is not None for value in operands)
+        return Value("ptr", "vector", writer.op(text), write_lane=write_lane if cheap else None)
 
     # -- calls ---------------------------------------------------------------------------------
 

@@ -86,11 +86,11 @@ class Memory:
         if not is_scalar(kind):
             raise CannotLowerError(f"a load of the type {kind} has no form for lanes")
         if item.detail:
-            found = self._scalarizer.each(
+            value = self._scalarizer.each(
                 item, [pointer], mask, lambda at: self._reread(item, at[0])
             )
-            assert found is not None
-            return found
+            assert value is not None
+            return value
         if pointer.kind == "scalar":
             text = writer.op(f"load {kind}, ptr {pointer.text}, align {item.align}")
             return Value(kind, "scalar", text)
@@ -98,13 +98,13 @@ class Memory:
         if pointer.kind == "step" and pointer.step == size and kind != "i1":
             text = self._load_run(item, pointer.text, mask)
             if mask is None:
-                return Value(kind, "vector", text, one=self._reload(item, pointer, text))
+                return Value(kind, "vector", text, write_lane=self._reload(item, pointer, text))
         elif pointer.kind == "step" and mask is None:
             text = "poison"
             for lane in range(writer.width):
                 at = self._writer.lane(pointer, lane)
-                one = writer.op(f"load {kind}, ptr {at}, align {item.align}")
-                text = writer.op(f"insertelement {vector} {text}, {kind} {one}, i64 {lane}")
+                element = writer.op(f"load {kind}, ptr {at}, align {item.align}")
+                text = writer.op(f"insertelement {vector} {text}, {kind} {element}, i64 {lane}")
         else:
             text = self._gather(item, pointer, mask)
         return Value(kind, "vector", text)
@@ -129,14 +129,14 @@ class Memory:
         is_private = self.is_private(item.operands[0].text)
         writes = self._writes[is_private]
 
-        def one(lane: int) -> str:
+        def write_lane(lane: int) -> str:
             if self._writes[is_private] != writes:
                 whole = f"{self._writer.vector_type(item.type)} {vector}"
                 return self._writer.op(f"extractelement {whole}, i64 {lane}")
             at = self._writer.lane(pointer, lane)
             return self._writer.op(f"load {item.type}, ptr {at}, align {item.align}")
 
-        return one
+        return write_lane
 
     def note_writes(self) -> None:
         """Record that a call may have written to memory."""
@@ -220,8 +220,8 @@ class Memory:
         whole = Value("ptr", "vector", self._safe_pointers(pointer, mask)) if mask else pointer
         vector = Value(kind, "vector", writer.vector(value)) if value.kind != "scalar" else value
         for lane in range(writer.width):
-            at, one = writer.lane(whole, lane), writer.lane(vector, lane)
-            writer.do(f"store {kind} {one}, ptr {at}, align {item.align}")
+            at, element = writer.lane(whole, lane), writer.lane(vector, lane)
+            writer.do(f"store {kind} {element}, ptr {at}, align {item.align}")
 
     # -- atomic operations ---------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Memory:
         if item.opcode == "cmpxchg":
             return self._exchange(item, operands, mask, is_private)
 
-        def one(texts: list[str]) -> str:
+        def write_lane(texts: list[str]) -> str:
             if is_private:
                 return self._plain_operation(item, texts[0], texts[1])
             kind = item.type
@@ -238,7 +238,7 @@ class Memory:
                 f"atomicrmw {item.detail} ptr {texts[0]}, {kind} {texts[1]} monotonic"
             )
 
-        return self._scalarizer.each(item, operands, mask, one)
+        return self._scalarizer.each(item, operands, mask, write_lane)
 
     def _plain_operation(self, item: Instruction, at: str, value: str) -> str:
         """Write an atomic operation on private memory as plain instructions."""
@@ -278,7 +278,7 @@ class Memory:
         """Write a compare-and-swap; its result has two members."""
         writer, kind = self._writer, item.operands[1].type
 
-        def one(texts: list[str]) -> str:
+        def write_lane(texts: list[str]) -> str:
             at, expected, new = texts
             if is_private:
                 old = writer.op(f"load {kind}, ptr {at}, align {size_of(kind)}")
@@ -292,7 +292,7 @@ class Memory:
             return writer.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
 
         stand_in = Instruction(item.name, item.opcode, kind, item.operands)
-        old = self._scalarizer.each(stand_in, operands, mask, one)
+        old = self._scalarizer.each(stand_in, operands, mask, write_lane)
         assert old is not None
         equal = writer.op(
             f"icmp eq {writer.vector_type(kind)} {old.text}, {self._writer.vector(operands[1])}"

@@ -185,8 +185,8 @@ class RegionExits:
         test = edge.incoming[barrier.test.name]
         true = writer.op(f"icmp ne {writer.vector_type('i32')} {test.text}, zeroinitializer")
         votes = writer.op(f"bitcast {writer.vector_type('i1')} {true} to i{width}")
-        here = self._taken_bits(edge)
-        yes = writer.op(f"and i{width} {votes}, {here}")
+        present = self._taken_bits(edge)
+        yes = writer.op(f"and i{width} {votes}, {present}")
         slot = self._results[barrier.wait]
         old = writer.op(f"load i32, ptr {slot}")
         if barrier.kind == "count":
@@ -197,7 +197,7 @@ class RegionExits:
             some = writer.op(f"icmp ne i{width} {yes}, 0")
             new = writer.op(f"select i1 {some}, i32 1, i32 {old}")
         else:
-            every = writer.op(f"icmp eq i{width} {yes}, {here}")
+            every = writer.op(f"icmp eq i{width} {yes}, {present}")
             new = writer.op(f"select i1 {every}, i32 {old}, i32 0")
         writer.do(f"store i32 {new}, ptr {slot}")
 
@@ -217,8 +217,8 @@ class RegionExits:
         first = writer.call(f"i{width}", f"llvm.cttz.i{width}", [f"i{width} {bits}", "i1 true"])
         for axis, index in enumerate(indices):
             vector = f"{writer.vector_type('i32')} {writer.vector(index)}"
-            one = writer.op(f"extractelement {vector}, i{width} {first}")
+            element = writer.op(f"extractelement {vector}, i{width} {first}")
             at = writer.op(f"getelementptr i32, ptr %nbrt.where, i64 {axis}")
-            writer.do(f"store i32 {one}, ptr {at}")
+            writer.do(f"store i32 {element}, ptr {at}")
         writer.do(f"ret i32 {writer.op(f'extractelement {whole}, i{width} {first}')}")
         writer.start(after)

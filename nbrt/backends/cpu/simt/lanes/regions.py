@@ -240,13 +240,13 @@ def keep_values(thread: SplitThread, definitions: Mapping[str, Instruction]) -> 
         aliases: dict[str, dict[str, str]] = {}
         for user, operand in _uses(thread, region):
             name = operand.text
-            place = home.get(name)
-            if name in results or place is None:
+            block = home.get(name)
+            if name in results or block is None:
                 continue
-            if place not in region.level.blocks:
+            if block not in region.level.blocks:
                 aliases.setdefault(name, {})
-            elif not dominates(idom, place, user):
-                if user in reachable([place], thread.inner_successors):
+            elif not dominates(idom, block, user):
+                if user in reachable([block], thread.inner_successors):
                     raise CannotLowerError("a value may be from before a barrier or after it")
                 aliases.setdefault(name, {})[user] = alias_of(name)
         for name, users in aliases.items():

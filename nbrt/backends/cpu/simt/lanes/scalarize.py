@@ -75,7 +75,7 @@ class Scalarizer:
     ) -> Value | None:
         writer = self._writer
         vectors = [
-            Value(v.type, "vector", writer.vector(v), one=v.one)
+            Value(v.type, "vector", writer.vector(v), write_lane=v.write_lane)
             if v.kind not in ("scalar", "step")
             else v
             for v in operands

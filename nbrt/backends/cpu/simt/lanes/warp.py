@@ -109,9 +109,9 @@ class WarpOperations:
         for lane in range(WARP_SIZE):
             index = writer.op(f"extractelement {writer.vector_type('i32')} {source}, i64 {lane}")
             at = writer.op(f"getelementptr {kind}, ptr {room}, i32 {index}")
-            one = writer.op(f"load {kind}, ptr {at}, align 1")
+            element = writer.op(f"load {kind}, ptr {at}, align 1")
             result = writer.op(
-                f"insertelement {writer.vector_type(kind)} {result}, {kind} {one}, i64 {lane}"
+                f"insertelement {writer.vector_type(kind)} {result}, {kind} {element}, i64 {lane}"
             )
         return result
 
@@ -154,23 +154,25 @@ class WarpOperations:
         if mode == "all":
             first = writer.call("i32", "llvm.cttz.i32", [f"i32 {present}", "i1 false"])
             lane = writer.op(f"and i32 {first}, {WARP_SIZE - 1}")
-            one = writer.op(f"extractelement {whole} {vector}, i32 {lane}")
-            same = self._same(kind, vector, one, present)
+            element = writer.op(f"extractelement {whole} {vector}, i32 {lane}")
+            same = self._same(kind, vector, element, present)
             every = writer.op(f"icmp eq i32 {same}, {present}")
             return Value("i32", "scalar", writer.op(f"select i1 {every}, i32 {present}, i32 0"))
         result = "poison"
         for lane_number in range(WARP_SIZE):
-            one = writer.op(f"extractelement {whole} {vector}, i64 {lane_number}")
-            same = self._same(kind, vector, one, present)
+            element = writer.op(f"extractelement {whole} {vector}, i64 {lane_number}")
+            same = self._same(kind, vector, element, present)
             result = writer.op(
                 f"insertelement {writer.vector_type('i32')} {result}, i32 {same}, i64 {lane_number}"
             )
         return Value("i32", "vector", result)
 
-    def _same(self, kind: str, vector: str, one: str, present: str) -> str:
+    def _same(self, kind: str, vector: str, element: str, present: str) -> str:
         """Return the lanes that take part and have a value, as bits."""
         writer = self._writer
-        equal = writer.op(f"icmp eq {writer.vector_type(kind)} {vector}, {writer.splat(kind, one)}")
+        equal = writer.op(
+            f"icmp eq {writer.vector_type(kind)} {vector}, {writer.splat(kind, element)}"
+        )
         bits = writer.op(f"bitcast {writer.vector_type('i1')} {equal} to i32")
         return writer.op(f"and i32 {bits}, {present}")
 

@@ -33,7 +33,7 @@ class Value:
     kind: str
     text: str
     step: int = 0
-    one: Callable[[int], str] | None = field(default=None, compare=False)
+    write_lane: Callable[[int], str] | None = field(default=None, compare=False)
     """Writes the value of one lane of a vector, if that costs less than extracting it."""
 
 
@@ -198,8 +198,8 @@ class LaneWriter:
                 return self.op(f"getelementptr i8, ptr {value.text}, i64 {offset}")
             wrapped = offset & ((1 << width_of(value.type)) - 1)
             return self.op(f"add {value.type} {value.text}, {wrapped}")
-        if value.one is not None:
-            return value.one(lane)
+        if value.write_lane is not None:
+            return value.write_lane(lane)
         vector = self.vector(value)
         return self.op(f"extractelement {self.vector_type(value.type)} {vector}, i64 {lane}")
 

@@ -148,7 +148,7 @@ class Path:
                 return [item for item in self._reads if self._is_invariant_read(item, kept)]
         return []
 
-    # -- what the branches depend on ---------------------------------------------------------
+    # -- dependences of the branches ---------------------------------------------------------
 
     def _depends_on(self, names: dict[str, bool]) -> list[str]:
         slice_: dict[str, None] = {}
@@ -189,7 +189,7 @@ class Path:
             "@"
         )
 
-    # -- what stays the same -----------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------
 
     def _repetitions(self) -> Iterator[tuple[set[str], dict[str, Operand]]]:
         """Iterate over outcomes of selects: the phis that keep their value, and all new values."""
