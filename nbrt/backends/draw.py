@@ -1,4 +1,4 @@
-"""`Draw`: what a backend is told of a random fill, in plain values."""
+"""`Draw`: a random fill, as plain values for a backend."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Draw(NamedTuple):
     Attributes
     ----------
     distribution : str
-        What is drawn: "uniform", "normal", "gamma", ...
+        Its name: "uniform", "normal", "gamma", ...
     dtype : str
-        Name of the elements' dtype. An array of bfloat16 comes as uint16, one of bool as uint8.
+        Name of the elements' dtype. Arrays of bfloat16 are passed as uint16, of bool as uint8.
     n : int
         Elements of the whole draw.
     parameters : tuple
@@ -27,23 +27,23 @@ class Draw(NamedTuple):
     layout : str
         Name of the rule that gives each element its words.
     constants : tuple of int
-        What the rule depends on, such as the threads of the GPU that it follows.
+        Parameters of the rule, such as the threads of the GPU that it follows.
     index_to_counter : callable or None
-        The rule itself, as a device function, where the backend does not know its name.
+        The rule as a device function, if the backend does not know its name.
     region : Region, RunTable or None
-        Which elements the array holds; None: the first ones, in order.
+        The elements that the array holds; None: all, in order.
     seed, offset : int
-        The Philox stream and the 32-bit words that were taken from it before.
+        The Philox key, and the 32-bit words consumed before the draw.
     device_state : array or None
-        uint64[2] in device memory, to take seed and offset from when the draw runs; `offset` is
-        then added to it.
+        uint64[2] in device memory, read when the draw runs: seed and an offset, to which `offset`
+        is added.
     shape : tuple of int
-        The array's shape, as the caller sees it.
+        The array's shape before it was flattened.
     generator : int
-        Number of the generator in this process, for whoever watches; 0: none.
+        Number of the generator in this process, for hooks; 0: none.
     memo : dict or None
-        Where a backend may keep what it made of everything but the place in the stream; shared by
-        draws that are equal but for that, on one device.
+        A cache for the backend's plan. Draws on one device that differ in seed and offset only
+        share it.
     """
 
     distribution: str
@@ -68,7 +68,7 @@ class Draw(NamedTuple):
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """What a fill reads from memory of the device, or may read."""
+        """The values that a fill may read from memory of the device."""
         table = self.region
         listed = (table.starts, table.begins) if isinstance(table, RunTable) else ()
         return (*self.parameters, self.device_state, *listed)

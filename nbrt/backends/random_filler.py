@@ -1,4 +1,4 @@
-"""`RandomFiller`: random fills by the fill kernels of a library, launched like any other kernel."""
+"""`RandomFiller`: random fills by the fill kernels of a kernel library."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fill(Protocol):
 
     @property
     def threads(self) -> int:
-        """Return the threads that it needs; more do no harm."""
+        """Return the minimal number of threads."""
         ...
 
     @property
@@ -43,45 +43,44 @@ class Fill(Protocol):
 
     @property
     def block(self) -> int:
-        """Return the threads of a block; any number gives the same bits."""
+        """Return the threads of a block, which do not change the bits."""
         ...
 
     @property
     def target(self) -> Any:
-        """Return what it fills instead of the draw's array, such as a mask; None: that one."""
+        """Return the array to fill, such as a mask; None: the draw's array."""
         ...
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Return the rest of its arguments."""
+        """Return the remaining arguments of the kernel."""
         ...
 
     @property
     def part(self) -> slice | None:
-        """Return which part of the array it fills; None: all of it."""
+        """Return the part of the array to fill; None: all."""
         ...
 
 
 class DrawRequest(Protocol):
-    """Finds the launches of a draw, such as `nbrt_kernels.random.requests.fills_of`."""
+    """A function from a draw to its launches: `nbrt_kernels.random.requests.fills_of`."""
 
     def __call__(self, draw: Draw, /) -> Iterable[Fill]:
-        """Return them, whatever the place in the stream; raises ValueError or TypeError."""
+        """Return the launches, for any seed and offset; raise ValueError or TypeError."""
         ...
 
 
 class RandomFiller:
-    """Fills arrays of one kind of device; keeps one program per fill kernel.
+    """Fills arrays of one device type by the kernels of a library, which it compiles once.
 
-    A backend whose programs take the kernel library's dialect needs no more for its draws. The
-    library comes in as `request`, because only concrete backends may know it.
+    The library comes in as `request`, because only concrete backends may import it.
 
     Parameters
     ----------
     make_program : callable
-        Makes a program of a kernel.
+        Compiles a kernel to a program.
     request : DrawRequest
-        Finds the launches of a draw.
+        Returns the launches of a draw.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class RandomFiller:
         if not out.flags.c_contiguous:
             raise ArgumentError("expected a C-contiguous array to fill, got one with gaps; copy it")
         if out.size == 0:
-            self._fills(draw)  # which checks the parameters
+            self._fills(draw)  # checks the parameters
             return
         memo = draw.memo
         planned = memo.get(self) if memo is not None else None
@@ -141,8 +140,8 @@ class RandomFiller:
         for fill in self._fills(draw):
             program = self._programs.get(fill.kernel)
             if program is None:
-                made = self._make_program(fill.kernel)
-                program = self._programs.setdefault(fill.kernel, made)
+                program = self._make_program(fill.kernel)
+                program = self._programs.setdefault(fill.kernel, program)
             blocks = -(-fill.threads // fill.block)
             plan = program.plan(index, (blocks, 1, 1), (fill.block, 1, 1), 0)
             planned.append((plan, fill))

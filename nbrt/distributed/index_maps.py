@@ -1,4 +1,4 @@
-"""`index_map`: tells a kernel which elements of a distributed tensor its rank holds."""
+"""`index_map`: the positions of a rank's elements in a distributed tensor, for kernels."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class _Axis(NamedTuple):
 
 
 def index_map(tensor: DTensor | DTensorSpec) -> Array:
-    """Return an array from which a kernel computes where its elements lie in the whole tensor.
+    """Return an array from which a kernel computes the global index of each local element.
 
-    Pass it to a kernel, which calls ``nbrt_kernels.random.global_index(index_map, i)`` for the
-    whole tensor's index of element i of this rank's part, both in C order. A kernel that makes
-    random numbers of that index makes the same ones on any mesh.
+    In a kernel, ``nbrt_kernels.random.global_index(index_map, i)`` returns the index in the whole
+    tensor of element i of this rank's part, both in C order. A kernel that computes random numbers
+    from it gives the same values on all meshes.
 
     Parameters
     ----------
     tensor : DTensor or DTensorSpec
-        Not `Partial`, if the values of a part shall mean something.
+        The tensor, usually without `Partial` placements.
 
     Returns
     -------
     index_map : array of int64
-        On this rank's device; a few numbers, see ``nbrt_kernels.random.shards``.
+        On this rank's device; its format is in ``nbrt_kernels.random.shards``.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def index_map(tensor: DTensor | DTensorSpec) -> Array:
 
 
 def _axes(shape: Sequence[int], local_runs: Sequence[Sequence[Runs]]) -> tuple[int, list[_Axis]]:
-    """Return where a part starts, and its axes, the innermost first, as few as possible."""
+    """Return the first element of a part, and its merged axes, the innermost first."""
     start, stride = 0, 1
     axes: list[_Axis] = []
     for size, runs in zip(reversed(shape), reversed(local_runs), strict=True):
@@ -92,7 +92,7 @@ def _axes(shape: Sequence[int], local_runs: Sequence[Sequence[Runs]]) -> tuple[i
 
 
 def _add(axes: list[_Axis], axis: _Axis) -> None:
-    """Add an axis outside the others: as more of the last one, if it goes on where that ends."""
+    """Add an axis outside the others; merge it with the last one if that is dense in it."""
     if axis.size == 1:
         return
     inner = axes[-1] if axes else None

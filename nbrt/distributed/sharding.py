@@ -1,13 +1,12 @@
-"""Which elements of a tensor a rank holds, and who holds an element: closed forms in plain ints.
+"""The elements of a tensor that a rank holds, and the ranks of an element, in closed form.
 
-Nothing here knows a mesh object or talks to anybody, and no cost depends on the number of ranks, so
-shards of 10^6 ranks or of 2^62 elements are planned like those of two.
+The functions take plain ints, do not communicate, and cost the same for any number of ranks and
+elements.
 
-Along one dimension of the tensor, the dimensions of the mesh that cut it do so in turn, each
-cutting what the one before left: `Shard` into contiguous chunks of ``ceil(n / ranks)`` indices,
-`StridedShard` into `split_factor` such chunks, each of them cut for the ranks. So a rank holds a
-few regular runs of indices (`Runs`): one, unless a strided cut does not divide its dimension. Where
-two strided cuts in turn do not, the runs are irregular, and about `split_factor` many.
+Dimensions of the mesh cut a dimension of the tensor one after the other: `Shard` into contiguous
+chunks of ``ceil(n / ranks)`` indices, `StridedShard` into `split_factor` such chunks, each of which
+is cut for the ranks. So a rank holds few regular runs of indices (`Runs`): one, unless a strided
+cut does not divide its dimension. Two such cuts leave about `split_factor` irregular runs.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Cut(NamedTuple):
     ranks : int
         Its size.
     factor : int
-        Chunks that are cut each for itself: 1, or `split_factor` of a `StridedShard`.
+        Number of chunks that are cut separately: 1, or `split_factor` of a `StridedShard`.
     """
 
     mesh_dim: int
@@ -80,22 +79,22 @@ def chunk(size: int, pieces: int, index: int) -> tuple[int, int]:
 
 
 def dim_runs(size: int, cuts: Sequence[Cut], coordinate: Sequence[int]) -> tuple[Runs, ...]:
-    """Return the indices along a dimension that the rank at a coordinate holds, in its order.
+    """Return the indices along a dimension that the rank at a coordinate holds, in order.
 
     Parameters
     ----------
     size : int
-        Of the dimension.
+        Size of the dimension.
     cuts : sequence of Cut
-        Its cuts, in turn.
+        Its cuts, in order.
     coordinate : sequence of int
-        The rank's place in the mesh.
+        The rank's coordinate in the mesh.
 
     Returns
     -------
     runs : tuple of Runs
-        Not empty, and none continues the one before it; a rank without elements has one of length
-        0 that starts at the end.
+        At least one, and none continues the one before it; a rank without elements has one of
+        length 0 that starts at the end.
 
     Examples
     --------
@@ -183,7 +182,7 @@ def local_to_global(
     placements: Sequence[Placement],
     index: Sequence[int],
 ) -> tuple[int, ...]:
-    """Return where in the tensor an element lies that a rank has at `index` of its part.
+    """Return the index in the tensor of the element at `index` of a rank's part.
 
     Raises
     ------
@@ -202,14 +201,14 @@ def global_to_local(
     placements: Sequence[Placement],
     index: Sequence[int],
 ) -> tuple[tuple[int | None, ...], tuple[int, ...]]:
-    """Return who holds an element of the tensor, and where in their part.
+    """Return the coordinate of the ranks that hold an element, and its index in their part.
 
     Returns
     -------
     coordinate : tuple of int or None
-        Place in the mesh; None along dimensions of which every rank holds it.
+        Coordinate in the mesh; None along dimensions in which all ranks hold it.
     index : tuple of int
-        Of the element in their part.
+        Index of the element in their part.
 
     Raises
     ------
@@ -237,7 +236,7 @@ def global_to_local(
 
 
 def _pieces(size: int, cut: Cut, rank: int) -> Iterator[Runs]:
-    """Return what a rank gets of `size` indices by one cut: of equal chunks, then of the rest."""
+    """Return the positions of a rank after one cut: in the equal chunks, then in the rest."""
     width = -(-size // cut.factor)
     whole = size // width if width else 0
     if whole:
@@ -255,7 +254,7 @@ def _pieces(size: int, cut: Cut, rank: int) -> Iterator[Runs]:
 
 
 def _owner(size: int, cut: Cut, position: int) -> tuple[int, int]:
-    """Return the rank that gets a position of `size` by one cut, and where it has it."""
+    """Return the rank of a position after one cut, and the position in that rank's part."""
     width = -(-size // cut.factor)
     number, within = divmod(position, width)
     held = min(width, size - number * width)
@@ -268,7 +267,7 @@ def _owner(size: int, cut: Cut, position: int) -> tuple[int, int]:
 def _checked(
     shape: Sequence[int], mesh_shape: Sequence[int], placements: Sequence[Placement]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]]:
-    """Return them as plain ints, which do not overflow, and without negative dims."""
+    """Return them as Python ints, which do not overflow, and without negative dims."""
     try:
         sizes, ranks = checked_shape(tuple(shape)), checked_shape(tuple(mesh_shape))
     except TypeError:

@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from nbrt.random.defaults import set_rng_state as set_rng_state
     from nbrt.random.defaults import set_state as set_state
     from nbrt.random.functions import bernoulli as bernoulli
+    from nbrt.random.functions import bernoulli_ as bernoulli_
+    from nbrt.random.functions import cauchy_ as cauchy_
     from nbrt.random.functions import dropout as dropout
+    from nbrt.random.functions import exponential_ as exponential_
+    from nbrt.random.functions import geometric_ as geometric_
+    from nbrt.random.functions import log_normal_ as log_normal_
     from nbrt.random.functions import multinomial as multinomial
     from nbrt.random.functions import normal as normal
+    from nbrt.random.functions import normal_ as normal_
     from nbrt.random.functions import rand as rand
     from nbrt.random.functions import rand_like as rand_like
     from nbrt.random.functions import randint as randint
     from nbrt.random.functions import randint_like as randint_like
     from nbrt.random.functions import randn as randn
     from nbrt.random.functions import randn_like as randn_like
+    from nbrt.random.functions import random_ as random_
     from nbrt.random.functions import randperm as randperm
+    from nbrt.random.functions import trunc_normal_ as trunc_normal_
+    from nbrt.random.functions import uniform_ as uniform_
     from nbrt.random.generator import Generator as Generator
-    from nbrt.random.inplace import bernoulli_ as bernoulli_
-    from nbrt.random.inplace import cauchy_ as cauchy_
-    from nbrt.random.inplace import exponential_ as exponential_
-    from nbrt.random.inplace import geometric_ as geometric_
-    from nbrt.random.inplace import log_normal_ as log_normal_
-    from nbrt.random.inplace import normal_ as normal_
-    from nbrt.random.inplace import random_ as random_
-    from nbrt.random.inplace import trunc_normal_ as trunc_normal_
-    from nbrt.random.inplace import uniform_ as uniform_
     from nbrt.random.layouts import Layout as Layout
     from nbrt.random.state import PhiloxState as PhiloxState
 else:

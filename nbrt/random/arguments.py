@@ -1,4 +1,4 @@
-"""What the methods of generators accept: dtypes, numbers, arrays of parameters, `out`."""
+"""Checks of the arguments of draws: dtypes, numbers, arrays of parameters, `out`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _NOT_REAL = frozenset("cSUMmO")
 """Kinds of dtypes: complex numbers, texts, dates and Python objects."""
 
 _OBJECTS = frozenset("SUO")
-"""Kinds of the arrays that NumPy makes of a sequence whose elements it has to convert."""
+"""Kinds of the arrays that NumPy makes of sequences with elements that are no numbers."""
 
 _SEQUENCES = (list, tuple, range)
 
@@ -68,7 +68,7 @@ _NATIVE_FLOATS = frozenset(_KNOWN_FLOATS.values())
 
 @functools.cache
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return ``dtype.name``, which NumPy makes anew each time in a microsecond or two."""
+    """Return ``dtype.name``, which NumPy computes in a microsecond or two each time."""
     return dtype.name
 
 
@@ -104,7 +104,7 @@ def number_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def most_integer(dtype: np.dtype[Any]) -> int:
-    """Return the largest integer such that a dtype holds it and all below."""
+    """Return the largest n such that a dtype represents all integers of [0, n]."""
     if dtype.kind == "b":
         return 1
     if dtype.kind in "iu":
@@ -120,7 +120,7 @@ def is_array(value: object) -> bool:
 def real(name: str, value: Any, error: type[ArgumentError] = ArgumentError) -> Any:
     """Return a parameter as a finite float; arrays and sequences as arrays of real numbers.
 
-    Numbers that are not finite raise `error`.
+    Infinity and NaN raise `error`.
     """
     if type(value) is float:
         number = value
@@ -136,7 +136,7 @@ def real(name: str, value: Any, error: type[ArgumentError] = ArgumentError) -> A
 def non_negative(name: str, value: Any) -> Any:
     """Return a parameter as `real` does, but refuse a negative zero, as NumPy does.
 
-    The kernels refuse other negative numbers, and negative zeros in arrays.
+    Kernels refuse other negative numbers, and negative zeros in arrays.
     """
     number = real(name, value)
     if type(number) is float and number == 0.0 and math.copysign(1.0, value) < 0.0:
@@ -155,11 +155,11 @@ def non_negative_or_nan(name: str, value: Any) -> Any:
 
 
 def _converted(name: str, value: Any, kind: type, wanted: str) -> Any:
-    """Return a value that is no array as an int or a float."""
+    """Convert a number to int or float."""
     if isinstance(value, np.complexfloating):
-        value = complex(value)  # which is no float, while NumPy only warns
+        value = complex(value)  # float() refuses it; of NumPy's complex numbers NumPy only warns
     if type(value) not in _NUMBERS and hasattr(value, "__nbrt_random__"):
-        # A number would have to be asked of other ranks, which is not for a draw of one device.
+        # Reading the value needs communication, which this layer must not do.
         raise ArgumentTypeError(
             f"expected {name} to be {wanted}, got a {type(value).__name__} without dimensions; "
             f"pass its value, {kind.__name__}(...)"
@@ -197,7 +197,7 @@ def _native(array: Any) -> Any:
 
 
 def _array_of(name: str, value: Any, dtype: Any) -> HostArray:
-    """Return a sequence as an array of a dtype, converted element by element as by NumPy."""
+    """Convert a sequence to an array of a dtype, element by element."""
     try:
         return np.asarray(value, dtype)
     except OverflowError as error:
@@ -236,7 +236,7 @@ def whole(name: str, value: Any) -> Any:
     if type(value) is int:
         return value
     if not is_array(value):
-        # Of a tensor of one number, ranks that do not hold it know the dtype only.
+        # Ranks without a tensor's number know its dtype only.
         if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":
             raise ArgumentTypeError(
                 f"expected {name} to be an integer or an array of them, got a {value.dtype} array"
@@ -257,7 +257,7 @@ def exact_integers(name: str, value: Any) -> HostArray:
     Returns
     -------
     array of object
-        In host memory. Of a sequence, integers of any size keep all their digits.
+        In host memory. Integers of any size in a sequence are exact.
     """
     found = np.asarray(
         to_host(value, copy=None) if hasattr(value, "dtype") else rectangular(name, value)
@@ -269,9 +269,9 @@ def exact_integers(name: str, value: Any) -> HostArray:
     # NumPy makes floats of integers that no common dtype of integers holds.
     whole_numbers = np.empty(found.shape, object)
     each = np.asarray(value, object) if isinstance(value, _SEQUENCES) else found
-    for place, one in enumerate(each.flat):
+    for position, number in enumerate(each.flat):
         try:
-            whole_numbers.flat[place] = int(one)
+            whole_numbers.flat[position] = int(number)
         except (OverflowError, ValueError) as error:  # of infinity and NaN
             raise ArgumentError(f"expected {name} to be integers: {error}") from None
         except TypeError as error:
@@ -280,14 +280,14 @@ def exact_integers(name: str, value: Any) -> HostArray:
 
 
 def checked_flag(name: str, value: Any) -> bool:
-    """Return whether a flag is set; anything may be one that is true or false."""
+    """Return the truth of a flag that is no array."""
     if is_array(value):
         raise ArgumentTypeError(f"expected {name} to be True or False, got {value!r}")
     return bool(value)
 
 
 def rectangular(name: str, value: Any) -> Any:
-    """Return an array as it is, and a sequence as an array of the host."""
+    """Return an array unchanged, and a sequence as an array of the host."""
     if not isinstance(value, _SEQUENCES):
         return value
     try:
@@ -297,7 +297,7 @@ def rectangular(name: str, value: Any) -> Any:
 
 
 def vector(name: str, value: Any, *, may_be_empty: bool = False) -> HostArray:
-    """Return a parameter of a whole vector, such as concentrations, in host memory."""
+    """Return a parameter that is a vector, such as concentrations, in host memory."""
     found = _numbers(name, value, "a vector of numbers")
     if found.ndim != 1 or not (found.size or may_be_empty):
         raise ArgumentError(f"expected {name} to be a vector of numbers, got shape {found.shape}")
@@ -305,7 +305,7 @@ def vector(name: str, value: Any, *, may_be_empty: bool = False) -> HostArray:
 
 
 def vectors(name: str, value: Any) -> HostArray:
-    """Return a parameter of vectors, which lie along its last axis, in host memory."""
+    """Return a parameter of vectors along the last axis, in host memory."""
     found = _numbers(name, value, "vectors of numbers")
     if not found.ndim or not found.shape[-1]:
         raise ArgumentError(
@@ -315,12 +315,11 @@ def vectors(name: str, value: Any) -> HostArray:
 
 
 def _numbers(name: str, value: Any, wanted: str) -> HostArray:
-    given = (
-        to_host(value, copy=None) if hasattr(value, "__array__") or hasattr(value, "get") else value
-    )
-    found = np.asarray(rectangular(name, given))
-    if found.dtype.kind in _OBJECTS and isinstance(given, _SEQUENCES):
-        found = _array_of(name, given, np.float64)
+    if hasattr(value, "__array__") or hasattr(value, "get"):
+        value = to_host(value, copy=None)
+    found = np.asarray(rectangular(name, value))
+    if found.dtype.kind in _OBJECTS and isinstance(value, _SEQUENCES):
+        found = _array_of(name, value, np.float64)
     if found.dtype.kind == "c":
         raise ArgumentTypeError(
             f"expected {name} to be {wanted}, which must not be complex, got {found.dtype}"
@@ -337,14 +336,14 @@ def _numbers(name: str, value: Any, wanted: str) -> HostArray:
 
 
 def checked_array(name: str, value: Any) -> Any:
-    """Return an array of a device if it is one."""
+    """Return an array; raise for other types."""
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         raise ArgumentTypeError(f"expected {name} to be an array, got {type(value).__name__}")
     return value
 
 
 def checked_out(stream: Stream, out: Any, size: Shape | None, dtype: np.dtype[Any]) -> Array:
-    """Return `out` if it is an array of that device, dtype and shape that can be written to."""
+    """Return `out` after a check of its device, dtype, shape and flags."""
     checked_array("out", out)
     if out.dtype != dtype:
         is_same_kind = (out.dtype.name in _FLOATS) == (dtype.name in _FLOATS)
@@ -355,7 +354,7 @@ def checked_out(stream: Stream, out: Any, size: Shape | None, dtype: np.dtype[An
     if shape != out.shape:
         raise ArgumentError(f"expected out of shape {shape}, got {out.shape}; leave size out")
     host_addressable = stream.interface.capabilities.host_addressable
-    # An array that owns its memory is nobody's but NumPy's.
+    # An array that owns its memory comes from NumPy.
     is_plain = host_addressable and type(out) is np.ndarray and out.base is None
     holder = None if is_plain else holder_of(out)
     if holder is None and not host_addressable:

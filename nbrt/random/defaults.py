@@ -1,4 +1,4 @@
-"""The generator that each device has by default: seeding, states, and forks of them all."""
+"""The default generators of the devices: seeding, states and forks."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ __all__ = [
 ]
 
 DEFAULT_SEED = 67280421310721
-"""Seed of default generators that nobody seeded; the constant that torch uses for the same."""
+"""Seed of default generators before any `manual_seed`; the same constant as in torch."""
 
 
 @dataclass(slots=True)
 class _Store:
-    """Default generators of the devices, and the seed of those that are first used later."""
+    """Default generators of the devices, and the seed of generators made later."""
 
     seed_of_new: int = DEFAULT_SEED
     generators: dict[Device, Generator] = field(default_factory=dict)
@@ -58,14 +58,14 @@ _process = _Store()
 
 
 def default_generator(device: DeviceLike = None) -> Generator:
-    """Return the generator that a device has by default; the same object at every call."""
+    """Return the default generator of a device; always the same object."""
     chosen = current_device() if device is None else resolve_device(device)
-    store = rank_context.default_generators.get() or _process
+    store = _store()
     generator: Generator | None = store.generators.get(chosen)
-    return generator or _made(store, chosen)
+    return generator or _make_default(store, chosen)
 
 
-def _made(store: _Store, device: Device) -> Generator:
+def _make_default(store: _Store, device: Device) -> Generator:
     with store.lock:
         generator = store.generators.get(device)
         if generator is None:
@@ -75,12 +75,11 @@ def _made(store: _Store, device: Device) -> Generator:
 
 @contextmanager
 def isolated_default_generators() -> Iterator[None]:
-    """Give the running context default generators of its own for a block.
+    """Use separate default generators in a block of the running context.
 
-    They start as equal copies of those in force. Whatever acts on default generators inside
-    (`manual_seed`, `fork_rng`, draws, ...) acts on them alone, also in tasks and copies of the
-    context; the others are at the end as they were. So ranks that are threads of one process do not
-    share default generators. Blocks nest.
+    They start as copies of the current ones. In the block, `manual_seed`, `fork_rng` and draws use
+    the copies, also in tasks and copies of the context, and leave the other generators unchanged.
+    Ranks that are threads of one process have separate default generators this way. Blocks nest.
 
     Examples
     --------
@@ -93,11 +92,11 @@ def isolated_default_generators() -> Iterator[None]:
     >>> nbrt.random.get_offset() - before
     0
     """
-    held = _store()
-    with held.lock:
-        copies = {device: generator.clone() for device, generator in held.generators.items()}
-        own = _Store(held.seed_of_new, copies)
-    token = rank_context.default_generators.set(own)
+    store = _store()
+    with store.lock:
+        copies = {device: generator.clone() for device, generator in store.generators.items()}
+        isolated = _Store(store.seed_of_new, copies)
+    token = rank_context.default_generators.set(isolated)
     try:
         yield
     finally:
@@ -110,7 +109,7 @@ def _store() -> _Store:
 
 
 def checked_generator(generator: object) -> Generator:
-    """Return a generator if it is one of nbrt's."""
+    """Return a generator of nbrt; raise for other types."""
     if not isinstance(generator, Distributions):
         raise ArgumentTypeError(
             f"expected generator as an nbrt.Generator, got {type(generator).__name__}"
@@ -126,7 +125,7 @@ def manual_seed(seed: int, device: DeviceLike = None) -> Generator:
     seed : int
         In [-2**63, 2**64).
     device : Device, str, int or None
-        None: every device, also those not used yet, as ``torch.manual_seed`` does.
+        None: all devices, also those not used yet, as ``torch.manual_seed`` does.
 
     Returns
     -------
@@ -174,7 +173,7 @@ def initial_seed(device: DeviceLike = None) -> int:
 
 
 def get_rng_state(device: DeviceLike = None) -> HostArray:
-    """Return the state of a device's default generator: 16 bytes, as ``torch.cuda``'s does."""
+    """Return the state of a device's default generator as 16 bytes, in the format of torch."""
     return default_generator(device).get_state()
 
 
@@ -198,15 +197,15 @@ def set_offset(offset: int, device: DeviceLike = None) -> None:
 
 @contextmanager
 def fork_rng(devices: Iterable[DeviceLike] | None = None, enabled: bool = True) -> Iterator[None]:
-    """Give the default generators back their states at the end of a block, however it ends.
+    """Restore the states of default generators at the end of a block, also after an exception.
 
-    Blocks nest. What is drawn inside is as without the block.
+    The block does not change the draws in it. Blocks nest.
 
     Parameters
     ----------
     devices : iterable of Device, str or int, optional
-        Whose generators; by default those of all devices, also of those first used inside, and
-        the seed of those not used yet.
+        The devices of the generators; by default all, with those first used inside, and the seed of
+        those not used yet.
     enabled : bool
         False: do nothing.
 
@@ -226,19 +225,22 @@ def fork_rng(devices: Iterable[DeviceLike] | None = None, enabled: bool = True) 
         raise ArgumentTypeError(f"expected devices as an iterable, got {devices!r}; pass a list")
     store = _store()
     with store.lock:
-        chosen = None if devices is None else [default_generator(one) for one in devices]
-        held = list(store.generators.values()) if chosen is None else chosen
-        states = [(generator, generator._position.mark()) for generator in held]
+        generators = (
+            list(store.generators.values())
+            if devices is None
+            else [default_generator(device) for device in devices]
+        )
+        marks = [(generator, generator._position.mark()) for generator in generators]
         seed_of_new = store.seed_of_new
     try:
         yield
     finally:
         with store.lock:
-            for generator, mark in states:
+            for generator, mark in marks:
                 generator._position.rewind(mark)
-            if chosen is None:
+            if devices is None:
                 store.seed_of_new = seed_of_new
-                known = {id(generator) for generator in held}
+                known = {id(generator) for generator in generators}
                 for generator in store.generators.values():
                     if id(generator) not in known:
                         generator.state = PhiloxState(seed_of_new)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
-from nbrt.random.arguments import checked_array, integer, is_array, most_integer, number_dtype
+from nbrt.random.arguments import (
+    checked_array,
+    integer,
+    is_array,
+    most_integer,
+    number_dtype,
+    real,
+)
 from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.protocol import dispatchable
 from nbrt.random.sampling import multinomial_indices
@@ -19,16 +26,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bernoulli",
+    "bernoulli_",
+    "cauchy_",
     "dropout",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
     "multinomial",
     "normal",
+    "normal_",
     "rand",
     "rand_like",
     "randint",
     "randint_like",
     "randn",
     "randn_like",
+    "random_",
     "randperm",
+    "trunc_normal_",
+    "uniform_",
 ]
 
 
@@ -49,7 +65,7 @@ def rand(
     dtype : dtype
         A float type.
     device : Device, str, int or None
-        Where; the generator's device by default.
+        The device; by default that of the generator.
     generator : Generator, optional
         The default one of the device by default.
     out : array, optional
@@ -176,7 +192,7 @@ def normal(
 
 @dispatchable
 def bernoulli(p: Array, *, generator: Generator | None = None, out: Array | None = None) -> Array:
-    """Return 1 with the probability that each element of `p` gives, else 0; in the dtype of `p`.
+    """Return 1 with the probability in each element of `p`, else 0; in the dtype of `p`.
 
     Parameters
     ----------
@@ -199,7 +215,7 @@ def dropout(
     Parameters
     ----------
     x : array of floats
-        What to thin out.
+        The array.
     p : float
         In [0, 1]; 1 gives zeros.
     training : bool
@@ -210,7 +226,7 @@ def dropout(
     Returns
     -------
     result, mask : arrays
-        In the shape of `x`; the mask, of bool, says which elements were kept.
+        Of the shape of `x`; the mask is a bool array, True for elements that are kept.
     """
     return _for_array(generator, x).dropout(x, p, training)
 
@@ -252,6 +268,118 @@ def multinomial(
     return multinomial_indices(
         chosen, asarray(weights, device=chosen.device, copy=None), num_samples, replacement
     )
+
+
+# -- in place: each fills an array and returns it --------------------------------------------------
+
+
+@dispatchable
+def uniform_(
+    array: Array, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
+) -> Array:
+    """Fill with uniform floats in [low, high).
+
+    Parameters
+    ----------
+    array : array of floats
+        The array, of any strides.
+    low, high : float
+        Bounds.
+    generator : Generator, optional
+        The default one of the array's device by default.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> x = nbrt.zeros(4)
+    >>> nbrt.random.uniform_(x, 2, 3) is x
+    True
+    """
+    return _for_array(generator, array).uniform(low, high, dtype=array.dtype, out=array)
+
+
+@dispatchable
+def normal_(
+    array: Array, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Array:
+    """Fill with normal floats; see `uniform_`."""
+    return _for_array(generator, array).normal(mean, std, dtype=array.dtype, out=array)
+
+
+@dispatchable
+def trunc_normal_(
+    array: Array,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    *,
+    generator: Generator | None = None,
+) -> Array:
+    """Fill with normal floats of [a, b] only, as torch.nn.init.trunc_normal_ does."""
+    chosen = _for_array(generator, array)
+    return chosen.truncated_normal(mean, std, a, b, dtype=array.dtype, out=array)
+
+
+@dispatchable
+def log_normal_(
+    array: Array, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+) -> Array:
+    """Fill with floats whose logarithm is normal of that mean and standard deviation."""
+    return _for_array(generator, array).lognormal(mean, std, dtype=array.dtype, out=array)
+
+
+@dispatchable
+def exponential_(array: Array, lambd: float = 1.0, *, generator: Generator | None = None) -> Array:
+    """Fill with exponential floats of rate `lambd`."""
+    rate = real("lambd", lambd)
+    if is_array(rate) or not rate > 0:
+        raise ArgumentError(f"expected lambd > 0 as one number, got {lambd}")
+    return _for_array(generator, array).exponential(1.0 / rate, dtype=array.dtype, out=array)
+
+
+@dispatchable
+def cauchy_(
+    array: Array, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+) -> Array:
+    """Fill with Cauchy floats."""
+    return _for_array(generator, array).cauchy(median, sigma, dtype=array.dtype, out=array)
+
+
+@dispatchable
+def geometric_(array: Array, p: float, *, generator: Generator | None = None) -> Array:
+    """Fill with the number of trials up to the first success."""
+    return _for_array(generator, array).geometric(p, dtype=array.dtype, out=array)
+
+
+@dispatchable
+def bernoulli_(array: Array, p: ArrayLike = 0.5, *, generator: Generator | None = None) -> Array:
+    """Fill with 1 with probability `p`, a number or an array of them, and else 0."""
+    return _for_array(generator, array).bernoulli(p, dtype=array.dtype, out=array)
+
+
+@dispatchable
+def random_(
+    array: Array,
+    low: int | None = None,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+) -> Array:
+    """Fill with integers: of [low, high), of [0, low), or of the range of the dtype, as torch does.
+
+    Without bounds: [0, 2**(bits - 1)) of signed integers, [0, 2**bits) of unsigned ones, both
+    values of bool, and [0, 2**p] of floats with p bits of precision.
+    """
+    chosen = _for_array(generator, array)
+    if low is None:
+        if high is not None:
+            raise ArgumentError(f"expected low as well as high, got high={high} alone")
+        return chosen.fill_integers(array)
+    first, last = (0, low) if high is None else (low, high)
+    if is_array(integer("low", first)) or is_array(integer("high", last)):
+        raise ArgumentError(f"expected low and high as one integer each, got {low} and {high}")
+    return chosen.fill_integers(array, first, last)
 
 
 def generator_for(generator: Generator | None, device: DeviceLike) -> Generator:

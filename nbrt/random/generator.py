@@ -57,9 +57,9 @@ _MAX_CHILDREN = 2**32
 class Generator(Distributions):
     """Random arrays on one device, with the methods of `numpy.random.Generator`.
 
-    Element i of a draw is a function of (seed, offset, i) alone, so every device gives the same
-    bits; a draw moves the offset by the words it used, in whole blocks of 4. Any number of threads
-    may draw from one generator: each draw gets a range of its own. A draw that fails takes nothing.
+    Element i of a draw depends on (seed, offset, i) only, so all devices give the same bits. A draw
+    moves the offset by the words that it uses, in whole blocks of 4. Threads may share a generator:
+    each draw reserves a range of words. A draw that fails takes no words.
 
     Parameters
     ----------
@@ -67,10 +67,10 @@ class Generator(Distributions):
         In [-2**63, 2**64); taken from the operating system if None. A negative one stands for
         ``2**64 - 1 + seed``, as in torch.
     device : Device, str, int or None
-        Where the arrays are made; the device that is current now by default.
+        The device of the arrays; by default the current one.
     layout : str or Layout
-        Which words of the stream belong to which element: "element", a function of the index alone;
-        "torch", as torch's CUDA kernels share them out on a certain GPU; "torch_stateless", as
+        The rule that gives each element its words of the stream: "element", a function of the index
+        only; "torch", as torch's CUDA kernels do on a certain GPU; "torch_stateless", as
         torch.func._random does.
     gpu : str or (int, int), optional
         The GPU that "torch" follows, by name or as (multiprocessors, threads per multiprocessor);
@@ -156,12 +156,12 @@ class Generator(Distributions):
         """Return generators of independent streams, as `numpy.random.Generator.spawn` does.
 
         Child k of a generator is seeded with ``SeedSequence(seed).spawn(k + 1)[k]``; a later call
-        goes on counting. Nothing is drawn.
+        continues the count. No state moves.
 
         Parameters
         ----------
         n_children : int
-            How many.
+            Number of generators.
         """
         count = checked_int("n_children", n_children)
         if not 0 <= count < _MAX_CHILDREN:
@@ -175,19 +175,19 @@ class Generator(Distributions):
         ]
 
     def shard(self, shape: Shape, region: Region | Index | tuple[Index, ...]) -> Self:
-        """Return a view of the generator whose draws are a part of the whole draw.
+        """Return a view of the generator whose draws are a part of a whole draw.
 
-        Both share one state: a draw of the part moves it as the draw of the whole would, so many
-        processes that each draw a part with equal generators stay in step without a word.
+        Both share one state. A draw of the part moves it like the whole draw, so processes with
+        equal generators that draw different parts keep equal states without communication.
 
         Parameters
         ----------
         shape : int or tuple of int
-            Shape of the whole draw; may be far larger than memory.
+            Shape of the whole draw, which need not fit in memory.
         region : Region, or tuple of slice, int, Runs, and list of slice and Runs
-            Which part, as one would index the whole array, with positive steps. A list takes its
-            slices one after the other, also the same elements twice. Lists of equal slices at equal
-            distances, and `Runs`, are drawn as fast as one slice.
+            The part, as an index of the whole array with positive steps. A list takes its slices
+            one after the other; elements may repeat. Lists of equal slices at equal distances, and
+            `Runs`, are drawn as fast as one slice.
 
         Examples
         --------
@@ -241,28 +241,30 @@ class Generator(Distributions):
         Parameters
         ----------
         a : int or array_like
-            What to pick from: an array, along `axis`, or ``arange(a)``.
+            The population: an array, along `axis`, or ``arange(a)``.
         size : int or tuple of int, optional
-            How many, as a shape; a single one if None.
+            Shape of the result; a single element if None.
         replace : bool
-            Whether an element may be picked more than once.
+            Whether elements may repeat.
         p : array_like, shape (n,), optional
             Chances of the elements, of sum 1; equal ones by default.
         axis : int
-            Of the array to pick along.
+            The axis of the array to pick along.
         shuffle : bool
-            Accepted as NumPy's generators do; what is picked without replacement always comes in
-            random order.
+            Ignored, for compatibility with NumPy: the order without replacement is always random.
         """
         return sampling.choice(self, a, size, replace, p, axis)
 
     def permutation(self, x: int | ArrayLike, axis: int = 0) -> Any:
         """Return a shuffled copy of an array along an axis, or of ``arange(x)``.
 
+        It sorts 64-bit random keys, ties by index, so it is uniform up to a probability of
+        ``n**2 / 2**65`` of a tie. It depends on n: a shorter one is no prefix of a longer one.
+
         Parameters
         ----------
         x : int or array_like
-            What to permute.
+            The array.
         axis : int
             Slices along it keep their contents.
         """
@@ -274,7 +276,7 @@ class Generator(Distributions):
         Parameters
         ----------
         x : array or list
-            What to shuffle.
+            The array or list.
         axis : int
             Slices along it keep their contents; 0 for a list.
         """
@@ -286,7 +288,7 @@ class Generator(Distributions):
         Parameters
         ----------
         x : array_like
-            What to permute.
+            The array.
         axis : int, optional
             Each line along it is shuffled independently; None: all elements together.
         out : array, optional
@@ -306,8 +308,8 @@ class Generator(Distributions):
     ) -> Any:
         """Return normal vectors: ``mean + z @ factor`` with ``factor.T @ factor`` equal to `cov`.
 
-        The factor is computed on the host by LAPACK, and the product by the array library, so
-        unlike all other draws its last bits may differ between machines; on one, a shard has those
+        LAPACK computes the factor on the host, and the array library the product. Unlike in all
+        other draws, the last bits may differ between machines; on one machine, shards have the bits
         of the whole.
 
         Parameters
@@ -319,11 +321,11 @@ class Generator(Distributions):
         size : int or tuple of int, optional
             Shape of the result without its last axis, which has length k.
         check_valid : {"warn", "raise", "ignore"}
-            What to do about a matrix that is no covariance.
+            The reaction to a matrix that is no covariance.
         tol : float
-            How far the singular values may be from the eigenvalues in that check.
+            Tolerance of that check.
         method : {"svd", "eigh", "cholesky"}
-            How the factor is found.
+            The decomposition of the covariance.
         """
         return multivariate_normal(self, mean, cov, size, check_valid, tol, method)
 
@@ -333,7 +335,7 @@ class Generator(Distributions):
         Parameters
         ----------
         length : int
-            How many.
+            Number of bytes.
         """
         count = integer("length", length)
         if is_array(count) or count < 0:
@@ -347,7 +349,7 @@ class Generator(Distributions):
         Parameters
         ----------
         x : array_like of floats
-            What to thin out.
+            The array.
         p : float
             In [0, 1]; 1 gives zeros.
         training : bool
@@ -356,8 +358,8 @@ class Generator(Distributions):
         Returns
         -------
         result, mask : arrays
-            In the shape of `x`; the mask, of bool, says which elements were kept. Nothing is drawn
-            where the outcome is certain.
+            Of the shape of `x`; the mask is a bool array, True for elements that are kept. For p
+            of 0 or 1 the state does not move.
         """
         stream = current_stream(self.device)
         values = asarray(x, device=self.device, stream=stream)
@@ -391,14 +393,14 @@ class Generator(Distributions):
         return result.transpose(back), mask.transpose(back)
 
     def fill_integers(self, out: Array, low: int | None = None, high: int | None = None) -> Array:
-        """Fill an array of any numbers with integers of [low, high), and return it.
+        """Fill an array of numbers with integers of [low, high), and return it.
 
         Parameters
         ----------
         out : array
             Of integers, floats or bool.
         low, high : int, optional
-            Bounds, or without them the range of the dtype as torch has it: [0, 2**(bits - 1)) of
+            Bounds; without them, torch's range of the dtype: [0, 2**(bits - 1)) of
             signed integers, [0, 2**bits) of unsigned ones, both values of bool, and [0, 2**p] of
             floats with p bits of precision.
         """

@@ -1,4 +1,4 @@
-"""Arrays in the order in which a draw fills them: memory order, gaps, parts in pieces."""
+"""Arrays in the order in which a draw fills them, and subsets of several blocks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["as_kernel_view", "broadcast_flat", "fill_blocks", "memory_order"]
 
 
 def memory_order(array: Array) -> list[int] | None:
-    """Return the axes of an array as they lie in memory, outermost first; None: as they are."""
+    """Return the axes of an array in memory order, outermost first; None if that is C order."""
     if array.flags.c_contiguous:
         return None
-    # As torch's iterators count elements.
+    # torch's iterators count elements in this order.
     return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
 
 
 def as_kernel_view(array: Array) -> Array:
-    """Return contiguous memory as a kernel takes it: flat, bool as uint8, bfloat16 as uint16."""
+    """Return a flat view of a contiguous array, bool as uint8 and bfloat16 as uint16."""
     flat = array if array.ndim == 1 else array.reshape(-1)
     kind = array.dtype.kind
     if kind == "b":
@@ -42,7 +42,7 @@ def as_kernel_view(array: Array) -> Array:
 def broadcast_flat(
     stream: Stream, parameter: Array, shape: tuple[int, ...], axes: list[int] | None
 ) -> Array:
-    """Return a parameter with one value for each element, in the order of the fill."""
+    """Return a flat copy of a parameter with one value for each element, in the order of `axes`."""
     whole = empty(shape, parameter.dtype, stream=stream)
     try:
         copy(whole, parameter, stream=stream)
@@ -53,69 +53,69 @@ def broadcast_flat(
         ) from None
     if axes is None:
         return whole.reshape(-1)
-    turned = empty(tuple(shape[axis] for axis in axes), parameter.dtype, stream=stream)
-    copy(turned, whole.transpose(axes), stream=stream)
-    return turned.reshape(-1)
+    transposed = empty(tuple(shape[axis] for axis in axes), parameter.dtype, stream=stream)
+    copy(transposed, whole.transpose(axes), stream=stream)
+    return transposed.reshape(-1)
 
 
 def fill_blocks(stream: Stream, out: Array, draw: Draw, subset: Subset) -> None:
-    """Draw the pieces of a part, all at the place of `draw` in the stream, and put them together.
+    """Draw the blocks of a subset, all from the stream position of `draw`, and copy them to `out`.
 
-    Where a piece may fail alone, each is drawn into memory of its own first, so `out` stays as it
-    was.
+    With arrays of parameters, one block may fail after others are drawn. These draws go to
+    temporary memory, so `out` is unchanged if one fails.
 
     Parameters
     ----------
     stream : Stream
-        Where.
+        The stream of the launches.
     out : array
-        What to fill, contiguous.
+        A contiguous array of the shape of `subset`.
     draw : Draw
         The draw; its parameters are numbers, or flat arrays with a value for each element of `out`.
     subset : Subset
-        Its blocks.
+        The blocks.
     """
-    has_arrays = any(hasattr(one, "shape") for one in draw.parameters)
+    has_arrays = any(hasattr(p, "shape") for p in draw.parameters)
     is_direct = subset.is_stacked and not has_arrays
-    held = out if is_direct else empty(out.size, out.dtype, stream=stream)
+    target = out if is_direct else empty(out.size, out.dtype, stream=stream)
     parameters = tuple(
-        _gathered(stream, one, subset) if hasattr(one, "shape") else one for one in draw.parameters
+        _gather(stream, p, subset) if hasattr(p, "shape") else p for p in draw.parameters
     )
     if has_arrays and stream.interface.capabilities.host_addressable:
         stream.synchronize()  # the host checks and converts them
-    flat, memo = as_kernel_view(held), draw.memo
-    for number, (block, at) in enumerate(_slices(subset)):
-        one = draw._replace(
-            parameters=tuple(p[at] if hasattr(p, "shape") else p for p in parameters),
+    flat, memo = as_kernel_view(target), draw.memo
+    for number, (block, place) in enumerate(_slices(subset)):
+        block_draw = draw._replace(
+            parameters=tuple(p[place] if hasattr(p, "shape") else p for p in parameters),
             region=block.region,
             shape=block.shape,
             memo=None if memo is None else memo.setdefault(number, {}),
         )
-        stream.enqueue("draw", stream.interface.draw, (flat[at], one), draw.distribution)
+        stream.enqueue("draw", stream.interface.draw, (flat[place], block_draw), draw.distribution)
     if not is_direct:
-        _scatter(stream, out, held, subset)
-    if draw.distribution == "dropout":  # makes a mask too
+        _scatter(stream, out, target, subset)
+    if draw.distribution == "dropout":  # fills its mask, too
         _scatter(stream, draw.parameters[-1], parameters[-1], subset)
 
 
-def _gathered(stream: Stream, array: Array, subset: Subset) -> Array:
-    """Return a flat copy of an array with the elements of each piece together."""
-    held = empty(array.size, array.dtype, stream=stream)
+def _gather(stream: Stream, array: Array, subset: Subset) -> Array:
+    """Return a flat copy of an array, block after block."""
+    flat = empty(array.size, array.dtype, stream=stream)
     boxes = array.reshape(subset.shape)
-    for block, at in _slices(subset):
-        copy(held[at].reshape(block.shape), boxes[block.slices], stream=stream)
-    return held
+    for block, place in _slices(subset):
+        copy(flat[place].reshape(block.shape), boxes[block.slices], stream=stream)
+    return flat
 
 
-def _scatter(stream: Stream, array: Array, held: Array, subset: Subset) -> None:
-    """Put the elements of each piece where they belong in contiguous `array`."""
+def _scatter(stream: Stream, array: Array, flat: Array, subset: Subset) -> None:
+    """Undo `_gather`: copy the blocks in `flat` to a contiguous array."""
     boxes = array.reshape(subset.shape)
-    for block, at in _slices(subset):
-        copy(boxes[block.slices], held[at].reshape(block.shape), stream=stream)
+    for block, place in _slices(subset):
+        copy(boxes[block.slices], flat[place].reshape(block.shape), stream=stream)
 
 
 def _slices(subset: Subset) -> Iterator[tuple[Block, slice]]:
-    """Give each piece with its place in memory that holds one piece after the other."""
+    """Yield each block with its slice of memory that holds block after block."""
     end = 0
     for block in subset.blocks:
         start, end = end, end + math.prod(block.shape)

@@ -1,4 +1,4 @@
-"""The protocol by which arrays of others take part in the functions of `nbrt.random`."""
+"""`__nbrt_random__`: the protocol by which other arrays override functions of `nbrt.random`."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ _PLAIN = frozenset([np.ndarray, bool, float, int, list, str, tuple, type, type(N
 
 
 def dispatchable(function: Callable[P, R]) -> Callable[P, R]:
-    """Let arguments say themselves what a function does with them.
+    """Dispatch a function on its arguments, like NumPy's ``__array_function__``.
 
-    As NumPy's ``__array_function__``: where the type of an argument, positional or by name, has a
-    method ``__nbrt_random__(self, function, args, kwargs)``, the call is handed over to it, and
-    what it returns is returned. `function` is the public function of `nbrt.random`, so it may be
-    called again with arguments that are plain arrays; `args` (a tuple) and `kwargs` (a dict) are
-    the arguments as they came. A method that does not know the function returns `NotImplemented`;
-    then the next argument of that kind is asked, from left to right.
+    If the type of an argument has a method ``__nbrt_random__(self, function, args, kwargs)``, the
+    call returns the result of that method. `function` is the public function of `nbrt.random`, so
+    the method may call it with plain arrays; `args` and `kwargs` are the arguments of the call. The
+    method returns `NotImplemented` for a function that it does not support; then the method of the
+    next argument is called, from left to right.
 
     Parameters
     ----------
     function : callable
-        What to do if no argument has the method.
+        The implementation for arguments without the method.
 
     Returns
     -------
     callable
-        Of the same signature. Raises `ArgumentTypeError` if all that were asked declined.
+        Of the same signature. It raises `ArgumentTypeError` if all methods decline.
 
     Examples
     --------
@@ -58,33 +57,33 @@ def dispatchable(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for value in args:
             if type(value) not in _PLAIN and hasattr(value, _METHOD):
-                return _handed_over(function, call, args, kwargs)
+                return _dispatch(function, call, args, kwargs)
         for value in kwargs.values():
             if type(value) not in _PLAIN and hasattr(value, _METHOD):
-                return _handed_over(function, call, args, kwargs)
+                return _dispatch(function, call, args, kwargs)
         return function(*args, **kwargs)
 
     return call
 
 
-def _handed_over(
+def _dispatch(
     plain: Callable[P, R], function: Callable[P, R], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> R:
-    """Return what the first argument that knows the function returns."""
-    asked = []
+    """Return the result of the first argument that supports the function."""
+    declined = []
     for value in (*args, *kwargs.values()):
-        # Instances were asked first, since types take long to say no; a proxy says yes to anything.
+        # The caller looks at instances, which is faster, but a proxy has any attribute.
         method = getattr(type(value), _METHOD, None)
         if method is None:
             continue
         result: R = method(value, function, args, kwargs)
         if result is not NotImplemented:
             return result
-        asked.append(type(value).__name__)
-    if not asked:
+        declined.append(type(value).__name__)
+    if not declined:
         return plain(*args, **kwargs)
     name = getattr(function, "__name__", function)
     raise ArgumentTypeError(
-        f"expected arguments that nbrt.random.{name} can work with, got {', '.join(asked)}, whose "
+        f"expected arguments that nbrt.random.{name} supports, got {', '.join(declined)}, whose "
         f"__nbrt_random__ declined; pass arrays of a device"
     )

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _TOLERANCE = 1e-8
-"""How far chances may add up to something else than 1, as in NumPy; the root of eps, if more."""
+"""Tolerance of the sum of probabilities, as in NumPy: this, or the root of eps if larger."""
 
 
 def choice(
@@ -162,9 +162,9 @@ def _permuted_out(generator: Distributions, out: Any, array: Any) -> Array:
 
 
 def _population(generator: Distributions, name: str, value: Any) -> Any:
-    """Return what is picked from or permuted as an array; None if it has no dimensions.
+    """Return the argument of a choice or permutation as an array; None if it is a number.
 
-    On the generator's device, or on the host if its elements are Python objects.
+    It is on the generator's device, or on the host if its elements are Python objects.
     """
     if is_array(value):
         array = rectangular(name, value)
@@ -202,7 +202,7 @@ def _check_whole(generator: Distributions) -> None:
 
 
 def _torch_order(generator: Distributions, count: int) -> Any:
-    """Return what torch.randperm returns."""
+    """Return the permutation of ``torch.randperm``."""
     dtype, low, high, mask = permutation_keys(count)
     keys = generator.integers(low, high, count, dtype)
     order, ranked = call_on_stream(generator.device, _ranked, keys, mask)
@@ -217,7 +217,7 @@ def _with_replacement(
         if not math.prod(shape):
             return generator.random_bits(shape, np.uint64).astype(np.int64)
         return generator.integers(0, count, size=shape)
-    # Summed on the host, in one order, so that every device cuts at the same places.
+    # The host sums in one order, so all devices have the same sums.
     sums = np.cumsum(chances)
     sums /= sums[-1]
     table = asarray(sums, device=generator.device, copy=None)
@@ -235,15 +235,15 @@ def _without_replacement(generator: Distributions, count: int, wanted: int, chan
         )
     if chances is None:
         return _order(generator, count)[:wanted]
-    # The smallest of exponentials over their rates is element i with chance p[i]: sorted, they
-    # are a draw without replacement (P. Efraimidis, P. Spirakis, 2006).
+    # Exponentials over their rates, sorted, are a draw without replacement (P. Efraimidis,
+    # P. Spirakis, 2006): the smallest one is that of element i with probability p[i].
     waits = generator.standard_exponential(count)
     rates = asarray(chances, device=generator.device, copy=None)
     return call_on_stream(generator.device, _order_of_ratios, waits, rates)[:wanted]
 
 
 def checked_samples(shape: tuple[int, ...], num_samples: int, replacement: bool) -> int:
-    """Return how many samples `multinomial_indices` draws of each row of weights of a shape."""
+    """Return `num_samples` after a check against the shape of the weights."""
     count = integer("num_samples", num_samples)
     if len(shape) not in (1, 2) or shape[-1] == 0 or is_array(count) or count <= 0:
         raise ArgumentError(
@@ -281,7 +281,7 @@ def _too_many(fewest: int, count: int) -> ArgumentError:
 
 
 def _rows_with_replacement(generator: Distributions, weights: Any, count: int) -> Any:
-    # Summed on the host, in one order, so that every device cuts at the same places.
+    # The host sums in one order, so all devices have the same sums.
     sums = np.cumsum(weights / weights.max(axis=-1, keepdims=True), axis=-1)
     sums /= sums[..., -1:]
     draws = to_host(generator.random((*weights.shape[:-1], count)), copy=None)
@@ -327,16 +327,16 @@ def _object_at(array: Any, index: int, is_scalar: bool) -> Any:
 
 
 def _is_shuffled_by_numpy(array: Any) -> bool:
-    """Return whether an array has what no kernel moves: Python objects or a mask."""
+    """Return whether an array has Python objects or a mask, which kernels cannot move."""
     return array.dtype.hasobject or (
         type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray)
     )
 
 
 def _chances(p: ArrayLike, count: int) -> Any:
-    given = vector("p", p)
-    chances = given.astype(np.float64)
-    coarsest = np.finfo(given.dtype).eps if given.dtype.kind == "f" else 0.0
+    values = vector("p", p)
+    chances = values.astype(np.float64)
+    coarsest = np.finfo(values.dtype).eps if values.dtype.kind == "f" else 0.0
     tolerance = max(_TOLERANCE, float(np.sqrt(coarsest)))
     if chances.size != count:
         raise ArgumentError(f"expected p to have {count} chances, got {chances.size}")

@@ -1,4 +1,4 @@
-"""`PhiloxState`: where a generator is, as an immutable value of 16 bytes."""
+"""`PhiloxState`: seed and offset of a generator, an immutable value of 16 bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from nbrt._internal.checks import checked_int
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.random.philox import philox_block
 
-__all__ = ["PhiloxState", "checked_offset", "checked_seed", "whole_blocks"]
+__all__ = ["PhiloxState", "checked_offset", "checked_seed", "philox_block", "whole_blocks"]
 
 _WORDS_PER_BLOCK = 4
 _LAYOUT = struct.Struct("<QQ")
@@ -17,6 +16,9 @@ _MODULUS = 2**64
 # Counter word 3 of the blocks that states are derived from; draws leave it 0.
 _OWN_KEY = 1 << 96
 _CHILD = 2 << 96
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = 0xFFFFFFFF
 
 
 class PhiloxState(NamedTuple):
@@ -46,9 +48,9 @@ class PhiloxState(NamedTuple):
         Raises
         ------
         ArgumentError
-            If a part is out of range or the offset is not a multiple of 4.
+            If seed or offset is out of range, or the offset is not a multiple of 4.
         ArgumentTypeError
-            If a part is not an integer.
+            If one is not an integer.
         """
         checked_seed(self.seed)
         checked_offset(self.offset)
@@ -58,21 +60,21 @@ class PhiloxState(NamedTuple):
         """Return the state after `words` more 32-bit words, rounded up to whole blocks of 4.
 
         Wraps around after 2**64 words, as the 64-bit offset of torch does. A negative number of
-        words goes back.
+        words moves back.
         """
         ahead = whole_blocks(checked_int("words to skip", words))
         return PhiloxState(self.seed, (self.offset + ahead) % _MODULUS)
 
     def split(self, n: int = 2) -> tuple[PhiloxState, ...]:
-        """Return `n` states of streams of their own, for parts of a program that draw apart.
+        """Return the states of `n` independent streams.
 
-        Child k is a function of this state and k alone, so the first of many children are those of
-        few. Their seeds come from Philox blocks that no draw uses.
+        Child k depends on this state and k only, not on `n`. The seeds come from Philox blocks that
+        no draw uses.
 
         Parameters
         ----------
         n : int
-            How many, at least 0.
+            Number of states, at least 0.
 
         Examples
         --------
@@ -87,12 +89,12 @@ class PhiloxState(NamedTuple):
         return tuple(self._child(k) for k in range(count))
 
     def fold_in(self, data: int) -> PhiloxState:
-        """Return the state that belongs to this one and an integer: child `data` of `split`.
+        """Return child `data` of `split`.
 
         Parameters
         ----------
         data : int
-            In [0, 2**64): a step, a layer, the index of a batch.
+            In [0, 2**64), such as the number of a step or of a batch.
         """
         self.checked()
         number = checked_int("data", data)
@@ -107,7 +109,7 @@ class PhiloxState(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PhiloxState:
-        """Return the state in 16 bytes, or of a seed alone in 8 bytes, as torch does."""
+        """Return the state of 16 bytes, or of 8 bytes with a seed only, as torch does."""
         try:
             raw = bytes(memoryview(data))
         except TypeError:
@@ -121,7 +123,7 @@ class PhiloxState(NamedTuple):
         return cls(*_LAYOUT.unpack(raw)).checked()
 
     def _child(self, number: int) -> PhiloxState:
-        # One block makes a key of this state, the next one mixes the number in.
+        # One block makes a key of this state, the next one mixes in the number.
         own = philox_block(self.offset // _WORDS_PER_BLOCK | _OWN_KEY, self.seed)
         return PhiloxState(philox_block(number | _CHILD, own % _MODULUS) % _MODULUS)
 
@@ -152,3 +154,22 @@ def checked_offset(offset: object) -> int:
 def whole_blocks(words: int) -> int:
     """Return a number of 32-bit words, rounded up to whole blocks of 4."""
     return -(-words // _WORDS_PER_BLOCK) * _WORDS_PER_BLOCK
+
+
+def philox_block(counter: int, key: int) -> int:
+    """Return the 128-bit block of Philox4x32-10 for a 128-bit counter and a 64-bit key.
+
+    Source: J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11.
+
+    Examples
+    --------
+    >>> hex(philox_block(0, 0))  # 9b00dbd8 is word 3, 6627e8d5 word 0
+    '0x9b00dbd8bc57ac4ce169c58d6627e8d5'
+    """
+    c0, c1, c2, c3 = (counter >> shift & _LOW for shift in (0, 32, 64, 96))
+    k0, k1 = key & _LOW, key >> 32 & _LOW
+    for _ in range(10):
+        p0, p1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = p1 >> 32 ^ c1 ^ k0, p1 & _LOW, p0 >> 32 ^ c3 ^ k1, p0 & _LOW
+        k0, k1 = k0 + _WEYL[0] & _LOW, k1 + _WEYL[1] & _LOW
+    return c0 | c1 << 32 | c2 << 64 | c3 << 96

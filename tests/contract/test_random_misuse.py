@@ -114,7 +114,7 @@ def test_layouts_that_break_their_word(generator: nbrt.Generator, layout: Broken
 
 
 def test_a_layout_has_a_name_of_its_own(generator: nbrt.Generator) -> None:
-    with pytest.raises(ArgumentError, match="name of its own"):
+    with pytest.raises(ArgumentError, match="another name"):
         nbrt.Generator(7, generator.device, Broken(name="element"))
 
 

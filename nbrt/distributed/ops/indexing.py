@@ -1,7 +1,7 @@
 """``x[index]`` and ``x[index] = value`` with ints, slices, None and ``...``.
 
-Reading keeps the cut of a dimension that is taken whole; any other dimension that is cut and is
-indexed is gathered first. Writing gathers nothing: each rank writes what it holds of the index.
+Reading keeps the cut of a dimension that is taken whole, and gathers other dimensions that are
+indexed first. Writing gathers nothing: each rank writes to its elements of the index.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["getitem", "setitem"]
 
 
-class _Taken(NamedTuple):
-    """What an index takes along a dimension of the tensor."""
+class _DimIndex(NamedTuple):
+    """The indices along a dimension of the tensor that an index takes."""
 
     dim: int
     indices: range
@@ -53,7 +53,7 @@ class _Taken(NamedTuple):
 
 
 def getitem(tensor: ShardedT, index: Any) -> ShardedT:
-    """Return part of a tensor; it shares memory where nothing is gathered.
+    """Return part of a tensor, which shares memory if nothing is gathered.
 
     Raises
     ------
@@ -80,9 +80,9 @@ def setitem(tensor: ShardedT, index: Any, value: Any) -> None:
     Parameters
     ----------
     tensor : DTensor
-        Changed in place; nothing of it is communicated.
+        The tensor; none of its elements are communicated.
     index
-        Of ints, slices, None and ``...``.
+        Ints, slices, None and ``...``.
     value : scalar or DTensor
         Redistributed to where it is written: to the cut of the dimensions that are set whole, else
         replicated.
@@ -107,9 +107,9 @@ def setitem(tensor: ShardedT, index: Any, value: Any) -> None:
 
 
 def _needed(
-    tensor: ShardedT, items: Sequence[_Taken | None], shape: tuple[int, ...], value: Any
+    tensor: ShardedT, items: Sequence[_DimIndex | None], shape: tuple[int, ...], value: Any
 ) -> Placements:
-    """Return the placements that a value needs to be written where the tensor is."""
+    """Return the placements that a value needs for an assignment."""
     terms = [each for each in tensor.placements if each.is_partial()]
     if not is_dtensor(value):
         if terms:
@@ -149,8 +149,8 @@ def _partial_error(tensor: ShardedT) -> PlacementError:
     )
 
 
-def _write(tensor: ShardedT, items: Sequence[_Taken | None], value: Any, ndim: int) -> None:
-    """Write a value, or this rank's part of it, into this rank's part of a tensor."""
+def _write(tensor: ShardedT, items: Sequence[_DimIndex | None], value: Any, ndim: int) -> None:
+    """Write a value, or this rank's part of it, to this rank's part of a tensor."""
     values = value
     if has_dims(value):
         values = value[(None,) * (ndim - value.ndim)]
@@ -177,14 +177,14 @@ def _write(tensor: ShardedT, items: Sequence[_Taken | None], value: Any, ndim: i
 
 
 def _held_of(held: HostArray, wanted: range) -> tuple[slice | HostArray, slice | HostArray]:
-    """Return where of the wanted indices those lie that are held: here, and among the wanted."""
+    """Return the positions of the common indices, in `held` and in `wanted`."""
     number, beside = np.divmod(held - wanted.start, wanted.step)
     here = np.flatnonzero((beside == 0) & (number >= 0) & (number < len(wanted)))
     return as_slice(here), as_slice(number[here])
 
 
-def _parsed(index: Any, shape: tuple[int, ...]) -> list[_Taken | None]:
-    """Return what an index takes, in the order of the result; None: a new dimension."""
+def _parsed(index: Any, shape: tuple[int, ...]) -> list[_DimIndex | None]:
+    """Return the indices of each dimension, in the order of the result; None: a new dimension."""
     given = list(index) if isinstance(index, tuple) else [index]
     for one in given:
         _check_is_basic(one)
@@ -198,15 +198,15 @@ def _parsed(index: Any, shape: tuple[int, ...]) -> list[_Taken | None]:
     return [None if one is None else _taken(one, *next(dims)) for one in given]
 
 
-def _taken(one: Any, dim: int, size: int) -> _Taken:
+def _taken(one: Any, dim: int, size: int) -> _DimIndex:
     if isinstance(one, slice):
         indices = range(*checked_call(one.indices, size))
-        return _Taken(dim, indices, indices == range(size), is_dropped=False)
+        return _DimIndex(dim, indices, indices == range(size), is_dropped=False)
     at = operator.index(one)
     if not -size <= at < size:
         raise ArgumentError(f"expected an index in [{-size}, {size}) of dimension {dim}, got {at}")
     at %= size
-    return _Taken(dim, range(at, at + 1), is_whole=False, is_dropped=True)
+    return _DimIndex(dim, range(at, at + 1), is_whole=False, is_dropped=True)
 
 
 def _check_is_basic(one: Any) -> None:
@@ -227,13 +227,13 @@ def _check_is_basic(one: Any) -> None:
         raise ArgumentTypeError(f"expected ints, slices, None or ... as an index, got {one!r}")
 
 
-def _numbers(items: Sequence[_Taken | None]) -> dict[int, int]:
-    """Return which dimension of the result each dimension that stays becomes."""
+def _numbers(items: Sequence[_DimIndex | None]) -> dict[int, int]:
+    """Return the dimension of the result of each dimension that is not dropped."""
     kept = [item for item in items if item is None or not item.is_dropped]
     return {item.dim: number for number, item in enumerate(kept) if item is not None}
 
 
-def _shape(items: Sequence[_Taken | None]) -> tuple[int, ...]:
+def _shape(items: Sequence[_DimIndex | None]) -> tuple[int, ...]:
     return tuple(
         1 if item is None else len(item.indices)
         for item in items

@@ -14,7 +14,7 @@ from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentTypeError
 from nbrt.random import functions
 from nbrt.random.defaults import default_generator
-from nbrt.random.inplace import exponential_, random_
+from nbrt.random.functions import exponential_, random_
 from nbrt.random.sampling import checked_samples, multinomial_indices
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """`Layout`: the cuts of a tensor's dimensions, in any order of the mesh's dimensions.
 
-Placements cut in the order of the mesh; what lies between two of them need not. A rank's part under
-a layout holds its part under any other one that continues the same cuts, so what can be had without
-communication is seen from the cuts alone, whatever the number of ranks.
+Placements cut in the order of the mesh; intermediate layouts need not. A rank's part under a layout
+contains its part under any layout that continues the same cuts, so the cuts alone show which steps
+need no communication, for any number of ranks.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "continues", "cut_dims", "elements", "layout_of", "part_of", "shared"]
 
 Layout: TypeAlias = tuple[tuple[Cut, ...], ...]
-"""For each dimension of the tensor its cuts, in turn."""
+"""The cuts of each dimension of the tensor, in order."""
 
 
 def layout_of(
     shape: Sequence[int], mesh_shape: Sequence[int], placements: Sequence[Placement]
 ) -> Layout:
-    """Return the cuts of placements, in the plainest form that gives every rank the same part.
+    """Return the cuts of placements, in the simplest equivalent form.
 
-    Dimensions of the mesh with one rank do not cut. A strided cut that divides its dimension is a
-    plain one that comes after the cuts that make its chunks.
+    Dimensions of the mesh with one rank do not cut. A strided cut that divides its dimension is
+    equivalent to a plain cut after the cuts that make its chunks.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def _plain(size: int, cuts: list[Cut]) -> tuple[Cut, ...]:
 
 
 def _divides(size: int, cuts: list[Cut]) -> bool:
-    """Return whether every one of some cuts makes equal pieces."""
+    """Return whether all cuts make equal pieces."""
     for cut in cuts:
         if size % (cut.ranks * cut.factor):
             return False
@@ -69,12 +69,12 @@ def _divides(size: int, cuts: list[Cut]) -> bool:
 
 
 def continues(longer: Layout, shorter: Layout) -> bool:
-    """Return whether a layout begins with the cuts of another, so that its parts lie in those."""
+    """Return whether a layout begins with the cuts of another one, which contains its parts."""
     return all(ours[: len(cuts)] == cuts for ours, cuts in zip(longer, shorter, strict=True))
 
 
 def shared(one: Sequence[Cut], other: Sequence[Cut]) -> int:
-    """Return how many cuts two sequences of them begin with alike."""
+    """Return the number of equal cuts at the start of two sequences."""
     for count, (ours, theirs) in enumerate(zip(one, other, strict=False)):
         if ours != theirs:
             return count
@@ -87,7 +87,7 @@ def cut_dims(layout: Layout) -> set[int]:
 
 
 def elements(shape: Sequence[int], layout: Layout) -> float:
-    """Return how many elements a part has if all are of one size, to compare costs."""
+    """Return the mean number of elements of a part, to compare costs."""
     return math.prod(shape) / math.prod(cut.ranks for cuts in layout for cut in cuts)
 
 

@@ -1,4 +1,4 @@
-"""Tiles: the boxes of a tensor that a sharding cuts it in, and which ranks hold each."""
+"""Tiles: the boxes into which a sharding cuts a tensor, and the ranks of each."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Piece", "empty_ranks", "holders", "is_drawable", "pieces", "shown_dims"]
 
-_MOST_PIECES = 4096
+_MAX_TILES = 4096
 
 
 class Piece(NamedTuple):
-    """An interval of indices along a dimension, held by the ranks at some places of the mesh.
+    """An interval of indices along a dimension, and the coordinates of the ranks that hold it.
 
     Attributes
     ----------
     start, stop : int
         The indices.
     places : tuple of (int, int)
-        Dimensions of the mesh that cut here, with the place along each that holds the interval.
+        Dimensions of the mesh that cut here, with the coordinate along each.
     """
 
     start: int
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 
 def pieces(spec: DTensorSpec, dim: int) -> list[Piece]:
-    """Return the intervals that a dimension of a tensor is cut in, from its start to its end.
+    """Return the intervals into which a dimension of a tensor is cut, in order.
 
     Examples
     --------
@@ -60,14 +60,14 @@ def pieces(spec: DTensorSpec, dim: int) -> list[Piece]:
 
 
 def holders(spec: DTensorSpec, places: Mapping[int, int]) -> list[list[int]]:
-    """Return the ranks that hold a tile, as the terms of a reduction that each is or has a copy of.
+    """Return the ranks that hold a tile, in groups with equal values.
 
     Parameters
     ----------
     spec : DTensorSpec
         Of the tensor.
     places : mapping of int to int
-        The place along each dimension of the mesh that cuts the tensor there.
+        The coordinate along each dimension of the mesh that cuts the tensor.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def empty_ranks(spec: DTensorSpec) -> list[int]:
 
 
 def shown_dims(spec: DTensorSpec) -> tuple[int, ...] | None:
-    """Return the at most two dimensions that a picture needs; None if more of them are cut."""
+    """Return the at most two dimensions that a picture shows; None if more are cut."""
     if spec.ndim <= 2:
         return tuple(range(spec.ndim))
     cut = tuple(
@@ -113,7 +113,7 @@ def shown_dims(spec: DTensorSpec) -> tuple[int, ...] | None:
 
 
 def is_drawable(spec: DTensorSpec) -> bool:
-    """Return whether the ranks and the tiles are so few that each can be shown."""
+    """Return whether ranks and tiles are few enough to draw."""
     cuts = cuts_of(spec.ndim, spec.mesh.shape, spec.placements)
     most = max((math.prod(cut.ranks * cut.factor for cut in each) for each in cuts), default=1)
-    return max(spec.mesh.size(), most) <= _MOST_PIECES
+    return max(spec.mesh.size(), most) <= _MAX_TILES

@@ -1,10 +1,10 @@
-"""Audit of random draws: record those of a program, compare two runs, draw again what was recorded.
+"""Audit of random draws: record those of a program, compare two runs, and replay single draws.
 
     with nbrt.random.audit.record("monday.jsonl"):
         train()
     print(nbrt.random.audit.compare("monday.jsonl", "tuesday.jsonl"))
 
-Draws that kernels make for themselves, from words of their own, are not seen.
+Random numbers that kernels compute inside themselves are not recorded.
 """
 
 from __future__ import annotations

@@ -29,14 +29,14 @@ _FIELDS = (
     "seed",
     "offset",
 )
-"""What decides the bits of a draw; the first one that differs is the reason that is given."""
+"""The fields that decide the bits of a draw; the first that differs is the reported reason."""
 
-_ASKED = _FIELDS[:-1]
+_STRUCTURE = _FIELDS[:-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first draw in which two runs differ; ``str()`` of it is a report.
+    """The first draw in which two runs differ; ``str()`` returns a report.
 
     Attributes
     ----------
@@ -45,11 +45,11 @@ class Difference:
         "dtype", "shape", "n", "region", "parameters", "layout", "constants", "version", "seed" or
         "offset"; or "digest", if the same draw gave other bits.
     reason : str
-        In words.
+        An explanation.
     first, second : DrawRecord or None
-        The draws; None where a run ended.
+        The draws; None after the end of a run.
     names : (str, str)
-        What the runs are called in the report.
+        Names of the runs in the report.
     """
 
     kind: str
@@ -74,16 +74,16 @@ def compare(
 ) -> Difference | None:
     """Return the first draw in which two runs differ, or None.
 
-    What counts is what decides the bits, and the bits themselves where both runs have recorded
-    them. Devices, streams, stacks and the numbers of generators do not. Draws of several threads
-    are compared thread by thread: by name, or if the names differ, in the order of their seeds.
+    Draws are equal if the fields that decide their bits are, and the digests if both runs have
+    them; devices, streams, stacks and numbers of generators may differ. Draws are compared thread
+    by thread: by the threads' names, or if these differ, in the order of the seeds.
 
     Parameters
     ----------
     first, second : Recording, str or path
-        The runs, or the files of them.
+        The runs, or their files.
     names : (str, str)
-        What to call them in the report.
+        Names of the runs in the report.
     """
     runs = [run if isinstance(run, Recording) else load(run) for run in (first, second)]
     found = [
@@ -147,8 +147,8 @@ def _first_difference(
 
 
 def _structure(ours: _Draws, theirs: _Draws, names: tuple[str, str]) -> tuple[str, str]:
-    """Tell whether draws came in another order, or one came on top; ("", "") if neither."""
-    left, right = [_asked(draw) for draw in ours], [_asked(draw) for draw in theirs]
+    """Return whether draws come in another order, or are extra or missing; ("", "") if neither."""
+    left, right = [_structure_of(draw) for draw in ours], [_structure_of(draw) for draw in theirs]
     if left[0] == right[0]:
         return "", ""
     if Counter(left) == Counter(right):
@@ -166,14 +166,14 @@ def _structure(ours: _Draws, theirs: _Draws, names: tuple[str, str]) -> tuple[st
     return "", ""
 
 
-def _asked(draw: DrawRecord) -> tuple[Any, ...]:
-    return tuple(getattr(draw, name) for name in _ASKED)
+def _structure_of(draw: DrawRecord) -> tuple[Any, ...]:
+    return tuple(getattr(draw, name) for name in _STRUCTURE)
 
 
 def _field(
     x: DrawRecord, y: DrawRecord, names: tuple[str, str], runs: list[Recording]
 ) -> tuple[str, str]:
-    """Return the field that differs, and why."""
+    """Return the first field that differs, and an explanation."""
     kind = next(name for name in _FIELDS if getattr(x, name) != getattr(y, name))
     values = f"{getattr(x, kind)} in {names[0]}, {getattr(y, kind)} in {names[1]}"
     before = [
@@ -214,7 +214,7 @@ def _other_offset(x: DrawRecord, y: DrawRecord, before: list[list[DrawRecord]]) 
     if foreign:
         return (
             f"thread {foreign[0].thread!r} drew from the same generator in between (#"
-            f"{foreign[0].index}), whenever it came to it: give each thread a generator of its own"
+            f"{foreign[0].index}), at an arbitrary time: give each thread a separate generator"
         )
     return (
         f"since its draw #{last[0].index} the generator moved by {moves[0]} words, against "

@@ -1,4 +1,4 @@
-"""`record`: writes down every draw of every thread, as it passes the road to the device."""
+"""`record`: writes all draws of all threads to a file, by a hook of commands."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ _lock = threading.Lock()
 
 @contextmanager
 def record(path: str | os.PathLike[str], digests: bool = False) -> Iterator[None]:
-    """Record every draw of the process for the length of a block.
+    """Record all draws of the process in a block.
 
     Parameters
     ----------
     path : str or path
-        The file; replaced if there is one. Each draw is there as soon as it has been submitted,
-        also if the program dies later.
+        The file; a recording there is replaced. A draw is written when it is submitted, so the file
+        is complete if the program dies.
     digests : bool
-        Whether to hash the bits as well, in order with the other work of the stream; the end of the
-        block then waits for the streams that drew. Parameters that are arrays are always hashed.
+        Whether to hash the bits, in stream order; the end of the block then waits for the streams
+        of the draws. Parameters that are arrays are always hashed.
 
     Raises
     ------
     ArgumentError
-        If another block is recording to the same file. Blocks nest otherwise.
+        If another block records to the same file. Blocks may nest.
     StreamError
-        At the end of the block, if work failed on a stream whose bits are hashed and the block
-        itself did not raise.
+        At the end of the block, if work failed on a stream with hashed draws and the block did not
+        raise.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def record(path: str | os.PathLike[str], digests: bool = False) -> Iterator[None
     ...     print(nbrt.random.audit.load(path).draws[0])
     #0 uniform(0.0, 1.0) float32 (3,), seed 7 offset 0, generator 1 on cpu:0
     """
-    with _alone(Path(path).resolve()) as place, place.open("w", encoding="utf-8") as file:
+    with _exclusive(Path(path).resolve()) as place, place.open("w", encoding="utf-8") as file:
         recorder = _Recorder(file, digests)
         try:
             with install_hook(recorder):
@@ -85,10 +85,12 @@ def record(path: str | os.PathLike[str], digests: bool = False) -> Iterator[None
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[Path]:
+def _exclusive(path: Path) -> Iterator[Path]:
     with _lock:
         if path in _open:
-            raise ArgumentError(f"expected a file that nobody records to, got {path}; use another")
+            raise ArgumentError(
+                f"expected a file that no other block records to, got {path}; use another"
+            )
         _open.add(path)
     try:
         _check_replaceable(path)
@@ -109,7 +111,7 @@ def _check_replaceable(path: Path) -> None:
 
 
 class _Recorder:
-    """A tap that writes draws to a file."""
+    """A hook of commands that writes draws to a file."""
 
     def __init__(self, file: IO[str], digests: bool) -> None:
         self._file: IO[str] | None = file
@@ -130,7 +132,7 @@ class _Recorder:
         self._write(header)
 
     def before(self, stream: Stream, command: Command) -> None:
-        """Do nothing: a draw that the backend refuses has not happened."""
+        """Do nothing: only draws that the backend accepts are recorded."""
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
         """Write a draw."""
@@ -153,17 +155,17 @@ class _Recorder:
             self._hash(stream, entry["index"], arrays)
 
     def wait(self) -> None:
-        """Wait until everything has been hashed."""
+        """Wait for all hashes."""
         for stream in list(self._streams.values()):
             stream.synchronize()
 
     def close(self) -> None:
-        """Write nothing more, whatever streams still do."""
+        """Ignore all later draws and hashes."""
         with self._lock:
             self._file = None
 
     def _hash(self, stream: Stream, index: int, arrays: dict[str, Array]) -> None:
-        # In stream order, so that no failure of the user's work is raised, and lost, in a tap.
+        # In stream order: waiting here would raise failures of the user's work inside a hook.
         self._streams[stream.id] = stream
         if not stream.interface.capabilities.host_addressable:
             arrays = {key: _to_host_later(array, stream) for key, array in arrays.items()}
@@ -205,7 +207,7 @@ def _entry(stream: Stream, draw: Draw, parameters: list[Any]) -> dict[str, Any]:
 
 
 def _plain(region: Region | RunTable | None) -> Any:
-    """Return a region as JSON has it."""
+    """Return a region as values of JSON."""
     if isinstance(region, RunTable):
         tables = {
             name: to_host(getattr(region, name), copy=None).tolist()
@@ -217,7 +219,7 @@ def _plain(region: Region | RunTable | None) -> Any:
 
 
 def _value(parameter: Any) -> Any:
-    """Return a number as JSON has it, or what kind of array it is."""
+    """Return a number as a value of JSON; dtype and size of an array."""
     if getattr(parameter, "ndim", 0):
         return f"{parameter.dtype.name}[{parameter.size}]"
     return parameter.item() if hasattr(parameter, "item") else parameter
@@ -230,7 +232,7 @@ def _to_host_later(array: Array, stream: Stream) -> HostArray:
 
 
 def _stack() -> list[str]:
-    """Return the user's frames between nbrt and whoever called the user's code."""
+    """Return the innermost lines of the user's code, from the caller of nbrt outwards."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
@@ -241,6 +243,6 @@ def _stack() -> list[str]:
             break
         source = linecache.getline(name, line, frame.f_globals).strip()
         lines.append(f"{name}:{line} in {frame.f_code.co_name}: {source}".rstrip(": "))
-        # Below a module is what runs or imports it: a notebook, a test runner, importlib.
+        # The frames below a module run or import it: a notebook, a test runner, importlib.
         frame = None if frame.f_code.co_name == "<module>" else frame.f_back
     return lines

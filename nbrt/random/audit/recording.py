@@ -1,8 +1,8 @@
-"""`DrawRecord` and `Recording`: what a program drew, as it stands in a file of JSON lines.
+"""`DrawRecord` and `Recording`: the draws of a program, in a file of JSON lines.
 
-The first line is the header. Each draw has a line, and a second one if there was something to hash,
-written when the device has made it: ``{"index": ..., "sha256": {...}}``, with "out" for what was
-drawn and "0", "1", ... for parameters that are arrays.
+The first line is the header. Each draw has a line. A draw with hashes has a second line, written
+when the device has finished it: ``{"index": ..., "sha256": {...}}``, with "out" for the result and
+"0", "1", ... for parameters that are arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "DrawRecord", "Recording", "load"]
 
 FORMAT = 1
-"""Of the file; in its header as ``nbrt_audit``."""
+"""Version of the file format: ``nbrt_audit`` of the header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class DrawRecord:
     Attributes
     ----------
     index : int
-        Place among the draws of the recording, from 0.
+        Number of the draw in the recording, from 0.
     generator : int
-        Which generator, numbered from 1 in the order in which they drew first.
+        Number of the generator, from 1, in the order of first draws.
     seed, offset : int
-        Where the draw begins in the Philox stream; the offset counts 32-bit words.
+        State before the draw; the offset counts 32-bit words.
     distribution, dtype : str
-        What was drawn.
+        Names of both.
     shape : tuple of int
-        Of the array that was filled.
+        Shape of the array.
     n : int
         Elements of the whole draw, of which the array may hold a part.
     parameters : tuple
@@ -47,24 +47,24 @@ class DrawRecord:
     layout : str
         Name of the layout.
     constants : tuple of int
-        What the layout depends on, such as the threads of the GPU that it follows.
+        Parameters of the layout, such as the threads of the GPU that it follows.
     version : int
         Stream version of the distribution in the layout; see `nbrt.random.stream_version`.
     region : Region, RunTable or None
-        Which part of the whole draw the array holds; None: all of it. Of a part with thousands of
-        runs it is a table of them, with tuples for arrays, which `replay` draws in one piece.
+        The part of the whole draw that the array holds; None: all. A `RunTable` has tuples for
+        arrays, and `replay` draws it in one piece.
     device : str
-        Where.
+        Name of the device.
     stream : int
         Id of the stream; see `nbrt.Stream.from_id`.
     thread : str
-        Name of the thread that asked for it.
+        Name of the calling thread.
     stack : tuple of str
-        The lines of the user's code that led to it, innermost first.
+        The lines of the user's code that led to the draw, innermost first.
     replayable : bool
-        Whether the record alone is enough to draw it again.
+        Whether `replay` needs no more than the record.
     digest : str or None
-        The sha256 of the bits that were drawn, in order of the elements, if they were recorded.
+        The sha256 of the bits, in order of the elements, if recorded.
     """
 
     index: int
@@ -105,11 +105,11 @@ class Recording:
     Attributes
     ----------
     path : Path
-        Where it was read from.
+        The file.
     header : dict
         Versions, platform and command line of the program.
     draws : tuple of DrawRecord
-        In the order in which they were made.
+        In order.
     """
 
     path: Path
@@ -120,7 +120,7 @@ class Recording:
 def load(path: str | PathLike[str]) -> Recording:
     """Read a file of `record`.
 
-    A last line that a killed program did not finish is left out.
+    An unfinished last line, of a killed program, is ignored.
 
     Parameters
     ----------
@@ -130,15 +130,15 @@ def load(path: str | PathLike[str]) -> Recording:
     Raises
     ------
     ArgumentError
-        If there is no such file, or it is not one of `record`.
+        If the file does not exist, or is not one of `record`.
     """
-    place = Path(path)
+    file = Path(path)
     try:
-        lines = place.read_text(encoding="utf-8").split("\n")[:-1]
+        lines = file.read_text(encoding="utf-8").split("\n")[:-1]
         header, *entries = map(json.loads, lines)
         if header["nbrt_audit"] != FORMAT:
             raise ArgumentError(
-                f"expected a recording of format {FORMAT}, got {header['nbrt_audit']} in {place}; "
+                f"expected a recording of format {FORMAT}, got {header['nbrt_audit']} in {file}; "
                 f"read it with the nbrt that wrote it, {header['nbrt']}"
             )
         hashes = {entry["index"]: entry["sha256"] for entry in entries if "sha256" in entry}
@@ -149,9 +149,9 @@ def load(path: str | PathLike[str]) -> Recording:
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(
-            f"expected a file of nbrt.random.audit.record, got {place}: {error!r}"
+            f"expected a file of nbrt.random.audit.record, got {file}: {error!r}"
         ) from error
-    return Recording(place, header, tuple(draws))
+    return Recording(file, header, tuple(draws))
 
 
 def _draw(entry: dict[str, Any], hashes: dict[int, dict[str, str]]) -> DrawRecord:

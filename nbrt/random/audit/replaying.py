@@ -1,4 +1,4 @@
-"""`replay`: draws again what was recorded, elsewhere or in pieces."""
+"""`replay`: repeats a recorded draw, on any device or in pieces."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ __all__ = ["digest", "replay", "sha256_of"]
 
 
 def replay(record: DrawRecord, device: DeviceLike = None, pieces: int = 1) -> Array:
-    """Draw again what a record says, without touching any generator.
+    """Repeat a recorded draw, without any generator.
 
     Parameters
     ----------
     record : DrawRecord
-        Of a draw whose parameters are numbers, in a layout of nbrt's.
+        The draw, with numbers as parameters and a layout of nbrt.
     device : Device, str, int or None
-        Where; the device of the record by default.
+        The device; by default that of the record.
     pieces : int
-        In how many parts to draw it, each as a shard of the whole draw.
+        Number of shards to draw it in.
 
     Returns
     -------
     array
-        Of the recorded shape and dtype; its elements lie in the order in which they are drawn.
+        Of the recorded shape and dtype, with the elements in the order of the draw.
 
     Raises
     ------
     NotSupportedError
-        If the record is not enough to draw again; see `DrawRecord.replayable`.
+        If `DrawRecord.replayable` is False.
     """
     if not record.replayable:
         raise NotSupportedError(
-            f"expected a draw with numbers as parameters in a layout of nbrt's, got {record}; "
-            f"parameters that are arrays, and layouts of one's own, are not in the file"
+            f"expected a draw with numbers as parameters and a layout of nbrt, got {record}; the "
+            f"file does not contain arrays and custom layouts"
         )
     if isinstance(pieces, bool) or not isinstance(pieces, int):
         raise ArgumentTypeError(f"expected a number of pieces, got {pieces!r}")
@@ -87,12 +87,12 @@ def replay(record: DrawRecord, device: DeviceLike = None, pieces: int = 1) -> Ar
 
 
 def digest(array: Any) -> str:
-    """Return the sha256 of an array's bits, in C order: what `DrawRecord.digest` is.
+    """Return the sha256 of an array's bits, in C order, as in `DrawRecord.digest`.
 
     Parameters
     ----------
     array : array
-        Of any device; waits for its current stream.
+        On any device, for whose current stream it waits.
 
     Examples
     --------
@@ -110,12 +110,12 @@ def sha256_of(array: HostArray) -> str:
 
 
 def _regions(record: DrawRecord, pieces: int, stream: Stream) -> list[Region | RunTable | None]:
-    """Cut the first dimension of what a record holds into pieces that are not empty."""
+    """Split the first dimension of a recorded region into pieces that are not empty."""
     if isinstance(record.region, RunTable):
         names = ("starts", "begins")
         tables = {name: np.array(getattr(record.region, name), np.int64) for name in names}
-        held = {name: asarray(table, stream=stream, copy=None) for name, table in tables.items()}
-        return [replace(record.region, **held)]
+        arrays = {name: asarray(table, stream=stream, copy=None) for name, table in tables.items()}
+        return [replace(record.region, **arrays)]
     if pieces == 1:
         return [record.region]
     size = math.prod(record.shape)

@@ -1,4 +1,4 @@
-"""Layouts: how the elements of a draw share out the words of a Philox stream."""
+"""Layouts: the rules that give the elements of a draw their words of a Philox stream."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _MEMBERS = ("name", "follows_memory", "index_to_counter", "increment", "constant
 
 
 def resolve_layout(layout: str | Layout, gpu: Gpu | None, device: Device) -> Layout:
-    """Return the layout that a generator on `device` was asked to follow.
+    """Return the layout of a generator on `device`.
 
     Parameters
     ----------
     layout : str or Layout
-        "element", "torch", "torch_stateless", or a layout of one's own.
+        "element", "torch", "torch_stateless", or a custom layout.
     gpu : str, (int, int) or None
         The GPU whose grids the torch layout follows; by default that of `device`.
     device : Device
-        Where the generator draws.
+        The device of the generator.
 
     Raises
     ------
@@ -59,9 +59,11 @@ def resolve_layout(layout: str | Layout, gpu: Gpu | None, device: Device) -> Lay
     if layout == "torch_stateless":
         return TorchStatelessLayout()
     if not isinstance(layout, str):
-        own = (ElementLayout, TorchLayout, TorchStatelessLayout)
-        if getattr(layout, "name", "") in _NAMES and not isinstance(layout, own):
-            raise ArgumentError(f"expected a name of its own of a layout, got {layout.name!r}")
+        builtin = (ElementLayout, TorchLayout, TorchStatelessLayout)
+        if getattr(layout, "name", "") in _NAMES and not isinstance(layout, builtin):
+            raise ArgumentError(
+                f"expected a layout with another name than those of nbrt, got {layout.name!r}"
+            )
         missing = [name for name in _MEMBERS if not hasattr(layout, name)]
         if not missing:
             return layout
@@ -78,13 +80,13 @@ def follows_torch(layout: Layout) -> bool:
 
 
 def check_layout(layout: Layout, words: Any, constants: Any) -> None:
-    """Hold a layout, which anybody may write, to what it promises."""
+    """Check the increment and the constants of a layout, which may be a custom one."""
     if type(words) is not int or words <= 0 or words % 4:
         raise ArgumentError(
             f"expected layout {layout.name!r} to move the offset by a positive multiple of 4, got "
             f"{words!r}"
         )
-    if any(type(one) is not int or not 0 <= one < 2**64 for one in constants):
+    if any(type(value) is not int or not 0 <= value < 2**64 for value in constants):
         raise ArgumentError(
             f"expected constants of layout {layout.name!r} in [0, 2**64), got {constants!r}"
         )
@@ -93,8 +95,8 @@ def check_layout(layout: Layout, words: Any, constants: Any) -> None:
 def _gpu_of(device: Device) -> Gpu:
     if device.kind != "cuda":
         raise ArgumentError(
-            f"expected the GPU that the torch layout follows, as {device} is none; pass gpu='A100' "
-            f"or any other name, or gpu=(multiprocessors, threads per multiprocessor)"
+            f"expected a GPU for the torch layout to follow, got {device}; pass gpu='A100' or "
+            f"any other name, or gpu=(multiprocessors, threads per multiprocessor)"
         )
     properties = get_device_properties(device)
     return properties.multi_processor_count, properties.max_threads_per_multi_processor

@@ -1,4 +1,4 @@
-"""`Layout`: which words of a Philox stream belong to which element of a draw."""
+"""`Layout`: the rule that gives each element of a draw its words of a Philox stream."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ __all__ = ["Layout"]
 
 
 class Layout(Protocol):
-    """The rule of a layout; anybody may write one and pass it as ``Generator(layout=...)``.
+    """The interface of layouts, also of custom ones for ``Generator(layout=...)``.
 
-    Layouts are immutable values: equal layouts give equal bits. A layout may also have an attribute
-    `follows_torch`: True, if it has the distributions "random" and "shuffle_runs", of which
-    `Generator.fill_integers` and permutations are made as in torch.
+    Layouts are immutable values: equal layouts give equal bits. With an attribute `follows_torch`
+    that is True, `Generator.fill_integers` and permutations use the algorithms of torch, by the
+    distributions "random" and "shuffle_runs".
     """
 
     @property
     def name(self) -> str:
-        """Name by which backends know the rule."""
+        """The name of the rule, for backends."""
         ...
 
     @property
     def follows_memory(self) -> bool:
-        """Whether the elements of an array are counted as they lie in memory, not in C order."""
+        """Whether the elements of an array are counted in memory order, not in C order."""
         ...
 
     @property
     def index_to_counter(self) -> Callable[..., Any] | None:
-        """The rule as a device function, where backends do not know its name; else None.
+        """The rule as a device function, for backends that do not know its name; else None.
 
         ``index_to_counter(index, words, *constants)`` takes uint64 numbers: the element, its number
         of 32-bit words (1 or 2) and three constants (0 where `constants` gives fewer). It returns
@@ -50,5 +50,5 @@ class Layout(Protocol):
         ...
 
     def constants(self, distribution: str, dtype: str, n: int) -> tuple[int, ...]:
-        """Return the numbers that kernels need besides the element's index."""
+        """Return the numbers that kernels need in addition to the element's index."""
         ...

@@ -34,7 +34,7 @@ SAMPLED = frozenset(
         "multivariate_hypergeometric",
     ]
 )
-"""Drawn by rejection: an element takes a block, and further ones that nobody else reads."""
+"""Drawn by rejection: an element takes a block, and further blocks that no other element reads."""
 
 _WORDS_PER_BLOCK = 4
 
@@ -44,8 +44,7 @@ class ElementLayout:
     """Element i of a draw takes the next words after those of element i - 1.
 
     One 32-bit word for float16, bfloat16, float32, bool and integers of a range up to 2**32, two
-    for float64, ``geometric`` and wider integers; whole blocks of four for what is drawn by
-    rejection.
+    for float64, ``geometric`` and wider integers, and a block of four for draws by rejection.
     """
 
     name: ClassVar[str] = "element"
@@ -57,12 +56,12 @@ class ElementLayout:
         return whole_blocks(n * words_per_element(distribution, dtype, parameters))
 
     def constants(self, distribution: str, dtype: str, n: int) -> tuple[int, ...]:
-        """Return nothing: the index is enough."""
+        """Return no numbers: the words depend on the index only."""
         return ()
 
 
 def words_per_element(distribution: str, dtype: str, parameters: tuple[Any, ...]) -> int:
-    """Return the 32-bit words of an element: 1, 2, or 4 for a block of its own."""
+    """Return the 32-bit words of an element: 1, 2, or a block of 4."""
     if distribution in SAMPLED:
         return _WORDS_PER_BLOCK
     if distribution in ("bernoulli", "dropout"):

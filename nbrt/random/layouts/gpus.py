@@ -1,4 +1,4 @@
-"""The size of the GPU that the torch layout follows."""
+"""The grid size of the GPU that the torch layout follows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ _OTHERWISE = "any other is gpu=(multiprocessors, threads per multiprocessor)"
 
 
 def gpu_size(gpu: str | tuple[int, int]) -> tuple[int, int]:
-    """Return the multiprocessors of a GPU and the threads that each holds.
+    """Return the number of multiprocessors of a GPU, and the threads of each.
 
     Parameters
     ----------
     gpu : str or (int, int)
-        A name, as `nbrt._internal.gpus` has it; case and punctuation do not count. Or the two
-        numbers.
+        A name of `nbrt._internal.gpus`, in any case and punctuation; or the two numbers.
 
     Raises
     ------
@@ -62,7 +61,7 @@ def _size_of(name: str) -> tuple[int, int]:
 
 
 def _as_size_error(name: str, error: ArgumentError) -> ArgumentError:
-    """Return the error for a name that is no GPU's: a capability has GPUs of many sizes."""
+    """Return the error for an unknown name: a compute capability has GPUs of many sizes."""
     try:
         capability = capability_of(name)
     except ArgumentError:

@@ -1,4 +1,4 @@
-"""The torch layout: elements take the words that torch's CUDA kernels give them on one GPU."""
+"""The torch layout: the words that torch's CUDA kernels give each element on one GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ITEMSIZE = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "float16": 2, "bfloat16": 2,
     "uint32": 4, "int32": 4, "float32": 4, "uint64": 8, "int64": 8, "float64": 8,
 }  # fmt: skip
-# What torch's kernel for an array of probabilities asks for, whatever its size.
+# The reservation of torch's kernel for an array of probabilities of any size.
 _RESERVED_BY_BERNOULLI = 10
 _OFFERED = (
     "uniform", "normal", "log_normal", "exponential", "cauchy", "geometric", "bernoulli",
@@ -31,19 +31,19 @@ _OFFERED = (
 
 
 class TorchRules(NamedTuple):
-    """What may differ from one release of torch to another.
+    """Differences between releases of torch.
 
     Attributes
     ----------
     wide_integers : int
-        ``random_(from, to)`` takes 64 bits for an element from this many integers on.
+        Number of integers from which on ``random_(from, to)`` takes 64 bits for an element.
     """
 
     wide_integers: int = 2**28
 
 
 TORCH_VERSIONS = {"2.13": TorchRules(), "2.14": TorchRules(), "2.15": TorchRules()}
-"""The rules of each release that is known."""
+"""The rules of each known release."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class TorchLayout:
         return 2 if dtype == "float64" else 4
 
     def _reserved(self, dtype: str, n: int, lanes: int) -> int:
-        """Return the words of a draw and, if it is halved for 32-bit offsets, of its parts too."""
+        """Return the words of a draw and, if torch halves it for 32-bit offsets, of its parts."""
         itemsize = _ITEMSIZE[dtype]
         turns = self._turns(n, lanes)
         if not _fits(n, itemsize):
@@ -147,11 +147,11 @@ class TorchLayout:
 
 
 def permutation_keys(n: int) -> tuple[str, int, int, int | None]:
-    """Return how ``torch.randperm(n)`` draws the keys that it sorts by.
+    """Return the parameters of the sort keys of ``torch.randperm(n)``.
 
-    The permutation is ``arange(n)`` sorted, stably, by the keys under the mask; what has equal keys
-    is then shuffled by a draw "shuffle_runs" of the result, with the sorted keys as its parameter.
-    The number of bits makes two equal keys improbable (0.1), and the shuffle fair in any case.
+    The permutation is a stable sort of ``arange(n)`` by the masked keys. Then a draw "shuffle_runs"
+    of the result, with the sorted keys as its parameter, shuffles elements with equal keys. The
+    number of bits makes equal keys improbable (0.1).
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def permutation_keys(n: int) -> tuple[str, int, int, int | None]:
     low, high : int
         The keys are a draw of "integers" in [low, high).
     mask : int or None
-        The bits of a key that count; None: all of them, and keys are compared as signed numbers.
+        The bits of a key that are compared; None: all, as signed numbers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The layout of torch.func._random: a value depends on (key, index) alone, on every GPU."""
+"""The layout of torch.func._random: a value depends on key and index only, on all GPUs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OFFERED = ("uniform", "integers")
 class TorchStatelessLayout:
     """The elements of ``torch.func._random.uniform`` and ``randint``, bit for bit.
 
-    A key of torch, (seed, offset in blocks of 4 words), is the place (seed, 4 * offset) of a
-    generator, which moves on by what a draw takes; torch leaves that to its caller.
+    A key of torch, (seed, offset in blocks of 4 words), is the state (seed, 4 * offset) of a
+    generator. A draw moves the state; in torch the caller does.
     """
 
     name: ClassVar[str] = "torch_stateless"
@@ -53,5 +53,5 @@ class TorchStatelessLayout:
         return whole_blocks(n * (2 if dtype in ("float64", "int64", "uint64") else 1))
 
     def constants(self, distribution: str, dtype: str, n: int) -> tuple[int, ...]:
-        """Return nothing: the index is enough."""
+        """Return no numbers: the words depend on the index only."""
         return ()

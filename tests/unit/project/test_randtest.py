@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from nbrt.random.philox import philox_block
+from nbrt.random.state import philox_block
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -326,7 +326,7 @@ def test_threads_that_share_a_generator(tmp_path: Path) -> None:
     difference = audit.compare(first, second)
     assert difference is not None
     assert difference.kind == "offset"
-    assert "give each thread a generator of its own" in difference.reason
+    assert "give each thread a separate generator" in difference.reason
 
 
 # -- replay ----------------------------------------------------------------------------------------

@@ -125,4 +125,4 @@ def test_signatures_are_kept() -> None:
     for function in CALLS:
         assert "generator" in inspect.signature(function).parameters
         assert function.__doc__
-        assert function.__module__ in ("nbrt.random.functions", "nbrt.random.inplace")
+        assert function.__module__ in ("nbrt.random.functions", "nbrt.random.functions")

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from nbrt import PhiloxState
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.random.philox import philox_block
-from nbrt.random.state import checked_seed
+from nbrt.random.state import checked_seed, philox_block
 
 WORDS = st.integers(0, 2**64 - 1)
 OFFSETS = WORDS.map(lambda value: value - value % 4)
