@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Foreign:
-    """Holds an array, and hands functions that array instead of itself."""
+    """Holds an array, and passes that array to functions instead of itself."""
 
     def __init__(self, shape: tuple[int, ...] = (2, 3)) -> None:
         self.array = np.full(shape, 0.5, np.float32)
@@ -73,16 +73,16 @@ def own() -> Any:
 
 
 @pytest.mark.parametrize("function", CALLS, ids=lambda function: function.__name__)
-def test_functions_are_handed_over(function: Callable[..., Any]) -> None:
+def test_functions_are_dispatched(function: Callable[..., Any]) -> None:
     x = Refusing()
     before = R.get_offset()
-    with pytest.raises(ArgumentTypeError, match=f"random.{function.__name__} can work with, got R"):
+    with pytest.raises(ArgumentTypeError, match=f"random.{function.__name__} supports, got R"):
         CALLS[function](x)
     assert x.seen == [function]
     assert R.get_offset() == before
 
 
-def test_every_function_with_arrays_takes_part() -> None:
+def test_every_function_with_arrays_is_dispatched() -> None:
     names = {name for name in R.__all__ if name.endswith(("_", "_like"))}
     assert names <= {function.__name__ for function in CALLS}
 
@@ -99,7 +99,7 @@ def test_what_the_method_returns_is_returned() -> None:
     assert (x.array >= 2.0).all()
 
 
-def test_arguments_are_asked_from_left_to_right() -> None:
+def test_arguments_are_tried_from_left_to_right() -> None:
     refusing: Any = Refusing()
     x: Any = Foreign()
     # The first declines, the second gives plain arrays for both.
@@ -111,7 +111,7 @@ def test_arguments_are_asked_from_left_to_right() -> None:
     assert len(refusing.seen) == 1
 
 
-def test_an_instance_alone_does_not_take_part() -> None:
+def test_an_attribute_of_an_instance_does_not_count() -> None:
     class Proxy(np.ndarray):
         def __getattr__(self, name: str) -> Any:
             return name
