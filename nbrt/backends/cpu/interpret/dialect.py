@@ -103,14 +103,8 @@ def _as_dtype(kind: Any) -> Any:
 class Cuda:
     """The module ``numba.cuda`` as a kernel sees it, for the current thread.
 
-    Parameters
-    ----------
-    module : module
-        The real one, for names that are no builtins, such as types.
-    grid, block : tuple of int
-        The launch.
-    substitute : callable
-        Returns the substitute of a value of the real module.
+    For names that are no builtins, such as types, `substitute` returns the substitute of the value
+    in the real `module`.
     """
 
     warpsize = WARP

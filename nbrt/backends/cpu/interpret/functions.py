@@ -56,53 +56,29 @@ def as_compiled(value: Any) -> Any:
 class _Module:
     """A module whose attributes are substituted when a kernel reads them."""
 
-    def __init__(self, module: types.ModuleType, interpretation: Interpretation) -> None:
+    def __init__(self, module: types.ModuleType, substitute: Callable[[Any], Any]) -> None:
         self._module = module
-        self._interpretation = interpretation
+        self._substitute = substitute
 
     def __getattr__(self, name: str) -> Any:
-        return self._interpretation.substitute(getattr(self._module, name))
+        return self._substitute(getattr(self._module, name))
 
     def __repr__(self) -> str:
         return repr(self._module)
 
 
-class _RefusingModule:
-    """A module in which some functions are refused when a kernel reads them."""
-
-    def __init__(self, module: types.ModuleType) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._module, name)
-        if isinstance(value, types.ModuleType):
-            value = _RefusingModule(value)
-        else:
-            reason = refusal_of_random(value)
-            if reason is not None:
-                raise UnsupportedConstructError(reason)
-        setattr(self, name, value)
-        return value
-
-    def __repr__(self) -> str:
-        return repr(self._module)
+def _of_numpy(value: Any) -> Any:
+    """Return an attribute of NumPy or ``random``; refuse stateful random functions."""
+    if isinstance(value, types.ModuleType):
+        return _Module(value, _of_numpy)
+    reason = refusal_of_random(value)
+    if reason is not None:
+        raise UnsupportedConstructError(reason)
+    return value
 
 
 class Interpretation:
-    """The substitutes that one interpreted launch uses.
-
-    Parameters
-    ----------
-    grid, block : tuple of int
-        The launch.
-
-    Attributes
-    ----------
-    cuda : Cuda
-        The substitute of ``numba.cuda``.
-    builtins : dict
-        The builtins of kernels; running code sees changes.
-    """
+    """The substitutes of one interpreted launch: of ``numba.cuda``, builtins and functions."""
 
     def __init__(self, grid: Dim3, block: Dim3) -> None:
         module = sys.modules.get("numba.cuda")
@@ -167,9 +143,7 @@ class Interpretation:
             return self._builtin(name, value)
         if value is max or value is min:
             return self.builtins[value.__name__]
-        reason = refusal_of_random(value)
-        if reason is not None:
-            raise UnsupportedConstructError(reason)
+        _of_numpy(value)
         python = getattr(value, "py_func", None)
         if python is None and not isinstance(value, types.FunctionType):
             python = getattr(value, "__wrapped__", None)  # a kernel called as a device function
@@ -181,11 +155,13 @@ class Interpretation:
         name = module.__name__
         if name.startswith("numba.cuda."):
             space = getattr(self.cuda, name.rpartition(".")[2], None)
-            return _Module(module, self) if isinstance(space, types.ModuleType) else space
+            return (
+                _Module(module, self.substitute) if isinstance(space, types.ModuleType) else space
+            )
         if module is np or name in ("random", "numpy.random"):
-            return _RefusingModule(module)
+            return _Module(module, _of_numpy)
         is_plain = name.partition(".")[0] in sys.stdlib_module_names
-        return module if is_plain else _Module(module, self)
+        return module if is_plain else _Module(module, self.substitute)
 
     def _builtin(self, name: str, value: Any) -> Any:
         found = self.cuda.vector(value) or self.cuda.builtin(name)

@@ -90,30 +90,6 @@ def _in_double(function: Callable[..., Any], kind: Any, result: Any = None) -> C
     return compute
 
 
-_HALF_REAL: dict[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "fma": lambda a, b, c: _fma(np.float16(a), np.float16(b), np.float16(c)),
-    "neg": np.negative, "abs": np.abs, "max": np.fmax, "min": np.fmin,
-    "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "tanh_approx": np.tanh,
-    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: 10.0**x,
-    "log": np.log, "log2": np.log2, "log10": np.log10,
-    "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "rcp": lambda x: 1.0 / x,
-    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint,
-}  # fmt: skip
-_HALF_TESTS: dict[str, Callable[..., Any]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
-    "gt": np.greater, "ge": np.greater_equal,
-}  # fmt: skip
-
-HALF: dict[str, Callable[..., Any]] = {
-    **{f"h{name}": _in_double(function, np.float16) for name, function in _HALF_REAL.items()},
-    **{
-        f"h{name}": _in_double(function, np.float16, bool) for name, function in _HALF_TESTS.items()
-    },
-}
-"""Name under ``numba.cuda.fp16`` -> function."""
-
-
 _REAL: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in (
         "sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "exp2", "expm1", "log", "log2",
@@ -138,6 +114,28 @@ _ROUNDED: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
     "rcp": np.reciprocal,
 }  # fmt: skip
+
+_HALF_REAL: dict[str, Callable[..., Any]] = {
+    **{name: _REAL[name] for name in (
+        "sin", "cos", "tanh", "exp", "exp2", "exp10", "log", "log2", "log10", "rsqrt", "floor",
+        "ceil", "trunc", "rint",
+    )},
+    **_ROUNDED, "neg": np.negative, "abs": np.abs, "max": np.fmax, "min": np.fmin,
+    "fma": lambda a, b, c: _fma(np.float16(a), np.float16(b), np.float16(c)),
+    "tanh_approx": np.tanh,
+}  # fmt: skip
+_HALF_TESTS: dict[str, Callable[..., Any]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+
+HALF: dict[str, Callable[..., Any]] = {
+    **{f"h{name}": _in_double(function, np.float16) for name, function in _HALF_REAL.items()},
+    **{
+        f"h{name}": _in_double(function, np.float16, bool) for name, function in _HALF_TESTS.items()
+    },
+}
+"""Name under ``numba.cuda.fp16`` -> function."""
 
 LIBDEVICE: dict[str, Callable[..., Any]] = {
     **{f"f{name}_rn": _in_double(function, np.float32) for name, function in _ROUNDED.items()},

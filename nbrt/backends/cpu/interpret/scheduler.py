@@ -125,16 +125,9 @@ class _OSThread:
 class Scheduler:
     """Runs the threads of one launch.
 
-    Parameters
-    ----------
-    body : callable
-        Runs a thread; called without arguments while `current` is that thread.
-    blocks : iterable of Block
-        The blocks, created when they begin.
-    is_watched : callable
-        Returns whether a thread runs in the caller's OS thread.
-    on_switch : callable
-        Called with a thread before it begins or continues.
+    `body` runs the thread that is `current`; `blocks` yields each block when it begins. Threads
+    that satisfy `is_watched` run in the caller's OS thread. The scheduler calls `on_switch` with a
+    thread before it begins or continues.
     """
 
     def __init__(

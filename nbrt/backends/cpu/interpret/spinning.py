@@ -40,15 +40,8 @@ watch = _Watch()
 class Reads:
     """The recent reads of one thread from memory that others may write.
 
-    Parameters
-    ----------
-    on_spin : callable
-        Lets other threads of the grid run.
-
-    Attributes
-    ----------
-    has_changed, has_news : bool
-        Whether the thread has changed memory, or read a new value, since it last waited.
+    `on_spin` lets other threads of the grid run. `has_changed` and `has_news` are whether the
+    thread has changed memory, or read a new value, since it last waited.
     """
 
     def __init__(self, on_spin: Callable[[], object]) -> None:

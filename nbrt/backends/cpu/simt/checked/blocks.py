@@ -45,18 +45,9 @@ _ADVICE = (
 class CheckedRecord(LaunchRecord):
     """The record of a checked launch, which fixes the order of blocks and threads.
 
-    Parameters
-    ----------
-    grid : tuple of int
-        Blocks along x, y and z.
-    blocks, threads : numpy.ndarray
-        Numbers of the blocks and of the threads of a block (``int64``) in the order to run them.
-    shared : int
-        Bytes of dynamic shared memory for each block.
-    seed : int
-        Shuffles threads that wait for each other.
-    together : bool
-        Whether all blocks are resident at once.
+    `blocks` and `threads` are arrays of ``int64``: the numbers of the blocks, and of the threads of
+    a block, in the order to run them. `seed` shuffles threads that wait for each other; `together`:
+    all blocks are resident at once.
     """
 
     _fields_ = (  # type: ignore[assignment]  # ctypes appends them to those of the base class

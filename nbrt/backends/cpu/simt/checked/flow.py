@@ -26,17 +26,8 @@ _OPERATIONS = {
 def sums_in_indices(func_ir: Any, typemap: Any, calltypes: Any) -> dict[int, str]:
     """Return the operations on signed integers that lead to an index.
 
-    Operands of ``%``, ``&`` and ``>>`` are left out: a hash wraps on purpose.
-
-    Parameters
-    ----------
-    func_ir, typemap, calltypes
-        A typed function.
-
-    Returns
-    -------
-    dict
-        Identity of an expression -> ``add``, ``sub``, ``mul`` or, for a cast, ``narrow``.
+    The result maps the identity of an expression to ``add``, ``sub``, ``mul`` or, for a cast,
+    ``narrow``. Operands of ``%``, ``&`` and ``>>`` are left out: a hash wraps on purpose.
     """
     definitions: dict[str, list[Any]] = defaultdict(list)
     pending: list[str] = []
@@ -115,20 +106,8 @@ def reconvergence_points(
     threads that are done before others. A device function has one exit, because its caller
     continues. Paths that end in an exception are ignored.
 
-    Parameters
-    ----------
-    func_ir : numba.core.ir.FunctionIR
-        The function.
-    labels : set of int
-        Labels of blocks with a barrier.
-    is_kernel : bool
-        Whether there is no caller.
-
-    Returns
-    -------
-    beginnings, exits : dict
-        Label of a block -> labels of the blocks whose barriers reconverge at its beginning, and at
-        the return that ends it.
+    `labels` are those of the blocks with a barrier. The two results map the label of a block to the
+    labels of those whose barriers reconverge at its beginning, and at the return that ends it.
     """
     beginnings: dict[int, list[int]] = defaultdict(list)
     exits: dict[int, list[int]] = defaultdict(list)

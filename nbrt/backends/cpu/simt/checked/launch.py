@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,25 +35,15 @@ __all__ = ["CheckedLaunch"]
 _MAX_SHOWN = 10
 """Reports whose text is part of the error's message; its `reports` hold all of them."""
 
-_MEMORY_FACTS = "nbrt.memory_facts"
-"""Key of a compile result's metadata: its `_MemoryFacts`."""
+_SIZES = "nbrt.sizes"
+"""Key of a compile result's metadata: the result of `_sizes`."""
 
 
 class CheckedLaunch:
     """Runs a kernel with one launch configuration and checks.
 
-    Parameters
-    ----------
-    entry : EntryDispatcher
-        The instrumented entry for the block shape; takes the address of a `CheckedRecord`.
-    function : function
-        The kernel.
-    grid, block : tuple of int
-        The launch configuration.
-    shared : int
-        Bytes of dynamic shared memory for each block.
-    check : Check
-        The options.
+    `entry` is the instrumented entry for the block shape; it takes the address of a
+    `CheckedRecord`.
     """
 
     def __init__(
@@ -89,7 +79,7 @@ class CheckedLaunch:
                 *self._counts,
                 together=together,
                 strict=self._check.strict,
-                view_size=_memory_facts(thread).view_size,
+                view_size=_sizes(thread)[1],
             )
             record = self._record(together)
             try:
@@ -145,7 +135,7 @@ class CheckedLaunch:
         return _without_duplicates([reader.read(row) for row in state.rows()])
 
     def _limit_reports(self, thread: Any) -> list[CheckReport]:
-        static = _memory_facts(thread).static_shared
+        static, _ = _sizes(thread)
         declared = static_shared_violations(static, self._shared)
         where = _largest_array(thread) if declared else {}
         reports = [self._limit_report(violation, **where) for violation in declared]
@@ -170,19 +160,13 @@ class CheckedLaunch:
         raise KernelCheckError(message, tuple(reports)) from cause
 
 
-class _MemoryFacts(NamedTuple):
-    """Bytes of static shared memory of a kernel, and of the smallest element of its views."""
-
-    static_shared: int
-    view_size: int
-
-
-def _memory_facts(thread: Any) -> _MemoryFacts:
-    facts: _MemoryFacts | None = thread.metadata.get(_MEMORY_FACTS)
-    if facts is None:
+def _sizes(thread: Any) -> tuple[int, int]:
+    """Return the bytes of static shared memory, and of the smallest element of a view."""
+    sizes: tuple[int, int] | None = thread.metadata.get(_SIZES)
+    if sizes is None:
         static = static_shared_bytes(str(thread.library._get_module_for_linking()))
-        facts = thread.metadata[_MEMORY_FACTS] = _MemoryFacts(static, view_size(thread))
-    return facts
+        sizes = thread.metadata[_SIZES] = static, view_size(thread)
+    return sizes
 
 
 def _largest_array(thread: Any) -> dict[str, Any]:

@@ -18,14 +18,9 @@ _MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 class Violation(NamedTuple):
-    """A limit that a launch exceeds.
+    """A limit that a launch exceeds, and how to correct it.
 
-    Attributes
-    ----------
-    message, advice : str
-        The fault, and how to correct it.
-    block, thread : tuple of int
-        The first block or thread beyond the limit; (0, 0, 0) where every block exceeds it.
+    `block` and `thread` are the first beyond the limit; (0, 0, 0) where every block exceeds it.
     """
 
     message: str
@@ -35,16 +30,10 @@ class Violation(NamedTuple):
 
 
 def violations(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) -> list[Violation]:
-    """Return the limits of a GPU that a launch exceeds.
+    """Return the limits of a GPU, such as ``"H100"``, that a launch exceeds.
 
-    Parameters
-    ----------
-    target : str
-        Such as ``"sm_90"`` or ``"H100"``.
-    grid, block : tuple of int
-        The launch.
-    static, dynamic : int
-        Bytes of shared memory that the kernel declares and that the launch asks for.
+    `static` and `dynamic` are the bytes of shared memory that the kernel declares and that the
+    launch asks for.
     """
     found = []
     threads = block[0] * block[1] * block[2]

@@ -95,18 +95,9 @@ def granule(dtype: np.dtype[Any]) -> int:
 class LaunchState:
     """The state, set up for one launch; hold `lock` as long as it is used.
 
-    Parameters
-    ----------
-    arguments : list of Argument
-        The arrays that threads may share.
-    blocks, threads : int
-        Blocks in the grid, threads in a block.
-    together : bool
-        Whether all blocks are resident at once.
-    strict : bool
-        Whether a thread that returns before a barrier of others is a fault.
-    view_size : int
-        Smallest size in bytes of an element of a view that the kernel makes.
+    `arguments` are the arrays that threads may share, `blocks` and `threads` the counts of the
+    launch; `together`: all blocks are resident at once. `view_size` is the smallest size in bytes
+    of an element of a view that the kernel makes.
     """
 
     def __init__(

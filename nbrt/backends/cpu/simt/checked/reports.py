@@ -112,17 +112,7 @@ class CheckReport:
 
 
 class Reader:
-    """Converts the rows of a launch to reports.
-
-    Parameters
-    ----------
-    kernel : str
-        The kernel's name.
-    grid, block : tuple of int
-        The launch.
-    arguments : sequence of Argument
-        Its arrays.
-    """
+    """Converts the rows of a launch of `kernel` to reports; `arguments` are its arrays."""
 
     def __init__(self, kernel: str, grid: Dim3, block: Dim3, arguments: Sequence[Argument]) -> None:
         self._kernel = kernel

@@ -48,17 +48,7 @@ def endings(code: CodeType) -> list[Ending]:
     """Return the origin of each return instruction.
 
     Without source, or if the file has changed since, the bytecode alone decides; it does not show
-    whether a return is in a loop.
-
-    Parameters
-    ----------
-    code : code
-        The code of a Python function.
-
-    Returns
-    -------
-    list of Ending
-        In the order of the bytecode.
+    whether a return is in a loop. The result is in the order of the bytecode.
     """
     instructions = list(dis.get_instructions(code))
     places = [item.positions for item in instructions if item.opname in _RETURNS]

@@ -52,22 +52,7 @@ class SiteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in a kernel or device function.
-
-    Attributes
-    ----------
-    kind : SiteKind
-        The operation.
-    function, file, line
-        Its place.
-    variable : str
-        The array, as the source spells it.
-    index : str
-        The index, as the source spells it.
-    detail : tuple
-        Element type, shape and size in bytes of a local or shared array; size in bytes of the
-        elements of a view.
-    """
+    """An operation in a kernel or device function; the source spells `variable` and `index`."""
 
     kind: SiteKind
     function: str
@@ -76,6 +61,7 @@ class Site:
     variable: str = ""
     index: str = ""
     detail: tuple[Any, ...] = ()
+    """Element type, shape and bytes of a local or shared array; bytes of a view's elements."""
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -122,21 +108,17 @@ def spell(func_ir: Any, variable: Any, depth: int = 8) -> str:
 
 
 def _spell_value(func_ir: Any, value: Any, depth: int) -> str:
+    def spelled(variable: Any) -> str:
+        return spell(func_ir, variable, depth)
+
     if isinstance(value, ir.Var):
-        return spell(func_ir, value, depth)
+        return spelled(value)
     if isinstance(value, ir.Const):
         return repr(value.value)
     if isinstance(value, (ir.Global, ir.FreeVar, ir.Arg)):
         return str(value.name)
-    if isinstance(value, ir.Expr):
-        return _spell_expression(func_ir, value, depth)
-    return "..."
-
-
-def _spell_expression(func_ir: Any, value: Any, depth: int) -> str:
-    def spelled(variable: Any) -> str:
-        return spell(func_ir, variable, depth)
-
+    if not isinstance(value, ir.Expr):
+        return "..."
     if value.op in ("binop", "inplace_binop") and value.fn in _BINARY:
         return f"{spelled(value.lhs)} {_BINARY[value.fn]} {spelled(value.rhs)}"
     if value.op == "unary":
