@@ -126,7 +126,7 @@ def random_mixture(count: int = 4000, streams: int = 3, seed: int = 7) -> Iterat
 
 SYNTHETIC: dict[str, Callable[[], Iterator[Event]]] = {
     "growing sequences": growing_sequences,
-    "make_transform steps": transformer_steps,
+    "transformer steps": transformer_steps,
     "FFT sizes": fft_sizes,
     "random mixture": random_mixture,
 }
