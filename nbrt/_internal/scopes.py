@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from nbrt._internal.device import Device
 
-__all__ = ["Frame", "current", "current_index", "pop_device", "pop_frame", "push", "replace"]
+__all__ = ["ContextFrame", "current", "current_index", "pop_device", "pop_frame", "push", "replace"]
 
 
-class Frame:
+class ContextFrame:
     """What is ambient between two guards.
 
     Attributes
@@ -33,7 +33,7 @@ class Frame:
         The current stream of every device that has another one than its default stream.
     pools : Mapping[Device, object]
         The current memory pool of every device that has another one than its default pool.
-    parent : Frame or None
+    parent : ContextFrame or None
         The frame to return to.
     undo : callable or None
         Restores what a backend's driver had before this frame (its own current device and stream).
@@ -48,7 +48,7 @@ class Frame:
         device: Device | None,
         indices: Mapping[str, int],
         streams: Mapping[Device, object],
-        parent: Frame | None,
+        parent: ContextFrame | None,
         undo: Callable[[], None] | None,
         guard: object,
         pools: Mapping[Device, object],
@@ -63,8 +63,8 @@ class Frame:
 
 
 _NO_INDICES: Mapping[str, int] = {}
-_ROOT = Frame(None, _NO_INDICES, {}, None, None, None, {})
-_frame: ContextVar[Frame] = ContextVar("nbrt_frame", default=_ROOT)
+_ROOT = ContextFrame(None, _NO_INDICES, {}, None, None, None, {})
+_frame: ContextVar[ContextFrame] = ContextVar("nbrt_frame", default=_ROOT)
 
 current = _frame.get
 """Return the frame of the running context; a bare C call, since every launch asks."""
@@ -80,7 +80,7 @@ def push(
     """Enter a frame with another device and, unless None, other streams and pools."""
     top = _frame.get()
     _frame.set(
-        Frame(
+        ContextFrame(
             device,
             _NO_INDICES,
             top.streams if streams is None else streams,
@@ -96,7 +96,7 @@ def replace(device: Device | None, streams: Mapping[Device, object] | None) -> N
     """Change the running frame in place of entering one; the enclosing guard still restores."""
     top = _frame.get()
     _frame.set(
-        Frame(
+        ContextFrame(
             device,
             _with_index(top.indices, device),
             top.streams if streams is None else streams,
@@ -108,7 +108,7 @@ def replace(device: Device | None, streams: Mapping[Device, object] | None) -> N
     )
 
 
-def pop_frame(guard: object) -> Frame:
+def pop_frame(guard: object) -> ContextFrame:
     """Return to the frame around `guard`, device and streams alike; give back the frame left."""
     top = _frame.get()
     if top.guard is not guard:
@@ -118,7 +118,7 @@ def pop_frame(guard: object) -> Frame:
     return top
 
 
-def pop_device(guard: object) -> Frame:
+def pop_device(guard: object) -> ContextFrame:
     """Return to the enclosing frame's device, but keep streams that were set inside.
 
     A device guard restores the device alone, as in PyTorch: ``set_stream`` inside it stays.
@@ -133,7 +133,7 @@ def pop_device(guard: object) -> Frame:
         _frame.set(parent)
     else:
         _frame.set(
-            Frame(
+            ContextFrame(
                 parent.device,
                 parent.indices,
                 top.streams,
@@ -146,13 +146,13 @@ def pop_device(guard: object) -> Frame:
     return top
 
 
-def _remove(guard: object) -> Frame:
+def _remove(guard: object) -> ContextFrame:
     """Take out the innermost frame of a guard that is not the running one; nothing if none is.
 
     Guards entered since stay in force. A frame of another context cannot be reached from here.
     """
-    above: list[Frame] = []
-    frame: Frame | None = _frame.get()
+    above: list[ContextFrame] = []
+    frame: ContextFrame | None = _frame.get()
     while frame is not None and frame.guard is not guard:
         above.append(frame)
         frame = frame.parent
@@ -160,7 +160,7 @@ def _remove(guard: object) -> Frame:
         return _ROOT
     kept = frame.parent
     for each in reversed(above):
-        kept = Frame(
+        kept = ContextFrame(
             each.device, each.indices, each.streams, kept, each.undo, each.guard, each.pools
         )
     if kept is not None:
@@ -170,7 +170,7 @@ def _remove(guard: object) -> Frame:
 
 def current_index(kind: str) -> int:
     """Return the index of a kind that was chosen last in the running context, 0 if none was."""
-    frame: Frame | None = _frame.get()
+    frame: ContextFrame | None = _frame.get()
     while frame is not None:
         if frame.device is not None and frame.device.kind == kind:
             return frame.device.index

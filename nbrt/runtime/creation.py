@@ -213,7 +213,7 @@ def _find_default_stream(device: DeviceLike) -> Stream:
     return stream
 
 
-def _arena(frame: scopes.Frame, stream: Stream) -> Any:
+def _arena(frame: scopes.ContextFrame, stream: Stream) -> Any:
     pool = frame.pools.get(stream.device)
     if pool is None:
         return stream.arena or default_arena(stream)

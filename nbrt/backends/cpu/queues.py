@@ -1,4 +1,4 @@
-"""`WorkerQueue`: a CPU stream, a real FIFO with a thread of its own."""
+"""`WorkerQueue`: a CPU stream, a FIFO with its own thread, and `Completion`, a point in it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,67 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.callsite import CallSite
-from nbrt.backends.cpu.completion import Mark
-from nbrt.backends.cpu.failures import Failure
 from nbrt.backends.cpu.interrupts import Runner, runners
+from nbrt.backends.stream_failure import StreamFailure
 from nbrt.config import settings
 from nbrt.errors import NbrtCleanupWarning, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["WorkerQueue"]
+__all__ = ["Completion", "WorkerQueue"]
 
 _IDLE_SECONDS = 5.0
-_LOOK_SECONDS = 0.05
-"""How often a thread that waits for another looks whether it still should."""
+_POLL_SECONDS = 0.05
+"""The period at which a waiting thread checks for cancellation."""
 
 _CANCEL_SECONDS = 1.0
-"""How long the end of the interpreter waits for cancelled streams after Ctrl-C."""
+"""The time that interpreter exit waits for cancelled streams after Ctrl-C."""
 
 _queues: weakref.WeakSet[WorkerQueue] = weakref.WeakSet()
+
+
+class Completion:
+    """A point in a CPU queue, completed once when the queue reaches it.
+
+    Attributes
+    ----------
+    is_done : bool
+        Whether the queue has reached the point.
+    seconds : float
+        When it did, on the clock of `time.perf_counter`.
+    failure : StreamFailure or None
+        The queue's failure at that time that no synchronisation point had raised yet.
+    """
+
+    __slots__ = ("_lock", "failure", "is_done", "seconds")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.seconds = 0.0
+        self.failure: StreamFailure | None = None
+        # A held lock is the cheapest latch: threading.Event costs ten times as much.
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def complete(self, failure: StreamFailure | None = None) -> None:
+        """Complete the point; called once."""
+        self.seconds = time.perf_counter()
+        self.failure = failure
+        self.is_done = True
+        self._lock.release()
+
+    def wait(self) -> None:
+        """Block until the point is completed."""
+        if not self.is_done:
+            with self._lock:
+                pass
+
+    def wait_for(self, seconds: float) -> bool:
+        """Block until completion, for some seconds at most; return whether it is completed."""
+        if not self.is_done and self._lock.acquire(timeout=seconds):
+            self._lock.release()
+        return self.is_done
 
 
 class _Work:
@@ -44,20 +86,20 @@ class _Work:
         self.site = site
 
 
-class _Notice:
-    """Tells somebody when the worker gets here; takes the failure over unless it answers False."""
+class _Callback:
+    """A function to call with the queue's failure, which it takes over unless it returns False."""
 
     __slots__ = ("callback",)
 
-    def __init__(self, callback: Callable[[Failure | None], object]) -> None:
+    def __init__(self, callback: Callable[[StreamFailure | None], object]) -> None:
         self.callback = callback
 
 
 class _Wait:
-    __slots__ = ("mark",)
+    __slots__ = ("completion",)
 
-    def __init__(self, mark: Mark) -> None:
-        self.mark = mark
+    def __init__(self, completion: Completion) -> None:
+        self.completion = completion
 
 
 class _Stop:
@@ -68,8 +110,8 @@ class WorkerQueue:
     """A FIFO whose work runs in its own thread, so that work of two queues overlaps.
 
     The thread starts with the first work and ends after some idle seconds. Compiled kernels release
-    the GIL. When work raises, work behind it is dropped until a synchronisation point has raised
-    the failure; marks and waits are never dropped, so other queues go on.
+    the GIL. After work raises, later work is dropped until a synchronisation point has raised the
+    failure. Completions and waits are not dropped, so other queues continue.
 
     Parameters
     ----------
@@ -78,7 +120,7 @@ class WorkerQueue:
     priority : int
         Recorded; the operating system schedules all threads alike.
     name : str
-        What to call the queue in messages and its thread in debuggers.
+        The name of the queue in messages, and of its thread in debuggers.
     """
 
     def __init__(self, index: int, priority: int, name: str) -> None:
@@ -87,17 +129,17 @@ class WorkerQueue:
         self.handle = 0
         self.name = name
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        # Reentrant: a finalizer or a signal's handler that runs meanwhile may put marks on it.
+        # Reentrant: a finalizer or signal handler in this thread may queue completions.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._submitted = 0
         self._completed = 0
-        self._failure: Failure | None = None
+        self._failure: StreamFailure | None = None
         self._is_closed = False
         self._runner = Runner()
         self._work: _Work | None = None
         self._works = self._begun = 0
-        # Of the items and of the works submitted, how many had been when `cancel` was called last.
+        # The numbers of items and of works submitted before the last `cancel`.
         self._cancelled = self._cancelled_works = 0
         self._pid = os.getpid()
         _queues.add(self)
@@ -106,13 +148,13 @@ class WorkerQueue:
         """Run ``function(*args)`` after everything queued before."""
         self._push(_Work(function, args, CallSite.here(depth=1)), works=1)
 
-    def put_mark(self, mark: Mark) -> None:
-        """Open `mark` when everything queued before is done."""
-        self._push(mark)
+    def put_completion(self, completion: Completion) -> None:
+        """Complete `completion` after everything queued before."""
+        self._push(completion)
 
-    def put_wait(self, mark: Mark) -> None:
-        """Hold later work until `mark`, of another queue, is open."""
-        self._push(_Wait(mark))
+    def put_wait(self, completion: Completion) -> None:
+        """Delay later work until another queue completes `completion`."""
+        self._push(_Wait(completion))
 
     def query(self) -> bool:
         """Return whether everything queued so far is done."""
@@ -123,14 +165,14 @@ class WorkerQueue:
         if self._thread is None and self._failure is None and self.query():
             return
         self.check_outside()
-        mark = Mark()
-        self._push(_Notice(mark.complete))
-        mark.wait()
-        if mark.failure is not None:
-            raise mark.failure.as_error(self.name)
+        completion = Completion()
+        self._push(_Callback(completion.complete))
+        completion.wait()
+        if completion.failure is not None:
+            raise completion.failure.as_error(self.name)
 
     def check_outside(self) -> None:
-        """Raise if the caller is work of this queue, which would wait for itself."""
+        """Raise StreamError in work of this queue, which would wait for itself."""
         if self._thread is threading.current_thread():
             raise StreamError(
                 f"expected {self.name} to be synchronised from outside, got a call from work that "
@@ -140,21 +182,21 @@ class WorkerQueue:
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back in the worker thread when everything queued so far is done."""
 
-        def pass_on(failure: Failure | None) -> object:
+        def call(failure: StreamFailure | None) -> object:
             return callback(None if failure is None else failure.as_error(self.name))
 
-        self._push(_Notice(pass_on))
+        self._push(_Callback(call))
 
-    def surface(self, failure: Failure) -> None:
-        """Raise `failure` on behalf of an event; work queued from now on runs again."""
-        # A later failure is not this event's to take: it stays for its own synchronisation point.
-        self._push(_Notice(lambda taken: taken is failure))
+    def raise_failure(self, failure: StreamFailure) -> None:
+        """Raise the failure before an event; work queued later runs again."""
+        # Another, later failure stays for its synchronisation point.
+        self._push(_Callback(lambda current: current is failure))
         raise failure.as_error(self.name)
 
     def cancel(self) -> int:
-        """Drop the queued work and end the launch that runs; give how many commands were dropped.
+        """Drop the queued work and end the running launch; return the number of dropped commands.
 
-        Marks stay in the queue, so that what waits for them goes on once the launch has ended.
+        Completions stay in the queue, so that waits for them end with the launch.
         """
         with self._lock:
             dropped = self._works - max(self._begun, self._cancelled_works)
@@ -163,12 +205,12 @@ class WorkerQueue:
         return dropped
 
     def running_launch(self) -> tuple[object, str] | None:
-        """Return the record and the name of the launch that runs, if one does."""
+        """Return the record and the name of the running launch; None without one."""
         record, work = self._runner.record, self._work
         return None if record is None or work is None else (record, _label(work.function))
 
     def cancel_overdue(self, launch: str, seconds: float) -> None:
-        """Cancel a launch that keeps the interpreter from ending, and warn of it."""
+        """Cancel a launch that delays interpreter exit, and warn."""
         dropped = self.cancel()
         more = f", {dropped} command(s) behind it were dropped" if dropped else ""
         warnings.warn(
@@ -179,7 +221,7 @@ class WorkerQueue:
         )
 
     def end(self) -> threading.Thread | None:
-        """Take no more work; return the thread, which ends once the queued work is done."""
+        """Accept no more work; return the thread, which ends after the queued work."""
         with self._lock:
             thread = self._thread
             if thread is not None and not self._is_closed:
@@ -188,7 +230,7 @@ class WorkerQueue:
         return thread
 
     def close(self) -> None:
-        """Finish the queued work and end the thread; warn of a failure that was not raised yet."""
+        """Finish the queued work and end the thread; warn of a failure that was never raised."""
         thread = self.end()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -207,7 +249,7 @@ class WorkerQueue:
             self._start()
 
     def _start(self) -> None:
-        # Made before the lock is taken: making it may run finalizers, which start it themselves.
+        # Created before the lock is acquired: this may run finalizers, which start it themselves.
         thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
         with self._lock:
             if self._thread is not None:
@@ -239,14 +281,14 @@ class WorkerQueue:
                 continue
             if type(item) is _Stop:
                 return
-            if type(item) is Mark or type(item) is _Notice:
-                # Whoever is told that all is done must find it so.
+            if type(item) is Completion or type(item) is _Callback:
+                # A thread that this item wakes must find the queue idle.
                 self._completed += 1
                 self._run(item)
                 del item
             else:
                 self._run(item)
-                # Arguments must die before the work counts as done: their memory is free by then.
+                # The arguments must die before the work counts as done: then their memory is free.
                 del item
                 self._completed += 1
 
@@ -254,17 +296,19 @@ class WorkerQueue:
         kind = type(item)
         if kind is _Work:
             self._run_work(item)
-        elif kind is Mark:
+        elif kind is Completion:
             item.complete(self._failure)
         elif kind is _Wait:
-            while not item.mark.wait_for(_LOOK_SECONDS) and self._completed >= self._cancelled:
+            while (
+                not item.completion.wait_for(_POLL_SECONDS) and self._completed >= self._cancelled
+            ):
                 pass
         else:
             failure, self._failure = self._failure, None
             try:
                 if item.callback(failure) is False:
                     self._failure = failure
-            except Exception as error:  # noqa: BLE001  # a callback has no caller to raise to
+            except Exception as error:  # noqa: BLE001  # a callback has no caller
                 warnings.warn(f"a callback failed: {error!r}", NbrtCleanupWarning, stacklevel=1)
 
     def _run_work(self, work: _Work) -> None:
@@ -279,8 +323,8 @@ class WorkerQueue:
         self._work = work
         try:
             work.function(*work.args)
-        except BaseException as error:  # noqa: BLE001  # kept, and raised at synchronisation
-            self._failure = Failure(error, _label(work.function), work.site)
+        except BaseException as error:  # noqa: BLE001  # raised at synchronisation
+            self._failure = StreamFailure(error, _label(work.function), work.site)
         finally:
             self._work = None
 
@@ -291,50 +335,50 @@ def _label(function: object) -> str:
 
 
 def _close_all() -> None:
-    """Finish all work when the interpreter ends; no launch keeps it from ending for ever."""
-    mine = [each for each in _queues if each._pid == os.getpid()]
+    """Finish all work at interpreter exit; cancel launches that exceed the time limit."""
+    queues = [worker for worker in _queues if worker._pid == os.getpid()]
     try:
-        _wait_for(mine, settings().exit_timeout)
+        _join(queues, settings().exit_timeout)
     except KeyboardInterrupt:
         # A second Ctrl-C ends all launches at once, without a message.
         with contextlib.suppress(KeyboardInterrupt):
-            _cancel_all(mine)
+            _cancel_all(queues)
         return
-    for each in mine:
-        _tell(each.close)
+    for worker in queues:
+        _call_printing_warnings(worker.close)
 
 
 def _cancel_all(queues: list[WorkerQueue]) -> None:
-    """Drop all work, and wait until launches have ended, but not for host functions."""
-    for each in queues:
-        each.cancel()
+    """Drop all work and wait for the running launches, but not for host functions."""
+    for worker in queues:
+        worker.cancel()
     limit = time.monotonic() + _CANCEL_SECONDS
-    while any(each.running_launch() for each in queues) and time.monotonic() < limit:
-        time.sleep(_LOOK_SECONDS)
+    while any(worker.running_launch() for worker in queues) and time.monotonic() < limit:
+        time.sleep(_POLL_SECONDS)
 
 
-def _wait_for(queues: list[WorkerQueue], limit: float) -> None:
-    """Wait until the threads have ended; cancel a stream whose launch runs for `limit` seconds."""
-    threads = [(each, thread) for each in queues if (thread := each.end()) is not None]
-    since: dict[WorkerQueue, tuple[object, float]] = {}
+def _join(queues: list[WorkerQueue], limit: float) -> None:
+    """Wait for the threads to end; cancel a stream whose launch runs for `limit` seconds."""
+    threads = [(worker, thread) for worker in queues if (thread := worker.end()) is not None]
+    running_since: dict[WorkerQueue, tuple[object, float]] = {}
     while threads:
-        threads[0][1].join(_LOOK_SECONDS)
-        threads = [(each, thread) for each, thread in threads if thread.is_alive()]
-        for each, _ in threads:
-            launch, now = each.running_launch(), time.monotonic()
+        threads[0][1].join(_POLL_SECONDS)
+        threads = [(worker, thread) for worker, thread in threads if thread.is_alive()]
+        for worker, _ in threads:
+            launch, now = worker.running_launch(), time.monotonic()
             record = None if launch is None else launch[0]
-            if each not in since or since[each][0] is not record:
-                since[each] = (record, now)
-            elif launch is not None and now - since[each][1] >= limit:
-                since[each] = (None, now)
-                _tell(each.cancel_overdue, launch[1], limit)
+            if worker not in running_since or running_since[worker][0] is not record:
+                running_since[worker] = (record, now)
+            elif launch is not None and now - running_since[worker][1] >= limit:
+                running_since[worker] = (None, now)
+                _call_printing_warnings(worker.cancel_overdue, launch[1], limit)
 
 
-def _tell(function: Callable[..., object], *args: object) -> None:
+def _call_printing_warnings(function: Callable[..., object], *args: object) -> None:
     try:
         function(*args)
     except NbrtCleanupWarning as warning:
-        # Warnings that are errors must not keep the other queues from being closed.
+        # A warning that is an error must not prevent the close of other queues.
         sys.stderr.write(f"{type(warning).__name__}: {warning}\n")
 
 

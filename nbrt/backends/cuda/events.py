@@ -76,7 +76,7 @@ class CudaEvent:
         with self._driver.on_device(self.index):
             self._driver.record_event(self.handle, queue.handle)
         if isinstance(queue, CudaQueue):
-            self._recorded = (queue, *queue.mark())
+            self._recorded = (queue, *queue.position())
 
     def wait(self, queue: Queue) -> None:
         """Make later work of `queue`, of any device, wait for the last record."""
@@ -95,7 +95,7 @@ class CudaEvent:
         queue, number, epoch = self._recorded
         queue.check_outside()
         self._driver.synchronize_event(self.handle)
-        queue.surface(number, epoch)
+        queue.raise_failure(number, epoch)
 
     def host_wait(self) -> Callable[[], None]:
         """Return what does the same, whether the work before it failed or not.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.callsite import CallSite
 from nbrt.backends.cuda.failures import translate, translate_status
+from nbrt.backends.stream_failure import StreamFailure
 from nbrt.errors import NbrtCleanupWarning, NbrtError, NotSupportedError, StreamError
 
 if TYPE_CHECKING:
@@ -27,14 +28,17 @@ __all__ = [
 ]
 
 DEFAULT_HANDLE = 0
-"""The legacy default stream. CUDA also calls it 1; nbrt maps both to 0, because CuPy keys its pools
-by the number and would keep two arenas for one stream."""
+"""The legacy default stream. Its other number, 1, is mapped to 0: CuPy keys its pools by the number
+and would keep two arenas for the stream."""
 
 _PER_THREAD_HANDLE = 2
 
+# A CUDA stream does not stop for a host call; only later host calls can be dropped.
+_NOT_STOPPED = "Kernels and copies queued behind it ran nevertheless"
+
 
 def canonical_handle(handle: int) -> int:
-    """Return the one number nbrt uses for a stream.
+    """Return the number by which nbrt identifies a stream.
 
     Raises
     ------
@@ -50,7 +54,7 @@ def canonical_handle(handle: int) -> int:
 
 
 class BorrowedStream:
-    """A raw stream and what keeps it alive, in the form that CuPy takes."""
+    """A raw stream and its owner, for CuPy."""
 
     __slots__ = ("handle", "owner")
 
@@ -64,7 +68,7 @@ class BorrowedStream:
 
 
 class _Task:
-    """A host function on its way through a stream; `number` counts those of its queue."""
+    """A queued host function; `number` counts those of its queue."""
 
     __slots__ = ("call", "name", "number", "site")
 
@@ -77,59 +81,37 @@ class _Task:
         self.site = site
 
     def release(self) -> object:
-        """Let go of function and arguments; return them to whoever shall drop them."""
-        released, self.call = self.call, None
-        return released
-
-
-class _Failure:
-    """A host call that raised, and those that were dropped behind it."""
-
-    __slots__ = ("dropped", "error", "task")
-
-    def __init__(self, error: BaseException, task: _Task) -> None:
-        self.error = error
-        self.task = task
-        self.dropped: list[str] = []
-
-    def as_error(self, where: str) -> StreamError:
-        """Return the exception that a synchronisation point raises."""
-        lines = [
-            f"{self.task.name} failed on {where} with {type(self.error).__name__}: {self.error}",
-            f"It was submitted here:\n{self.task.site.format()}",
-        ]
-        if self.dropped:
-            shown = ", ".join(self.dropped[:5]) + (", ..." if len(self.dropped) > 5 else "")
-            lines.append(
-                f"{len(self.dropped)} later command(s) of the stream were dropped: {shown}. Submit "
-                f"them again once the cause is mended"
-            )
-        # A CUDA stream does not stop for a host call; only the calls themselves can be dropped.
-        lines.append("Kernels and copies queued behind it ran all the same")
-        error = StreamError("\n".join(lines))
-        error.__cause__ = self.error
-        return error
+        """Detach function and arguments; the caller drops the last reference."""
+        call, self.call = self.call, None
+        return call
 
 
 class Epoch:
     """The time of a queue from one raised failure to the next; holds the failure that ends it.
 
-    Events keep the epoch they were recorded in, so whoever waits for one learns that the work
-    before it failed, also if somebody else was told already, and nothing of later failures.
+    Events keep the epoch of their record. A wait for an event raises the failure of the work before
+    it, even if another synchronisation point raised it earlier, and no later failure.
+
+    Attributes
+    ----------
+    failure : StreamFailure or None
+        The host call that raised.
+    number : int
+        The number of that call in its queue.
     """
 
-    __slots__ = ("failure",)
+    __slots__ = ("failure", "number")
 
     def __init__(self) -> None:
-        self.failure: _Failure | None = None
+        self.failure: StreamFailure | None = None
+        self.number = 0
 
 
 class OnQueue:
-    """Make a queue's device and stream current for CuPy, for a block; undone also on failure.
+    """Make a queue's device and stream current for CuPy for a block.
 
-    CuPy's own ``with stream`` keeps a stack per thread, which tasks that interleave would pop in
-    the wrong order (and CuPy's code advises against it, cupy #5943). So the stream before is read,
-    and put back with ``use``.
+    CuPy's ``with stream`` keeps a stack per thread, which interleaved asyncio tasks would pop in
+    the wrong order (cupy #5943). This guard saves the current stream and restores it with ``use``.
     """
 
     __slots__ = ("_before", "_device", "_queue")
@@ -173,15 +155,15 @@ class CudaQueue:
     index : int
         The device.
     stream : cupy.cuda.Stream
-        CuPy's object for the stream; destroying it destroys a stream of our own.
+        CuPy's object; it owns the stream, unless that is borrowed.
     priority : int
-        As asked for; CUDA clamps it to what the device has.
+        The requested priority; CUDA clamps it to the device's range.
 
     Attributes
     ----------
     wrappers : dict
-        Objects that other libraries made for this stream, by library: numba-cuda keeps launch
-        configurations by stream *object*, so there must be one per queue.
+        Stream objects of other libraries, by library: numba-cuda keys launch configurations by the
+        stream object, so a queue needs one of them.
     """
 
     __slots__ = (
@@ -227,7 +209,7 @@ class CudaQueue:
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
         """Call ``function(*args)`` in a thread of the driver; it must not use CUDA itself."""
-        self._forget()
+        self._drop_finished()
         with self._lock:
             self._submitted += 1
             task = _Task(function, args, self._submitted, CallSite.here(depth=1))
@@ -239,7 +221,7 @@ class CudaQueue:
 
     def query(self) -> bool:
         """Return whether everything queued so far is done."""
-        self._forget()
+        self._drop_finished()
         return self.driver.query_stream(self.handle)
 
     def synchronize(self) -> None:
@@ -247,34 +229,33 @@ class CudaQueue:
         self.check_outside()
         with self.driver.on_device(self.index):
             self.driver.synchronize_stream(self.handle)
-        self._forget()
-        self.surface(*self.mark())
+        self._drop_finished()
+        self.raise_failure(*self.position())
 
     def check_outside(self) -> None:
-        """Refuse to wait for work in a host call that the work is behind."""
+        """Raise StreamError in a host call of this queue, which would wait for itself."""
         if self._runner == threading.get_ident():
             raise StreamError(
                 f"expected {self!r} to be synchronised from outside, got a call from work that "
                 f"runs on it, which would wait for itself; host calls must not use CUDA at all"
             )
 
-    def mark(self) -> tuple[int, Epoch]:
-        """Return the end of the host calls queued so far: their number, and the epoch."""
+    def position(self) -> tuple[int, Epoch]:
+        """Return the number of host calls queued so far, and the epoch."""
         return self._submitted, self._epoch
 
-    def surface(self, number: int, epoch: Epoch) -> None:
-        """Raise the failure of a host call up to a mark; calls queued from now on run again."""
+    def raise_failure(self, number: int, epoch: Epoch) -> None:
+        """Raise the failure of a host call before a position; calls queued later run again."""
         failure = epoch.failure
-        if failure is not None and failure.task.number <= number:
+        if failure is not None and epoch.number <= number:
             if self._epoch is epoch:
                 self._epoch = Epoch()
-            raise failure.as_error(self.name)
+            raise failure.as_error(self.name, _NOT_STOPPED)
 
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
-        """Call back from a thread of the driver; takes over the failure of a host call."""
+        """Call back from a thread of the driver, with the failure of a host call if any."""
 
-        # Not a host function: CUDA does not call those once a kernel has failed, and whoever awaits
-        # the stream would wait for ever.
+        # Not a host function: CUDA calls none after a failed kernel, and an await would not end.
         def done(stream: object, status: int, argument: object) -> None:
             epoch = self._epoch
             failure = epoch.failure
@@ -284,22 +265,22 @@ class CudaQueue:
             if status != 0:
                 error = translate_status(status, f"CUDA error {status}", f"work on {self!r}")
             elif failure is not None:
-                error = failure.as_error(self.name)
+                error = failure.as_error(self.name, _NOT_STOPPED)
             try:
-                # Nobody took the failure over: the next synchronisation point raises it.
+                # The callback refused the failure: the next synchronisation point raises it.
                 if callback(error) is False and failure is not None:
                     self._epoch = epoch
-            except Exception as raised:  # noqa: BLE001  # a callback has no caller to raise to
+            except Exception as raised:  # noqa: BLE001  # a callback has no caller
                 warnings.warn(f"a callback failed: {raised!r}", NbrtCleanupWarning, stacklevel=1)
 
         with self.driver.on_device(self.index):
             try:
                 self.check_open().add_callback(done, None)
             except self.driver.errors as error:
-                raise translate(error, "asking to be notified") from error
+                raise translate(error, "adding a callback") from error
 
     def close(self) -> None:
-        """Finish the host calls and give the stream up; warn of a failure nobody asked for."""
+        """Finish the host calls and release the stream; warn of a failure that was never raised."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -310,7 +291,7 @@ class CudaQueue:
             warnings.warn(str(error), NbrtCleanupWarning, stacklevel=2)
         finally:
             self.wrappers.clear()
-            # CUDA destroys a stream of ours when the rest of its work is done.
+            # CUDA destroys an owned stream after the rest of its work.
             self.stream = None
 
     def is_capturing(self) -> bool:
@@ -319,8 +300,8 @@ class CudaQueue:
 
     def hold(self, kept: object) -> None:
         """Keep an object alive until everything queued so far is done."""
-        self._forget()
-        # A graph keeps its operands itself, and an event recorded in capture cannot be asked.
+        self._drop_finished()
+        # A graph keeps its operands, and an event recorded in capture cannot be queried.
         if self.is_capturing():
             return
         event = self.driver.new_event(self.index, timing=False, blocking=False, interprocess=False)
@@ -330,7 +311,7 @@ class CudaQueue:
             self._held.append((event, kept))
 
     def join(self, other: CudaQueue) -> None:
-        """Make later work of this queue wait for what `other`, of any device, has so far."""
+        """Make later work of this queue wait for the work of `other`, of any device, so far."""
         if other.handle == self.handle and other.index == self.index:
             return
         event = self.driver.new_event(other.index, timing=False, blocking=False, interprocess=False)
@@ -340,20 +321,20 @@ class CudaQueue:
             with self.driver.on_device(self.index):
                 self.driver.wait_event(self.handle, event)
         finally:
-            # CUDA keeps what a pending wait needs; the handle can go at once.
+            # CUDA keeps the state of a pending wait; the handle can be destroyed.
             self.driver.destroy_event(event)
 
     def check_open(self) -> Any:
-        """Return CuPy's stream; raises StreamError once the queue was closed."""
+        """Return CuPy's stream; raise StreamError if the queue is closed."""
         if self.stream is None:
             raise StreamError(f"expected an open stream, got {self!r}, which was closed")
         return self.stream
 
     def _run(self, task: _Task) -> None:
-        """Run a host function; called by the driver, which nothing may be raised to."""
-        # The arguments may be the last references to arrays, whose finalizers use CUDA, which this
-        # thread must not. So they are dropped by the next call from outside, and no local name
-        # here may keep them in the meantime.
+        """Run a host function; the driver calls this, so no exception may escape."""
+        # The arguments may hold the last references to arrays. Their finalizers use CUDA, which
+        # this thread must not, so the next call of another thread drops the arguments, and no
+        # local name may keep them.
         epoch = self._epoch
         try:
             if epoch.failure is not None:
@@ -361,16 +342,17 @@ class CudaQueue:
             elif task.call is not None:
                 self._runner = threading.get_ident()
                 task.call[0](*task.call[1])
-        except BaseException as error:  # noqa: BLE001  # kept, and raised at synchronisation
-            epoch.failure = _Failure(error, task)
+        except BaseException as error:  # noqa: BLE001  # raised at synchronisation
+            epoch.number = task.number
+            epoch.failure = StreamFailure(error, task.name, task.site)
         finally:
             self._runner = None
-            # The error's traceback holds this frame: without this, a cycle holds the arguments.
+            # The error's traceback holds this frame; without this, a cycle keeps the arguments.
             del epoch
         self._finished.append(task.release())
 
-    def _forget(self) -> None:
-        """Drop what is no longer needed."""
+    def _drop_finished(self) -> None:
+        """Drop the arguments and held objects of finished work."""
         self._finished.clear()
         if self._held and self._lock.acquire(blocking=False):
             done = []
