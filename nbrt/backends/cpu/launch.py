@@ -198,6 +198,7 @@ class CpuPlan:
         self._index = index if program.has_many_devices else None
         self.grid, self.block, self.shared = grid, block, shared
         self._total = grid[0] * grid[1] * grid[2]
+        self.label = f"kernel {program.function.__name__}"
         self._crash_text = crash_text(program.function, checked=check is not None)
         self.record = self._new_record(self._total, 0, 0)
         self._check: CheckedLaunch | None = None
