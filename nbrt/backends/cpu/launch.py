@@ -180,6 +180,7 @@ class CpuPlan:
         "_total",
         "block",
         "grid",
+        "label",
         "record",
         "shared",
     )
