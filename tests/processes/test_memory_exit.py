@@ -21,7 +21,7 @@ SETUP = """
     kept = builtins.kept = []
 
     class Allocator:
-        "Somebody else's memory."
+        "An allocator of another library."
         def __init__(self):
             self.out = {}
         def allocate(self, nbytes, device, stream):
@@ -61,7 +61,7 @@ ENDS = {
         inside.__enter__()
         kept += [nbrt.zeros(10), inside]
     """,
-    "somebody else's memory": """
+    "memory of another library": """
         foreign = nbrt.MemoryPool("cpu:0", allocator=Allocator())
         with memory.use_pool(foreign):
             kept += [nbrt.zeros(10), nbrt.zeros(3 * MIB)]
