@@ -36,7 +36,7 @@ _SMALL = 16
 
 @dataclass(frozen=True, slots=True)
 class Floor(Target):
-    """A promise of at least the limit."""
+    """A ratio that must reach the limit."""
 
     @property
     def verdict(self) -> str:
@@ -98,7 +98,7 @@ def _shard(whole: tuple[int, int], part: Any, out: Any) -> Callable[[], object]:
 
 
 def _threads(method: str, n: int) -> list[Contender]:
-    """Return a draw on one thread and on two, and what NumPy makes of the two cores."""
+    """Return a draw on one thread and on two, and NumPy's draw on two cores."""
     from nbrt.backends.cpu.block_scheduler import set_num_threads
 
     out = nbrt.empty(n, np.float32, device="cpu:0")
@@ -178,11 +178,11 @@ def fill(report: Report, quick: bool) -> None:
 
 
 def _note_processor(report: Report) -> bool:
-    """Note what code is compiled for; return whether that has AVX-512."""
+    """Note the target of compilation; return whether it has AVX-512."""
     from llvmlite import binding
 
     named = os.environ.get("NUMBA_CPU_NAME")
-    # Whoever names a processor asks for less than this one has.
+    # A named processor has fewer features than this one.
     wide = named is None and binding.get_host_cpu_features().get("avx512f", False)
     report.environment |= {"compiled_for": named or binding.get_host_cpu_name(), "avx512": wide}
     target = f"{report.environment['compiled_for']}, {'with' if wide else 'without'} AVX-512"
@@ -218,7 +218,7 @@ def _tables(found: dict[str, Any], quick: bool, threads: str) -> dict[str, Table
 
 
 def _with_fill(rows: list[Measurement]) -> list[Measurement]:
-    """Note how many times as long as bare writes each row took, where those were measured."""
+    """Note the time of each row relative to plain writes, where these were measured."""
     fill = next((row for row in rows if row.name == "fill" and row.seconds), None)
     if fill is None:
         return rows

@@ -1,4 +1,4 @@
-"""Who draws random numbers on a CUDA device: nbrt, torch, CuPy and cuRAND, one array for all."""
+"""Random draws on a CUDA device: nbrt, torch, CuPy and cuRAND fill one array."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TORCH_METHODS = {"random": "uniform_", "standard_normal": "normal_"}
 
 
 def contenders(method: str, n: int) -> list[Contender]:
-    """Return everybody who draws `n` float32; a batch ends when the device is idle.
+    """Return the contenders that draw `n` float32; a batch ends when the device is idle.
 
     Parameters
     ----------

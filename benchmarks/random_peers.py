@@ -22,7 +22,7 @@ _GPU = "H100 SXM"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something to draw.
+    """A distribution to draw.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ def _fill(out: Any) -> Contender:
 
 
 def _standard(method: str, torch_method: str, jax_method: str, out: Any) -> list[Contender]:
-    """Return everybody who draws standard variates, by each one's own name for them."""
+    """Return the contenders for standard variates, each under its library's name for them."""
     return [
         _nbrt(method, out.size, out.dtype, out, note="Philox4x32-10"),
         *_numpy(method, out.size, out.dtype, out),
@@ -179,7 +179,7 @@ def _dropout(out: Any) -> list[Contender]:
 
 
 def _sampler(method: str, parameters: tuple[float, ...], out: Any) -> list[Contender]:
-    """Return samplers that make their results."""
+    """Return the contenders that allocate their results."""
     return [_nbrt(method, *parameters, size=out.size), *_numpy(method, *parameters, size=out.size)]
 
 
