@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DrawRequest", "Fill", "RandomFiller"]
 
+_MAX_PLANS = 256
 _ZERO = np.uint64(0)
 
 
@@ -89,6 +90,7 @@ class RandomFiller:
         self._make_program = make_program
         self._request = request
         self._programs: dict[Callable[..., object], Program] = {}
+        self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
         """Enqueue a fill of `out`; see `DeviceInterface.draw`.
@@ -138,11 +140,17 @@ class RandomFiller:
     def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, Fill]]:
         planned = []
         for fill in self._fills(draw):
-            program = self._programs.get(fill.kernel)
-            if program is None:
-                program = self._make_program(fill.kernel)
-                program = self._programs.setdefault(fill.kernel, program)
             blocks = -(-fill.threads // fill.block)
-            plan = program.plan(index, (blocks, 1, 1), (fill.block, 1, 1), 0)
+            key = (fill.kernel, index, blocks, fill.block)
+            plan = self._plans.get(key)
+            if plan is None:
+                program = self._programs.get(fill.kernel)
+                if program is None:
+                    program = self._make_program(fill.kernel)
+                    program = self._programs.setdefault(fill.kernel, program)
+                if len(self._plans) >= _MAX_PLANS:
+                    self._plans.clear()
+                plan = program.plan(index, (blocks, 1, 1), (fill.block, 1, 1), 0)
+                self._plans[key] = plan
             planned.append((plan, fill))
         return planned
