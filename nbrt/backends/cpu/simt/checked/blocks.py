@@ -100,14 +100,10 @@ def _emit(
     if chosen is None and kinds:
         code = thread_code(body.library, body.fndesc.llvm_func_name, block)
         chosen = lower_to_coroutines(code, kinds, **options)
-    blocks: _CheckedBlocks
-    if chosen is None:
-        blocks = _SerialThreads(context, builder, body, record, arguments, seeded)
-    else:
+    if chosen is not None:
         loop.lowering = chosen.lowering
         body.metadata[_SPINS] = chosen.resident
-        kind = _ResidentBlocks if chosen.resident else _CoroutineBlocks
-        blocks = kind(context, builder, body, record, arguments, seeded, chosen)
+    blocks = _CheckedBlocks(context, builder, body, chosen, record, arguments, seeded)
     BlockLoops(builder, blocks, record).emit()
 
 
@@ -119,19 +115,25 @@ class _CheckedBlocks:
         context: Any,
         builder: ir.IRBuilder,
         body: Any,
+        chosen: Lowered | None,
         record: ir.Value,
         arguments: list[ir.Value],
         seeded: bool,
-        chosen: Lowered | None = None,
     ) -> None:
-        self.chosen: Any = chosen
-        self.context, self.builder, self.body = context, builder, body
-        self.record, self.arguments = record, arguments
-        self.seed = [self.load("seed")] if seeded else []
-        self.together = builder.icmp_signed("!=", self.load("together"), _I64(0))
+        self._context, self._builder, self._body = context, builder, body
+        self._chosen, self._record, self._arguments = chosen, record, arguments
+        self._seed = [self._load("seed")] if seeded else []
+        self._together = builder.icmp_signed("!=", self._load("together"), _I64(0))
+        self._calls: BlockCalls | None = None
+        if chosen is not None and not chosen.resident:
+            self._calls = BlockCalls(context, builder, body, chosen, record, arguments, self._seed)
 
     def emit_limits(self, grid: list[ir.Value]) -> None:
-        """Emit what is computed once for the launch: nothing."""
+        """Reserve dynamic shared memory, filled with a pattern that is unlikely to go unnoticed."""
+        if self._calls is not None:
+            self._calls.emit_limits(grid)
+            if self._chosen is not None and not self._chosen.whole_grid:
+                cgutils.memset(self._builder, self._calls.shared, self._calls.shared_bytes, 255)
 
     def strip_length(self, available: ir.Value) -> ir.Value:
         """Return one: blocks run one by one."""
@@ -139,118 +141,69 @@ class _CheckedBlocks:
         return _I64(1)
 
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
-        """Run the block whose turn it is; or all blocks, in the place of the first."""
+        """Run the next block in the order of the launch; or all blocks, in place of the first."""
         del count
-        builder = self.builder
+        builder = self._builder
         rank = builder.mul(builder.add(builder.mul(index[2], grid[1]), index[1]), grid[0])
         rank = builder.add(rank, index[0])
-        order = builder.gep(self.order("blocks"), [rank])
+        order = builder.gep(self._order("blocks"), [rank])
         number = builder.load(order)
         is_first = builder.icmp_signed("==", rank, _I64(0))
-        with builder.if_then(builder.or_(builder.not_(self.together), is_first)):
-            first = builder.select(self.together, _I64(0), number)
+        with builder.if_then(builder.or_(builder.not_(self._together), is_first)):
+            first = builder.select(self._together, _I64(0), number)
             call_runtime(builder, "begin_block", [first])
-            self.emit_block(grid, order, self.unravel(first, grid[:2]))
+            if self._calls is not None:
+                self._calls.emit_call(grid, self._unravel(first, grid[:2]))
+            elif self._chosen is not None:
+                self._emit_resident(grid, self._chosen, order)
+            else:
+                self._emit_threads(grid, self._unravel(first, grid[:2]))
         call_runtime(builder, "end_block", [number])
 
-    def emit_block(self, grid: list[ir.Value], order: ir.Value, index: list[ir.Value]) -> None:
-        """Run the block at `index`, whose number is at the address `order`."""
-        raise NotImplementedError
-
-    def field(self, name: str) -> ir.Value:
-        """Return the address of a field of the record."""
-        offset = getattr(CheckedRecord, name).offset
-        return self.builder.gep(self.record, [_I64(offset // 8)])
-
-    def load(self, name: str) -> ir.Value:
-        """Load a field of the record."""
-        return self.builder.load(self.field(name))
-
-    def order(self, name: str) -> ir.Value:
-        """Return the address of the order of blocks or threads."""
-        return self.builder.inttoptr(self.load(name), _I64.as_pointer())
-
-    def unravel(self, number: ir.Value, extents: Sequence[ir.Value]) -> list[ir.Value]:
-        """Return the index of a number, given the extents along x and y."""
-        index = []
-        for extent in extents:
-            index.append(self.builder.urem(number, extent))
-            number = self.builder.udiv(number, extent)
-        return [*index, number]
-
-    def propagate(self, status: Any, thread: list[ir.Value], block: list[ir.Value]) -> None:
-        """Raise what a thread raised, after a note of its place in the record."""
-        builder = self.builder
-        with cgutils.if_unlikely(builder, status.is_error):
-            place = [
-                value if value.type == _I32 else builder.trunc(value, _I32)
-                for value in (*thread, *block)
-            ]
-            note_failure(builder, self.record, place[:3], place[3:])
-            self.context.call_conv.return_status_propagate(builder, status)
-
-
-class _SerialThreads(_CheckedBlocks):
-    """Runs threads that do not wait for each other one after another."""
-
-    def emit_block(self, grid: list[ir.Value], order: ir.Value, index: list[ir.Value]) -> None:
-        context, builder, body = self.context, self.builder, self.body
+    def _emit_threads(self, grid: list[ir.Value], block: list[ir.Value]) -> None:
+        """Run threads that do not wait for each other one after another."""
+        context, builder, body = self._context, self._builder, self._body
         signature = body.signature
         width, height, depth = signature.args[0].block
         context.add_linking_libs([body.library])
         with cgutils.for_range(builder, _I64(width * height * depth)) as turn:
-            rank = builder.load(builder.gep(self.order("threads"), [turn.index]))
-            thread = self.unravel(rank, [_I64(width), _I64(height)])
-            hidden = hidden_argument(context, builder, signature.args[0], grid, index, thread)
+            rank = builder.load(builder.gep(self._order("threads"), [turn.index]))
+            thread = self._unravel(rank, [_I64(width), _I64(height)])
+            hidden = hidden_argument(context, builder, signature.args[0], grid, block, thread)
             status, _ = context.call_internal_no_propagate(
-                builder, body.fndesc, signature, [hidden, *self.arguments]
+                builder, body.fndesc, signature, [hidden, *self._arguments]
             )
-            self.propagate(status, thread, index)
+            with cgutils.if_unlikely(builder, status.is_error):
+                place = [builder.trunc(value, _I32) for value in (*thread, *block)]
+                note_failure(builder, self._record, place[:3], place[3:])
+                context.call_conv.return_status_propagate(builder, status)
 
-
-class _CoroutineBlocks(_CheckedBlocks):
-    """Runs blocks, or the whole grid, whose threads wait for each other."""
-
-    def __init__(self, *target: Any) -> None:
-        super().__init__(*target)
-        self._calls = BlockCalls(
-            self.context,
-            self.builder,
-            self.body,
-            self.chosen,
-            self.record,
-            self.arguments,
-            self.seed,
-        )
-
-    def emit_limits(self, grid: list[ir.Value]) -> None:
-        self._calls.emit_limits(grid)
-        if not self.chosen.whole_grid:
-            # A pattern that is unlikely to go unnoticed.
-            calls = self._calls
-            cgutils.memset(self.builder, calls.shared, calls.shared_bytes, 255)
-
-    def emit_block(self, grid: list[ir.Value], order: ir.Value, index: list[ir.Value]) -> None:
-        self._calls.emit_call(grid, index)
-
-
-class _ResidentBlocks(_CheckedBlocks):
-    """Runs blocks whose threads spin: all at once or, in large launches, one by one."""
-
-    def __init__(self, *target: Any) -> None:
-        super().__init__(*target)
-        name = self.body.fndesc.qualname.rpartition(".")[2]
-        self._call = ResidentCall(
-            self.context, self.builder, name, self.body, self.chosen, self.record
-        )
-        self._claimed = [cgutils.alloca_once(self.builder, _I64) for _ in range(2)]
-
-    def emit_block(self, grid: list[ir.Value], order: ir.Value, index: list[ir.Value]) -> None:
-        builder = self.builder
-        count = builder.select(self.together, self.load("total"), _I64(1))
-        following, activity = self._claimed
+    def _emit_resident(self, grid: list[ir.Value], chosen: Lowered, order: ir.Value) -> None:
+        """Run blocks whose threads spin: all at once or, in large launches, one by one."""
+        builder = self._builder
+        name = self._body.fndesc.qualname.rpartition(".")[2]
+        call = ResidentCall(self._context, builder, name, self._body, chosen, self._record)
+        count = builder.select(self._together, self._load("total"), _I64(1))
+        following, activity = (cgutils.alloca_once(builder, _I64) for _ in range(2))
         builder.store(_I64(0), following)
         builder.store(_I64(0), activity)
-        wait = builder.inttoptr(self.load("wait"), ir.IntType(8).as_pointer())
-        claims = [following, count, order, activity, count, wait, *self.seed]
-        self._call.emit(grid, self.arguments, claims, _ADVICE)
+        wait = builder.inttoptr(self._load("wait"), ir.IntType(8).as_pointer())
+        claims = [following, count, order, activity, count, wait, *self._seed]
+        call.emit(grid, self._arguments, claims, _ADVICE)
+
+    def _load(self, name: str) -> ir.Value:
+        """Load a field of the record."""
+        offset = getattr(CheckedRecord, name).offset
+        return self._builder.load(self._builder.gep(self._record, [_I64(offset // 8)]))
+
+    def _order(self, name: str) -> ir.Value:
+        """Return the address of the order of blocks or threads."""
+        return self._builder.inttoptr(self._load(name), _I64.as_pointer())
+
+    def _unravel(self, number: ir.Value, extents: Sequence[ir.Value]) -> list[ir.Value]:
+        """Return the index of a number, given the extents along x and y."""
+        index = []
+        for extent in extents:
+            index.append(self._builder.urem(number, extent))
+            number = self._builder.udiv(number, extent)
+        return [*index, number]
