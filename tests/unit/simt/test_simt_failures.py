@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def"
-"""What a kernel raises says which thread of which block has raised it."""
+"""Exceptions of kernels name the thread and block that raised them."""
 
 from __future__ import annotations
 

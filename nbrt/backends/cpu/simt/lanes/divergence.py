@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.llvm.graph import END, Level
-from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar, member_offset, size_of
+from nbrt.backends.cpu.simt.llvm.parse import member_type
+from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,26 +33,23 @@ def frame_size(alloca: Instruction) -> int:
     return -(-size_of(alloca.detail) * count // 16) * 16
 
 
-def _address_indices(address: Instruction) -> tuple[int, list[tuple[Operand, int]]] | None:
-    """Return the constant offset of an address, and its indices with the sizes of their units."""
-    constant, steps = 0, []
+def _address_indices(address: Instruction) -> list[tuple[Operand, int]] | None:
+    """Return the variable indices of an address, with the sizes of their units."""
+    indices = []
     kind = address.detail
     for position, index in enumerate(address.operands[1:]):
-        if position and kind.startswith("{"):
-            offset, kind = member_offset(kind, int(index.text))
-            constant += offset
-            continue
         if position:
-            if not kind.startswith("["):
+            if not kind.startswith(("[", "{")):
                 return None
-            kind = kind[1:-1].split(" x ", 1)[1]
+            is_struct = kind.startswith("{")
+            kind = member_type(kind, int(index.text) if is_struct else 0)
+            if is_struct:
+                continue
         if index.is_local:
-            steps.append((index, size_of(kind)))
-        elif index.text.lstrip("-").isdigit():
-            constant += int(index.text) * size_of(kind)
-        else:
+            indices.append((index, size_of(kind)))
+        elif not index.text.lstrip("-").isdigit():
             return None
-    return constant, steps
+    return indices
 
 
 class Divergence:
@@ -304,7 +302,7 @@ class Divergence:
             return VARYING
         total = self[item.operands[0]]
         assert total is not None
-        for index, size in indices[1]:
+        for index, size in indices:
             step = self[index]
             if step != 0 and index.type != "i64":
                 return VARYING

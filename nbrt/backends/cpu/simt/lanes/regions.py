@@ -266,7 +266,7 @@ def alias_of(name: str) -> str:
 def _uses(thread: SplitThread, region: BarrierRegion) -> list[tuple[str, Operand]]:
     """Return the operands that blocks use; an operand of a phi is used in its incoming block."""
     uses = []
-    for label in region.level.blocks:
+    for label in sorted(region.level.blocks):
         block = thread.function.blocks[label]
         targets = thread.successors(label)
         for item in block.instructions:

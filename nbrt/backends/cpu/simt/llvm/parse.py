@@ -23,7 +23,7 @@ from nbrt.backends.cpu.simt.llvm.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["parse_function", "split_list", "split_type"]
+__all__ = ["member_type", "parse_function", "split_list", "split_type"]
 
 _FLAGS = frozenset(
     (
@@ -243,7 +243,7 @@ def _read_extract(name: str, opcode: str, flags: str, rest: str) -> Instruction:
     operand = _operand(aggregate)
     kind = operand.type
     for index in indices:
-        kind = _member_type(kind, int(index))
+        kind = member_type(kind, int(index))
     return Instruction(name, opcode, kind, [operand], flags, ",".join(indices))
 
 
@@ -293,7 +293,7 @@ _READERS = {
 # -- the grammar of types and operands ----------------------------------------------------------
 
 
-def _member_type(aggregate: str, index: int) -> str:
+def member_type(aggregate: str, index: int) -> str:
     """Return the type of a member of a literal struct or an array."""
     if aggregate.startswith("["):
         return aggregate[1:-1].split(" x ", 1)[1]

@@ -7,7 +7,7 @@ import re
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.parse import split_list
 
-__all__ = ["is_integer", "is_scalar", "member_offset", "size_of", "width_of"]
+__all__ = ["is_integer", "is_scalar", "size_of", "width_of"]
 
 _SIZES = {"half": 2, "float": 4, "double": 8, "ptr": 8}
 _INTEGER = re.compile(r"i(\d+)$")
@@ -57,22 +57,10 @@ def _layout(kind: str) -> tuple[int, int]:
         size, align = _layout(array[2])
         return size * int(array[1]), align
     if kind.startswith("{"):
-        _, end, align = _members(kind)
-        return -(-end // align) * align, align
+        end, widest = 0, 1
+        for member in split_list(kind[1:-1]):
+            size, align = _layout(member)
+            end = -(-end // align) * align + size
+            widest = max(widest, align)
+        return -(-end // widest) * widest, widest
     raise CannotLowerError(f"the layout of the type {kind} is not known")
-
-
-def _members(kind: str) -> tuple[list[int], int, int]:
-    offsets, end, widest = [], 0, 1
-    for member in split_list(kind[1:-1]):
-        size, align = _layout(member)
-        end = -(-end // align) * align
-        offsets.append(end)
-        end += size
-        widest = max(widest, align)
-    return offsets, end, widest
-
-
-def member_offset(kind: str, index: int) -> tuple[int, str]:
-    """Return the offset in bytes and the type of a struct member."""
-    return _members(kind)[0][index], split_list(kind[1:-1])[index]
