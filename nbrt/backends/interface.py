@@ -361,7 +361,7 @@ class DeviceInterface(ABC):
     def enter_allocator(
         self, index: int, allocate: Callable[[int], tuple[Block, object]]
     ) -> Callable[[], None] | None:
-        """Let this kind's own library allocate through ``allocate(nbytes) -> (block, lease)``.
+        """Let this kind's own library allocate through ``allocate(nbytes) -> (block, handle)``.
 
         For this thread, until what is returned is called; None: the library takes no allocator.
         """
@@ -380,11 +380,11 @@ class DeviceInterface(ABC):
         return None
 
     @abstractmethod
-    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, lease: Any) -> Array:
-        """Return this library's array over `block`; the array and its views keep `lease` alive."""
+    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, handle: Any) -> Array:
+        """Return this library's array over `block`; the array and its views keep `handle` alive."""
 
     def owner_of(self, array: object) -> object | None:
-        """Return the tenant of the block under an array or a view of it; None: no block of ours."""
+        """Return the owner of the block under an array or a view of it; None if there is none."""
         return None
 
     def index_of(self, array: object) -> int | None:

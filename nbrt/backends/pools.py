@@ -1,28 +1,34 @@
-"""`BackendPool`: where the memory of one kind of pool comes from, as a backend offers it.
+"""`BackendPool`: a backend's source of memory; `PoolBase` and `FreeRanges` for its classes.
 
-What people hold is `nbrt.MemoryPool`, written once in the runtime: statistics, bins of small
-blocks, streams, limits and recovery lie there. A backend pool holds segments of the system's memory
-and cuts blocks from them.
+Users hold an `nbrt.MemoryPool`, which the runtime implements once: statistics, caches of small
+blocks, streams, limits and out-of-memory recovery. A backend's pool holds segments of the system's
+memory and cuts blocks from them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from nbrt.errors import OutOfMemoryError
+from nbrt.errors import DeviceError, OutOfMemoryError
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from nbrt.backends.queue import Queue
     from nbrt.typing import HostArray
 
 __all__ = [
     "SMALL_LIMIT",
     "AddressableBlock",
+    "AllocationHandle",
     "BackendPool",
     "Block",
+    "FreeRanges",
     "InterfacePool",
-    "Lease",
+    "PoolBase",
     "SegmentInfo",
 ]
 
@@ -32,12 +38,12 @@ SMALL_LIMIT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """A piece of memory that a pool holds from the system.
+    """A range of memory that a pool holds from the system.
 
     Attributes
     ----------
     address, nbytes : int
-        Where it begins, and its size: of an expandable segment, what is committed.
+        First byte, and size: of an expandable segment, the committed bytes.
     stream : int
         Raw handle of the stream it is kept for; 0 where pools do not keep memory by stream.
     is_small : bool
@@ -53,17 +59,17 @@ class SegmentInfo:
     is_expandable: bool = False
 
 
-class Lease:
-    """One use of a block: arrays keep it alive, and its death is how a use ends."""
+class AllocationHandle:
+    """One use of a block: arrays keep it alive, and the use ends when it dies."""
 
-    __slots__ = ("__weakref__", "tenant")
+    __slots__ = ("__weakref__", "owner")
 
-    def __init__(self, tenant: object) -> None:
-        self.tenant = tenant
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
 
 
 class Block(Protocol):
-    """Device memory from a pool; the rest of it is the backend's own."""
+    """Device memory from a pool; backends add what they need."""
 
     @property
     def address(self) -> int:
@@ -72,14 +78,14 @@ class Block(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes reserved: at least the bytes asked for."""
+        """Bytes reserved: at least the bytes requested."""
         ...
 
-    def lease(self, tenant: object) -> object:
-        """Return a new weakly referable object that stands for one use of the block by `tenant`.
+    def handle(self, owner: object) -> object:
+        """Return a new weakly referable object that stands for one use of the block by `owner`.
 
-        Arrays over the block keep it alive, and `DeviceInterface.owner_of` finds the tenant by it.
-        A `Lease`, unless the backend's arrays are made of something else.
+        Arrays over the block keep it alive, and `DeviceInterface.owner_of` finds the owner by it.
+        An `AllocationHandle`, unless the backend's arrays keep another object.
         """
         ...
 
@@ -88,30 +94,30 @@ class Block(Protocol):
 class AddressableBlock(Block, Protocol):
     """A block of host memory over which the runtime makes NumPy arrays itself.
 
-    Those arrays are leases themselves. Of every other block, `DeviceInterface.as_array` makes the
-    arrays.
+    Those arrays are handles themselves. `DeviceInterface.as_array` makes the arrays of every other
+    block.
     """
 
     @property
     def view(self) -> memoryview:
-        """The bytes. A plain array right over them is a lease of the last tenant."""
+        """The bytes. A plain array directly over them is a handle of the last owner."""
         ...
 
-    def mould(self, shape: tuple[int, ...], dtype: Any) -> HostArray:
-        """Return the bytes in a shape and dtype; plain arrays are views of it, quickly made."""
+    def template(self, shape: tuple[int, ...], dtype: Any) -> HostArray:
+        """Return the bytes in a shape and dtype; plain arrays are views of it, made fast."""
         ...
 
 
 class BackendPool(Protocol):
-    """Segments of the system's memory, and blocks cut from them; calls come one at a time.
+    """Segments of the system's memory, and blocks cut from them; calls are serialised.
 
     Attributes
     ----------
     kind : str
         One of the interface's `pool_kinds`.
     stream_ordered : bool
-        Memory that dies may still be in use by work queued on its stream, so it is only handed out
-        again on that stream. False where queued work keeps its arrays alive.
+        Work queued on its stream may still use freed memory, so it is reused on that stream only.
+        False where queued work keeps its arrays alive.
     caches : bool
         Small blocks may be kept in bins above the pool.
     """
@@ -126,7 +132,7 @@ class BackendPool(Protocol):
     def allocate(self, queue: Queue, nbytes: int) -> Block:
         """Return a block of at least `nbytes` >= 1 for use on `queue`; OutOfMemoryError if none.
 
-        The pool drops what it caches itself before it gives up; all else is tried above.
+        The pool empties its own cache before it fails; the runtime tries everything else.
         """
         ...
 
@@ -139,24 +145,109 @@ class BackendPool(Protocol):
         ...
 
     def segments(self) -> list[SegmentInfo]:
-        """Return what is held from the system."""
+        """Return the memory held from the system."""
         ...
 
     def segment_counts(self) -> tuple[int, int]:
-        """Return how many segments were ever taken from the system, and given back."""
+        """Return how many segments were ever taken from the system, and returned to it."""
         ...
 
     def set_limit(self, nbytes: int | None) -> None:
-        """Bound `reserved` from now on; None: no bound."""
+        """Limit `reserved` from now on; None: no limit."""
         ...
 
     def empty_cache(self) -> None:
-        """Give back to the system what no block uses."""
+        """Return the memory that no block uses to the system."""
         ...
 
     def close(self) -> None:
-        """Do the same, and hand out nothing more; blocks that are out stay valid."""
+        """Empty the cache, now and after each free, and refuse allocations."""
         ...
+
+
+class PoolBase(ABC):
+    """The counters, the limit and the closed state of a `BackendPool`.
+
+    Unless a subclass says otherwise, each block is a segment, and nothing is cached.
+    """
+
+    kind = "caching"
+    stream_ordered = True
+    caches = False
+
+    def __init__(self) -> None:
+        self._limit: int | None = None
+        self._reserved = 0
+        self._made = 0
+        self._released = 0
+        self._is_closed = False
+        self._segments: dict[int, SegmentInfo] = {}
+
+    @abstractmethod
+    def allocate(self, queue: Any, nbytes: int) -> Any:
+        """Return a block of at least `nbytes`; raises OutOfMemoryError."""
+
+    @abstractmethod
+    def deallocate(self, queue: Any, block: Any) -> None:
+        """Take a block back."""
+
+    def reserved(self) -> int:
+        """Return the bytes held from the system."""
+        return self._reserved
+
+    def segments(self) -> list[SegmentInfo]:
+        """Return the memory held from the system."""
+        return list(self._segments.values())
+
+    def segment_counts(self) -> tuple[int, int]:
+        """Return how many segments were ever taken from the system, and returned to it."""
+        return self._made, self._released
+
+    def set_limit(self, nbytes: int | None) -> None:
+        """Limit the bytes held from the system; None: no limit."""
+        self._limit = nbytes
+
+    def empty_cache(self) -> None:
+        """Return the memory that no block uses to the system."""
+
+    def close(self) -> None:
+        """Empty the cache, now and after each free, and refuse allocations."""
+        self._is_closed = True
+        self.empty_cache()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise DeviceError(f"expected an open {self.kind} pool, got a closed one; make another")
+
+    def _check_limit(self, nbytes: int) -> None:
+        """Raise OutOfMemoryError if the limit refuses so many more bytes."""
+        if self._limit is not None and self.reserved() + nbytes > self._limit:
+            raise self._out_of_memory(nbytes, f"a limit of {self._limit} bytes")
+
+    def _out_of_memory(self, nbytes: int, refusal: str | None) -> OutOfMemoryError:
+        return OutOfMemoryError(
+            f"expected room for {nbytes} bytes, got {refusal}, with {self.reserved()} bytes "
+            f"reserved; free arrays or request less"
+        )
+
+    def _add_segment(self, nbytes: int) -> None:
+        self._reserved += nbytes
+        self._made += 1
+
+    def _remove_segment(self, nbytes: int) -> None:
+        self._reserved -= nbytes
+        self._released += 1
+
+    def _add_block(self, address: int, nbytes: int, stream: int) -> None:
+        """Count a block that is a segment."""
+        self._segments[address] = SegmentInfo(address, nbytes, stream, nbytes <= SMALL_LIMIT)
+        self._add_segment(nbytes)
+
+    def _remove_block(self, address: int) -> int:
+        """Forget a block that is a segment; return its bytes."""
+        nbytes = self._segments.pop(address).nbytes
+        self._remove_segment(nbytes)
+        return nbytes
 
 
 class _Source(Protocol):
@@ -165,8 +256,8 @@ class _Source(Protocol):
     def deallocate(self, queue: Queue, block: Any) -> None: ...
 
 
-class InterfacePool:
-    """The pool of a backend that has no more than `allocate` and `deallocate`.
+class InterfacePool(PoolBase):
+    """The pool of a backend that has only `allocate` and `deallocate`.
 
     Parameters
     ----------
@@ -174,61 +265,109 @@ class InterfacePool:
         The backend.
     """
 
-    kind = "caching"
-    stream_ordered = True
-    caches = False
-
     def __init__(self, source: _Source) -> None:
+        super().__init__()
         self._source = source
-        self._limit: int | None = None
-        self._held: dict[int, SegmentInfo] = {}
-        self._bytes = 0
-        self._made = 0
 
     def allocate(self, queue: Queue, nbytes: int) -> Block:
-        """Ask the backend."""
-        self._check_room(nbytes)
+        """Return a block of the backend."""
+        self._check_limit(nbytes)
         block = self._source.allocate(queue, nbytes)
         try:
-            self._check_room(block.nbytes)  # the backend has rounded up
+            self._check_limit(block.nbytes)  # the backend has rounded up
         except OutOfMemoryError:
             self._source.deallocate(queue, block)
             raise
-        is_small = block.nbytes <= SMALL_LIMIT
-        self._held[block.address] = SegmentInfo(block.address, block.nbytes, queue.handle, is_small)
-        self._bytes += block.nbytes
-        self._made += 1
+        self._add_block(block.address, block.nbytes, queue.handle)
         return block
 
-    def _check_room(self, nbytes: int) -> None:
-        if self._limit is not None and self._bytes + nbytes > self._limit:
-            raise OutOfMemoryError(
-                f"expected room for {nbytes} bytes within {self._limit}, got {self._bytes} in use"
-            )
-
     def deallocate(self, queue: Queue, block: Block) -> None:
-        """Give the block back to the backend."""
-        self._bytes -= self._held.pop(block.address).nbytes
+        """Return the block to the backend."""
+        self._remove_block(block.address)
         self._source.deallocate(queue, block)
 
-    def reserved(self) -> int:
-        """Return the bytes of the blocks that are out: the pool keeps no others."""
-        return self._bytes
 
-    def segments(self) -> list[SegmentInfo]:
-        """Return the blocks that are out."""
-        return list(self._held.values())
+class FreeRanges:
+    """Free ranges of addresses: best fit, with adjacent ranges merged.
 
-    def segment_counts(self) -> tuple[int, int]:
-        """Return how many blocks were ever handed out, and given back."""
-        return self._made, self._made - len(self._held)
+    Parameters
+    ----------
+    boundaries : Container of int
+        Addresses that no range may cross: where a mapping begins, another may end.
 
-    def set_limit(self, nbytes: int | None) -> None:
-        """Bound the bytes that are out."""
-        self._limit = nbytes
+    Attributes
+    ----------
+    sizes : dict of int to int
+        Bytes by first address; the range that changed last comes last.
+    ends : dict of int to int
+        First address by the address after the last.
+    nbytes : int
+        Free bytes.
 
-    def empty_cache(self) -> None:
-        """Do nothing: nothing is cached."""
+    Examples
+    --------
+    >>> free = FreeRanges()
+    >>> free.add(0, 64)
+    >>> free.add(128, 64)
+    >>> free.take(32), free.take(128)
+    (0, None)
+    >>> free.add(64, 64)
+    >>> free.sizes
+    {32: 160}
+    """
 
-    def close(self) -> None:
-        """Do nothing: nothing is cached."""
+    __slots__ = ("_boundaries", "_order", "ends", "nbytes", "sizes")
+
+    def __init__(self, boundaries: Container[int] = ()) -> None:
+        self._boundaries = boundaries
+        self.sizes: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        self._order: list[tuple[int, int]] = []
+        self.nbytes = 0
+
+    def add(self, address: int, nbytes: int) -> None:
+        """Free a range, and merge it with adjacent free ranges."""
+        end = address + nbytes
+        self.nbytes += nbytes
+        if end in self.sizes and end not in self._boundaries:
+            end += self._drop(end)
+        if address in self.ends and address not in self._boundaries:
+            address = self.ends[address]
+            self._drop(address)
+        self._put(address, end)
+
+    def take(self, nbytes: int) -> int | None:
+        """Take `nbytes` from the start of the smallest range that fits; None if none does.
+
+        Of ranges of one size, the one with the lowest address.
+        """
+        index = bisect_left(self._order, (nbytes, 0))
+        if index == len(self._order):
+            return None
+        size, address = self._order.pop(index)
+        del self.sizes[address]
+        del self.ends[address + size]
+        if size > nbytes:
+            self._put(address + nbytes, address + size)
+        self.nbytes -= nbytes
+        return address
+
+    def cut(self, address: int, nbytes: int, start: int) -> None:
+        """Take `nbytes` at `address` out of the free range that begins at `start`."""
+        end = start + self._drop(start)
+        if address > start:
+            self._put(start, address)
+        if address + nbytes < end:
+            self._put(address + nbytes, end)
+        self.nbytes -= nbytes
+
+    def _put(self, address: int, end: int) -> None:
+        self.sizes[address] = end - address
+        self.ends[end] = address
+        insort(self._order, (end - address, address))
+
+    def _drop(self, address: int) -> int:
+        nbytes = self.sizes.pop(address)
+        del self.ends[address + nbytes]
+        del self._order[bisect_left(self._order, (nbytes, address))]
+        return nbytes

@@ -15,7 +15,7 @@ from nbrt.backends import registry
 from nbrt.errors import ArgumentError
 from nbrt.runtime import commands
 from nbrt.runtime.adoption import numpy_scalar
-from nbrt.runtime.memory.device_allocator import default_arena, host_allocator_for
+from nbrt.runtime.memory.registry import default_cache, host_allocator_for
 from nbrt.runtime.stream import Stream, current_stream, resolve_stream
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ def _new(
                 chosen = _default_streams[where]
             except (KeyError, TypeError):
                 chosen = _find_default_stream(where)
-    arena = (chosen.arena or default_arena(chosen)) if not frame.pools else _arena(frame, chosen)
+    cache = (chosen.cache or default_cache(chosen)) if not frame.pools else _cache(frame, chosen)
     try:
         if commands.memory_is_hooked:
-            return arena.allocate_hooked(count * itemsize, chosen, sizes, kind), chosen
-        return arena.lend(count * itemsize, chosen, sizes, kind), chosen
+            return cache.allocate_hooked(count * itemsize, chosen, sizes, kind), chosen
+        return cache.allocate(count * itemsize, chosen, sizes, kind), chosen
     except (TypeError, ValueError):
         _check_possible(checked_shape(shape), kind)
         raise  # by a hook
@@ -213,11 +213,11 @@ def _find_default_stream(device: DeviceLike) -> Stream:
     return stream
 
 
-def _arena(frame: scopes.ContextFrame, stream: Stream) -> Any:
+def _cache(frame: scopes.ContextFrame, stream: Stream) -> Any:
     pool = frame.pools.get(stream.device)
     if pool is None:
-        return stream.arena or default_arena(stream)
-    return pool.arena(stream)  # type: ignore[attr-defined]
+        return stream.cache or default_cache(stream)
+    return pool.cache_for(stream)  # type: ignore[attr-defined]
 
 
 def _forget_default_streams(kind: str) -> None:  # noqa: ARG001  # of all kinds: they are few
@@ -262,9 +262,9 @@ def empty_pinned(
     """
     sizes, kind = checked_shape(shape), new_dtype(dtype)
     chosen = current_stream(device)
-    arena = host_allocator_for(chosen.device).default_pool.arena(chosen)
+    cache = host_allocator_for(chosen.device).default_pool.cache_for(chosen)
     nbytes = math.prod(sizes) * kind.itemsize
-    allocate: Any = arena.allocate_hooked if commands.memory_is_hooked else arena.lend
+    allocate: Any = cache.allocate_hooked if commands.memory_is_hooked else cache.allocate
     try:
         return allocate(nbytes, chosen, sizes, kind)  # type: ignore[no-any-return]  # host memory
     except (TypeError, ValueError):

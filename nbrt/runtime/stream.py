@@ -90,7 +90,7 @@ class Stream:
     __slots__ = (
         "__weakref__",
         "_lazy",
-        "arena",
+        "cache",
         "device",
         "id",
         "interface",
@@ -103,8 +103,8 @@ class Stream:
     )
 
     _lazy: LazyInitializer
-    arena: Any
-    """The allocator of the stream's memory, set by `runtime.memory` on first use."""
+    cache: Any
+    """The `SizeClassCache` of the default pool, set by `runtime.memory` on first use."""
     device: Device
     id: int
     interface: DeviceInterface
@@ -367,7 +367,7 @@ def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: objec
     stream.interface = interface
     stream._lazy = interface.lazy
     stream.ref = weakref.ref(stream)
-    stream.arena = None
+    stream.cache = None
     stream.record_use = None if interface.capabilities.retains_arguments else record_use
     stream.queue = queue
     stream.priority = queue.priority
@@ -472,14 +472,14 @@ def stream_of(queue: Queue) -> Stream:
         return next(stream for stream in _by_id.values() if stream.queue is queue)
 
 
-def _forget_arenas() -> None:
+def _forget_caches() -> None:
     # A forked child must not use its parent's backend; the slow path raises the error.
     for stream in list(_by_id.values()):
-        stream.arena = None
+        stream.cache = None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_arenas)
+    os.register_at_fork(after_in_child=_forget_caches)
 
 
 def forget_streams(kind: str) -> None:

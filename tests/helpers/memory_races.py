@@ -65,7 +65,7 @@ class Address:
         """Return an array over it, which keeps nothing alive."""
         interface = nbrt.get_interface_for_device(self._device)
         block = interface.block_at(self._device.index, self._address, self._nbytes, None)
-        return interface.as_array(block, self._shape, self._dtype, block.lease(None))
+        return interface.as_array(block, self._shape, self._dtype, block.handle(None))
 
 
 def address_of(array: nbrt.typing.Array) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
-from nbrt.backends.pools import Lease
+from nbrt.backends.pools import AllocationHandle
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import DeviceMismatchError, OutOfMemoryError
 
@@ -28,10 +28,10 @@ THREADS_PER_BLOCK = 256
 class SampleArray(np.ndarray):
     """The array type of this device's library."""
 
-    lease: Lease | None = None
+    handle: AllocationHandle | None = None
 
     def __array_finalize__(self, parent: object) -> None:
-        self.lease = getattr(parent, "lease", None)
+        self.handle = getattr(parent, "handle", None)
 
 
 @dataclass
@@ -40,8 +40,8 @@ class SampleBlock:
     address: int
     nbytes: int
 
-    def lease(self, tenant: object) -> Lease:
-        return Lease(tenant)
+    def handle(self, owner: object) -> AllocationHandle:
+        return AllocationHandle(owner)
 
 
 class SampleDialect:
@@ -81,7 +81,7 @@ class SamplePlan:
 
     def launch(self, queue: SynchronousQueue, *args: Any) -> None:
         for argument in args:
-            holder = getattr(getattr(argument, "lease", None), "tenant", self).index
+            holder = getattr(getattr(argument, "handle", None), "owner", self).index
             if holder != self.index:
                 raise DeviceMismatchError(f"expected arrays of sample:{self.index}, got {holder}")
         queue.put(self.run, *args)
@@ -131,14 +131,16 @@ class SampleInterface(DeviceInterface):
     def mem_get_info(self, index: int) -> tuple[int, int]:
         return MEMORY - self.used[index], MEMORY
 
-    def as_array(self, block: SampleBlock, shape: Any, dtype: Any, lease: Lease) -> SampleArray:
+    def as_array(
+        self, block: SampleBlock, shape: Any, dtype: Any, handle: AllocationHandle
+    ) -> SampleArray:
         array = np.ndarray(shape, dtype, block.data).view(SampleArray)
-        array.lease = lease
+        array.handle = handle
         return array
 
     def owner_of(self, array: object) -> object | None:
-        lease = array.lease if isinstance(array, SampleArray) else None
-        return None if lease is None else lease.tenant
+        handle = array.handle if isinstance(array, SampleArray) else None
+        return None if handle is None else handle.owner
 
     def index_of(self, array: object) -> int | None:
         return getattr(self.owner_of(array), "index", None)

@@ -89,7 +89,7 @@ def test_every_use_in_a_child_names_spawn(lock: str) -> None:
     taken, done = threading.Event(), threading.Event()
 
     def take():
-        from nbrt.runtime.memory.device_allocator import allocator_for
+        from nbrt.runtime.memory.registry import allocator_for
 
         with allocator_for("cpu:0").lock:
             taken.set()
@@ -110,7 +110,7 @@ def test_watchers_are_turned_on_and_off_in_a_child_whatever_the_parents_threads_
     code = (
         FORKED
         + """
-    from nbrt.runtime.memory.device_allocator import allocator_for
+    from nbrt.runtime.memory.registry import allocator_for
 
     taken, done = threading.Event(), threading.Event()
 

@@ -100,13 +100,13 @@ class CpuInterface(DeviceInterface):
         return settings().cpu_memory_limit or None
 
     def as_array(
-        self, block: HostBlock, shape: tuple[int, ...], dtype: Any, lease: Any
+        self, block: HostBlock, shape: tuple[int, ...], dtype: Any, handle: Any
     ) -> HostArray:
         """Return a NumPy array over a block."""
-        return np.ndarray(shape, dtype, lease)
+        return np.ndarray(shape, dtype, handle)
 
     def owner_of(self, array: object) -> object | None:
-        """Return the tenant of the block under a NumPy array of ours."""
+        """Return the owner of the block under a NumPy array of ours."""
         return owner_of(array)
 
     def index_of(self, array: object) -> int | None:

@@ -262,14 +262,14 @@ class CudaInterface(DeviceInterface):
                 f"expected CUPY_GPU_MEMORY_LIMIT to be bytes, or like 80%, got {limit!r}"
             ) from None
 
-    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, lease: Any) -> Array:
+    def as_array(self, block: Any, shape: tuple[int, ...], dtype: Any, handle: Any) -> Array:
         """Return a CuPy array over a block; a NumPy array over page-locked memory."""
         if type(block) is CudaBlock:
-            return array_over(self._driver.cupy, block, shape, dtype, lease)
-        return np.ndarray(shape, dtype, lease)
+            return array_over(self._driver.cupy, block, shape, dtype, handle)
+        return np.ndarray(shape, dtype, handle)
 
     def owner_of(self, array: object) -> object | None:
-        """Return the tenant of the block under an array or a view of it."""
+        """Return the owner of the block under an array or a view of it."""
         if isinstance(array, np.ndarray):
             return pinned_owner_of(array)
         return device_owner_of(array)

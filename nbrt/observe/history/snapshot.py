@@ -16,7 +16,7 @@ from nbrt.observe.history.hooks import raw_stream
 from nbrt.observe.history.recorder import current_history
 from nbrt.observe.snapshot_schema import check_types
 from nbrt.runtime.device import current_device, device_count, lookup
-from nbrt.runtime.memory.device_allocator import all_allocators, allocator_for
+from nbrt.runtime.memory.registry import all_allocators, allocator_for
 
 if TYPE_CHECKING:
     import os
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from nbrt.backends.pools import SegmentInfo
     from nbrt.observe.history.recorder import MemoryEvent, MemoryHistory
     from nbrt.runtime.memory.allocation import Allocation
-    from nbrt.runtime.memory.core import PoolImpl
     from nbrt.runtime.memory.device_allocator import DeviceAllocator
+    from nbrt.runtime.memory.pool_impl import PoolImpl
     from nbrt.typing import DeviceLike
 
 __all__ = ["dump_snapshot", "load_snapshot", "snapshot"]
@@ -83,7 +83,7 @@ def snapshot(device: DeviceLike = None) -> dict[str, Any]:
     for allocator in sorted(allocators, key=lambda each: each.device.index):
         index = allocator.device.index
         with allocator.lock:  # no frees between reading the blocks and the trace
-            allocator.settle()
+            allocator.process_log()
             own_segments = [writer.segment(index, *each) for each in _segments(allocator)]
             events = _events(history, allocator.device)
             devices.append(_device_entry(allocator))
@@ -256,7 +256,7 @@ class _SnapshotWriter:
             "requested_size": sum(block["requested_size"] for block in live),
             "stream": 0 if info is None else info.stream,
             "segment_type": "small" if extent.is_small else "large",
-            "segment_pool_id": pool.id,
+            "segment_pool_id": pool.state.id,
             "is_expandable": info is not None and info.is_expandable,
             "frames": [],
             "blocks": blocks,
@@ -324,7 +324,7 @@ def _segments(
         inside: list[_Allocations] = [[] for _ in infos]
         outside: list[_Allocations] = []
         for pair in active:
-            if pair[0].pool is pool:
+            if pair[0].pool is pool.state:
                 address = pair[0].address
                 index = bisect_right(starts, address) - 1
                 if index >= 0 and address < starts[index] + infos[index].nbytes:
@@ -347,7 +347,7 @@ def _inactive_block(begin: int, end: int) -> dict[str, Any]:
 
 
 def _settings(allocators: list[DeviceAllocator], history: MemoryHistory | None) -> dict[str, Any]:
-    expandable = any(pool.kind == "expandable" for each in allocators for pool in each.pools)
+    expandable = any(pool.state.kind == "expandable" for each in allocators for pool in each.pools)
     return {
         "expandable_segments": expandable,
         "garbage_collection_threshold": 0.0,
@@ -358,13 +358,18 @@ def _settings(allocators: list[DeviceAllocator], history: MemoryHistory | None) 
 
 
 def _device_entry(allocator: DeviceAllocator) -> dict[str, Any]:
-    allocator.note_split()
+    allocator.update_split()
     return {
         "index": allocator.device.index,
         "limit": allocator.limit,
         "stats": allocator.statistics.as_dict(),
         "pools": [
-            {"id": list(pool.id), "kind": pool.kind, "name": pool.name, "limit": pool.limit}
+            {
+                "id": list(pool.state.id),
+                "kind": pool.state.kind,
+                "name": pool.state.name,
+                "limit": pool.limit,
+            }
             for pool in allocator.pools
         ],
     }

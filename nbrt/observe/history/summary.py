@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.observe.call_sites import NO_STACK, CallSiteTable
-from nbrt.runtime.memory.device_allocator import allocator_for
+from nbrt.runtime.memory.registry import allocator_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -161,14 +161,15 @@ def memory_summary(device: DeviceLike = None) -> MemorySummary:
     """
     allocator = allocator_for(device)
     with allocator.lock:
-        allocator.settle()
-        allocator.note_split()
+        allocator.process_log()
+        allocator.update_split()
         alive = allocator.live_allocations()
         pools = tuple(
             PoolNumbers(
-                pool.name or ("default" if pool is allocator.default_pool else str(pool.id)),
-                pool.kind,
-                (pool.statistics or allocator.statistics).all.bytes,
+                pool.state.name
+                or ("default" if pool is allocator.default_pool else str(pool.state.id)),
+                pool.state.kind,
+                (pool.state.statistics or allocator.statistics).all.bytes,
                 pool.backend.reserved(),
                 pool.limit,
             )

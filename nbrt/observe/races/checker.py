@@ -24,6 +24,7 @@ from nbrt.observe.races.shadow_memory import ShadowMemory
 from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import lookup
 from nbrt.runtime.memory.allocation import Allocation
+from nbrt.runtime.memory.registry import allocator_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -112,7 +113,7 @@ class RaceChecker:
         elif command.kind == "allocate":
             # The newest free block is reused first, which exposes races for it.
             for allocator in tuple(self._allocators):
-                allocator.settle()
+                allocator.process_log()
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
         """Record an accepted command."""
@@ -241,7 +242,9 @@ class RaceChecker:
     def _new_block(
         self, allocation: Allocation, name: StreamName, site: CallSite | None
     ) -> ShadowBlock:
-        self._allocators.add(allocation.pool.books)
+        allocator = allocator_of(allocation)
+        if allocator is not None:
+            self._allocators.add(allocator)
         return ShadowBlock(allocation.device, allocation.address, allocation.nbytes, name, site)
 
     def _allocate(self, allocation: Allocation, name: StreamName, site: CallSite) -> None:
@@ -291,7 +294,7 @@ class RaceChecker:
             for allocator in self._allocators
             for pool in allocator.pools
             for allocation in list(pool.allocations)
-            if allocation.ending is not None
+            if allocation.free_record is not None
         ]
         self._report_damage(
             (block, address)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nbrt.backends.pools import Lease
+from nbrt.backends.pools import AllocationHandle
+from nbrt.runtime.device import interface_of
 
 if TYPE_CHECKING:
     from nbrt.observe.races.shadow_blocks import ShadowBlock, Span
@@ -42,7 +43,7 @@ class Poisoner:
         """Fill a block that is no longer in use; return the address ranges to check later."""
         if not self._poison:
             return ()
-        interface = allocation.pool.books.interface
+        interface = interface_of(allocation.device)
         spans = self._spans(allocation.address, allocation.nbytes)
         if interface.capabilities.host_addressable:
             for begin, end in spans:
@@ -51,7 +52,7 @@ class Poisoner:
         if allocation.stream is not None and allocation.pool.kind != "pinned":
             # On its own stream: the memory is reused in the order of that stream only.
             words = allocation.nbytes // _DTYPE.itemsize
-            whole = interface.as_array(allocation.block, (words,), _DTYPE, Lease(None))
+            whole = interface.as_array(allocation.block, (words,), _DTYPE, AllocationHandle(None))
             for begin, end in spans:
                 first, last = begin - allocation.address, end - allocation.address
                 interface.fill(allocation.stream.queue, whole[first // 2 : last // 2], PATTERN)

@@ -1,30 +1,117 @@
-"""`Allocation`: a block and who uses it; `FreeRecord` and `HookedFree`: how the use ends."""
+"""`Allocation`: a block in use; `SizeClassCache`: free small blocks, allocated without a lock."""
 
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbrt._internal.callsite import CallSite
 from nbrt.backends.pools import SMALL_LIMIT, AddressableBlock
 from nbrt.errors import ArgumentError
 from nbrt.runtime.commands import Command
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
 
+    from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
     from nbrt.backends.interface import Block
     from nbrt.backends.queue import Queue
-    from nbrt.runtime.memory.core import PoolImpl
+    from nbrt.runtime.memory.statistics import Statistics
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array
 
-__all__ = ["Allocation", "FreeRecord", "HookedFree"]
+__all__ = [
+    "MAX_UNREAD",
+    "MAX_UNREAD_BYTES",
+    "Allocation",
+    "FreeRecord",
+    "HookedFree",
+    "PoolState",
+    "SizeClassCache",
+    "size_class",
+]
 
 _array = np.ndarray
+
+MAX_UNREAD = 250
+MAX_UNREAD_BYTES = 512 << 10
+"""Limits of the unprocessed events, and of the bytes that they stand for. Blocks that were freed
+recently are in the processor's caches, so they are reused first."""
+
+_MAX_REQUESTS = 4096
+"""Limit of the requested sizes whose bin is cached."""
+
+_MAX_STOCK = 128
+_MAX_STOCK_BYTES = 128 << 10
+"""Limits of the blocks that are cut in advance for a size class, and of their bytes."""
+
+
+class PoolState:
+    """The facts of a pool that its allocations and the event log need.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    id : tuple of (int, int)
+        (0, 0) for the default pool of a device, (0, n) for others, as torch numbers them.
+    kind, name : str
+        The kind of pool, and the user's name for it, which may be empty.
+    statistics : Statistics or None
+        The statistics of the pool; None if they equal those of the device.
+    is_closed : bool
+        Freed blocks go back to the system.
+    is_reused_directly : bool
+        The block that was freed last may be reused on any stream.
+    """
+
+    __slots__ = ("device", "id", "is_closed", "is_reused_directly", "kind", "name", "statistics")
+
+    def __init__(self, device: Device, number: int, kind: str, name: str = "") -> None:
+        self.device = device
+        self.id = (0, number)
+        self.kind = kind
+        self.name = name
+        self.statistics: Statistics | None = None
+        self.is_closed = False
+        self.is_reused_directly = False
+
+    def __repr__(self) -> str:
+        name = f", name={self.name!r}" if self.name else ""
+        return f"MemoryPool({str(self.device)!r}, {self.kind!r}{name}, id={self.id})"
+
+
+class FreeRecord(weakref.ref[Any]):
+    """The event that ends an allocation: the weak reference to its array or handle is dead.
+
+    Its callback is the C function that appends to the event log. So the end of an array runs no
+    Python code and takes no lock: it may come in any thread, between any two instructions.
+    """
+
+    __slots__ = ("allocation", "is_reused")
+
+    allocation: Allocation
+    is_reused: bool
+    """The block is in use again, so the event log must not free it."""
+
+
+class HookedFree(Command):
+    """The free command that hooks have seen; also its event in the log.
+
+    One object serves all uses of an allocation.
+    """
+
+    __slots__ = ("allocation",)
+
+    is_reused = False
+
+    def __init__(self, allocation: Allocation, function: Callable[..., None]) -> None:
+        super().__init__("free", function, (allocation,))
+        self.allocation = allocation
 
 
 def _no_stream() -> Stream | None:
@@ -35,70 +122,33 @@ _is_addressable: dict[type, bool] = {}
 """By class of block: `isinstance` with a protocol takes 20 microseconds."""
 
 
-def _addressable(block: Block) -> AddressableBlock | None:
-    """Return the block, if it is an `AddressableBlock`."""
-    kind = type(block)
-    known = _is_addressable.get(kind)
-    if known is None:
-        known = _is_addressable[kind] = isinstance(block, AddressableBlock)
-    return cast("AddressableBlock", block) if known else None
-
-
-class FreeRecord(weakref.ref[Any]):
-    """Tells that the arrays over an allocation are gone: the reference to its lease went dead.
-
-    The callback is the C function that appends to the device's log, so that the end of an array
-    runs no Python code and takes no lock: it may come in any thread, in the middle of anything.
-    """
-
-    __slots__ = ("allocation", "is_taken")
-
-    allocation: Allocation
-    is_taken: bool
-    """The block was handed out again before this was read: the reader leaves it alone."""
-
-
-class HookedFree(Command):
-    """The free of which the taps are told; in the log, the end of which they have been told.
-
-    Made once for each allocation that is watched, and the same for all its uses.
-    """
-
-    __slots__ = ("allocation",)
-
-    is_taken = False
-
-    def __init__(self, allocation: Allocation, function: Callable[..., None]) -> None:
-        super().__init__("free", function, (allocation,))
-        self.allocation = allocation
-
-
 class Allocation:
     """Device memory that lives as long as the arrays over it.
 
-    The object belongs to the block: when that is handed out again, so is the object, with the facts
-    of the new use.
+    The object belongs to the block, and describes its latest use.
 
     Attributes
     ----------
     block : Block
-        What the backend handed out.
+        The block of the backend.
     address, nbytes : int
-        Where it begins on the device, and the bytes reserved: what was asked for, rounded up.
+        First byte on the device, and the bytes reserved: the requested bytes, rounded up.
     requested : int
-        Bytes asked for.
-    pool : PoolImpl
-        Where it came from.
+        Bytes requested.
+    pool : PoolState
+        The pool that the block belongs to.
     recorded : set of Stream or None
-        Other streams that use it: its memory is not used again before they have passed.
+        Other streams that use the memory. The block is not reused before they have passed.
     site : CallSite or object or None
-        Where it was allocated, if that was taken down; watchers may put more than that here.
-    ending : FreeRecord or None
-        The reference to the lease of this use, which the arrays keep alive.
+        The call that allocated it, if recorded; observers may store more than a CallSite.
+    free_record : FreeRecord or None
+        The weak reference to the array or handle of this use; None if the block is free.
     home : Queue
-        The queue it was cut for, and is given back on.
+        The queue that it was allocated and is freed on.
     host : AddressableBlock or None
-        The block, if arrays are made right over its bytes; None: the backend makes them.
+        The block, if arrays are made directly over its bytes; None: the backend makes them.
+    bin : list of Allocation or None
+        The bin of a size class that the block returns to; None: it returns to the backend.
     """
 
     __slots__ = (
@@ -107,12 +157,12 @@ class Allocation:
         "bin",
         "block",
         "dtype",
-        "ending",
+        "free_record",
         "home",
+        "hooked_free",
         "host",
         "index",
         "is_small",
-        "mould",
         "nbytes",
         "pool",
         "recorded",
@@ -120,11 +170,11 @@ class Allocation:
         "shape",
         "site",
         "stream_ref",
-        "told",
+        "template",
     )
 
     def __init__(
-        self, pool: PoolImpl, block: Block, home: Queue, bin_: list[Allocation] | None
+        self, pool: PoolState, block: Block, home: Queue, bin_: list[Allocation] | None
     ) -> None:
         self.pool = pool
         self.block = block
@@ -135,62 +185,52 @@ class Allocation:
         self.nbytes = block.nbytes
         self.index = pool.device.index
         self.requested = 0
-        # A program asks for the same again: the shape and dtype of the last array, and its mould.
+        # Programs request the same again: the shape and dtype of the last array, and its template.
         self.shape: tuple[int, ...] | None = None
         self.dtype: object = None
-        self.mould: Any = None
+        self.template: Any = None
         self.stream_ref: Callable[[], Stream | None] = _no_stream
         self.recorded: set[Stream] | None = None
         self.site: CallSite | Any = None
-        self.ending: FreeRecord | None = None
-        self.told: HookedFree | None = None
-        block.lease(self)  # host memory learns its tenant here; the others at every lease
-        self.host = _addressable(block)
+        self.free_record: FreeRecord | None = None
+        self.hooked_free: HookedFree | None = None
+        block.handle(self)  # host memory stores its owner once, other memory at every use
+        kind = type(block)
+        is_host = _is_addressable.get(kind)
+        if is_host is None:
+            is_host = _is_addressable[kind] = isinstance(block, AddressableBlock)
+        self.host = cast("AddressableBlock", block) if is_host else None
 
     @property
     def device(self) -> Device:
-        """The device whose memory it is."""
+        """The device of the memory."""
         return self.pool.device
 
     @property
     def stream(self) -> Stream | None:
-        """The stream it was allocated for; None if that is gone, or before the first use."""
+        """The stream it was allocated for; None if the stream is gone, or before the first use."""
         return self.stream_ref()
 
-    def begin(self, nbytes: int, stream: Stream) -> None:
-        """Take down the facts of a new use."""
-        self.requested = nbytes
-        self.stream_ref = stream.ref
-        if not self.is_small:
-            # A microsecond beside the cost of large memory, and an out-of-memory error can say
-            # who holds it.
-            self.site = CallSite.here(depth=3)
-
-    def array(self, host: AddressableBlock, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return an array right over the bytes of `self.host`, which is a lease itself."""
-        if self.dtype is dtype and self.shape == shape:
-            # A view of a mould takes a third of the time that an array of a buffer takes.
-            mould = self.mould
-            if mould is None:
-                mould = self.mould = host.mould(shape, dtype)
-            return mould.view(_array)
-        array: Array = _array(shape, dtype, host.view)
-        self.shape, self.dtype, self.mould = shape, dtype, None
-        return array
-
-    def end_with(self, array: Array, note: Callable[[Any], object]) -> None:
-        """Have `note` called at the end of an array: what the ways that lend do without a call."""
-        ending = self.ending = FreeRecord(array, note)
-        ending.allocation, ending.is_taken = self, False
-
     @property
-    def lease(self) -> object | None:
-        """What the arrays keep alive; None once they are gone."""
-        return None if self.ending is None else self.ending()
+    def handle(self) -> object | None:
+        """The object that the arrays keep alive; None once they are gone."""
+        return None if self.free_record is None else self.free_record()
+
+    def host_array(self, host: AddressableBlock, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return a plain array directly over the bytes, which is its own handle."""
+        if self.dtype is dtype and self.shape == shape:
+            # A view of a template takes a third of the time of an array of a buffer.
+            template = self.template
+            if template is None:
+                template = self.template = host.template(shape, dtype)
+            return template.view(_array)
+        array: Array = _array(shape, dtype, host.view)
+        self.shape, self.dtype, self.template = shape, dtype, None
+        return array
 
     def record_stream(self, stream: Stream) -> None:
         """Keep the freed block from reuse until a stream has done the work that it has then."""
-        if self.lease is None:
+        if self.handle is None:
             raise ArgumentError("expected an array in use, got one whose memory was freed")
         if stream is not self.stream:
             # A new set each time: another thread may be reading the previous one.
@@ -198,3 +238,185 @@ class Allocation:
 
     def __repr__(self) -> str:
         return f"Allocation({self.requested} bytes at {self.address:#x} of {self.device})"
+
+
+Bins = dict[int, list[Allocation]]
+
+
+class SizeClassCache:
+    """Bins of free small blocks, one for each size class; allocating from them takes no lock.
+
+    Parameters
+    ----------
+    state : PoolState
+        The pool.
+    events : deque
+        The events of the log that allocations and frees are appended to.
+    on_free : callable
+        Called with the `FreeRecord` when the arrays over a block are gone: a C function, where
+        possible.
+    allocate_slow : callable
+        Called as ``allocate_slow(cache, nbytes, stream, shape, dtype)`` to return an array if a bin
+        is empty, a block is large, or the log is long.
+    allocate_hooked : callable
+        Called in the same way for an allocation that hooks see.
+    return_block : callable
+        Called with the `Allocation` of a block that no array was made over.
+    as_array : callable
+        Called as ``as_array(block, shape, dtype, handle)`` to return an array that keeps `handle`
+        alive, for blocks that are not addressable by the host.
+    granularity : int
+        Size classes are multiples of this many bytes.
+
+    Attributes
+    ----------
+    allocate_hooked : callable
+        The same as `allocate` for a request, through a command that hooks see.
+    bins, requests : dict of int to list of Allocation
+        The bins by size class, and by the sizes requested lately.
+    command_cache : list of (Command, list of Allocation)
+        Commands of hooked allocations that are not in use: programs request the same again.
+    """
+
+    __slots__ = (
+        "_allocate_slow",
+        "_append",
+        "_as_array",
+        "_events",
+        "_granularity",
+        "_return_block",
+        "_stock",
+        "allocate_hooked",
+        "bins",
+        "command_cache",
+        "on_free",
+        "requests",
+        "state",
+    )
+
+    def __init__(
+        self,
+        state: PoolState,
+        events: deque[Any],
+        on_free: Callable[[FreeRecord], object],
+        allocate_slow: Callable[..., Array],
+        allocate_hooked: Callable[..., Array],
+        return_block: Callable[[Allocation], object],
+        as_array: Callable[..., Array],
+        granularity: int = 1,
+    ) -> None:
+        self.state = state
+        self._events = events
+        self._append = events.append
+        self.on_free = on_free
+        self._allocate_slow = allocate_slow
+        self.allocate_hooked = partial(allocate_hooked, self)
+        self._return_block = return_block
+        self._as_array = as_array
+        self._granularity = granularity
+        self.requests: Bins = {}
+        self._stock: dict[int, int] = {}
+        self.bins: Bins = {}
+        self.command_cache: list[tuple[Command, list[Allocation]]] = []
+
+    def allocate(
+        self,
+        nbytes: int,
+        stream: Stream,
+        shape: tuple[int, ...] | None,
+        dtype: Any,
+        allocation: Allocation | None = None,
+        on_free: Callable[[FreeRecord], object] | None = None,
+    ) -> Array:
+        """Return an array over a block of at least `nbytes`.
+
+        The allocation ends with the array and its views. Both are events in the log, which is
+        processed later.
+
+        Parameters
+        ----------
+        nbytes, stream, shape, dtype
+            The request; without a shape the result is a bare handle of the block.
+        allocation : Allocation, optional
+            A free block to use instead of one from the bins.
+        on_free : callable, optional
+            Called at the end instead of the cache's `on_free`. If no array can be made, the block
+            stays with the caller, and `allocation.free_record` is None.
+
+        Raises
+        ------
+        OutOfMemoryError
+            If the device has no room.
+        """
+        if allocation is None:
+            unread = len(self._events)
+            if unread * nbytes > MAX_UNREAD_BYTES or unread > MAX_UNREAD:
+                return self._allocate_slow(self, nbytes, stream, shape, dtype)
+            try:
+                allocation = self.requests[nbytes].pop()
+            except (KeyError, IndexError):
+                allocation = None
+            if allocation is None:
+                return self._allocate_slow(self, nbytes, stream, shape, dtype)
+        handle: Any
+        allocation.free_record = None
+        try:
+            template = allocation.template
+            if template is not None and allocation.dtype is dtype and allocation.shape == shape:
+                array = handle = template.view(_array)  # `host_array` without the call
+            elif shape is not None and (host := allocation.host) is not None:
+                array = handle = allocation.host_array(host, shape, dtype)
+            else:
+                array = handle = allocation.block.handle(allocation)
+                if shape is not None:
+                    array = self._as_array(allocation.block, shape, dtype, handle)
+            allocation.requested = nbytes
+            allocation.stream_ref = stream.ref
+            record = FreeRecord(handle, self.on_free if on_free is None else on_free)
+            record.allocation = allocation
+            record.is_reused = False
+            # Python looks for signals after calls only. So an interrupt finds either no record
+            # here, or a complete event.
+            allocation.free_record = record
+            self._append(allocation)
+        except BaseException:
+            if allocation.free_record is None:
+                record = None  # or it calls back when the array dies
+                if on_free is None:
+                    self._return_block(allocation)
+            raise
+        return array
+
+    def bin_of(self, nbytes: int) -> tuple[int, list[Allocation]]:
+        """Return the size class of a request, and its bin."""
+        step = self._granularity
+        size = -(-size_class(nbytes) // step) * step
+        bin_ = self.bins.get(size)
+        if bin_ is None:
+            bin_ = self.bins.setdefault(size, [])
+        if len(self.requests) >= _MAX_REQUESTS:
+            self.requests.clear()
+        self.requests[nbytes] = bin_
+        return size, bin_
+
+    def refill_count(self, size: int) -> int:
+        """Return how many blocks to cut for a size class whose bin was found empty.
+
+        The number doubles each time, so that a loop soon finds a block for all events that the log
+        may hold unprocessed.
+        """
+        stock = self._stock.get(size, 0)
+        limit = max(1, min(_MAX_STOCK, _MAX_STOCK_BYTES // size))
+        if stock < limit:
+            count = min(max(1, stock), limit - stock)
+            self._stock[size] = stock + count
+            return count
+        return 0 if self.bins[size] else limit
+
+
+def size_class(nbytes: int) -> int:
+    """Round up to a multiple of 64 bytes, coarser above 512: at most an eighth is wasted."""
+    if nbytes <= 512:
+        return (nbytes + 63) & -64 or 64
+    mask = (1 << ((nbytes - 1).bit_length() - 3)) - 1
+    return (nbytes + mask) & ~mask

@@ -1,26 +1,29 @@
-"""`DeviceAllocator`: allocation bookkeeping for one device across its pools."""
+"""`DeviceAllocator`: the memory of one device: its lock, limits and pools."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from nbrt._internal.interrupts import DeferInterrupt, re_raise_interrupt
-from nbrt._internal.stack_headroom import ensure_stack_headroom, has_stack_headroom
+from nbrt._internal.callsite import CallSite
+from nbrt._internal.critical_section import (
+    DeferInterrupt,
+    ensure_stack_headroom,
+    has_stack_headroom,
+    re_raise_interrupt,
+)
 from nbrt.backends.pools import SMALL_LIMIT
 from nbrt.errors import DeviceError, OutOfMemoryError
 from nbrt.runtime import commands
-from nbrt.runtime.device import interface_of, lookup
-from nbrt.runtime.memory.allocation import Allocation, FreeRecord, HookedFree
-from nbrt.runtime.memory.core import PoolImpl
-from nbrt.runtime.memory.event_log import add, remove, replay_small
-from nbrt.runtime.memory.fragmentation import split_blocks, total_split
-from nbrt.runtime.memory.free_hooks import FreeNotifier
-from nbrt.runtime.memory.oom import relieve
+from nbrt.runtime.memory.allocation import Allocation, FreeRecord, PoolState, SizeClassCache
+from nbrt.runtime.memory.event_log import EventLog
+from nbrt.runtime.memory.hooks import FreeNotifier, HookedAllocator, complete_free
+from nbrt.runtime.memory.oom import describe_allocations, recovery_steps, retry_allocation
 from nbrt.runtime.memory.pending import PendingFrees
-from nbrt.runtime.memory.segments import changes
+from nbrt.runtime.memory.pool_impl import PoolImpl
+from nbrt.runtime.memory.segments import split_blocks, total_split
 from nbrt.runtime.memory.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -28,472 +31,470 @@ if TYPE_CHECKING:
 
     from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
-    from nbrt.backends.pools import BackendPool, SegmentInfo
-    from nbrt.backends.queue import Queue
+    from nbrt.backends.pools import BackendPool
+    from nbrt.backends.queue import EventHandle, Queue
     from nbrt.runtime.commands import RuntimeEventKind
-    from nbrt.runtime.memory.core import Arena
+    from nbrt.runtime.memory.allocation import HookedFree
     from nbrt.runtime.stream import Stream
-    from nbrt.typing import Array, DeviceLike
+    from nbrt.typing import Array
 
-__all__ = [
-    "DeviceAllocator",
-    "all_allocators",
-    "allocator_for",
-    "default_arena",
-    "host_allocator_for",
-]
+__all__ = ["DeviceAllocator"]
 
 T = TypeVar("T")
+Blocks: TypeAlias = list[Allocation]
+
+_SEGMENT_EVENTS: tuple[RuntimeEventKind, ...] = ("segment_free", "segment_alloc")
+
+_MIN_REUSE = 8 << 10
+"""Bytes from which reusing the block that was freed last costs less than processing the log."""
+
+_MAX_REUSE_LOG = 1000
+"""Events up to which the log grows by such reuse."""
+
+_MIN_IDLE_SHARE = 16
+"""Bins are emptied before a pool grows if they hold more than one in so many reserved bytes."""
 
 
 class DeviceAllocator:
-    """Allocation bookkeeping for one device, or for its page-locked host memory.
+    """The memory of one device, or its page-locked host memory.
 
-    Allocations and frees append events to a log without a lock. `settle` processes the log before
-    anything depends on it: statistics are exact, and the end of an array runs no code.
+    Allocations and frees append events to a log without a lock, which is processed before anything
+    depends on them. So statistics are exact, and the end of an array runs no code.
 
     Attributes
     ----------
     lock : threading.RLock
-        Held while the log is read and while the backend's pools are called.
-    log : collections.deque
-        Allocations, their ends (`FreeRecord` or `HookedFree`), and pools that no array uses, in
-        the order of events.
+        Held while the log is processed and while the backend's pools are called.
+    log : EventLog
+        The events, and the statistics of the device.
     pools : list of PoolImpl
         The default pool first.
-    statistics : Statistics
-        Of the whole device.
     limit : int or None
-        The most bytes that the pools together may hold from the system.
+        Limit of the bytes that all pools hold from the system.
     """
 
     def __init__(self, interface: DeviceInterface, device: Device, kind: str = "caching") -> None:
         self.interface = interface
         self.device = device
         self.lock = threading.RLock()
-        self.patience = DeferInterrupt(self.lock)  # type: ignore[arg-type]  # has it, as Condition knows
-        self.log: deque[Allocation | FreeRecord | HookedFree | PoolImpl] = deque()
+        self._defer = DeferInterrupt(self.lock)  # type: ignore[arg-type]  # as Condition uses it
         self.statistics = Statistics()
+        self.log = EventLog(self.statistics)
         self.limit = interface.initial_memory_limit(device.index) if kind == "caching" else None
         self.pools: list[PoolImpl] = []
-        self.telling = FreeNotifier(self)
-        self.pending = PendingFrees(self)
-        # A finalizer or a signal's handler may run in the middle of a change: it must not make one.
-        self.is_changing = False
+        self._pool_of: dict[PoolState, PoolImpl] = {}
+        self.notifier = FreeNotifier(
+            self.log.events,
+            self.lock._is_owned,  # type: ignore[attr-defined]  # there is no public name for it
+            interface.lazy,
+            self.try_process,
+            self._release,
+        )
+        self.pending = PendingFrees(self.log.statistics_of)
+        lock: Any = self.lock
+        self._hooked = HookedAllocator(
+            self.notifier, self.pending, self._take_into, self.process_log, lock, self._defer
+        )
         self._numbers = itertools.count()
         self.default_pool = self.add_pool(interface.create_pool(device.index, kind, {}))
 
     # -- pools -------------------------------------------------------------------------------------
 
     def add_pool(self, backend: BackendPool, name: str = "", limit: int | None = None) -> PoolImpl:
-        """Keep the books of another pool from now on."""
-        with self.lock, self.patience:
-            self.settle()
+        """Return a new pool of the device."""
+        with self.lock, self._defer:
+            self.process_log()
             if len(self.pools) == 1:
-                # Alone, the default pool has the device's numbers.
-                first = self.pools[0]
+                # The only pool shares the statistics of the device.
+                first = self.pools[0].state
                 first.statistics = first.statistics or self.statistics.copied()
-            core = PoolImpl(self, backend, next(self._numbers), name, limit)
-            core.statistics = Statistics() if self.pools else None
-            self.pools.append(core)
-            return core
+            state = PoolState(self.device, next(self._numbers), backend.kind, name)
+            state.statistics = Statistics() if self.pools else None
+            pool = PoolImpl(state, backend, limit, self._make_cache, self.lock)
+            if hasattr(backend, "before_growth"):
+                backend.before_growth = partial(self._trim, pool)
+            self._pool_of[state] = pool
+            self.pools.append(pool)
+            return pool
 
-    def retire(self, core: PoolImpl) -> None:
-        """Give a pool's memory back as soon as nothing uses it; called by finalizers."""
-        self.note(core)
+    def _make_cache(self, pool: PoolImpl) -> SizeClassCache:
+        backend = pool.backend
+        return SizeClassCache(
+            pool.state,
+            self.log.events,
+            # Without a cache memory goes back at once; else the end of an array runs no code.
+            self.log.events.append if backend.caches else self.append,
+            self._allocate_slow,
+            self._hooked.allocate,
+            self._return_block,
+            self.interface.as_array,
+            getattr(backend, "granularity", 1),
+        )
 
-    def _retire(self, core: PoolImpl) -> None:
-        core.is_retired = True
-        core.flush()
-        core.backend.close()
-        self.note_segments(core)
-        self._drop_if_idle(core)
+    def _close_pool(self, state: PoolState) -> None:
+        pool = self._pool_of[state]
+        state.is_closed = True
+        for allocation in pool.take_cached():
+            self._return_to_backend(pool, allocation)
+        pool.backend.close()
+        self._update_segments(pool)
+        self._forget_if_idle(pool)
 
-    def _drop_if_idle(self, core: PoolImpl) -> None:
-        if core.is_retired and not core.allocations and core in self.pools:
-            self.pools.remove(core)
+    def _forget_if_idle(self, pool: PoolImpl) -> None:
+        if pool.state.is_closed and not pool.allocations and pool in self.pools:
+            self.pools.remove(pool)
+            del self._pool_of[pool.state]
 
     # -- allocating --------------------------------------------------------------------------------
 
-    def lend(
+    def _allocate_slow(
         self,
-        pool: PoolImpl,
-        arena: Arena,
+        cache: SizeClassCache,
         nbytes: int,
         stream: Stream,
-        shape: tuple[int, ...],
+        shape: tuple[int, ...] | None,
         dtype: Any,
     ) -> Array:
-        """Return an array, by the long way: its bin is empty, or the block is large."""
+        """Return an array over the block that was freed last, or one that is not in the bins."""
+        events = self.log.events
+        if nbytes >= _MIN_REUSE and len(events) <= _MAX_REUSE_LOG:
+            # The lock keeps other threads from processing the log; a signal handler may do so.
+            with self.lock:
+                last = events[-1] if events else None
+                if (
+                    type(last) is FreeRecord
+                    and not last.is_reused
+                    and (allocation := last.allocation).requested == nbytes
+                    and allocation.pool is (state := cache.state)
+                    and state.is_reused_directly
+                    and allocation.recorded is None
+                    and not state.is_closed
+                ):
+                    try:
+                        last.is_reused = True
+                        if events and events[-1] is last:  # else processed before it was marked
+                            if not allocation.is_small:
+                                allocation.site = CallSite.here(depth=1)
+                            return cache.allocate(nbytes, stream, shape, dtype, allocation)
+                        last.is_reused = False
+                    except BaseException:
+                        if last.is_reused and allocation.free_record is last:
+                            self._return_block(allocation)
+                        raise
+        attempt = partial(self._allocate_locked, cache, nbytes, stream, shape, dtype)
+        return self._attempt(cache, nbytes, attempt)
 
-        def attempt() -> Array:
-            # Under the lock to the end: what an interrupt left between would be lost.
-            with self.lock, self.patience:
-                allocation = self._find(pool, arena, nbytes, stream)
-                allocation.begin(nbytes, stream)
-                return self.occupy(allocation, shape, dtype, self.note_of(allocation))
-
-        return self._try(pool, nbytes, attempt)
-
-    def take(
-        self, pool: PoolImpl, arena: Arena, nbytes: int, stream: Stream, taken: list[Allocation]
-    ) -> None:
-        """Put an allocation that nobody uses into `taken`; raises OutOfMemoryError."""
-
-        def attempt() -> None:
-            with self.lock, self.patience:
-                taken.append(self._find(pool, arena, nbytes, stream))
-
-        self._try(pool, nbytes, attempt)
-
-    def _try(self, pool: PoolImpl, nbytes: int, attempt: Callable[[], T]) -> T:
-        ensure_stack_headroom()
-        self.telling.tell()
-        try:
-            return attempt()
-        except OutOfMemoryError:
-            pass
-        # Without the lock: what is waited for and called back there may allocate and free.
-        return relieve(self, pool, nbytes, attempt)
-
-    def _find(self, pool: PoolImpl, arena: Arena, nbytes: int, stream: Stream) -> Allocation:
-        if pool.is_retired:
-            raise DeviceError(f"expected an open pool, got {pool!r}, which was closed")
-        self._read()
-        size, bin_ = nbytes or 1, None
-        if nbytes <= SMALL_LIMIT and pool.backend.caches:
-            size, bin_ = arena.bin_of(nbytes)
-            if not bin_:
-                # Some tiny ones at once, so that no bin is empty whenever the log is unread.
-                count = max(1, min(_STOCK, _STOCK_BYTES // size))
-                bin_ += self._cut(pool, size, stream, bin_, count)
-            try:
-                return bin_.pop()
-            except IndexError:  # other threads' fast paths took them all
-                pass
-        return self._cut(pool, size, stream, bin_)[0]
-
-    def occupy(
-        self, allocation: Allocation, shape: tuple[int, ...], dtype: Any, note: Any
+    def _allocate_locked(
+        self, cache: SizeClassCache, nbytes: int, stream: Stream, shape: Any, dtype: Any
     ) -> Array:
-        """Return an array over an allocation that was just taken."""
-        if allocation.host is not None:
-            return self.lease(allocation, note, shape, dtype)  # an array is a lease itself
-        lease = self.lease(allocation, note)
-        return self.interface.as_array(allocation.block, shape, dtype, lease)
+        # Under the lock to the end: an interrupt must not lose the block.
+        with self.lock, self._defer:
+            allocation = self._take_block(cache, nbytes, stream)
+            return cache.allocate(nbytes, stream, shape, dtype, allocation)
 
-    def note_of(self, allocation: Allocation) -> Any:
-        """Return what is called with the end: where nothing is cached, memory goes back at once.
-
-        Elsewhere that waits for the next call, so that the end of an array runs no code of ours.
-        """
-        return self.log.append if allocation.pool.backend.caches else self.note
-
-    def lease(
-        self,
-        allocation: Allocation,
-        note: Any,
-        shape: tuple[int, ...] | None = None,
-        dtype: Any = None,
-    ) -> Any:
-        """Return a lease of an allocation that was just taken; `note` is called with its end.
-
-        With a shape, of host memory: an array right over the bytes.
-        """
-        host = allocation.host
+    def _take_block(self, cache: SizeClassCache, nbytes: int, stream: Stream) -> Allocation:
+        """Return a free block; the caller holds the lock."""
+        if cache.state.is_closed:
+            raise DeviceError(f"expected an open pool, got {cache.state!r}, which was closed")
+        pool = self._pool_of[cache.state]
+        self._process()
+        if nbytes > SMALL_LIMIT or not pool.backend.caches:
+            allocation = self._cut(pool, nbytes or 1, stream, None)[0]
+            if not allocation.is_small:
+                # A microsecond beside the cost of large memory; out-of-memory errors name it.
+                allocation.site = CallSite.here(depth=4)
+            return allocation
+        size, bin_ = cache.bin_of(nbytes)
+        count = cache.refill_count(size)
+        if count:
+            try:
+                # First in the bin, so that blocks that were used lately are reused first.
+                bin_[:0] = self._cut(pool, size, stream, bin_, count)
+            except OutOfMemoryError:
+                if not bin_:
+                    raise
         try:
-            if shape is None or host is None:
-                lease: Any = allocation.block.lease(allocation)
-            else:
-                lease = allocation.array(host, shape, dtype)
-            ending = FreeRecord(lease, note)
-        except BaseException:
-            with self.lock, self.patience:
-                self.put_back(allocation)
-            raise
-        ending.allocation, ending.is_taken = allocation, False
-        allocation.ending = ending
-        self.log.append(allocation)
-        return lease
+            return bin_.pop()
+        except IndexError:  # other threads have allocated them
+            return self._cut(pool, size, stream, bin_)[0]
 
     def _cut(
         self,
         pool: PoolImpl,
         size: int,
         stream: Stream,
-        bin_: list[Allocation] | None,
+        bin_: Blocks | None,
         count: int = 1,
-    ) -> list[Allocation]:
-        """Have the backend cut blocks, within the limits; OutOfMemoryError if there is not one."""
-        if self.is_changing:
+    ) -> Blocks:
+        """Allocate blocks from the backend, within the limits; OutOfMemoryError if not even one."""
+        if self.log.is_paused:
             raise DeviceError(
-                f"expected memory of {self.device} to be asked for by the program, got a call "
-                f"from a finalizer or signal handler that ran while the pool was at work; "
-                f"allocate outside of it"
+                f"expected memory of {self.device} to be requested by the program, got a call "
+                f"from a finalizer or signal handler that ran in the middle of a change of the "
+                f"pool; allocate outside of it"
             )
-        pool.backend.set_limit(self.available_bytes(pool))
-        made: list[Allocation] = []
-        self.is_changing = True
+        backend = pool.backend
+        backend.set_limit(self._available_bytes(pool))
+        blocks: Blocks = []
+        self.log.is_paused = True
         try:
             for _ in range(count):
-                block = pool.backend.allocate(stream.queue, size)
-                allocation = Allocation(pool, block, stream.queue, bin_)
+                block = backend.allocate(stream.queue, size)
+                allocation = Allocation(pool.state, block, stream.queue, bin_)
                 pool.allocations.add(allocation)
                 if allocation.is_small:
                     pool.small_bytes += allocation.nbytes
-                made.append(allocation)
+                blocks.append(allocation)
         except OutOfMemoryError:
-            if not made:
+            if not blocks:
                 raise
         finally:
-            self.is_changing = False
-            self.note_segments(pool)
-        return made
+            self.log.is_paused = False
+            self._update_segments(pool)
+        return blocks
 
-    def available_bytes(self, pool: PoolImpl) -> int | None:
-        """Return the most bytes that a pool may hold: its own limit, and what others leave it."""
-        rooms = [] if pool.limit is None else [pool.limit]
-        if self.limit is not None:
-            others = sum(each.backend.reserved() for each in self.pools if each is not pool)
-            rooms.append(max(0, self.limit - others))
-        return min(rooms) if rooms else None
+    def _available_bytes(self, pool: PoolImpl) -> int | None:
+        """Return the limit of a pool: its own, and the bytes that other pools leave; None: none."""
+        if self.limit is None:
+            return pool.limit
+        others = sum(other.backend.reserved() for other in self.pools if other is not pool)
+        available = max(0, self.limit - others)
+        return available if pool.limit is None else min(pool.limit, available)
 
-    # -- ends --------------------------------------------------------------------------------------
-
-    def note(self, event: FreeRecord | PoolImpl) -> None:
-        """Take note of an event, and read the log unless somebody is at the books.
-
-        Finalizers call this, also in the middle of a change of this thread's own.
-        """
-        self.log.append(event)
+    def _attempt(self, cache: SizeClassCache, nbytes: int, attempt: Callable[[], T]) -> T:
+        """Return the result of `attempt`, retried with more memory freed before each time."""
+        ensure_stack_headroom()
+        if self.notifier.unreported:
+            self.notifier.report()
         try:
-            self.catch_up()
+            return attempt()
+        except OutOfMemoryError:
+            pass
+        # Without the lock: observers may allocate and free.
+        pool = self._pool_of[cache.state]
+        self._count(pool, "retries")
+        steps = recovery_steps(
+            self.device, nbytes, self.empty_cache, self._pending_events, self.statistics.usage
+        )
+        try:
+            return retry_allocation(attempt, steps)
+        except OutOfMemoryError as error:
+            raise self._out_of_memory(pool, nbytes, str(error)) from error
+
+    def _out_of_memory(self, pool: PoolImpl, nbytes: int, failure: str) -> OutOfMemoryError:
+        self._count(pool, "ooms")
+        available = self._available_bytes(pool)
+        if available is not None:
+            self._count(pool, "oom_rejections")
+        free, total = self.interface.mem_get_info(self.device.index)
+        if commands.hooks:
+            commands.emit("out_of_memory", self.device, None, free, nbytes)
+        live = self.live_allocations()
+        in_use, reserved = self.statistics.usage()
+        with self.lock:
+            segments = pool.free_blocks({freed for freed, _ in self.pending.waiting})
+            largest = max((size for _, sizes in segments for size in sizes), default=0)
+        limited = "" if available is None else f", {available} allowed by the limits"
+        return OutOfMemoryError(
+            f"expected room for {nbytes} bytes on {self.device}, got {in_use} in use and "
+            f"{reserved} reserved of {total}{limited}; {free} bytes are free on the device, after "
+            f"caches were emptied, pending frees completed and garbage collected ({failure})\n"
+            f"Largest free block of the pool: {largest} bytes\n{describe_allocations(live)}"
+        )
+
+    def _pending_events(self) -> list[EventHandle]:
+        with self.lock:
+            events = self.pending.events()
+            self.statistics.syncs += bool(self.pending.waiting)
+        return events
+
+    def _count(self, pool: PoolImpl, counter: str) -> None:
+        with self.lock:
+            for statistics in self.log.statistics_of(pool.state):
+                setattr(statistics, counter, getattr(statistics, counter) + 1)
+
+    def _take_into(
+        self, cache: SizeClassCache, nbytes: int, stream: Stream, blocks: Blocks
+    ) -> None:
+        """Append a free block to `blocks`, for hooked allocations."""
+
+        def attempt() -> None:
+            with self.lock, self._defer:
+                blocks.append(self._take_block(cache, nbytes, stream))
+
+        self._attempt(cache, nbytes, attempt)
+
+    # -- freeing -----------------------------------------------------------------------------------
+
+    def append(self, event: FreeRecord | PoolState) -> None:
+        """Append an event, and process the log if the lock is free; finalizers call this."""
+        self.log.events.append(event)
+        try:
+            self.try_process()
         except KeyboardInterrupt:
             if not re_raise_interrupt():
                 raise
 
-    def catch_up(self) -> None:
-        """Read the log, unless somebody is at the books or the stack has no room for that."""
-        if self.telling.is_mine() or not has_stack_headroom():
+    def try_process(self) -> None:
+        """Process the log, unless the lock is held or the stack has no room."""
+        if self.notifier.owns_lock() or not has_stack_headroom():
             return
-        with self.patience:  # first: an interrupt right after the lock is had would leave it held
-            while self.log and self.lock.acquire(False):
+        with self._defer:  # first: an interrupt right after the lock is taken would leave it held
+            while self.log.events and self.lock.acquire(False):
                 try:
-                    self._read()
+                    self._process()
                 finally:
                     self.lock.release()
-        self.telling.tell()
+        self.notifier.report()
 
-    def settle(self) -> None:
-        """Read the log: bring the numbers up to date, and take back what has ended."""
+    def process_log(self) -> None:
+        """Process the log: make the statistics exact, and return freed blocks."""
         ensure_stack_headroom()
-        with self.lock, self.patience:
-            self._read()
-        if self.telling.untold and not self.telling.is_mine():
-            self.telling.tell()
+        with self.lock, self._defer:
+            self._process()
+        if self.notifier.unreported and not self.notifier.owns_lock():
+            self.notifier.report()
 
-    def _read(self) -> None:
-        """Read the log; the caller holds the lock."""
-        if self.is_changing:
+    def _process(self) -> None:
+        """Process the log; the caller holds the lock."""
+        if self.log.is_paused:
             return
-        log = self.log
-        # A handler of a signal may come here and read on, so nothing is looked at before it is had.
-        while log:
-            try:
-                event = log.popleft()
-            except IndexError:
-                break
-            if isinstance(event, PoolImpl):
-                self._retire(event)
-                continue
-            is_watched = commands.memory_is_hooked
-            ended: type[FreeRecord | HookedFree] = HookedFree if is_watched else FreeRecord
-            if isinstance(event, Allocation):
-                allocation = event
-            else:
-                allocation, ended = event.allocation, type(event)
-            if self._is_plain(allocation) and not (is_watched and ended is FreeRecord):
-                log.appendleft(event)
-                self.is_changing = True
-                try:
-                    replay_small(log, allocation.pool, self._books_with(allocation.pool), ended)
-                finally:
-                    self.is_changing = False
-            elif isinstance(event, Allocation):
-                add(self._books_with(allocation.pool), allocation)
-            else:
-                self._end(event)
+        self.log.process(self._on_free, self._close_pool)
         if self.pending.waiting:
-            self.pending.poll()
+            self.pending.poll(self._free)
         for pool in self.pools:
             if pool.orphans:
-                pool.flush_orphans()
+                for allocation in pool.take_orphans():
+                    self._return_to_backend(pool, allocation)
 
-    def _is_plain(self, allocation: Allocation) -> bool:
-        return (
-            allocation.bin is not None
-            and allocation.recorded is None
-            and not allocation.pool.is_retired
-        )
-
-    def _books_with(self, pool: PoolImpl) -> tuple[Statistics, ...]:
-        own = pool.statistics
-        return (self.statistics,) if own is None else (self.statistics, own)
-
-    def _end(self, end: FreeRecord | HookedFree) -> None:
-        allocation = end.allocation
-        remove(self._books_with(allocation.pool), allocation)
-        # A child forked from us inherits arrays but not the backend: their memory is the system's.
-        if self.interface.lazy.is_ready and not end.is_taken:
-            if isinstance(end, FreeRecord) and commands.memory_is_hooked:
-                self.telling.untold.append(end)
+    def _on_free(self, event: FreeRecord | HookedFree) -> None:
+        # A forked child inherits arrays but not the backend: their memory is the system's.
+        if self.interface.lazy.is_ready and not event.is_reused:
+            if isinstance(event, FreeRecord) and commands.memory_is_hooked:
+                self.notifier.unreported.append(event)
             else:
-                self._let_go(allocation)
+                self._free_when_passed(event.allocation)
 
-    def release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002  # a command
-        """Let a block be used again as soon as the streams that use it have passed."""
-        with self.lock, self.patience:
-            end = allocation.ending
-            if end is not None and not end.is_taken:
-                end.is_taken = True
-                self._let_go(allocation)
+    def _release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002  # a command
+        """Free a block whose free hooks have seen now."""
+        with self.lock, self._defer:
+            record = allocation.free_record
+            if record is not None and not record.is_reused:
+                record.is_reused = True
+                self._free_when_passed(allocation)
 
-    def _let_go(self, allocation: Allocation) -> None:
+    def _free_when_passed(self, allocation: Allocation) -> None:
+        """Free a block as soon as the streams that use it have passed."""
         if allocation.recorded:
             self.pending.add(allocation)
+            self.pending.poll(self._free)
         else:
-            self.give_back(allocation)
+            self._free(allocation)
 
-    def give_back(self, allocation: Allocation) -> None:
-        """Let a block be used again: nothing uses it any more but work of its own stream."""
-        if commands.hooks and allocation.ending is not None:  # else they have been told
-            self.telling.complete(allocation.home, allocation)
-        allocation.ending = allocation.site = allocation.recorded = None
-        self.put_back(allocation)
+    def _free(self, allocation: Allocation) -> None:
+        """Return a block that only work of its own stream may use."""
+        if commands.hooks and allocation.free_record is not None:  # else hooks have seen it
+            complete_free(allocation.home, allocation)
+        allocation.free_record = allocation.site = allocation.recorded = None
+        self._return(allocation)
 
-    def put_back(self, allocation: Allocation) -> None:
-        """Put a block where it is taken from next; the caller holds the lock."""
-        pool = allocation.pool
-        if allocation.bin is not None and not pool.is_retired:
+    def _return_block(self, allocation: Allocation) -> None:
+        with self.lock, self._defer:
+            self._return(allocation)
+
+    def _return(self, allocation: Allocation) -> None:
+        """Return a block to its bin or to the backend; the caller holds the lock."""
+        state = allocation.pool
+        if allocation.bin is not None and not state.is_closed:
             allocation.bin.append(allocation)
             return
-        pool.give_up(allocation)
-        if pool.is_retired:
-            pool.drop_cached()
-            self._drop_if_idle(pool)
-        self.note_segments(pool)
+        pool = self._pool_of[state]
+        self._return_to_backend(pool, allocation)
+        if state.is_closed:
+            self._empty_backend(pool)
+            self._forget_if_idle(pool)
+        self._update_segments(pool)
 
-    # -- the rest ----------------------------------------------------------------------------------
+    def _return_to_backend(self, pool: PoolImpl, allocation: Allocation) -> None:
+        pool.allocations.discard(allocation)
+        allocation.template = allocation.hooked_free = None  # they refer to the allocation
+        if allocation.is_small:
+            pool.small_bytes -= allocation.nbytes
+        was_paused, self.log.is_paused = self.log.is_paused, True
+        try:
+            pool.backend.deallocate(allocation.home, allocation.block)
+        finally:
+            self.log.is_paused = was_paused
+
+    def _trim(self, pool: PoolImpl) -> None:
+        """Return the blocks in the bins if they hold much memory; the backend is about to grow."""
+        statistics = pool.state.statistics or self.statistics
+        idle = pool.small_bytes - statistics.small.bytes
+        if idle > pool.backend.reserved() // _MIN_IDLE_SHARE:
+            for allocation in pool.take_cached():
+                self._return_to_backend(pool, allocation)
+
+    # -- the state of the pools --------------------------------------------------------------------
 
     def empty_cache(self) -> None:
-        """Give back to the system what no array uses."""
-        self.settle()
-        with self.lock, self.patience:
-            self.settle()
+        """Return the free blocks to the system."""
+        self.process_log()
+        with self.lock, self._defer:
+            self.process_log()
             for pool in list(self.pools):
                 self.empty_pool(pool)
 
     def empty_pool(self, pool: PoolImpl) -> None:
-        """Do the same for one pool."""
-        with self.lock, self.patience:
-            pool.flush()
-            pool.drop_cached()
-            self.note_segments(pool)
+        """Return the free blocks of a pool to the system."""
+        with self.lock, self._defer:
+            for allocation in pool.take_cached():
+                self._return_to_backend(pool, allocation)
+            self._empty_backend(pool)
+            self._update_segments(pool)
+
+    def _empty_backend(self, pool: PoolImpl) -> None:
+        self.log.is_paused = True
+        try:
+            pool.backend.empty_cache()
+        finally:
+            self.log.is_paused = False
 
     def live_allocations(self) -> list[Allocation]:
-        """Return what arrays hold now."""
-        with self.lock, self.patience:
-            self.settle()
-            found = [each for pool in list(self.pools) for each in list(pool.allocations)]
-        return [each for each in found if each.lease is not None]
+        """Return the allocations that arrays hold now."""
+        with self.lock, self._defer:
+            self.process_log()
+            known = [each for pool in list(self.pools) for each in list(pool.allocations)]
+        return [allocation for allocation in known if allocation.handle is not None]
 
-    def all_statistics(self) -> list[Statistics]:
-        """Return the numbers of the device and of its pools."""
-        return [self.statistics, *(own for pool in self.pools if (own := pool.statistics))]
+    def stats(self, pool: PoolImpl | None = None) -> dict[str, int]:
+        """Return the statistics of the device, or of one of its pools, with torch's keys."""
+        self.process_log()
+        with self.lock:
+            self.update_split()
+            own = None if pool is None else pool.state.statistics
+            return (own or self.statistics).as_dict()
 
-    def note_split(self) -> None:
-        """Work out the free memory in segments that are partly in use."""
-        found = {pool: split_blocks(pool) for pool in self.pools}
-        for pool, blocks in found.items():
-            if pool.statistics is not None:
-                pool.statistics.split_changed(blocks)
-        self.statistics.split_changed(total_split(found.values()))
+    def update_split(self) -> None:
+        """Compute the statistics of free blocks in segments that are partly in use."""
+        pending = {allocation for allocation, _ in self.pending.waiting}
+        splits = {pool: split_blocks(pool.free_blocks(pending)) for pool in self.pools}
+        for pool, split in splits.items():
+            if pool.state.statistics is not None:
+                pool.state.statistics.split_changed(split)
+        self.statistics.split_changed(total_split(splits.values()))
 
-    def note_segments(self, pool: PoolImpl) -> None:
-        """Bring the numbers of segments up to date after the backend's pool was called."""
+    def _update_segments(self, pool: PoolImpl) -> None:
+        """Update the statistics of segments after a call of the backend's pool."""
         backend = pool.backend
         seen = (backend.reserved(), *backend.segment_counts())
         if seen == pool.reserved_seen:
             return
-        made = seen[1] - pool.reserved_seen[1]
-        pool.reserved_seen = seen
-        before = pool.segments_seen
-        now = pool.segments_seen = {info.address: info for info in backend.segments()}
-        out = [each.address for each in list(pool.allocations)]
-        found = changes(before, now, made, out)
-        for statistics in self._books_with(pool):
-            for info in found.given:
-                statistics.move_reserved(-info.nbytes, is_small=info.is_small)
-            for info in found.taken:
-                statistics.move_reserved(info.nbytes, is_small=info.is_small)
-            for info in found.dropped:
-                statistics.count_segment(-1, is_small=info.is_small)
-            for info in found.made:
-                statistics.count_segment(1, is_small=info.is_small)
+        changes = pool.update_segments(seen)
+        for statistics in self.log.statistics_of(pool.state):
+            statistics.count_changes(changes)
         if commands.hooks:
-            self._emit("segment_free", found.given, pool)
-            self._emit("segment_alloc", found.taken, pool)
-
-    def _emit(self, kind: RuntimeEventKind, segments: list[SegmentInfo], pool: PoolImpl) -> None:
-        for info in segments:
-            commands.emit(kind, self.device, None, info, info.nbytes, pool.id)
-
-
-_STOCK, _STOCK_BYTES = 128, 128 << 10
-_books: dict[Device, DeviceAllocator] = {}
-_host_books: dict[Device, DeviceAllocator] = {}
-_books_lock = threading.Lock()
-
-
-def allocator_for(device: DeviceLike = None) -> DeviceAllocator:
-    """Return the books of a device's memory."""
-    return _find(_books, device, "caching")
-
-
-def host_allocator_for(device: DeviceLike = None) -> DeviceAllocator:
-    """Return the books of the page-locked host memory for a device."""
-    return _find(_host_books, device, "pinned")
-
-
-def _find(known: dict[Device, DeviceAllocator], device: DeviceLike, kind: str) -> DeviceAllocator:
-    chosen = lookup(device)[0]
-    books = known.get(chosen)
-    interface = interface_of(chosen)
-    if books is None or books.interface is not interface:
-        with _books_lock:
-            books = known.get(chosen)
-            if books is None or books.interface is not interface:
-                books = known[chosen] = DeviceAllocator(interface, chosen, kind)
-    return books
-
-
-def default_arena(stream: Stream) -> Arena:
-    """Return where arrays for a stream come from, unless told otherwise; it remembers it."""
-    arena = stream.arena = allocator_for(stream.device).default_pool.arena(stream)
-    return arena
-
-
-def all_allocators() -> list[DeviceAllocator]:
-    """Return the books of every device whose memory was used."""
-    return list(_books.values())
-
-
-def _settle_all() -> None:
-    for books in (*_books.values(), *_host_books.values()):
-        # In a forked child a thread that is not there may hold the lock; its books are closed.
-        if books.interface.lazy.is_ready:
-            books.settle()
-
-
-# What ended before somebody looks is not shown to them, and what ended while they looked is.
-commands.on_hooks_changing.append(_settle_all)
+            for kind, segments in zip(
+                _SEGMENT_EVENTS, (changes.released, changes.reserved), strict=True
+            ):
+                for info in segments:
+                    commands.emit(kind, self.device, None, info, info.nbytes, pool.state.id)

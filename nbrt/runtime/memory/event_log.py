@@ -1,148 +1,211 @@
-"""How events of the log change the numbers: one at a time, and many small ones at once."""
+"""`EventLog`: allocations and frees, appended without a lock and counted later."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nbrt.runtime.memory.allocation import Allocation
+from nbrt.runtime import commands
+from nbrt.runtime.memory.allocation import Allocation, FreeRecord, HookedFree, PoolState
 
 if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from nbrt.runtime.memory.allocation import FreeRecord, HookedFree
-    from nbrt.runtime.memory.core import PoolImpl
-    from nbrt.runtime.memory.statistics import Statistics, Tally
+    from nbrt.runtime.memory.statistics import Counters, Statistics
 
-    Ended = FreeRecord | HookedFree
+__all__ = ["EventLog"]
 
-__all__ = ["add", "remove", "replay_small"]
-
-
-def add(books: Sequence[Statistics], allocation: Allocation) -> None:
-    """Count an allocation."""
-    requested, nbytes = allocation.requested, allocation.nbytes
-    for statistics in books:
-        for tally in (
-            statistics.all,
-            statistics.small if allocation.is_small else statistics.large,
-        ):
-            tally.count += 1
-            tally.bytes += nbytes
-            tally.requested += requested
-            tally.made += 1
-            tally.made_bytes += nbytes
-            tally.made_requested += requested
+Free: TypeAlias = "FreeRecord | HookedFree"
+_Three: TypeAlias = tuple[int, int, int]
+"""A count, bytes, and requested bytes."""
 
 
-def remove(books: Sequence[Statistics], allocation: Allocation) -> None:
-    """Count the end of one."""
-    requested, nbytes = allocation.requested, allocation.nbytes
-    for statistics in books:
-        for tally in (
-            statistics.all,
-            statistics.small if allocation.is_small else statistics.large,
-        ):
-            tally.top()
-            tally.count -= 1
-            tally.bytes -= nbytes
-            tally.requested -= requested
+class EventLog:
+    """Events in the order in which they happened, and the statistics that follow from them.
 
+    Parameters
+    ----------
+    statistics : Statistics
+        The statistics of all pools; those of a single pool are in its `PoolState`.
 
-def replay_small(
-    log: deque[Any], pool: PoolImpl, books: Sequence[Statistics], ended: type[Ended]
-) -> None:
-    """Read events from the front of the log, as long as they are of small blocks of one pool.
-
-    And as long as its ends are of one type: where taps look on, only those they have been told of.
-
-    The same as `add` and `remove` of each in all `books`, and giving the blocks back to their bins.
-    Most programs make most of their events here, so the changes since the first event are local
-    variables: what else there is stays as it is meanwhile, so the peaks follow from theirs.
+    Attributes
+    ----------
+    events : deque
+        The unprocessed events: an `Allocation` that was made, a `FreeRecord` or `HookedFree` of one
+        that ended, a `PoolState` of a pool that was closed. `deque.append` is atomic.
+    is_paused : bool
+        `process` does nothing. Finalizers and signal handlers may call it during a change that
+        has several steps.
     """
-    pop = log.popleft
-    count = nbytes = requested = 0
-    made = made_bytes = made_requested = 0
-    top = top_bytes = top_requested = 0
-    while log:
-        event = pop()
-        if type(event) is Allocation:
-            if event.bin is None or event.pool is not pool:
-                log.appendleft(event)
+
+    def __init__(self, statistics: Statistics) -> None:
+        self.events: deque[Allocation | Free | PoolState] = deque()
+        self.statistics = statistics
+        self.is_paused = False
+
+    def statistics_of(self, pool: PoolState) -> tuple[Statistics, ...]:
+        """Return all statistics that a pool's events change."""
+        own = pool.statistics
+        return (self.statistics,) if own is None else (self.statistics, own)
+
+    def process(
+        self, on_free: Callable[[Free], object], on_close: Callable[[PoolState], object]
+    ) -> None:
+        """Count the events, and return freed blocks to their bins.
+
+        Parameters
+        ----------
+        on_free : callable
+            Called with the free of a block that cannot return to its bin directly: it has no bin,
+            its pool is closed, other streams use it, or hooks have not seen the free yet.
+        on_close : callable
+            Called with the state of a closed pool.
+        """
+        if self.is_paused:
+            return
+        events = self.events
+        # A signal handler may call this again, so each event is removed before it is looked at.
+        while events:
+            try:
+                event = events.popleft()
+            except IndexError:
                 break
-            size, asked = event.nbytes, event.requested
-            made += 1
-            made_bytes += size
-            made_requested += asked
-            end = pop() if log else None
-            if type(end) is ended and end.allocation is event and event.recorded is None:
-                # Ended at once, as most: it can have made a peak, and leaves all as it was.
-                if count >= top:
-                    top = count + 1
-                if nbytes + size > top_bytes:
-                    top_bytes = nbytes + size
-                if requested + asked > top_requested:
-                    top_requested = requested + asked
-                if not end.is_taken:
-                    event.site = None
-                    event.bin.append(event)
+            if isinstance(event, PoolState):
+                on_close(event)
                 continue
-            if end is not None:
-                log.appendleft(end)
-            count += 1
-            nbytes += size
-            requested += asked
-            continue
-        allocation = event.allocation if type(event) is ended else None
-        if (
-            allocation is None
-            or allocation.bin is None
-            or allocation.recorded is not None
-            or allocation.pool is not pool
-        ):
-            log.appendleft(event)
-            break
-        if count > top:
-            top = count
-        if nbytes > top_bytes:
-            top_bytes = nbytes
-        if requested > top_requested:
-            top_requested = requested
-        count -= 1
-        nbytes -= allocation.nbytes
-        requested -= allocation.requested
-        if not event.is_taken:
-            allocation.site = None
-            allocation.bin.append(allocation)
-    tops = (max(top, count), max(top_bytes, nbytes), max(top_requested, requested))
-    _change(books, tops, (count, nbytes, requested), (made, made_bytes, made_requested))
+            is_hooked = commands.memory_is_hooked
+            free_type: type[Free] = HookedFree if is_hooked else FreeRecord
+            if isinstance(event, Allocation):
+                allocation, needs_bin = event, False
+            else:
+                allocation, free_type = event.allocation, type(event)
+                needs_bin = not event.is_reused
+            pool = allocation.pool
+            if (
+                (allocation.bin is not None or not needs_bin)
+                and allocation.recorded is None
+                and not pool.is_closed
+                and not (is_hooked and free_type is FreeRecord)
+            ):
+                events.appendleft(event)
+                self.is_paused = True
+                try:
+                    self._process_run(pool, free_type, allocation.is_small)
+                finally:
+                    self.is_paused = False
+                continue
+            counters = [
+                counters
+                for statistics in self.statistics_of(pool)
+                for counters in (
+                    statistics.all,
+                    statistics.small if allocation.is_small else statistics.large,
+                )
+            ]
+            if isinstance(event, Allocation):
+                _count_allocation(counters, event)
+            else:
+                _count_free(counters, allocation)
+                on_free(event)
+
+    def _process_run(self, pool: PoolState, free_type: type[Free], is_small: bool) -> None:
+        """Process events from the front while they are alike; local variables hold the sums."""
+        events, pop = self.events, self.events.popleft
+        count = nbytes = requested = made = made_bytes = made_requested = 0
+        top = top_bytes = top_requested = 0
+        while events:
+            event: Any = pop()
+            if type(event) is Allocation:
+                if event.pool is not pool or event.is_small is not is_small:
+                    events.appendleft(event)
+                    break
+                size, request, made = event.nbytes, event.requested, made + 1
+                made_bytes += size
+                made_requested += request
+                free: Any = events[0] if events else None
+                if (
+                    type(free) is free_type
+                    and free.allocation is event
+                    and event.recorded is None
+                    and (event.bin is not None or free.is_reused)
+                ):
+                    pop()  # freed at once, as most: it may make a peak, and changes nothing else
+                    if count >= top:
+                        top = count + 1
+                    if nbytes + size > top_bytes:
+                        top_bytes = nbytes + size
+                    if requested + request > top_requested:
+                        top_requested = requested + request
+                    if not free.is_reused:
+                        event.site = None
+                        event.bin.append(event)  # type: ignore[union-attr]  # tested
+                else:
+                    count += 1
+                    nbytes += size
+                    requested += request
+                continue
+            allocation = event.allocation if type(event) is free_type else None
+            if (
+                allocation is None
+                or allocation.pool is not pool
+                or allocation.is_small is not is_small
+                or allocation.recorded is not None
+                or (allocation.bin is None and not event.is_reused)
+            ):
+                events.appendleft(event)
+                break
+            if count > top:
+                top = count
+            if nbytes > top_bytes:
+                top_bytes = nbytes
+            if requested > top_requested:
+                top_requested = requested
+            count -= 1
+            nbytes -= allocation.nbytes
+            requested -= allocation.requested
+            if not event.is_reused:
+                allocation.site = None
+                allocation.bin.append(allocation)  # type: ignore[union-attr]  # tested
+        tops = max(top, count), max(top_bytes, nbytes), max(top_requested, requested)
+        made_all = made, made_bytes, made_requested
+        _count_run(self.statistics_of(pool), is_small, tops, (count, nbytes, requested), made_all)
 
 
-_Three = tuple[int, int, int]
-"""A count, bytes, and bytes asked for."""
+def _count_allocation(several: list[Counters], allocation: Allocation) -> None:
+    for counters in several:
+        counters.count += 1
+        counters.bytes += allocation.nbytes
+        counters.requested += allocation.requested
+        counters.made += 1
+        counters.made_bytes += allocation.nbytes
+        counters.made_requested += allocation.requested
 
 
-def _change(books: Sequence[Statistics], tops: _Three, rise: _Three, made: _Three) -> None:
-    for statistics in books:
-        for tally in (statistics.small, statistics.all):
-            _raise_peaks(tally, *tops)
-            tally.count += rise[0]
-            tally.bytes += rise[1]
-            tally.requested += rise[2]
-            tally.made += made[0]
-            tally.made_bytes += made[1]
-            tally.made_requested += made[2]
+def _count_free(several: list[Counters], allocation: Allocation) -> None:
+    for counters in several:
+        counters.update_peaks()
+        counters.count -= 1
+        counters.bytes -= allocation.nbytes
+        counters.requested -= allocation.requested
 
 
-def _raise_peaks(tally: Tally, count: int, nbytes: int, requested: int) -> None:
-    count += tally.count
-    nbytes += tally.bytes
-    if count > tally.peak:
-        tally.peak = count
-    if nbytes > tally.peak_bytes:
-        tally.peak_bytes = nbytes
-    if requested + tally.requested > tally.peak_requested:
-        tally.peak_requested = requested + tally.requested
-    if tally.pending:
-        tally.active_peak = max(tally.active_peak, count + tally.pending)
-        tally.active_peak_bytes = max(tally.active_peak_bytes, nbytes + tally.pending_bytes)
+def _count_run(
+    several: tuple[Statistics, ...], is_small: bool, tops: _Three, rise: _Three, made: _Three
+) -> None:
+    """Count the sums of many events; `tops` are the peaks since the first of them."""
+    for statistics in several:
+        for counters in (statistics.small if is_small else statistics.large, statistics.all):
+            top, top_bytes = counters.count + tops[0], counters.bytes + tops[1]
+            counters.peak = max(counters.peak, top)
+            counters.peak_bytes = max(counters.peak_bytes, top_bytes)
+            counters.peak_requested = max(counters.peak_requested, counters.requested + tops[2])
+            if counters.pending:
+                active, active_bytes = top + counters.pending, top_bytes + counters.pending_bytes
+                counters.active_peak = max(counters.active_peak, active)
+                counters.active_peak_bytes = max(counters.active_peak_bytes, active_bytes)
+            counters.count += rise[0]
+            counters.bytes += rise[1]
+            counters.requested += rise[2]
+            counters.made += made[0]
+            counters.made_bytes += made[1]
+            counters.made_requested += made[2]

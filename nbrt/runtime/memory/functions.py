@@ -1,14 +1,18 @@
-"""How much memory there is and who has it, by torch's names."""
+"""Memory statistics and caches of devices, by torch's names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from nbrt.runtime.device import interface_of, lookup
-from nbrt.runtime.memory.device_allocator import allocator_for, host_allocator_for
+from nbrt.runtime.memory.registry import allocator_for, host_allocator_for
+from nbrt.runtime.memory.statistics import Statistics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt.runtime.memory.allocation import Allocation
+    from nbrt.runtime.memory.statistics import Counters
     from nbrt.typing import DeviceLike
 
 __all__ = [
@@ -29,31 +33,31 @@ __all__ = [
 
 
 def allocations(device: DeviceLike = None) -> list[Allocation]:
-    """Return the allocations that arrays of a device hold now, of all its pools.
+    """Return the allocations of the arrays of a device, of all its pools.
 
     Examples
     --------
     >>> import nbrt
     >>> x = nbrt.empty(1000, "float64", device="cpu:2")
-    >>> [each.requested for each in nbrt.memory.allocations("cpu:2")]
+    >>> [allocation.requested for allocation in nbrt.memory.allocations("cpu:2")]
     [8000]
     """
     return allocator_for(device).live_allocations()
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, int]:
-    """Return the numbers of a device's memory, of all its pools, with torch's keys.
+    """Return the memory statistics of a device, of all its pools, with torch's keys.
 
     Returns
     -------
     stats : dict of str to int
-        ``"{what}.{pool}.{how}"``. What: ``allocated``, ``active`` (with what waits for streams),
+        Keys are ``"{what}.{pool}.{how}"``. What: ``allocated``, ``active`` (with pending frees),
         ``segment`` and ``inactive_split`` count blocks; ``allocated_bytes``, ``active_bytes``,
         ``reserved_bytes``, ``inactive_split_bytes`` and ``requested_bytes`` (before rounding) are
         bytes. Pool: ``all``, ``small_pool`` (blocks of at most 1 MiB), ``large_pool``. How:
-        ``current``, ``peak``, and how much it rose (``allocated``) and fell (``freed``) in all.
-        ``inactive_split`` is worked out when it is asked for, and its peak is the highest that was
-        seen. ``num_alloc_retries``, ``num_ooms``, ``num_oom_rejections`` (by a limit),
+        ``current``, ``peak``, and the sums of increases (``allocated``) and decreases (``freed``).
+        ``inactive_split`` is computed when it is requested; its peak is the highest value computed.
+        ``num_alloc_retries``, ``num_ooms``, ``num_oom_rejections`` (by a limit),
         ``num_sync_all_streams``, ``num_device_alloc`` and ``num_device_free`` count events.
 
     Examples
@@ -64,24 +68,16 @@ def memory_stats(device: DeviceLike = None) -> dict[str, int]:
     >>> stats["requested_bytes.all.current"], stats["allocated_bytes.small_pool.current"]
     (1000, 1024)
     """
-    books = allocator_for(device)
-    books.settle()
-    with books.lock:
-        books.note_split()
-        return books.statistics.as_dict()
+    return allocator_for(device).stats()
 
 
 def host_memory_stats(device: DeviceLike = None) -> dict[str, int]:
-    """Return the numbers of the page-locked host memory for a device, with the same keys."""
-    books = host_allocator_for(device)
-    books.settle()
-    with books.lock:
-        books.note_split()
-        return books.statistics.as_dict()
+    """Return the statistics of the page-locked host memory for a device, with the same keys."""
+    return host_allocator_for(device).stats()
 
 
 def empty_host_cache(device: DeviceLike = None) -> None:
-    """Give the unused page-locked host memory for a device back to the system."""
+    """Return the unused page-locked host memory for a device to the system."""
     host_allocator_for(device).empty_cache()
 
 
@@ -90,10 +86,10 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in memory_stats(device).items():
         *path, last = key.split(".")
-        place = nested
+        inner = nested
         for name in path:
-            place = place.setdefault(name, {})
-        place[last] = value
+            inner = inner.setdefault(name, {})
+        inner[last] = value
     return nested
 
 
@@ -108,53 +104,55 @@ def memory_allocated(device: DeviceLike = None) -> int:
     >>> nbrt.memory_allocated("cpu:0") - before
     4096
     """
-    books = allocator_for(device)
-    books.settle()
-    with books.lock:
-        return books.statistics.all.bytes
+    return _counters(device).bytes
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """Return the most bytes that arrays held at once, since the peaks were last reset."""
-    books = allocator_for(device)
-    books.settle()
-    with books.lock:
-        tally = books.statistics.all
-        return max(tally.peak_bytes, tally.bytes)
+    """Return the peak of `memory_allocated` since it was last reset."""
+    counters = _counters(device)
+    return max(counters.peak_bytes, counters.bytes)
+
+
+def _counters(device: DeviceLike) -> Counters:
+    allocator = allocator_for(device)
+    allocator.process_log()
+    return allocator.statistics.all
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
     """Return the bytes that the pools hold from the system, in use and cached."""
-    books = allocator_for(device)
-    with books.lock:
-        return sum(pool.backend.reserved() for pool in books.pools)
+    allocator = allocator_for(device)
+    with allocator.lock:
+        return sum(pool.backend.reserved() for pool in allocator.pools)
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """Return the most bytes that the pools held, since the peaks were last reset."""
+    """Return the peak of `memory_reserved` since it was last reset."""
     return allocator_for(device).statistics.peak_reserved
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    """Start the peaks again from what is in use now."""
-    books = allocator_for(device)
-    books.settle()
-    with books.lock:
-        for statistics in books.all_statistics():
-            statistics.reset_peaks()
+    """Set the peaks to the current values."""
+    _reset(device, Statistics.reset_peaks)
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
-    """Start the sums of rises and falls, and the counters, again from 0."""
-    books = allocator_for(device)
-    books.settle()
-    with books.lock:
-        for statistics in books.all_statistics():
-            statistics.reset_accumulated()
+    """Set the accumulated sums of increases and decreases, and the counters, to 0."""
+    _reset(device, Statistics.reset_accumulated)
+
+
+def _reset(device: DeviceLike, reset: Callable[[Statistics], object]) -> None:
+    allocator = allocator_for(device)
+    allocator.process_log()
+    with allocator.lock:
+        reset(allocator.statistics)
+        for pool in allocator.pools:
+            if pool.state.statistics is not None:
+                reset(pool.state.statistics)
 
 
 def empty_cache(device: DeviceLike = None) -> None:
-    """Give the unused memory of a device's pools back to the system."""
+    """Return the unused memory of a device's pools to the system."""
     allocator_for(device).empty_cache()
 
 

@@ -1,4 +1,4 @@
-"""How much memory the pools of a device may hold."""
+"""Limits of the memory that the pools of a device hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.runtime.memory.device_allocator import allocator_for
+from nbrt.runtime.memory.registry import allocator_for
 
 if TYPE_CHECKING:
     from nbrt.runtime.memory.device_allocator import DeviceAllocator
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-def checked_limit(limit: float | None, books: DeviceAllocator) -> int | None:
+def checked_limit(limit: float | None, allocator: DeviceAllocator) -> int | None:
     """Return a limit in bytes: an int is bytes, a float is a fraction of the device's memory."""
     if limit is None:
         return None
@@ -42,22 +42,23 @@ def checked_limit(limit: float | None, books: DeviceAllocator) -> int | None:
         return limit
     if not 0.0 <= limit <= 1.0:
         raise ArgumentError(
-            f"expected a fraction of the device's memory in [0, 1], got {limit}; bytes are given "
-            f"as an int"
+            f"expected a fraction of the device's memory in [0, 1], got {limit}; pass bytes as "
+            f"an int"
         )
-    return int(limit * books.interface.mem_get_info(books.device.index)[1])
+    return int(limit * allocator.interface.mem_get_info(allocator.device.index)[1])
 
 
 def set_memory_limit(limit: float | None, device: DeviceLike = None) -> None:
-    """Bound the memory that the pools of a device hold from the system.
+    """Limit the memory that the pools of a device hold from the system.
 
     Parameters
     ----------
     limit : int, float or None
-        Bytes, or a fraction of the device's memory in [0, 1]; None: no bound. What is held already
-        stays; a bound below it refuses every growth.
+        Bytes, or a fraction of the device's memory in [0, 1]; None: no limit. A limit below the
+        bytes already held releases nothing, and refuses every growth.
     device : Device, str, int or None
-        The device; the current one by default. CPU devices begin with ``NBRT_CPU_MEMORY_LIMIT``.
+        The device; the current one by default. The initial limit of CPU devices is
+        ``NBRT_CPU_MEMORY_LIMIT``.
 
     Examples
     --------
@@ -71,26 +72,26 @@ def set_memory_limit(limit: float | None, device: DeviceLike = None) -> None:
     expected room for 2147483648 bytes on cpu:3, got 0 in
     >>> memory.set_memory_limit(None, "cpu:3")
     """
-    books = allocator_for(device)
-    bound = checked_limit(limit, books)
-    with books.lock:
-        books.limit = bound
+    allocator = allocator_for(device)
+    bound = checked_limit(limit, allocator)
+    with allocator.lock:
+        allocator.limit = bound
 
 
 def get_memory_limit(device: DeviceLike = None) -> int | None:
-    """Return the most bytes that the pools of a device may hold; None if there is no bound."""
+    """Return the limit of the bytes that the pools of a device hold; None if there is none."""
     return allocator_for(device).limit
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Bound a device's pools to a fraction in [0, 1] of its memory, as ``torch.cuda`` does."""
+    """Limit a device's pools to a fraction in [0, 1] of its memory, as ``torch.cuda`` does."""
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
         raise ArgumentTypeError(f"expected a fraction as a float, got {fraction!r}")
     set_memory_limit(float(fraction), device)
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
-    """Return the fraction of its memory that a device's pools may hold; 1.0 without a bound."""
-    books = allocator_for(device)
-    total = books.interface.mem_get_info(books.device.index)[1]
-    return 1.0 if books.limit is None else min(1.0, books.limit / total)
+    """Return the limit of a device's pools as a fraction of its memory; 1.0 without a limit."""
+    allocator = allocator_for(device)
+    total = allocator.interface.mem_get_info(allocator.device.index)[1]
+    return 1.0 if allocator.limit is None else min(1.0, allocator.limit / total)

@@ -1,8 +1,7 @@
-"""What is tried when a device has no room, and what is said when nothing helped."""
+"""Recovery from a lack of device memory: what is tried, and the error if nothing helps."""
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 import threading
@@ -12,56 +11,59 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from nbrt._internal.callsite import CallSite
 from nbrt.errors import ArgumentTypeError, NbrtCleanupWarning, OutOfMemoryError
-from nbrt.runtime import commands
-from nbrt.runtime.memory.fragmentation import gaps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from nbrt._internal.device import Device
-    from nbrt.runtime.memory.core import PoolImpl
-    from nbrt.runtime.memory.device_allocator import DeviceAllocator
+    from nbrt.backends.queue import EventHandle
+    from nbrt.runtime.memory.allocation import Allocation
 
-__all__ = ["ObserverHandle", "OutOfMemoryObserver", "attach_out_of_memory_observer", "relieve"]
+__all__ = [
+    "ObserverHandle",
+    "OutOfMemoryObserver",
+    "attach_out_of_memory_observer",
+    "describe_allocations",
+    "recovery_steps",
+    "retry_allocation",
+]
 
 T = TypeVar("T")
 
-_HOLDERS = 5
+_MAX_SITES = 5
+"""Limit of the lines that an error names."""
 
 
 class OutOfMemoryObserver(Protocol):
-    """Something that is called when a device has no room, before the allocation fails."""
+    """A callable for `attach_out_of_memory_observer`."""
 
     def __call__(self, device: Device, requested: int, in_use: int, reserved: int, /) -> object:
-        """See the device, and the bytes that are asked for, in use and reserved.
-
-        Memory that it frees is tried once more.
-        """
+        """Free memory, if possible; sizes are bytes."""
         ...
 
 
 class ObserverHandle:
-    """Takes an observer off again; also as a context manager."""
+    """The registration of an observer; a context manager that removes it."""
 
     def __init__(self, observer: OutOfMemoryObserver) -> None:
         self._observer = observer
 
     def remove(self) -> None:
-        """Stop calling the observer; nothing if that was done."""
+        """Stop calling the observer; may be called again."""
         with _lock:
             if self in _observers:
                 _observers.remove(self)
 
     def call(self, device: Device, requested: int, in_use: int, reserved: int) -> None:
-        """Call the observer; what it raises only warns."""
-        _here.is_observed = True
+        """Call the observer; turn an exception into a warning."""
+        _thread.is_observed = True
         try:
             self._observer(device, requested, in_use, reserved)
-        except Exception as error:  # noqa: BLE001  # the allocation's own failure is the news
+        except Exception as error:  # noqa: BLE001  # the failed allocation is the error to raise
             message = f"an out-of-memory observer failed: {error!r}"
             warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
         finally:
-            _here.is_observed = False
+            _thread.is_observed = False
 
     def __enter__(self) -> ObserverHandle:
         return self
@@ -74,23 +76,24 @@ _observers: list[ObserverHandle] = []
 _lock = threading.Lock()
 
 
-class _Here(threading.local):
+class _Thread(threading.local):
     is_observed = False
 
 
-_here = _Here()
-"""Whether an observer runs in this thread: what it allocates itself calls none."""
+_thread = _Thread()
+"""Whether an observer runs in this thread: its own allocations call no observers."""
 
 
 def attach_out_of_memory_observer(observer: OutOfMemoryObserver) -> ObserverHandle:
-    """Call something when a device has no room, before the allocation fails.
+    """Call a function when a device has no room, before the allocation fails.
 
     Parameters
     ----------
     observer : callable
         Called as ``observer(device, requested, in_use, reserved)``, sizes in bytes, in the thread
-        that allocates. If it frees memory, the allocation is tried again. If it raises, that is a
-        warning.
+        that allocates, after caches were emptied and garbage was collected. Each call is followed
+        by another attempt; once that succeeds, later observers are not called. An exception
+        becomes a warning.
 
     Returns
     -------
@@ -113,131 +116,101 @@ def attach_out_of_memory_observer(observer: OutOfMemoryObserver) -> ObserverHand
     return handle
 
 
-def relieve(books: DeviceAllocator, pool: PoolImpl, nbytes: int, cut: Callable[[], T]) -> T:
-    """Try an allocation again and again, each time with more memory given back before.
+def retry_allocation(attempt: Callable[[], T], steps: Iterable[Callable[[], object]]) -> T:
+    """Return the result of the first attempt that succeeds, after each of several steps.
 
     Parameters
     ----------
-    books : DeviceAllocator
-        The device without room.
-    pool : PoolImpl
-        The pool that was asked.
-    nbytes : int
-        How much is wanted.
-    cut : callable
-        Makes the allocation, or raises OutOfMemoryError.
+    attempt : callable
+        Allocates, or raises OutOfMemoryError.
+    steps : iterable of callable
+        Each frees memory.
 
     Raises
     ------
     OutOfMemoryError
-        With what is in use, by whom, and what to do.
+        That of the last attempt.
     """
-    _count(books, pool, "retries")
     failure: OutOfMemoryError | None = None
     try:
-        for give_back in _ladder(books, nbytes):
-            give_back()
+        for step in steps:
+            step()
             try:
-                return cut()
+                return attempt()
             except OutOfMemoryError as error:
                 failure = error
-        assert failure is not None
-        _count(books, pool, "ooms")
-        if books.available_bytes(pool) is not None:
-            _count(books, pool, "oom_rejections")
-        if commands.hooks:
-            free = books.interface.mem_get_info(books.device.index)[0]
-            commands.emit("out_of_memory", books.device, None, free, nbytes)
-        raise OutOfMemoryError(_report(books, pool, nbytes, failure)) from failure
+        raise failure or OutOfMemoryError("expected steps that free memory, got none")
     finally:
-        # Its traceback has this frame: the cycle would keep the arrays of all callers.
+        # Its traceback refers to this frame: the cycle would keep the arrays of all callers.
         del failure
 
 
-def _ladder(books: DeviceAllocator, nbytes: int) -> Iterator[Callable[[], object]]:
-    yield books.empty_cache
-    if books.pending.waiting:
-        yield lambda: _wait_for_pending(books)
-    # Arrays in reference cycles, such as those that an exception's frames hold.
-    yield lambda: _collect(books)
-    for handle in () if _here.is_observed else tuple(_observers):
-        yield functools.partial(_observe, handle, books, nbytes)
+def recovery_steps(
+    device: Device,
+    nbytes: int,
+    empty_cache: Callable[[], object],
+    pending_events: Callable[[], list[EventHandle]],
+    usage: Callable[[], tuple[int, int]],
+) -> Iterator[Callable[[], object]]:
+    """Yield steps that free memory of a device.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    nbytes : int
+        Bytes requested.
+    empty_cache : callable
+        Returns the free blocks to the system; called after each step, too.
+    pending_events : callable
+        Returns the events that freed blocks wait for.
+    usage : callable
+        Returns the bytes in use and reserved, for observers.
+    """
+    yield empty_cache
+    events = pending_events()
+    if events:
+        yield lambda: ([event.host_wait()() for event in events], empty_cache())
+    # Arrays in reference cycles, such as those in the frames of an exception.
+    yield lambda: (gc.collect(), empty_cache())
+    for handle in () if _thread.is_observed else tuple(_observers):
+
+        def observe(handle: ObserverHandle = handle) -> None:
+            handle.call(device, nbytes, *usage())
+            gc.collect()
+            empty_cache()
+
+        yield observe
 
 
-def _wait_for_pending(books: DeviceAllocator) -> None:
-    with books.lock:
-        events = books.pending.events()
-        books.statistics.syncs += 1
-    for event in events:
-        event.host_wait()()
-    books.empty_cache()
-
-
-def _collect(books: DeviceAllocator) -> None:
-    gc.collect()
-    books.empty_cache()
-
-
-def _observe(handle: ObserverHandle, books: DeviceAllocator, nbytes: int) -> None:
-    statistics = books.statistics
-    handle.call(books.device, nbytes, statistics.all.bytes, statistics.reserved)
-    gc.collect()
-    books.empty_cache()
-
-
-def _count(books: DeviceAllocator, pool: PoolImpl, counter: str) -> None:
-    with books.lock:
-        for statistics in (books.statistics, pool.statistics):
-            if statistics is not None:
-                setattr(statistics, counter, getattr(statistics, counter) + 1)
-
-
-def _report(books: DeviceAllocator, pool: PoolImpl, nbytes: int, failure: OutOfMemoryError) -> str:
-    books.settle()
-    with books.lock:
-        in_use, reserved = books.statistics.all.bytes, books.statistics.reserved
-        room = books.available_bytes(pool)
-    free, total = books.interface.mem_get_info(books.device.index)
-    limited = "" if room is None else f", {room} allowed by the limits"
+def describe_allocations(allocations: Iterable[Allocation]) -> str:
+    """Return the end of an error text: which lines of the program hold the most memory."""
+    sizes: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for allocation in allocations:
+        where = _line(allocation.site)
+        sizes[where] += allocation.nbytes
+        counts[where] += 1
     lines = [
-        f"expected room for {nbytes} bytes on {books.device}, got {in_use} in use and {reserved} "
-        f"reserved of {total}{limited}; {free} bytes are free on the device, after caches were "
-        f"dropped, pending frees waited for and garbage was collected ({failure})"
+        f"  {size} bytes in {counts[where]} array(s): {where}"
+        for where, size in sizes.most_common(_MAX_SITES)
     ]
-    with books.lock:
-        largest = max((size for _, sizes in gaps(pool) for size in sizes), default=0)
-    lines.append(f"Largest free block of the pool: {largest} bytes")
-    holders = _holders(books)
-    if holders:
-        lines.append("Held by arrays that were allocated here:")
-        lines.extend(holders)
+    if lines:
+        lines.insert(0, "Held by arrays that were allocated here:")
     if getattr(sys, "last_value", None) is not None:
         lines.append(
-            "The traceback of an earlier exception is kept, and what its frames hold: "
-            "nbrt.memory.release_tracebacks() lets it go"
+            "The traceback of an earlier exception keeps the arrays of its frames: "
+            "nbrt.memory.release_tracebacks() frees them"
         )
     lines.append(
-        "Free arrays (nbrt.memory.live_arrays() says who holds them), ask for less, or raise the "
+        "Free arrays (nbrt.memory.live_arrays() lists their holders), request less, or raise the "
         "limit with nbrt.memory.set_memory_limit (cpu devices begin with NBRT_CPU_MEMORY_LIMIT)"
     )
     return "\n".join(lines)
 
 
-def _holders(books: DeviceAllocator) -> list[str]:
-    sizes: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    for allocation in books.live_allocations():
-        where = _place(allocation.site)
-        sizes[where] += allocation.nbytes
-        counts[where] += 1
-    return [
-        f"  {size} bytes in {counts[where]} array(s): {where}"
-        for where, size in sizes.most_common(_HOLDERS)
-    ]
-
-
-def _place(site: object) -> str:
+def _line(site: object) -> str:
     frames = site.frames() if isinstance(site, CallSite) else []
     if not frames:
-        return "small arrays; nbrt.memory.record_memory_history says where they are made"
+        return "small arrays; nbrt.memory.record_memory_history records their call sites"
     return f"{frames[0]['filename']}:{frames[0]['line']} in {frames[0]['name']}"

@@ -1,4 +1,4 @@
-"""`PendingFrees`: memory without arrays, which other streams may still be using."""
+"""`PendingFrees`: freed blocks that other streams may still use."""
 
 from __future__ import annotations
 
@@ -8,90 +8,86 @@ from nbrt.backends.queue import EventOptions
 from nbrt.errors import NbrtError, StreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from nbrt.backends.queue import EventHandle
-    from nbrt.runtime.memory.allocation import Allocation
-    from nbrt.runtime.memory.device_allocator import DeviceAllocator
-    from nbrt.runtime.memory.statistics import Tally
+    from nbrt.runtime.memory.allocation import Allocation, PoolState
+    from nbrt.runtime.memory.statistics import Statistics
     from nbrt.runtime.stream import Stream
 
 __all__ = ["PendingFrees"]
 
 
 class PendingFrees:
-    """Allocations that have ended, each with an event on every stream that has used it.
+    """Freed allocations, each with an event on every other stream that has used it.
 
-    Callers hold the lock of the books.
+    Callers hold the lock of the allocator.
+
+    Parameters
+    ----------
+    statistics_of : callable
+        Returns the statistics that the frees of a pool change.
     """
 
-    def __init__(self, books: DeviceAllocator) -> None:
-        self._books = books
+    def __init__(self, statistics_of: Callable[[PoolState], Iterable[Statistics]]) -> None:
+        self._statistics_of = statistics_of
         self.waiting: list[tuple[Allocation, list[EventHandle]]] = []
 
     def add(self, allocation: Allocation) -> None:
-        """Keep a block back until the streams that use it have passed this point."""
-        events = []
-        for stream in allocation.recorded or ():
-            event = _mark(stream)
-            if event is not None:
-                events.append(event)
-        self.waiting.append((allocation, events))
-        self._move(allocation, 1)
-        self.poll()
+        """Keep a block until the streams that use it have passed this point."""
+        events = [_event(stream) for stream in allocation.recorded or ()]
+        self.waiting.append((allocation, [event for event in events if event is not None]))
+        self._count(allocation, 1)
 
-    def poll(self) -> None:
-        """Let go of what no stream uses any more."""
+    def poll(self, free: Callable[[Allocation], object]) -> None:
+        """Call `free` with each allocation that no stream uses any more."""
         waiting, self.waiting = self.waiting, []
         still: list[tuple[Allocation, list[EventHandle]]] = []
         try:
             while waiting:
                 allocation, events = waiting.pop()
                 if _have_passed(events):
-                    self._move(allocation, -1)
-                    self._books.give_back(allocation)
+                    self._count(allocation, -1)
+                    free(allocation)
                 else:
                     still.append((allocation, events))
         finally:
-            # A tap that is told of a free may have come here in the meantime.
+            # `free` may run hooks, which may add to the list.
             self.waiting += waiting + still[::-1]
 
     def events(self) -> list[EventHandle]:
-        """Return what all that is pending waits for."""
+        """Return the events that the allocations wait for."""
         return [event for _, events in self.waiting for event in events]
 
-    def _move(self, allocation: Allocation, by: int) -> None:
-        for statistics in (self._books.statistics, allocation.pool.statistics):
-            if statistics is not None:
-                sized = statistics.small if allocation.is_small else statistics.large
-                for tally in (statistics.all, sized):
-                    _shift(tally, by, by * allocation.nbytes)
-
-
-def _shift(tally: Tally, count: int, nbytes: int) -> None:
-    if count < 0:
-        tally.top()
-    tally.pending += count
-    tally.pending_bytes += nbytes
+    def _count(self, allocation: Allocation, change: int) -> None:
+        for statistics in self._statistics_of(allocation.pool):
+            sized = statistics.small if allocation.is_small else statistics.large
+            for counters in (statistics.all, sized):
+                if change < 0:
+                    counters.update_peaks()
+                counters.pending += change
+                counters.pending_bytes += change * allocation.nbytes
 
 
 def _have_passed(events: list[EventHandle]) -> bool:
-    """Return whether every event is reached; those that are get closed and dropped."""
+    """Return whether every event is reached; close and remove those that are."""
     while events:
         try:
             if not events[-1].query():
                 return False
         except NbrtError:
-            # The device is broken, which the next synchronisation says; who knows what it does.
+            # The device has failed, which the next synchronisation raises; it may use the block.
             return False
         events.pop().close()
     return True
 
 
-def _mark(stream: Stream) -> EventHandle | None:
+def _event(stream: Stream) -> EventHandle | None:
     event = stream.interface.create_event(stream.device.index, EventOptions())
     try:
         event.record(stream.queue)
     except StreamError:
-        # Closed: all its work was done before that.
+        # The stream is closed: its work is done.
         event.close()
         return None
     return event

@@ -1,4 +1,4 @@
-"""`record_stream`: memory that another stream uses is not used again before that has passed."""
+"""`record_stream`: reuse a block only after all streams that use it have passed."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["record_stream"]
 
 
 def record_stream(array: Array, stream: Stream) -> None:
-    """Keep an array's memory from being used again before a stream has passed.
+    """Keep an array's memory from being reused before a stream has passed.
 
-    When the array and its views are gone, the memory waits for what the stream has been given by
-    then. Launches, copies, fills and draws of nbrt do so themselves for their arrays; this is for
-    other libraries' work on the stream.
+    When the array and its views are gone, the memory waits for the work that the stream has by
+    then. Launches, copies, fills and draws of nbrt record their arrays themselves; this function is
+    for other libraries' work on the stream.
 
     Parameters
     ----------
     array : numpy.ndarray or cupy.ndarray
-        From nbrt: its allocation is marked. Other memory (CuPy's own pool, NumPy's) is kept from
-        being reused until the stream has done the work that it has now.
+        From nbrt: its allocation is marked. Other memory (CuPy's own pool, NumPy's) is kept alive
+        until the stream has done the work that it has now.
     stream : Stream
-        A stream that uses it.
+        The stream that uses it.
 
     Raises
     ------
     ArgumentTypeError
-        If `array` is no array of a device, or `stream` no stream.
+        If `array` is not an array of a device, or `stream` not a stream.
 
     Examples
     --------
@@ -55,17 +55,17 @@ def record_stream(array: Array, stream: Stream) -> None:
             owner.record_stream(stream)
             return
     # NumPy's memory needs no cpu device that is in use.
-    hold: object = array if isinstance(array, np.ndarray) else None
+    keep: object = array if isinstance(array, np.ndarray) else None
     for interface in interfaces:
         if interface.index_of(array) is not None:
-            hold = interface.external_owner(array)
+            keep = interface.external_owner(array)
             break
-    if hold is None:
+    if keep is None:
         raise ArgumentTypeError(
             f"expected an array of a device, got {array!r} of type {type(array).__name__}"
         )
     # As an argument, which a queue keeps until then, and drops where that is allowed.
-    stream.call(_do_nothing, hold)
+    stream.call(_do_nothing, keep)
 
 
 def _do_nothing(kept: object) -> None:

@@ -1,64 +1,58 @@
-"""`Statistics`: torch's numbers about memory: current, peak, allocated and freed, of each thing."""
+"""`Statistics`: torch's memory statistics: current, peak, allocated and freed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from nbrt.runtime.memory.segments import SegmentChanges
 
-__all__ = ["Statistics"]
+__all__ = ["Counters", "PeakCounter", "Statistics"]
 
 _POOLS = ("all", "small_pool", "large_pool")
+_HOW = ("current", "peak", "allocated", "freed")
+
+Row: TypeAlias = tuple[int, int, int, int]
+"""Current, peak, allocated, freed."""
+
+_EVENTS = ("retries", "ooms", "oom_rejections", "syncs", "device_allocs", "device_frees")
 
 
-class _Gauge:
-    """A number that goes up and down, the highest it was, and how much it rose and fell in all."""
+@dataclass(slots=True)
+class PeakCounter:
+    """A number, its peak, and the sums of its increases and decreases."""
 
-    __slots__ = ("allocated", "current", "freed", "peak")
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
+    freed: int = 0
 
-    def __init__(self) -> None:
-        self.current = self.peak = self.allocated = self.freed = 0
-
-    def rise(self, amount: int) -> None:
-        self.current += amount
-        self.allocated += amount
-        self.peak = max(self.peak, self.current)
-
-    def fall(self, amount: int) -> None:
-        self.current -= amount
-        self.freed += amount
-
-    def reset_peak(self) -> None:
-        self.peak = self.current
-
-    def reset_accumulated(self) -> None:
-        self.allocated = self.freed = 0
-
-    def copied(self) -> _Gauge:
-        copy = _Gauge()
-        copy.current, copy.peak = self.current, self.peak
-        copy.allocated, copy.freed = self.allocated, self.freed
-        return copy
-
-    def items(self) -> Iterator[tuple[str, int]]:
-        yield "current", self.current
-        yield "peak", self.peak
-        yield "allocated", self.allocated
-        yield "freed", self.freed
+    def add(self, change: int) -> None:
+        """Add an increase, or a decrease if it is negative."""
+        self.current += change
+        if change > 0:
+            self.allocated += change
+            self.peak = max(self.peak, self.current)
+        else:
+            self.freed -= change
 
 
-class Tally:
-    """What the arrays of one size of pool hold; public fields, since every allocation changes them.
+class Counters:
+    """Counts of allocated blocks, and of blocks whose free is pending, of one size of pool.
 
-    Only the current values and the rises are kept up to date with each event. The falls follow from
-    them, and a peak can only lie where a fall follows a rise: `top` is called there.
+    The event log writes the public fields directly: every allocation changes them. Each event
+    updates the current values and the totals only. The sums of the frees follow from them. A peak
+    can only lie where a free follows an allocation; `update_peaks` is called there.
     """
 
     __slots__ = (
         "active_peak",
         "active_peak_bytes",
+        "baseline",
         "bytes",
         "count",
         "made",
@@ -70,7 +64,6 @@ class Tally:
         "pending",
         "pending_bytes",
         "requested",
-        "reset",
     )
 
     def __init__(self) -> None:
@@ -79,11 +72,11 @@ class Tally:
         self.peak = self.peak_bytes = self.peak_requested = 0
         self.pending = self.pending_bytes = 0
         self.active_peak = self.active_peak_bytes = 0
-        # What had been made, what of it was gone, and what waited, when the sums were last reset.
-        self.reset = (0, 0, 0, 0, 0, 0, 0, 0)
+        # The values when the accumulated sums were last reset.
+        self.baseline: Counters | None = None
 
-    def top(self) -> None:
-        """Bring the peaks up to date."""
+    def update_peaks(self) -> None:
+        """Raise the peaks to the current values."""
         if self.count > self.peak:
             self.peak = self.count
         if self.bytes > self.peak_bytes:
@@ -95,162 +88,141 @@ class Tally:
             self.active_peak_bytes = max(self.active_peak_bytes, self.bytes + self.pending_bytes)
 
     def reset_peak(self) -> None:
-        """Start the peaks again from what is in use now."""
+        """Set the peaks to the current values."""
         self.peak = self.peak_bytes = self.peak_requested = 0
         self.active_peak = self.active_peak_bytes = 0
-        self.top()
+        self.update_peaks()
 
     def reset_accumulated(self) -> None:
-        """Start the sums of rises and falls again."""
-        self.reset = (
-            self.made,
-            self.made_bytes,
-            self.made_requested,
-            self.made - self.count,
-            self.made_bytes - self.bytes,
-            self.made_requested - self.requested,
-            self.pending,
-            self.pending_bytes,
-        )
+        """Set the sums of allocations and frees to 0."""
+        self.baseline = None
+        self.baseline = copy.copy(self)
 
-    def copied(self) -> Tally:
-        """Return an equal one."""
-        copy = Tally()
-        for name in Tally.__slots__:
-            setattr(copy, name, getattr(self, name))
-        return copy
-
-    def gauges(self) -> dict[str, tuple[int, int, int, int]]:
+    def values(self) -> dict[str, Row]:
         """Return (current, peak, allocated, freed) by torch's names."""
-        made, made_bytes, made_requested, gone, gone_bytes, gone_requested = self.reset[:6]
-        waited, waited_bytes = self.reset[6:]
-        rises = self.made - made
-        bytes_up = self.made_bytes - made_bytes
-        falls = self.made - self.count - gone
-        bytes_down = self.made_bytes - self.bytes - gone_bytes
-        active, active_bytes = self.count + self.pending, self.bytes + self.pending_bytes
+        base = self.baseline or _ZERO
+
+        def row(now: int, then: int, made: int, made_then: int, peak: int) -> Row:
+            return now, peak, made - made_then, (made - now) - (made_then - then)
+
         return {
-            "allocated": (self.count, self.peak, rises, falls),
-            "allocated_bytes": (self.bytes, self.peak_bytes, bytes_up, bytes_down),
-            "active": (
-                active,
+            "allocated": row(self.count, base.count, self.made, base.made, self.peak),
+            "allocated_bytes": row(
+                self.bytes, base.bytes, self.made_bytes, base.made_bytes, self.peak_bytes
+            ),
+            "active": row(
+                self.count + self.pending,
+                base.count + base.pending,
+                self.made,
+                base.made,
                 max(self.peak, self.active_peak),
-                rises,
-                falls - self.pending + waited,
             ),
-            "active_bytes": (
-                active_bytes,
+            "active_bytes": row(
+                self.bytes + self.pending_bytes,
+                base.bytes + base.pending_bytes,
+                self.made_bytes,
+                base.made_bytes,
                 max(self.peak_bytes, self.active_peak_bytes),
-                bytes_up,
-                bytes_down - self.pending_bytes + waited_bytes,
             ),
-            "requested_bytes": (
+            "requested_bytes": row(
                 self.requested,
+                base.requested,
+                self.made_requested,
+                base.made_requested,
                 self.peak_requested,
-                self.made_requested - made_requested,
-                self.made_requested - self.requested - gone_requested,
             ),
         }
 
 
+_ZERO = Counters()
+
+
 class Statistics:
-    """The numbers of a device, or of a pool.
+    """The memory statistics of a device or of a pool.
 
     Attributes
     ----------
-    all, small, large : Tally
-        What arrays hold.
+    all, small, large : Counters
+        Allocated blocks.
     retries, ooms, oom_rejections, syncs, device_allocs, device_frees : int
-        Allocations tried again with emptied caches; those that failed; those refused by a limit;
-        waits for pending frees; segments taken from the system and given back.
+        Allocations that were retried with empty caches, that failed, and that a limit refused;
+        waits for pending frees; segments taken from the system and returned to it.
     """
 
-    __slots__ = (
-        "_segments",
-        "_split",
-        "all",
-        "device_allocs",
-        "device_frees",
-        "large",
-        "oom_rejections",
-        "ooms",
-        "retries",
-        "small",
-        "syncs",
-    )
+    __slots__ = ("_segments", "_split", "all", "large", "small", *_EVENTS)
+
+    retries: int
+    ooms: int
+    oom_rejections: int
+    syncs: int
+    device_allocs: int
+    device_frees: int
 
     def __init__(self) -> None:
-        self.all, self.small, self.large = Tally(), Tally(), Tally()
-        self._segments = {pool: (_Gauge(), _Gauge()) for pool in _POOLS}
-        self._split = {pool: (_Gauge(), _Gauge()) for pool in _POOLS}
-        self.retries = self.ooms = self.oom_rejections = self.syncs = 0
-        self.device_allocs = self.device_frees = 0
+        self.all, self.small, self.large = Counters(), Counters(), Counters()
+        # Count and bytes, by pool.
+        self._segments = {pool: (PeakCounter(), PeakCounter()) for pool in _POOLS}
+        self._split = {pool: (PeakCounter(), PeakCounter()) for pool in _POOLS}
+        for name in _EVENTS:
+            setattr(self, name, 0)
 
     def copied(self) -> Statistics:
-        """Return equal numbers, which change on their own from now on."""
-        copy = Statistics()
-        copy.all, copy.small, copy.large = (
-            each.copied() for each in (self.all, self.small, self.large)
-        )
-        for mine, theirs in ((self._segments, copy._segments), (self._split, copy._split)):
-            for pool, (count, size) in mine.items():
-                theirs[pool] = (count.copied(), size.copied())
-        for name in ("retries", "ooms", "oom_rejections", "syncs", "device_allocs", "device_frees"):
-            setattr(copy, name, getattr(self, name))
-        return copy
+        """Return an independent copy."""
+        return copy.deepcopy(self)
 
     @property
     def reserved(self) -> int:
         """Bytes held from the system, in use and cached."""
         return self._segments["all"][1].current
 
+    def usage(self) -> tuple[int, int]:
+        """Return the allocated bytes and the reserved bytes."""
+        return self.all.bytes, self.reserved
+
     @property
     def peak_reserved(self) -> int:
-        """The most bytes that were held at once."""
+        """The peak of `reserved`."""
         return self._segments["all"][1].peak
 
-    def count_segment(self, change: int, *, is_small: bool) -> None:
-        """Note that a segment was taken from the system (1), or given back (-1)."""
-        for pool in ("all", "small_pool" if is_small else "large_pool"):
-            _move(self._segments[pool][0], change)
-        self.device_allocs += change == 1
-        self.device_frees += change == -1
+    def count_changes(self, changes: SegmentChanges) -> None:
+        """Count segments that were taken from the system or returned to it."""
+        for sign, infos in ((-1, changes.released), (1, changes.reserved)):
+            for info in infos:
+                for pool in ("all", "small_pool" if info.is_small else "large_pool"):
+                    self._segments[pool][1].add(sign * info.nbytes)
+        for sign, infos in ((-1, changes.removed), (1, changes.added)):
+            for info in infos:
+                for pool in ("all", "small_pool" if info.is_small else "large_pool"):
+                    self._segments[pool][0].add(sign)
+        self.device_allocs += len(changes.added)
+        self.device_frees += len(changes.removed)
 
-    def move_reserved(self, nbytes: int, *, is_small: bool) -> None:
-        """Note that what is held from the system grew, or shrank where `nbytes` is negative."""
-        for pool in ("all", "small_pool" if is_small else "large_pool"):
-            _move(self._segments[pool][1], nbytes)
-
-    def split_changed(self, found: dict[str, tuple[int, int]]) -> None:
-        """Note the free blocks of segments partly in use: (count, bytes) of small and of large."""
-        total = [0, 0]
-        for pool, (count, size) in found.items():
-            for place, value in enumerate((count, size)):
-                gauge = self._split[pool][place]
-                _move(gauge, value - gauge.current)
-                total[place] += value
-        for gauge, value in zip(self._split["all"], total, strict=True):
-            _move(gauge, value - gauge.current)
+    def split_changed(self, split: Mapping[str, tuple[int, int]]) -> None:
+        """Set (count, bytes) of the free blocks in segments partly in use, by pool."""
+        totals = [sum(values) for values in zip(*split.values(), strict=True)]
+        for pool, values in {**split, "all": tuple(totals)}.items():
+            for counter, value in zip(self._split[pool], values, strict=True):
+                counter.add(value - counter.current)
 
     def reset_peaks(self) -> None:
-        """Start the peaks again from what is in use now."""
-        for tally in (self.all, self.small, self.large):
-            tally.reset_peak()
-        for gauge in self._gauges():
-            gauge.reset_peak()
+        """Set the peaks to the current values."""
+        for counters in (self.all, self.small, self.large):
+            counters.reset_peak()
+        for counter in self._peak_counters():
+            counter.peak = counter.current
 
     def reset_accumulated(self) -> None:
-        """Start the sums and the counters again."""
-        for tally in (self.all, self.small, self.large):
-            tally.reset_accumulated()
-        for gauge in self._gauges():
-            gauge.reset_accumulated()
-        self.retries = self.ooms = self.oom_rejections = self.syncs = 0
-        self.device_allocs = self.device_frees = 0
+        """Set the accumulated sums and the event counters to 0."""
+        for counters in (self.all, self.small, self.large):
+            counters.reset_accumulated()
+        for counter in self._peak_counters():
+            counter.allocated = counter.freed = 0
+        for name in _EVENTS:
+            setattr(self, name, 0)
 
     def as_dict(self) -> dict[str, int]:
-        """Return the numbers with torch's keys, sorted."""
-        found: dict[str, int] = {
+        """Return the statistics with torch's keys, sorted."""
+        values: dict[str, int] = {
             "num_alloc_retries": self.retries,
             "num_ooms": self.ooms,
             "num_oom_rejections": self.oom_rejections,
@@ -258,28 +230,20 @@ class Statistics:
             "num_device_alloc": self.device_allocs,
             "num_device_free": self.device_frees,
         }
-        names = ("current", "peak", "allocated", "freed")
-        for pool, tally in zip(_POOLS, (self.all, self.small, self.large), strict=True):
-            tally.top()
-            for stat, values in tally.gauges().items():
-                for name, value in zip(names, values, strict=True):
-                    found[f"{stat}.{pool}.{name}"] = value
-            pairs = (("segment", "reserved_bytes"), self._segments[pool])
-            splits = (("inactive_split", "inactive_split_bytes"), self._split[pool])
-            for stats, gauges in (pairs, splits):
-                for stat, gauge in zip(stats, gauges, strict=True):
-                    for name, value in gauge.items():
-                        found[f"{stat}.{pool}.{name}"] = value
-        return dict(sorted(found.items()))
+        for pool, counters in zip(_POOLS, (self.all, self.small, self.large), strict=True):
+            counters.update_peaks()
+            rows = counters.values()
+            names = ("segment", "reserved_bytes", "inactive_split", "inactive_split_bytes")
+            for stat, counter in zip(
+                names, (*self._segments[pool], *self._split[pool]), strict=True
+            ):
+                rows[stat] = (counter.current, counter.peak, counter.allocated, counter.freed)
+            for stat, row in rows.items():
+                for how, value in zip(_HOW, row, strict=True):
+                    values[f"{stat}.{pool}.{how}"] = value
+        return dict(sorted(values.items()))
 
-    def _gauges(self) -> Iterator[_Gauge]:
+    def _peak_counters(self) -> Iterator[PeakCounter]:
         for pool in _POOLS:
             yield from self._segments[pool]
             yield from self._split[pool]
-
-
-def _move(gauge: _Gauge, delta: int) -> None:
-    if delta > 0:
-        gauge.rise(delta)
-    elif delta < 0:
-        gauge.fall(-delta)

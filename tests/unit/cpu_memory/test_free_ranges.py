@@ -7,17 +7,17 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbrt.backends.ranges import FreeRanges
+from nbrt.backends.pools import FreeRanges
 
 SIZE = 64
 
 
-def runs_of(is_free: list[bool], walls: set[int]) -> dict[int, int]:
-    """Return the maximal runs of free bytes, broken at walls."""
+def runs_of(is_free: list[bool], boundaries: set[int]) -> dict[int, int]:
+    """Return the maximal runs of free bytes, broken at boundaries."""
     runs: dict[int, int] = {}
     start = None
     for place, free in enumerate([*is_free, False]):
-        if start is not None and (not free or place in walls):
+        if start is not None and (not free or place in boundaries):
             runs[start] = place - start
             start = None
         if free and start is None:
@@ -33,14 +33,14 @@ def runs_of(is_free: list[bool], walls: set[int]) -> dict[int, int]:
 def test_ranges_are_those_of_a_list_of_bytes(
     steps: list[tuple[int, int, int]], inner: set[int]
 ) -> None:
-    walls = {0, *inner}
-    ranges = FreeRanges(walls)
-    for start, end in itertools.pairwise([*sorted(walls), SIZE]):
+    boundaries = {0, *inner}
+    ranges = FreeRanges(boundaries)
+    for start, end in itertools.pairwise([*sorted(boundaries), SIZE]):
         ranges.add(start, end - start)
     is_free = [True] * SIZE
     taken: list[tuple[int, int]] = []
     for action, nbytes, choice in steps:
-        runs = runs_of(is_free, walls)
+        runs = runs_of(is_free, boundaries)
         if action == 0:
             best = min(((n, a) for a, n in runs.items() if n >= nbytes), default=None)
             address = ranges.take(nbytes)
@@ -60,7 +60,7 @@ def test_ranges_are_those_of_a_list_of_bytes(
         if address is not None:
             taken.append((address, nbytes))
             is_free[address : address + nbytes] = [False] * nbytes
-        expected = runs_of(is_free, walls)
+        expected = runs_of(is_free, boundaries)
         assert ranges.sizes == expected
         assert ranges.ends == {a + n: a for a, n in expected.items()}
         assert ranges.nbytes == sum(is_free)

@@ -1,4 +1,4 @@
-"""Blocks, leases, and how the tenant under an array is found."""
+"""Blocks, handles, and how the owner under an array is found."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from nbrt.backends.cpu.memory import CachingPool, block_from_external, owner_of
 
 @pytest.fixture
 def array() -> np.ndarray:
-    return np.ndarray((4, 5), np.float32, CachingPool().allocate(None, 100).lease("tenant"))
+    return np.ndarray((4, 5), np.float32, CachingPool().allocate(None, 100).handle("owner"))
 
 
-def test_the_tenant_is_found_under_every_view(array: np.ndarray) -> None:
+def test_the_owner_is_found_under_every_view(array: np.ndarray) -> None:
     class Subclass(np.ndarray):
         pass
 
@@ -35,20 +35,20 @@ def test_the_tenant_is_found_under_every_view(array: np.ndarray) -> None:
         np.lib.stride_tricks.as_strided(array, (2, 2), (4, 4)),
         np.broadcast_to(array, (3, 4, 5)),
     ):
-        assert owner_of(view) == "tenant"
+        assert owner_of(view) == "owner"
 
 
 @pytest.mark.parametrize("other", [None, 5, np.zeros(3), b"abc", memoryview(b"abc"), np.float32(1)])
-def test_other_memory_has_no_tenant(other: object) -> None:
+def test_other_memory_has_no_owner(other: object) -> None:
     assert owner_of(other) is None
 
 
-def test_a_lease_lives_as_long_as_any_view() -> None:
+def test_a_handle_lives_as_long_as_any_view() -> None:
     block = CachingPool().allocate(None, 100)
-    lease = block.lease("tenant")
-    ended = weakref.ref(lease)
-    array = np.ndarray((5,), np.float32, lease)
-    del lease
+    handle = block.handle("owner")
+    ended = weakref.ref(handle)
+    array = np.ndarray((5,), np.float32, handle)
+    del handle
     for derive in (
         lambda a: a[2:],
         lambda a: a.base[4:],
@@ -69,7 +69,7 @@ def test_a_block_that_was_taken_back_has_no_memory() -> None:
     block = pool.allocate(None, 100)
     pool.deallocate(None, block)
     with pytest.raises(AttributeError):
-        block.lease("tenant")
+        block.handle("owner")
 
 
 def test_memory_of_another_allocator_is_kept_by_arrays_over_it() -> None:
@@ -79,11 +79,11 @@ def test_memory_of_another_allocator_is_kept_by_arrays_over_it() -> None:
     source = Source()
     gone = weakref.ref(source)
     block = block_from_external(ctypes.addressof(Source.memory), 128, source)
-    array = np.ndarray((16,), np.uint8, block.lease("tenant"))
+    array = np.ndarray((16,), np.uint8, block.handle("owner"))
     del source, block
     view = array[4:]
     del array
-    assert (owner_of(view), view.sum(), gone() is None) == ("tenant", 12, False)
+    assert (owner_of(view), view.sum(), gone() is None) == ("owner", 12, False)
     del view
     gc.collect()
     assert gone() is None

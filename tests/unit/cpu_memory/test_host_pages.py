@@ -44,7 +44,7 @@ def faults(address: int) -> bool:
 
 def touched(pool: ExpandablePool, nbytes: int) -> HostBlock:
     block = pool.allocate(None, nbytes)
-    block.lease(None)[::PAGE] = 1
+    block.handle(None)[::PAGE] = 1
     return block
 
 
@@ -69,7 +69,7 @@ def test_a_pool_that_grows_gives_back_what_did_not_fit() -> None:
     second = touched(pool, 64 * MIB)
     assert pool.reserved() <= 1.1 * 66 * MIB
     assert resident() - before <= 1.1 * 66 * MIB
-    assert (kept.lease(None)[::PAGE] == 1).all()
+    assert (kept.handle(None)[::PAGE] == 1).all()
     committed = [each.nbytes for each in pool.segments()]
     assert sum(committed) == pool.reserved()
     # What was given back is the hole that the next block of its size is put into.
@@ -146,7 +146,7 @@ def test_a_guarded_block_ends_where_the_system_stops_everybody() -> None:
 def test_a_plain_block_is_gone_when_its_arrays_are() -> None:
     pool = PlainPool()
     block = pool.allocate(None, 3 * MIB)
-    array = np.ndarray((8,), np.uint8, block.lease(object()))
+    array = np.ndarray((8,), np.uint8, block.handle(object()))
     address = block.address
     pool.deallocate(None, block)
     assert not faults(address)
@@ -184,7 +184,7 @@ def test_memory_that_may_not_be_locked_is_ordinary_memory() -> None:
     assert pool.is_page_locked
     block = pool.allocate(None, 100)
     assert (pool.is_page_locked, pool.why_not) == (False, "the test refuses")
-    block.lease(None)[:] = 3
+    block.handle(None)[:] = 3
 
 
 def test_a_refused_lock_names_the_limit_of_the_process() -> None:

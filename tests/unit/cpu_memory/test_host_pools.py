@@ -61,7 +61,7 @@ class Model:
         assert block.nbytes >= nbytes
         assert block.address % 64 == 0
         assert nbytes <= MIB or self.is_guarded or block.address % PAGE == 0
-        data, mark = block.lease(self), next(self.marks)
+        data, mark = block.handle(self), next(self.marks)
         assert (data.ctypes.data, data.nbytes) == (block.address, block.nbytes)
         data[:8].view(np.int64)[0] = data[-8:].view(np.int64)[0] = mark
         self.blocks.append((block, data, mark))
@@ -145,7 +145,7 @@ def test_the_limit_is_kept_and_caches_go_first(make: Callable[[], HostPool]) -> 
     pool = make()
     pool.set_limit(32 * MIB)
     kept = pool.allocate(None, 8 * MIB)
-    data = kept.lease(None)
+    data = kept.handle(None)
     data[:] = 5
     pool.deallocate(None, pool.allocate(None, 16 * MIB))
     block = pool.allocate(None, 20 * MIB)
@@ -181,7 +181,7 @@ def test_a_mapping_that_fails_loses_nothing(make: Callable[..., HostPool]) -> No
 
     pool = make(mapper)
     block = pool.allocate(None, 1000)
-    block.lease(None)[:] = 1
+    block.handle(None)[:] = 1
     reserved = pool.reserved()
     fails.update(range(1, 4))
     # In one segment with the first, where the pool has segments of 2 MiB.
@@ -192,7 +192,7 @@ def test_a_mapping_that_fails_loses_nothing(make: Callable[..., HostPool]) -> No
     fails.clear()
     assert pool.allocate(None, MIB).nbytes == MIB
     assert [each.nbytes for each in fitting] in ([], [MIB])
-    assert (block.lease(None)[:1000] == 1).all()
+    assert (block.handle(None)[:1000] == 1).all()
 
 
 def test_a_roomy_mapping_that_is_refused_is_asked_for_again_without_the_room() -> None:
@@ -230,7 +230,7 @@ def test_a_larger_cached_block_is_not_wasted_on_a_small_request() -> None:
 def test_arrays_outlive_the_pool(make: Callable[[], HostPool]) -> None:
     pool = make()
     blocks = [pool.allocate(None, size) for size in (100, 2 * MIB)]
-    arrays = [np.ndarray((25,), np.float32, block.lease(None)) for block in blocks]
+    arrays = [np.ndarray((25,), np.float32, block.handle(None)) for block in blocks]
     for array in arrays:
         array[:] = 7
     pool.close()
@@ -253,8 +253,8 @@ def test_arrays_outlive_the_pool(make: Callable[[], HostPool]) -> None:
 def test_reused_memory_is_not_cleared(make: Callable[[], HostPool]) -> None:
     pool = make()
     block = pool.allocate(None, 2 * MIB)
-    data = block.lease(None)
+    data = block.handle(None)
     assert not data.any()
     data[:] = 7
     pool.deallocate(None, block)
-    assert pool.allocate(None, 2 * MIB).lease(None).min() == 7
+    assert pool.allocate(None, 2 * MIB).handle(None).min() == 7

@@ -28,16 +28,16 @@ def check(block: Any) -> None:
     """`Block`, and `AddressableBlock` wholly or not at all."""
     assert block.address > 0
     assert block.nbytes >= 700
-    lease = block.lease("tenant")
-    alive = weakref.ref(lease)
-    del lease
+    handle = block.handle("owner")
+    alive = weakref.ref(handle)
+    del handle
     assert alive() is None
-    parts = [hasattr(block, name) for name in ("view", "mould")]
+    parts = [hasattr(block, name) for name in ("view", "template")]
     assert parts in ([True, True], [False, False])
     assert isinstance(block, AddressableBlock) is all(parts)
     if all(parts):
-        mould = block.mould((7, 5), np.dtype("int32"))
-        assert mould.ctypes.data == block.address
+        template = block.template((7, 5), np.dtype("int32"))
+        assert template.ctypes.data == block.address
         assert block.view.nbytes == block.nbytes
 
 

@@ -19,21 +19,21 @@ def make(interface: CudaInterface, shape: tuple[int, ...], dtype: str, index: in
     queue = interface.default_queue(index)
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     block = interface.create_pool(index, "caching", {}).allocate(queue, max(nbytes, 1))
-    return interface.as_array(block, shape, np.dtype(dtype), block.lease(block))
+    return interface.as_array(block, shape, np.dtype(dtype), block.handle(block))
 
 
-def test_array_and_views_keep_the_lease_and_give_the_tenant(interface: CudaInterface) -> None:
+def test_array_and_views_keep_the_handle_and_give_the_owner(interface: CudaInterface) -> None:
     pool = interface.create_pool(1, "caching", {})
     block = pool.allocate(interface.default_queue(1), 96)
-    lease = block.lease("tenant")
-    alive = weakref.ref(lease)
-    array: Any = interface.as_array(block, (4, 6), np.dtype("float32"), lease)
+    handle = block.handle("owner")
+    alive = weakref.ref(handle)
+    array: Any = interface.as_array(block, (4, 6), np.dtype("float32"), handle)
     view = array[1:, ::2].T
-    assert interface.owner_of(array) == interface.owner_of(view) == "tenant"
+    assert interface.owner_of(array) == interface.owner_of(view) == "owner"
     assert interface.index_of(view) == 1
     assert interface.owner_of(np.zeros(3)) is None
     assert interface.index_of(np.zeros(3)) is None
-    del lease, array
+    del handle, array
     assert alive() is not None
     del view
     assert alive() is None
@@ -50,9 +50,9 @@ def test_owner_of_foreign_memory_is_none(interface: CudaInterface) -> None:
 def test_another_allocators_memory_as_a_block(interface: CudaInterface) -> None:
     block = interface.block_at(1, 1 << 20, 4096, "kept")
     assert (block.address, block.nbytes, block.kept) == (1 << 20, 4096, "kept")
-    array: Any = interface.as_array(block, (3,), np.dtype("int8"), block.lease("tenant"))
+    array: Any = interface.as_array(block, (3,), np.dtype("int8"), block.handle("owner"))
     assert array.data.ptr == 1 << 20
-    assert (interface.owner_of(array), interface.index_of(array)) == ("tenant", 1)
+    assert (interface.owner_of(array), interface.index_of(array)) == ("owner", 1)
 
 
 def test_empty_allocation(interface: CudaInterface) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nbrt.backends.cuda.memory.pinned import PinnedPool, pinned_owner_of
-from nbrt.backends.cuda.memory.segment_tracker import Ledger
+from nbrt.backends.cuda.memory.segment_tracker import SegmentTracker
 from unit.cuda.fake_memory import MemorySimulation
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -92,11 +92,11 @@ def test_pinned_pool_over_the_real_pool_of_cupy() -> None:
         on_device=lambda index: contextlib.nullcontext(),
     )
     queue: Any = SimpleNamespace(index=0, handle=0, entered=contextlib.nullcontext)
-    pool = PinnedPool(driver, 0, Ledger(driver, HostMemory, by_stream=False))
+    pool = PinnedPool(driver, 0, SegmentTracker(driver, HostMemory, by_stream=False))
     block = pool.allocate(queue, 700)
-    array: Any = np.ndarray((7, 100), np.uint8, block.lease("tenant"))
+    array: Any = np.ndarray((7, 100), np.uint8, block.handle("owner"))
     array[...] = 9
-    assert pinned_owner_of(array[2:].T) == "tenant"
+    assert pinned_owner_of(array[2:].T) == "owner"
     assert (block.nbytes, pool.reserved(), pool.segment_counts()) == (1024, 1024, (1, 0))
     assert ctypes.string_at(block.address, 700) == bytes([9]) * 700
     address = block.address

@@ -375,7 +375,7 @@ def test_the_cuda_backend_connects_with_its_own_driver(
     assert shared == [bytes(128)]
     queue = interface.create_queue(1, 0)
     block = interface.create_pool(1, "caching", {}).allocate(queue, 8)
-    buffer = interface.as_array(block, (8,), np.dtype("u1"), block.lease(None))
+    buffer = interface.as_array(block, (8,), np.dtype("u1"), block.handle(None))
     transport.broadcast(queue, buffer, 0)
     assert fake.calls == [("broadcast", queue.handle, 1)]
     assert interface.current_device() == 0

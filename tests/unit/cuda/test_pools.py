@@ -205,7 +205,7 @@ def test_closed_pool_lets_go_as_its_blocks_come_back(
         queue = interface.create_queue(0, 0)
         blocks = [pool.allocate(queue, size) for size in (1000, 1000, 3 * MIB)]
         pool.close()
-        with pytest.raises(DeviceError, match=f"closed one of kind '{kind}'"):
+        with pytest.raises(DeviceError, match=f"expected an open {kind} pool, got a closed one"):
             pool.allocate(queue, 1)
         assert simulation.taken > 0
         for block in blocks:
@@ -375,22 +375,22 @@ def test_pinned_arrays_are_numpy_and_keep_their_lease(
     pool = pool_of(interface, "pinned")
     assert not pool.stream_ordered
     block = pool.allocate(interface.default_queue(0), 96)
-    lease = block.lease("tenant")
-    alive = weakref.ref(lease)
-    array: Any = interface.as_array(block, (3, 4), np.dtype("int64"), lease)
+    handle = block.handle("owner")
+    alive = weakref.ref(handle)
+    array: Any = interface.as_array(block, (3, 4), np.dtype("int64"), handle)
     array[...] = 7
     view = array[1:].T
     assert type(array) is np.ndarray
     assert array.ctypes.data == block.address
     assert block.address in simulation.page_locked
-    assert interface.owner_of(view) == "tenant"
-    assert interface.owner_of(view.base) == "tenant"
-    del lease, array
+    assert interface.owner_of(view) == "owner"
+    assert interface.owner_of(view.base) == "owner"
+    del handle, array
     gc.collect()
     assert alive() is not None
     del view
     assert alive() is None
-    again = block.lease("next")
+    again = block.handle("next")
     other: Any = interface.as_array(block, (96,), np.dtype("int8"), again)
     assert interface.owner_of(other) == "next"
 
@@ -401,7 +401,7 @@ def test_emptying_any_pool_gives_staging_memory_back(
     pool = pool_of(interface, "caching")
     queue = interface.default_queue(0)
     block = pool.allocate(queue, 64)
-    array = interface.as_array(block, (16,), np.dtype("int32"), block.lease(None))
+    array = interface.as_array(block, (16,), np.dtype("int32"), block.handle(None))
     interface.copy(queue, array, np.arange(16, dtype=np.int32))
     queue.synchronize()
     queue.query()

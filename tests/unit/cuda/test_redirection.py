@@ -8,7 +8,7 @@ import pytest
 
 from nbrt.backends.cuda.memory.blocks import CudaBlock, device_owner_of
 from nbrt.backends.cuda.memory.cupy_hook import CupyAllocatorHook
-from nbrt.backends.pools import Lease
+from nbrt.backends.pools import AllocationHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def allocator(name: str, asked: list[Any]) -> Callable[[int], tuple[Any, object]]:
     def allocate(nbytes: int) -> tuple[Any, object]:
         asked.append((name, nbytes))
-        return CudaBlock(1 << 30, nbytes, 0, None, None), Lease(name)
+        return CudaBlock(1 << 30, nbytes, 0, None, None), AllocationHandle(name)
 
     return allocate
 

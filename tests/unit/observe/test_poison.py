@@ -13,6 +13,7 @@ from nbrt._internal.device import Device
 from nbrt.observe.races.checker import check_races
 from nbrt.observe.races.poison import PATTERN, Poisoner
 from nbrt.observe.races.shadow_blocks import ShadowBlock, StreamKey, StreamName
+from nbrt.runtime.device import interface_of
 
 MIB = 1 << 20
 DEVICE = Device("fake", 0)
@@ -27,7 +28,7 @@ class Interface:
         self.capabilities = SimpleNamespace(host_addressable=is_host)
         self.fills: list[tuple[object, int, int, int]] = []
 
-    def as_array(self, block: Any, shape: Any, dtype: Any, lease: object) -> Any:
+    def as_array(self, block: Any, shape: Any, dtype: Any, handle: object) -> Any:
         return self.memory[: 2 * shape[0]].view(dtype)
 
     def fill(self, queue: object, array: np.ndarray[Any, Any], value: int) -> None:
@@ -42,7 +43,17 @@ def allocation_over(memory: np.ndarray[Any, Any], kind: str, *, is_host: bool) -
         nbytes=memory.nbytes,
         block=None,
         stream=SimpleNamespace(queue="the stream's queue"),
-        pool=SimpleNamespace(kind=kind, books=SimpleNamespace(interface=interface)),
+        device=interface,
+        pool=SimpleNamespace(kind=kind),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a fake interface stand for its device."""
+    monkeypatch.setattr(
+        "nbrt.observe.races.poison.interface_of",
+        lambda device: device if isinstance(device, Interface) else interface_of(device),
     )
 
 
@@ -78,7 +89,7 @@ def test_a_device_fills_in_the_order_of_the_stream() -> None:
     allocation = allocation_over(memory, "caching", is_host=False)
     assert Poisoner(True).fill(allocation) == ()
     half = MIB // 2
-    assert allocation.pool.books.interface.fills == [
+    assert allocation.device.fills == [
         ("the stream's queue", 0, half, PATTERN),
         ("the stream's queue", 3 * MIB - half, 3 * MIB, PATTERN),
     ]
@@ -88,7 +99,7 @@ def test_what_is_left_alone() -> None:
     memory = np.zeros(4096, np.uint8)
     pinned = allocation_over(memory, "pinned", is_host=False)
     assert Poisoner(True).fill(pinned) == ()
-    assert pinned.pool.books.interface.fills == []
+    assert pinned.device.fills == []
     assert Poisoner(False).fill(allocation_over(memory, "caching", is_host=True)) == ()
     assert not memory.any()
 
@@ -98,7 +109,7 @@ def test_what_is_left_alone() -> None:
 def test_an_allocation_that_passed_no_hook_is_not_freed_memory(nbytes: int, is_over: bool) -> None:
     """The allocation of another thread was under way when the checker was installed."""
     pool = nbrt.MemoryPool("cpu:1")
-    arena = pool.arena(nbrt.default_stream("cpu:1"))
+    cache = pool.cache_for(nbrt.default_stream("cpu:1"))
     with check_races("cpu:1") as checker:
         with nbrt.use_pool(pool):
             seen = nbrt.empty(nbytes, "uint8", device="cpu:1")
@@ -107,7 +118,7 @@ def test_an_allocation_that_passed_no_hook_is_not_freed_memory(nbytes: int, is_o
         pool.memory_allocated()  # reads what has ended, so that the block can be had again
         unseen = []
         for _ in range(200):  # more than are cut at a time
-            unseen.append(arena.lend(nbytes, nbrt.default_stream("cpu:1"), (nbytes,), UINT8))
+            unseen.append(cache.allocate(nbytes, nbrt.default_stream("cpu:1"), (nbytes,), UINT8))
             if unseen[-1].ctypes.data == address:
                 break
         assert unseen[-1].ctypes.data == address

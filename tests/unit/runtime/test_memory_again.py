@@ -114,7 +114,7 @@ def test_a_block_whose_end_was_read_meanwhile_is_not_lost(
 
     make(2 * MIB)
     with monkeypatch.context() as patch:
-        patch.setattr(Allocation, "array", refuse)
+        patch.setattr(Allocation, "host_array", refuse)
         with pytest.raises(ZeroDivisionError):
             make(2 * MIB)
     pool.empty_cache()

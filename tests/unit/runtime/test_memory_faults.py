@@ -117,7 +117,7 @@ def scenario(device: nbrt.Device, pool: nbrt.MemoryPool, live: list[Any]) -> int
 def check(pool: nbrt.MemoryPool, live: list[Any], failures: int) -> None:
     """The pool has the arrays and nothing else."""
     stats = pool.stats()
-    owners = [each.lease for each in pool.allocations()]
+    owners = [each.handle for each in pool.allocations()]
     assert len(owners) == stats["allocated.all.current"] == len(live)
     assert stats["requested_bytes.all.current"] == sum(array.nbytes for array, _ in live)
     assert stats["num_ooms"] == failures

@@ -11,8 +11,8 @@ import pytest
 import nbrt
 from nbrt.errors import NbrtCleanupWarning
 from nbrt.runtime.commands import install_hook
-from nbrt.runtime.memory.device_allocator import allocator_for
 from nbrt.runtime.memory.recording import record_stream
+from nbrt.runtime.memory.registry import allocator_for
 from nbrt.testing.latch import Latch
 
 if TYPE_CHECKING:

@@ -1,8 +1,12 @@
 """Memory of CPU devices: pools of the operating system's mappings, and blocks cut from them."""
 
-from nbrt.backends.cpu.memory.base import HostPool
-from nbrt.backends.cpu.memory.blocks import HostBlock, block_from_external, owner_of
-from nbrt.backends.cpu.memory.caching import CachingPool
+from nbrt.backends.cpu.memory.caching import (
+    CachingPool,
+    HostBlock,
+    HostPool,
+    block_from_external,
+    owner_of,
+)
 from nbrt.backends.cpu.memory.expandable import ExpandablePool
 from nbrt.backends.cpu.memory.pinned import PinnedPool
 from nbrt.backends.cpu.memory.plain import PlainPool

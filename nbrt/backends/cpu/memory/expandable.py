@@ -1,11 +1,10 @@
-"""`ExpandablePool`: addresses reserved once, memory committed as it is needed."""
+"""`ExpandablePool`: addresses reserved once, memory committed when it is needed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.memory.base import round_up
-from nbrt.backends.cpu.memory.caching import CachingPool
+from nbrt.backends.cpu.memory.caching import CachingPool, round_up
 from nbrt.backends.cpu.memory.mapping import (
     HUGE_PAGE,
     MAPPING_ERRORS,
@@ -14,36 +13,39 @@ from nbrt.backends.cpu.memory.mapping import (
     reserve_segment,
 )
 from nbrt.backends.cpu.properties import total_memory
-from nbrt.backends.pools import SegmentInfo
-from nbrt.backends.ranges import FreeRanges
+from nbrt.backends.pools import FreeRanges, SegmentInfo
 
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.memory.arena import Arena
+    from nbrt.backends.cpu.memory.caching import Arena
 
 __all__ = ["ExpandablePool"]
 
 GRANULE = HUGE_PAGE
-"""Bytes committed and given back at once."""
+"""Bytes that are committed and decommitted together."""
 
 _SLACK = 16
+"""Committed bytes may exceed the peak in use by one in so many."""
+
 _MACHINES = 4
-_SMALLER = 16
+"""Reserved addresses, in multiples of the machine's memory."""
+
+_SHRINK = 16
+"""The quotient of the sizes of two attempts to reserve addresses."""
 
 
 class ExpandablePool(CachingPool):
     """One range of addresses for all large blocks, so that growing never copies nor fragments.
 
     A range several times the size of the machine's memory is reserved once. Committing a part of it
-    is bookkeeping: the system gives it pages as they are touched. What is freed stays committed,
-    to be used again without a fault; but where the pool must commit more, because what is free does
-    not fit, it gives free pages back until no more is committed than 1/16 above the most that was
-    ever in use. Where the system refuses so large a range (``ulimit -v``,
-    ``vm.overcommit_memory=2``), there are several smaller ones.
+    only changes counters: the system adds pages at first touch. Freed memory stays committed, to be
+    reused without a fault. Where the pool must commit more, because no free range fits, it returns
+    free pages until at most 1/16 more than the peak in use is committed. Where the system refuses
+    so large a range (``ulimit -v``, ``vm.overcommit_memory=2``), there are several smaller ones.
 
-    Small blocks live in mappings of their own, as in the caching pool.
+    Small blocks are in separate mappings, as in the caching pool.
 
     Parameters
     ----------
@@ -62,23 +64,23 @@ class ExpandablePool(CachingPool):
         super().__init__(mapper)
         self._reserver = reserver
         self._capacity = total_memory()
-        self._holes = FreeRanges(walls=self._large.segments)
+        self._holes = FreeRanges(boundaries=self._large.segments)
 
     def segments(self) -> list[SegmentInfo]:
         """Return the mappings of small blocks, and each committed run of the reserved range."""
-        found = [each for each in super().segments() if each.is_small]
+        infos = [info for info in super().segments() if info.is_small]
         for start, segment in self._large.segments.items():
             end = start + segment.nbytes
             holes = sorted((a, n) for a, n in self._holes.sizes.items() if start <= a < end)
             begin = start
             for address, nbytes in [*holes, (end, 0)]:
                 if address > begin:
-                    found.append(SegmentInfo(begin, address - begin, is_expandable=True))
+                    infos.append(SegmentInfo(begin, address - begin, is_expandable=True))
                 begin = address + nbytes
-        return found
+        return infos
 
     def empty_cache(self) -> None:
-        """Give every free page back; a reserved range with no block in it goes as a whole."""
+        """Return every free page; release reserved ranges without a block."""
         self._drop_idle(self._small, self._reserved)
         self._decommit(self._reserved)
         for address, segment in list(self._large.segments.items()):
@@ -89,41 +91,41 @@ class ExpandablePool(CachingPool):
     def _grow(self, arena: Arena, size: int) -> int:
         if arena is self._small:
             return super()._grow(arena, size)
-        most = self._capacity if self._limit is None else self._limit
-        if self._in_use + size > most:
-            raise self._out_of_memory(size, f"a limit of {most} bytes")
-        place = self._cheapest_place(size)
-        if place is None:
+        limit = self._capacity if self._limit is None else self._limit
+        if self._in_use + size > limit:
+            raise self._out_of_memory(size, f"a limit of {limit} bytes")
+        part = self._cheapest_part(size)
+        if part is None:
             refusal = self._reserve(size)
-            place = self._cheapest_place(size)
-            if place is None:
+            part = self._cheapest_part(size)
+            if part is None:
                 raise self._out_of_memory(size, refusal)
-        self._commit(*place)
+        self._commit(*part)
         address = arena.free.take(size)
         assert address is not None
-        # What was committed has no pages yet, so giving others back now is as good as before.
+        # The new part has no pages yet, so returning others now is as good as before.
         peak = max(self._peak, self._in_use + size)
-        bound = min(most, peak + peak // _SLACK)
+        bound = min(limit, peak + peak // _SLACK)
         self._decommit(self._reserved - bound)
         self._drop_idle(self._small, self._reserved - bound)
-        if self._reserved > most:
+        if self._reserved > limit:
             arena.free.add(address, size)
-            self._decommit(max(self._reserved - most, place[2]))
-            raise self._out_of_memory(size, f"a limit of {most} bytes")
+            self._decommit(max(self._reserved - limit, part[2]))
+            raise self._out_of_memory(size, f"a limit of {limit} bytes")
         return address
 
-    def _cheapest_place(self, size: int) -> tuple[int, int, int] | None:
-        """Return what to commit for a free range of `size` bytes: hole, first address and bytes.
+    def _cheapest_part(self, size: int) -> tuple[int, int, int] | None:
+        """Return the hole, first address and bytes to commit for a free range of `size` bytes.
 
-        A part of a hole, together with what is free before or after it; the fewest bytes that do,
-        and among equals the smallest hole.
+        A part of a hole, together with the free range before or after it: the fewest bytes, and
+        among equals the smallest hole.
         """
-        free, walls = self._large.free, self._large.segments
+        free, boundaries = self._large.free, self._large.segments
         best: tuple[int, int, int, int] | None = None
         for hole, nbytes in self._holes.sizes.items():
             end = hole + nbytes
-            before = 0 if hole in walls else hole - free.ends.get(hole, hole)
-            after = 0 if end in walls else free.sizes.get(end, 0)
+            before = 0 if hole in boundaries else hole - free.ends.get(hole, hole)
+            after = 0 if end in boundaries else free.sizes.get(end, 0)
             cost = round_up(size - max(before, after), GRANULE)
             if cost <= nbytes:
                 at = hole if before >= after else end - cost
@@ -136,12 +138,12 @@ class ExpandablePool(CachingPool):
         return None if best is None else (best[2], best[3], best[0])
 
     def _reserve(self, size: int) -> str | None:
-        """Reserve another range of addresses that a block fits in; return why not, if refused."""
-        least = round_up(size, GRANULE)
+        """Reserve another range of addresses for a block; return the reason of a refusal."""
+        minimum = round_up(size, GRANULE)
         refusal = None
         nbytes = _MACHINES * round_up(self._capacity, GRANULE)
         while True:
-            nbytes = max(nbytes, least)
+            nbytes = max(nbytes, minimum)
             try:
                 mapping = self._reserver(nbytes + GRANULE)
             except MAPPING_ERRORS as error:
@@ -149,17 +151,17 @@ class ExpandablePool(CachingPool):
             else:
                 self._holes.add(self._large.add(mapping, nbytes, GRANULE), nbytes)
                 return None
-            if nbytes == least:
+            if nbytes == minimum:
                 return refusal
-            nbytes = round_up(nbytes // _SMALLER, GRANULE)
+            nbytes = round_up(nbytes // _SHRINK, GRANULE)
 
     def _commit(self, hole: int, address: int, nbytes: int) -> None:
         self._holes.cut(address, nbytes, hole)
         self._large.free.add(address, nbytes)
-        self._taken(nbytes)
+        self._add_segment(nbytes)
 
     def _decommit(self, excess: int) -> None:
-        """Give free pages back, what was freed first at the beginning, until `excess` are gone."""
+        """Return up to `excess` bytes of free pages, those freed first at the beginning."""
         free = self._large.free
         for start, size in list(free.sizes.items()):
             if excess <= 0:
@@ -173,4 +175,4 @@ class ExpandablePool(CachingPool):
                 segment = self._large.segment_of(address)
                 discard(segment.mapping, address - segment.origin, nbytes)
                 excess -= nbytes
-                self._given_back(nbytes)
+                self._remove_segment(nbytes)

@@ -1,4 +1,4 @@
-"""Anonymous mappings of the operating system, and what can be asked of their pages."""
+"""Anonymous mappings of the operating system, and operations on their pages."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = [
     "PAGE",
     "address_of",
     "discard",
-    "forbid",
     "lock_pages",
     "map_segment",
+    "protect_none",
     "reserve_segment",
 ]
 
 PAGE = mmap.PAGESIZE
 HUGE_PAGE = 2 << 20
 MAPPING_ERRORS = (OSError, OverflowError, MemoryError, ValueError)
-"""What `mmap.mmap` raises where the system refuses a mapping, or its size is beyond all systems."""
+"""The exceptions of `mmap.mmap` if the system refuses a mapping or cannot express its size."""
 
 # Private: mmap's default would share the pages with forked children, and shared memory gets no huge
 # pages on most systems.
@@ -38,42 +38,42 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" e
 
 
 def map_segment(nbytes: int) -> mmap.mmap:
-    """Map zeroed memory, which has pages once it is touched; raises one of `MAPPING_ERRORS`."""
+    """Map zeroed memory, which gets pages at first touch; raises one of `MAPPING_ERRORS`."""
     mapping = mmap.mmap(-1, nbytes, flags=_FLAGS)
     _advise_huge(mapping, nbytes)
     return mapping
 
 
 def reserve_segment(nbytes: int) -> mmap.mmap:
-    """Map addresses that count as memory once they are touched; raises one of `MAPPING_ERRORS`."""
+    """Map addresses that count as memory at first touch; raises one of `MAPPING_ERRORS`."""
     mapping = mmap.mmap(-1, nbytes, flags=_FLAGS | _NO_RESERVE)
     _advise_huge(mapping, nbytes)
     return mapping
 
 
 def address_of(mapping: mmap.mmap) -> int:
-    """Return where a mapping begins."""
+    """Return the first address of a mapping."""
     return int(np.ndarray((1,), np.uint8, mapping).ctypes.data)
 
 
 def discard(mapping: mmap.mmap, offset: int, nbytes: int) -> None:
-    """Give the pages of a part back to the system; it reads as zeros when it is touched again."""
+    """Return the pages of a part to the system; it reads as zeros afterwards."""
     mapping.madvise(mmap.MADV_DONTNEED, offset, nbytes)
 
 
-def forbid(address: int, nbytes: int) -> None:
-    """Let every access to these pages fault."""
+def protect_none(address: int, nbytes: int) -> None:
+    """Make every access to these pages fault."""
     _call("mprotect", address, nbytes, 0)
 
 
 def lock_pages(address: int, nbytes: int) -> str | None:
-    """Keep pages in memory until they are unmapped; return why not, if the system refuses."""
+    """Lock pages in memory until they are unmapped; return the reason of a refusal."""
     try:
         _call("mlock", address, nbytes)
     except OSError as error:
-        most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-        limit = "" if most == resource.RLIM_INFINITY else f"; RLIMIT_MEMLOCK is {most} bytes"
-        return f"the system refused to lock {nbytes} bytes: {error.strerror}{limit}"
+        limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        hint = "" if limit == resource.RLIM_INFINITY else f"; RLIMIT_MEMLOCK is {limit} bytes"
+        return f"the system refused to lock {nbytes} bytes: {error.strerror}{hint}"
     return None
 
 

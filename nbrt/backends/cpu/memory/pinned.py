@@ -1,18 +1,17 @@
-"""`PinnedPool`: host memory that stays in memory, where that is permitted."""
+"""`PinnedPool`: page-locked host memory, where the system permits it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.memory.base import round_up
-from nbrt.backends.cpu.memory.caching import LARGE_UNIT, CachingPool
+from nbrt.backends.cpu.memory.caching import LARGE_UNIT, CachingPool, round_up
 from nbrt.backends.cpu.memory.mapping import PAGE, address_of, lock_pages, map_segment
 
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable
 
-    from nbrt.backends.cpu.memory.arena import Arena
+    from nbrt.backends.cpu.memory.caching import Arena
 
 __all__ = ["PinnedPool"]
 
@@ -25,12 +24,12 @@ class PinnedPool(CachingPool):
     mapper : callable, optional
         Returns a mapping of so many bytes, or raises one of `MAPPING_ERRORS`.
     locker : callable, optional
-        Takes an address and bytes and locks their pages, or returns why not.
+        Locks the pages of an address and bytes; returns None, or the reason of a refusal.
 
     Attributes
     ----------
     why_not : str or None
-        Why memory of this pool is not locked, from the first refusal on; None: all of it is.
+        The reason of the first refusal; None: all memory of the pool is locked.
     """
 
     kind = "pinned"
@@ -42,12 +41,12 @@ class PinnedPool(CachingPool):
     ) -> None:
         super().__init__(mapper)
         self._locker = locker
-        # Asked with one page, so that people can know before they allocate.
+        # Tried with one page, so that `note` is known before the first allocation.
         self.why_not = locker(address_of(probe := map_segment(PAGE)), len(probe))
 
     @property
     def note(self) -> str:
-        """What is to be known of the pool: that its memory is not locked, and why."""
+        """The reason why memory is not locked; empty if all of it is."""
         return "" if self.why_not is None else f"the memory is not page-locked: {self.why_not}"
 
     @property
@@ -56,7 +55,7 @@ class PinnedPool(CachingPool):
         return self.why_not is None
 
     def _roomy(self, arena: Arena, size: int) -> int:
-        # Locked pages are there from the beginning, so blocks that nobody asked for are not free.
+        # Locked pages occupy memory at once, so nothing is mapped in advance.
         return round_up(size, LARGE_UNIT) if arena is self._large else super()._roomy(arena, size)
 
     def _map(self, nbytes: int, guard: int = 0) -> mmap.mmap | str:

@@ -1,29 +1,34 @@
-"""`CudaPool`: what all pools of CUDA memory have in common."""
+"""`CudaPool`: the base of all pools of CUDA memory."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cuda.failures import translate
-from nbrt.errors import DeviceError, NbrtError, OutOfMemoryError
+from nbrt.backends.pools import PoolBase
+from nbrt.errors import NbrtError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.queues import CudaQueue
-    from nbrt.backends.pools import SegmentInfo
 
-__all__ = ["UNIT", "CudaPool"]
+__all__ = ["UNIT", "CudaPool", "round_up"]
 
 UNIT = 512
 """Bytes that blocks are multiples of, as in CuPy's pools."""
 
 
-class CudaPool(ABC):
+def round_up(nbytes: int, unit: int = UNIT) -> int:
+    """Return the smallest multiple of `unit` that is at least `nbytes`."""
+    return -(-nbytes // unit) * unit
+
+
+class CudaPool(PoolBase):
     """Memory of one device, for one `nbrt.MemoryPool`.
 
-    Freed memory may be handed out again at once, to work on the stream it was allocated for. So a
-    free on another queue makes that stream wait first.
+    Freed memory may be reused at once by work on the stream it was allocated for. So a free on
+    another queue makes that stream wait first.
 
     Parameters
     ----------
@@ -40,21 +45,19 @@ class CudaPool(ABC):
         Bytes that blocks are multiples of.
     """
 
-    stream_ordered = True
     caches = True
     granularity = UNIT
 
     def __init__(self, driver: Driver, index: int, kind: str) -> None:
+        super().__init__()
         self.kind = kind
         self._driver = driver
         self._index = index
-        self._is_closed = False
         self._was_used = False
 
     def allocate(self, queue: Any, nbytes: int) -> Any:
-        """Return a block for work on `queue`; what is cached is dropped before it fails."""
-        if self._is_closed:
-            raise DeviceError(f"expected an open pool, got a closed one of kind {self.kind!r}")
+        """Return a block for work on `queue`; the cache is emptied before it fails."""
+        self._check_open()
         self._was_used = True
         with queue.entered():
             try:
@@ -64,7 +67,7 @@ class CudaPool(ABC):
                 return self._attempt(queue, nbytes)
 
     def deallocate(self, queue: Any, block: Any) -> None:
-        """Take a block back, behind the work that `queue` has so far; idempotent."""
+        """Free a block, behind the work that `queue` has so far; idempotent."""
         if block.kept is None:
             return
         self._give(queue, block)
@@ -72,32 +75,11 @@ class CudaPool(ABC):
             self.empty_cache()
 
     def empty_cache(self) -> None:
-        """Give back what no block uses, also of copies; a device that was never used stays so."""
+        """Return unused memory, also of copies; a device that was never used stays unused."""
         self._driver.staging.free_all_blocks()
         if self._was_used:
             with self._driver.on_device(self._index):
                 self._drop()
-
-    def close(self) -> None:
-        """Give back what no block uses, now and from now on, and hand out nothing more."""
-        self._is_closed = True
-        self.empty_cache()
-
-    @abstractmethod
-    def reserved(self) -> int:
-        """Return the bytes held from the system."""
-
-    @abstractmethod
-    def segments(self) -> list[SegmentInfo]:
-        """Return what is held from the system."""
-
-    @abstractmethod
-    def segment_counts(self) -> tuple[int, int]:
-        """Return how many segments were ever taken from the system, and given back."""
-
-    @abstractmethod
-    def set_limit(self, nbytes: int | None) -> None:
-        """Bound `reserved` from now on."""
 
     @abstractmethod
     def _take(self, queue: CudaQueue, nbytes: int) -> Any:
@@ -105,10 +87,10 @@ class CudaPool(ABC):
 
     @abstractmethod
     def _drop(self) -> None:
-        """Give back what no block uses; the device is current."""
+        """Return unused memory; the device is current."""
 
     def _give(self, queue: CudaQueue, block: Any) -> None:
-        """Take a block back."""
+        """Free a block."""
         # Does nothing for the same queue.
         block.queue.join(queue)
         block.kept = None
@@ -121,7 +103,7 @@ class CudaPool(ABC):
             raise
         except MemoryError as error:
             raise OutOfMemoryError(
-                f"{doing} failed: {error}; free arrays or ask for less"
+                f"{doing} failed: {error}; free arrays or request less"
             ) from error
         except self._driver.errors as error:
             raise translate(error, doing) from error

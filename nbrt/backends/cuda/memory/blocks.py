@@ -1,11 +1,11 @@
-"""`CudaBlock`: a piece of device memory, and the CuPy arrays over it."""
+"""`CudaBlock`: a block of device memory, and the CuPy arrays over it."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.pools import Lease
+from nbrt.backends.pools import AllocationHandle
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.queues import CudaQueue
@@ -15,20 +15,20 @@ __all__ = ["CudaBlock", "array_over", "device_owner_of", "index_of"]
 
 
 class CudaBlock:
-    """A piece of device memory.
+    """A block of device memory.
 
     Attributes
     ----------
     address : int
         First byte on the device.
     nbytes : int
-        Bytes reserved: what was asked for, rounded up as the pool does.
+        Bytes reserved: the requested bytes, rounded up as the pool does.
     index : int
         The device.
     queue : CudaQueue or None
-        The queue it was allocated for, whose memory it returns to; None for another allocator's.
+        The queue it was allocated for; None for memory of another allocator.
     kept : object
-        What keeps it out of its pool; None once it was given back.
+        The memory in the pool's terms; None once the block is free.
     """
 
     __slots__ = ("address", "index", "kept", "nbytes", "queue")
@@ -42,27 +42,27 @@ class CudaBlock:
         self.queue = queue
         self.kept = kept
 
-    def lease(self, tenant: object) -> Lease:
-        """Return what stands for one use of the block."""
-        return Lease(tenant)
+    def handle(self, owner: object) -> AllocationHandle:
+        """Return the object that stands for one use of the block."""
+        return AllocationHandle(owner)
 
 
 def array_over(
-    cupy: Any, block: CudaBlock, shape: tuple[int, ...], dtype: Any, lease: object
+    cupy: Any, block: CudaBlock, shape: tuple[int, ...], dtype: Any, handle: object
 ) -> Array:
-    """Return a CuPy array over a block; it and its views keep `lease` alive."""
-    memory = cupy.cuda.UnownedMemory(block.address, block.nbytes, lease, block.index)
+    """Return a CuPy array over a block; it and its views keep `handle` alive."""
+    memory = cupy.cuda.UnownedMemory(block.address, block.nbytes, handle, block.index)
     return cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
 
 def device_owner_of(array: object) -> object | None:
-    """Return the tenant of the block under a CuPy array; None for memory that is not ours."""
+    """Return the owner of the block under a CuPy array; None if there is no block."""
     cupy = sys.modules.get("cupy")
     if cupy is None or not isinstance(array, cupy.ndarray):
         return None
     # `_owner` is CuPy's, readable since UnownedMemory exists; there is no public name for it.
-    lease = getattr(array.data.mem, "_owner", None)
-    return lease.tenant if type(lease) is Lease else None
+    handle = getattr(array.data.mem, "_owner", None)
+    return handle.owner if type(handle) is AllocationHandle else None
 
 
 def index_of(array: object) -> int | None:

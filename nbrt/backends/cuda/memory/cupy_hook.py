@@ -1,4 +1,4 @@
-"""`CupyAllocatorHook`: CuPy's own allocations in a thread, sent to a pool of ours for a while."""
+"""`CupyAllocatorHook`: CuPy's own allocations in a thread, redirected to an nbrt pool."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["CupyAllocatorHook"]
 
 
 class CupyAllocatorHook:
-    """What CuPy calls for memory between `enter` and `leave`.
+    """The allocator that CuPy calls between `enter` and `leave`.
 
-    CuPy keeps one allocator per thread, and its context manager puts back the one before. Tasks
-    that interleave leave in another order than they entered: then the last one to leave takes away
-    those that have ended, and an ended one that is still called passes on to the one before it.
+    CuPy keeps one allocator per thread, and its context manager restores the previous one.
+    Interleaved tasks may leave in another order than they entered. Then a hook that has ended
+    forwards calls to the previous allocator, and the last task to leave removes the ended hooks.
 
     Parameters
     ----------
     driver : Driver
         CUDA.
     index : int
-        The device whose memory it is; for others the allocator before stays in charge.
+        The device; the previous allocator serves other devices.
     allocate : callable
-        Returns (block, lease) for a number of bytes.
+        Returns (block, handle) for a number of bytes.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class CupyAllocatorHook:
         cuda = self._driver.cupy.cuda
         if nbytes == 0:
             return cuda.MemoryPointer(cuda.UnownedMemory(0, 0, None, self._index), 0)
-        block, lease = self._allocate(nbytes)
-        memory = cuda.UnownedMemory(block.address, block.nbytes, lease, self._index)
+        block, handle = self._allocate(nbytes)
+        memory = cuda.UnownedMemory(block.address, block.nbytes, handle, self._index)
         return cuda.MemoryPointer(memory, 0)
 
     def enter(self) -> None:
@@ -59,7 +59,7 @@ class CupyAllocatorHook:
         self._context.__enter__()
 
     def leave(self) -> None:
-        """Stop serving; called in the thread that entered."""
+        """Restore the previous allocator; called in the thread that entered."""
         self._has_ended = True
         get_allocator = self._driver.cupy.cuda.get_allocator
         current = get_allocator()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cuda.memory.base import UNIT, CudaPool
+from nbrt.backends.cuda.memory.base import CudaPool, round_up
 from nbrt.backends.cuda.memory.blocks import CudaBlock
-from nbrt.backends.pools import SMALL_LIMIT, SegmentInfo
-from nbrt.backends.ranges import FreeRanges
+from nbrt.backends.pools import SMALL_LIMIT, FreeRanges, SegmentInfo
 from nbrt.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from nbrt.backends.cuda.driver import Driver
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ExpandablePool"]
 
-_MOST_MAPPED = 32 << 20
-"""Bytes of one mapping at most: what is free is given back mapping by mapping, as a whole."""
+_MAX_MAPPED = 32 << 20
+"""Limit of the bytes of a mapping; free mappings are returned as a whole."""
 
 
 class ExpandablePool(CudaPool):
-    """Memory in address ranges larger than the device, where pages are put as they are needed.
+    """Memory in address ranges larger than the device, with pages mapped as they are needed.
 
     There is one range for each stream and size of block. Freed neighbours always merge, so a
     program whose sizes grow does not leave holes that no later block fits in.
@@ -40,41 +40,27 @@ class ExpandablePool(CudaPool):
 
     Notes
     -----
-    cuda.core's ``VirtualMemoryResource`` is no help: where it cannot extend a range it moves it to
-    another address, and it cannot shrink one (cuda-core 1.2).
+    cuda.core's ``VirtualMemoryResource`` moves a range that it cannot extend, and cannot shrink one
+    (cuda-core 1.2).
     """
 
     def __init__(self, driver: Driver, index: int, nbytes: int) -> None:
         super().__init__(driver, index, "expandable")
         self._page = driver.granularity(index)
-        # Twice, so that a large block still finds a place when small holes are left everywhere.
-        self._range_bytes = -(-2 * nbytes // self._page) * self._page
+        # Twice, so that a large block still fits between small holes.
+        self._range_bytes = round_up(2 * nbytes, self._page)
         self._ranges: dict[tuple[int, bool], _Range] = {}
-        self._limit: int | None = None
-        self._counts = [0, 0]
-
-    def reserved(self) -> int:
-        """Return the bytes with memory behind them."""
-        return sum(each.committed for each in self._ranges.values())
 
     def segments(self) -> list[SegmentInfo]:
-        """Return what has memory behind it, one entry for what lies together."""
+        """Return the mapped memory, adjacent mappings as one entry."""
         return [
-            SegmentInfo(each.address + start, nbytes, stream, is_small, is_expandable=True)
-            for (stream, is_small), each in self._ranges.items()
-            for start, nbytes in each.runs()
+            SegmentInfo(area.address + start, nbytes, stream, is_small, is_expandable=True)
+            for (stream, is_small), area in self._ranges.items()
+            for start, nbytes in area.runs()
         ]
 
-    def segment_counts(self) -> tuple[int, int]:
-        """Return how many pieces were ever mapped, and unmapped."""
-        return self._counts[0], self._counts[1]
-
-    def set_limit(self, nbytes: int | None) -> None:
-        """Bound the memory behind the ranges."""
-        self._limit = nbytes
-
     def _take(self, queue: CudaQueue, nbytes: int) -> CudaBlock:
-        size = -(-nbytes // UNIT) * UNIT
+        size = round_up(nbytes)
         key = (queue.handle, size <= SMALL_LIMIT)
         area = self._ranges.get(key)
         if area is None:
@@ -84,7 +70,7 @@ class ExpandablePool(CudaPool):
         if start is None:
             raise OutOfMemoryError(
                 f"expected room for {size} bytes among {self._range_bytes} addresses for "
-                f"cuda:{self._index}, got no free part as large; free arrays or ask for less"
+                f"cuda:{self._index}, got no free range as large; free arrays or request less"
             )
         try:
             self._commit(area, start, size)
@@ -95,15 +81,11 @@ class ExpandablePool(CudaPool):
 
     def _commit(self, area: _Range, start: int, nbytes: int) -> None:
         missing = area.missing(start, nbytes)
-        more = sum(size for _, size in missing)
-        if self._limit is not None and more and self.reserved() + more > self._limit:
-            raise OutOfMemoryError(
-                f"expected room for {more} bytes within a limit of {self._limit}, got "
-                f"{self.reserved()} bytes held; free arrays or raise the limit"
-            )
+        if missing:
+            self._check_limit(sum(size for _, size in missing))
         for offset, size in missing:
             area.map(offset, size)
-            self._counts[0] += 1
+            self._add_segment(size)
 
     def _give(self, queue: CudaQueue, block: Any) -> None:
         area, start = block.kept
@@ -115,14 +97,15 @@ class ExpandablePool(CudaPool):
         # ExpandableSegment::unmapHandles of CUDACachingAllocator.cpp).
         self._driver.synchronize_device(self._index)
         for key, area in list(self._ranges.items()):
-            self._counts[1] += area.unmap_free()
-            if self._is_closed and not area.committed:
+            for nbytes in area.unmap_free():
+                self._remove_segment(nbytes)
+            if self._is_closed and not area.is_mapped():
                 del self._ranges[key]
                 self._driver.release_range(area.address, self._range_bytes)
 
 
 class _Range:
-    """Reserved addresses, which of them are free, and which have memory behind them."""
+    """Reserved addresses, the free ones, and the mapped ones."""
 
     def __init__(self, driver: Driver, index: int, nbytes: int, page: int) -> None:
         self._driver = driver
@@ -131,52 +114,51 @@ class _Range:
         self.address = driver.reserve_range(nbytes)
         self.free = FreeRanges()
         self.free.add(0, nbytes)
-        self.committed = 0
         self._mapped: dict[int, int] = {}
 
     def missing(self, start: int, nbytes: int) -> list[tuple[int, int]]:
-        """Return the (offset, bytes) to map so that a part can be used."""
-        found: list[tuple[int, int]] = []
-        end = -(-(start + nbytes) // self._page) * self._page
+        """Return (offset, bytes) of the mappings that a part lacks."""
+        missing: list[tuple[int, int]] = []
+        end = round_up(start + nbytes, self._page)
         at = start // self._page * self._page
         starts = sorted(self._mapped)
         while at < end:
-            place = bisect_right(starts, at)
-            behind = starts[place - 1] + self._mapped[starts[place - 1]] if place else 0
-            if behind > at:
-                at = behind
+            index = bisect_right(starts, at)
+            mapped_end = starts[index - 1] + self._mapped[starts[index - 1]] if index else 0
+            if mapped_end > at:
+                at = mapped_end
                 continue
-            until = min(end, starts[place] if place < len(starts) else end, at + _MOST_MAPPED)
-            found.append((at, until - at))
+            until = min(end, starts[index] if index < len(starts) else end, at + _MAX_MAPPED)
+            missing.append((at, until - at))
             at = until
-        return found
+        return missing
 
     def map(self, offset: int, nbytes: int) -> None:
-        """Put memory behind a part."""
+        """Map memory to a part."""
         self._driver.map_range(self._index, self.address + offset, nbytes)
         self._mapped[offset] = nbytes
-        self.committed += nbytes
 
-    def unmap_free(self) -> int:
-        """Take away the memory that no block uses; return how many pieces that were."""
+    def unmap_free(self) -> Iterator[int]:
+        """Unmap the memory that no block uses; yield the bytes of each mapping."""
         free = sorted(self.free.sizes.items())
         starts = [start for start, _ in free]
-        count = 0
         for offset, nbytes in sorted(self._mapped.items()):
-            place = bisect_right(starts, offset)
-            if place and offset + nbytes <= sum(free[place - 1]):
+            index = bisect_right(starts, offset)
+            if index and offset + nbytes <= sum(free[index - 1]):
                 self._driver.unmap_range(self.address + offset, nbytes)
                 del self._mapped[offset]
-                self.committed -= nbytes
-                count += 1
-        return count
+                yield nbytes
+
+    def is_mapped(self) -> bool:
+        """Return whether any memory is mapped."""
+        return bool(self._mapped)
 
     def runs(self) -> list[tuple[int, int]]:
-        """Return (offset, bytes) of what is mapped without a gap."""
-        found: list[tuple[int, int]] = []
+        """Return (offset, bytes) of the mapped memory, adjacent mappings as one."""
+        runs: list[tuple[int, int]] = []
         for offset, nbytes in sorted(self._mapped.items()):
-            if found and sum(found[-1]) == offset:
-                found[-1] = (found[-1][0], found[-1][1] + nbytes)
+            if runs and sum(runs[-1]) == offset:
+                runs[-1] = (runs[-1][0], runs[-1][1] + nbytes)
             else:
-                found.append((offset, nbytes))
-        return found
+                runs.append((offset, nbytes))
+        return runs

@@ -1,4 +1,4 @@
-"""`make_pool`: the kinds of pool that CUDA devices have, and why one may be missing."""
+"""`make_pool`: the kinds of pool of CUDA devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt.backends.cuda.memory.expandable import ExpandablePool
 from nbrt.backends.cuda.memory.pinned import PinnedPool
 from nbrt.backends.cuda.memory.pooled import CupyPool, PlainPool
-from nbrt.backends.cuda.memory.segment_tracker import Ledger
+from nbrt.backends.cuda.memory.segment_tracker import SegmentTracker
 from nbrt.backends.cuda.memory.stream_ordered import StreamOrderedPool
 from nbrt.errors import NbrtError, NotSupportedError
 
@@ -20,23 +20,23 @@ __all__ = ["make_pool"]
 
 
 def make_pool(driver: Driver, index: int, kind: str) -> CudaPool | None:
-    """Return a new pool of a device; None for a kind that there is not.
+    """Return a new pool of a device; None for an unknown kind.
 
     Raises
     ------
     NotSupportedError
-        If the device, or this CuPy, cannot have a pool of this kind.
+        If the device, or this CuPy, has no pool of this kind.
     """
     cuda = driver.cupy.cuda
     if kind == "caching":
-        return CupyPool(driver, index, kind, Ledger(driver, cuda.Memory))
+        return CupyPool(driver, index, kind, SegmentTracker(driver, cuda.Memory))
     if kind == "plain":
-        return PlainPool(driver, index, kind, Ledger(driver, cuda.Memory))
+        return PlainPool(driver, index, kind, SegmentTracker(driver, cuda.Memory))
     if kind == "pinned":
-        return PinnedPool(driver, index, Ledger(driver, _page_lock(cuda), by_stream=False))
+        return PinnedPool(driver, index, SegmentTracker(driver, _page_lock(cuda), by_stream=False))
     if kind == "managed":
         _require(driver, index, kind, "ManagedMemory", "managed memory")
-        return CupyPool(driver, index, kind, Ledger(driver, cuda.ManagedMemory))
+        return CupyPool(driver, index, kind, SegmentTracker(driver, cuda.ManagedMemory))
     if kind == "system":
         return _system_pool(driver, index)
     if kind == "async":
@@ -56,11 +56,11 @@ def _system_pool(driver: Driver, index: int) -> CudaPool:
     _require(driver, index, "system", "PageableMemoryAccess", "access to the host's own memory")
 
     def settle() -> None:
-        # The host's free() waits for no device. One that is lost runs nothing any more.
+        # The host's free() waits for no device; a lost device runs nothing.
         with contextlib.suppress(NbrtError):
             driver.synchronize_device(index)
 
-    return CupyPool(driver, index, "system", Ledger(driver, memory, settle))
+    return CupyPool(driver, index, "system", SegmentTracker(driver, memory, settle))
 
 
 def _page_lock(cuda: Any) -> Any:

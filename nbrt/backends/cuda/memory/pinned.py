@@ -10,7 +10,7 @@ from nbrt.backends.cuda.memory.pooled import TrackedPool
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
-    from nbrt.backends.cuda.memory.segment_tracker import Ledger
+    from nbrt.backends.cuda.memory.segment_tracker import SegmentTracker
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.typing import HostArray
 
@@ -18,19 +18,19 @@ __all__ = ["PinnedBlock", "PinnedPool", "pinned_owner_of"]
 
 
 class PinnedBytes(np.ndarray[Any, np.dtype[Any]]):
-    """The memory of a block, which knows who uses it.
+    """The memory of a block, and its owner.
 
-    NumPy collapses chains of views, but never through another class; so every array over a block
-    has its lease and this below it.
+    NumPy collapses chains of views, but never through another class. So every array over a block
+    has its handle and this object below it.
     """
 
-    __slots__ = ("tenant",)
+    __slots__ = ("owner",)
 
-    tenant: object
+    owner: object
 
 
 class PinnedBlock:
-    """A piece of page-locked host memory; see `CudaBlock`.
+    """A block of page-locked host memory; see `CudaBlock`.
 
     Attributes
     ----------
@@ -48,26 +48,26 @@ class PinnedBlock:
         self.kept = pointer
         self.raw = PinnedBytes((self.nbytes,), np.uint8, pointer)
 
-    def lease(self, tenant: object) -> HostArray:
+    def handle(self, owner: object) -> HostArray:
         """Return the bytes as a new array, which every array made over it keeps."""
-        self.raw.tenant = tenant
+        self.raw.owner = owner
         return np.ndarray((self.nbytes,), np.uint8, self.raw.data)
 
 
 class PinnedPool(TrackedPool):
     """Page-locked memory cached by `cupy.cuda.PinnedMemoryPool`, in powers of two.
 
-    The host uses freed memory again at once, whatever streams do. So whoever queues a copy keeps
-    its arrays alive until the copy is done, and what dies is idle.
+    The host reuses freed memory at once. So a queued copy keeps its arrays alive until it is done,
+    and freed memory is idle.
     """
 
     stream_ordered = False
 
-    def __init__(self, driver: Driver, index: int, ledger: Ledger) -> None:
-        super().__init__(driver, index, "pinned", ledger)
+    def __init__(self, driver: Driver, index: int, tracker: SegmentTracker) -> None:
+        super().__init__(driver, index, "pinned", tracker)
         cuda = driver.cupy.cuda
         self._pool = cuda.PinnedMemoryPool(
-            lambda nbytes: cuda.PinnedMemoryPointer(ledger.take(nbytes), 0)
+            lambda nbytes: cuda.PinnedMemoryPointer(tracker.take(nbytes), 0)
         )
 
     def _take(self, queue: CudaQueue, nbytes: int) -> PinnedBlock:
@@ -81,9 +81,9 @@ class PinnedPool(TrackedPool):
 
 
 def pinned_owner_of(array: object) -> object | None:
-    """Return the tenant of the block under a NumPy array; None for memory that is not ours."""
+    """Return the owner of the block under a NumPy array; None if there is no block."""
     while isinstance(array, np.ndarray):
         if type(array) is PinnedBytes:
-            return array.tenant
+            return array.owner
         array = array.base
     return None

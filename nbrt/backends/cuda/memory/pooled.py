@@ -1,17 +1,17 @@
-"""`CupyPool`: CuPy's caching pools, fed through books; `PlainPool`: no cache at all."""
+"""`CupyPool`: CuPy's caching pools over tracked segments; `PlainPool`: no cache."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.cuda.memory.base import UNIT, CudaPool
+from nbrt.backends.cuda.memory.base import CudaPool, round_up
 from nbrt.backends.cuda.memory.blocks import CudaBlock
 from nbrt.backends.pools import SMALL_LIMIT
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
-    from nbrt.backends.cuda.memory.segment_tracker import Ledger, Segment
+    from nbrt.backends.cuda.memory.segment_tracker import Segment, SegmentTracker
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.backends.pools import SegmentInfo
 
@@ -23,39 +23,38 @@ CuPy would call cudaMalloc, which waits for the device, for each of them."""
 
 
 class TrackedPool(CudaPool):
-    """A pool whose segments are in a ledger."""
+    """A pool whose segments are in a `SegmentTracker`."""
 
-    def __init__(self, driver: Driver, index: int, kind: str, ledger: Ledger) -> None:
+    def __init__(self, driver: Driver, index: int, kind: str, tracker: SegmentTracker) -> None:
         super().__init__(driver, index, kind)
-        self._ledger = ledger
+        self._tracker = tracker
 
     def reserved(self) -> int:
-        """Return the bytes in the books."""
-        return self._ledger.nbytes
+        """Return the bytes held from the system."""
+        return self._tracker.nbytes
 
     def segments(self) -> list[SegmentInfo]:
-        """Return what is in the books."""
-        return self._ledger.segments()
+        """Return the segments."""
+        return self._tracker.segments()
 
     def segment_counts(self) -> tuple[int, int]:
-        """Return how many segments were ever taken, and given back."""
-        return self._ledger.counts()
+        """Return how many segments were ever taken, and returned."""
+        return self._tracker.counts()
 
     def set_limit(self, nbytes: int | None) -> None:
-        """Bound what the books may hold."""
-        self._ledger.limit = nbytes
+        """Limit the bytes held from the system."""
+        self._tracker.limit = nbytes
 
 
 class CupyPool(TrackedPool):
     """Memory cached by two `cupy.cuda.MemoryPool`: one of small blocks, one of large ones.
 
-    They are ours alone: CuPy's global pool is the user's to limit, to replace and to empty, and its
-    bytes are not ours to report. Apart, a small block cannot keep a large segment from being reused
-    whole or given back.
+    They are separate from CuPy's global pool, which the user may limit, replace and empty. Apart
+    from each other, a small block cannot keep a large segment from being reused whole or returned.
     """
 
-    def __init__(self, driver: Driver, index: int, kind: str, ledger: Ledger) -> None:
-        super().__init__(driver, index, kind, ledger)
+    def __init__(self, driver: Driver, index: int, kind: str, tracker: SegmentTracker) -> None:
+        super().__init__(driver, index, kind, tracker)
         self._may_grow = False
         self._small = driver.cupy.cuda.MemoryPool(self._grow_small)
         self._large = driver.cupy.cuda.MemoryPool(self._grow_large)
@@ -72,11 +71,11 @@ class CupyPool(TrackedPool):
     def _small_piece(self, nbytes: int) -> Any:
         try:
             return self._small.malloc(nbytes)
-        except _DryError:
+        except _PoolExhausted:
             self._may_grow = True
         try:
             with contextlib.suppress(MemoryError):
-                # The whole segment goes back to the arena at once, to be cut up.
+                # The whole segment returns to the arena at once, to be cut up.
                 self._small.malloc(_SMALL_SEGMENT)
             return self._small.malloc(nbytes)
         finally:
@@ -84,11 +83,11 @@ class CupyPool(TrackedPool):
 
     def _grow_small(self, nbytes: int) -> Any:
         if not self._may_grow:
-            raise _DryError
-        return self._pointer_to(self._ledger.take(nbytes, is_small=True))
+            raise _PoolExhausted
+        return self._pointer_to(self._tracker.take(nbytes, is_small=True))
 
     def _grow_large(self, nbytes: int) -> Any:
-        return self._pointer_to(self._ledger.take(nbytes))
+        return self._pointer_to(self._tracker.take(nbytes))
 
     def _pointer_to(self, segment: Segment) -> Any:
         cuda = self._driver.cupy.cuda
@@ -97,23 +96,22 @@ class CupyPool(TrackedPool):
 
 
 class PlainPool(TrackedPool):
-    """Every block is the system's, and goes back to it at once: cudaMalloc and cudaFree.
+    """Every block is a segment: cudaMalloc and cudaFree.
 
     Both wait for the device (CUDA programming guide, "Stream Ordered Memory Allocator"), so nothing
-    is freed under running work. Slow, and good for finding who uses memory after its end: the
-    address is unmapped.
+    is freed under running work. Slow, and useful to find a use after free: the address is unmapped.
     """
 
     caches = False
 
     def _take(self, queue: CudaQueue, nbytes: int) -> CudaBlock:
-        size = -(-nbytes // UNIT) * UNIT
-        segment = self._ledger.take(size, is_small=size <= SMALL_LIMIT)
+        size = round_up(nbytes)
+        segment = self._tracker.take(size, is_small=size <= SMALL_LIMIT)
         return CudaBlock(segment.ptr, size, self._index, queue, segment)
 
     def _drop(self) -> None:
         """Do nothing: nothing is cached."""
 
 
-class _DryError(Exception):
-    """No free piece is left; CuPy lets it pass because it is no error of CUDA's."""
+class _PoolExhausted(Exception):  # noqa: N818  # not an error
+    """No free block is left; CuPy does not catch it, since it is not an error of CUDA."""

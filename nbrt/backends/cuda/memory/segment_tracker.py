@@ -1,4 +1,4 @@
-"""`Ledger`: the segments that a pool holds from the system, from the first byte to the last."""
+"""`SegmentTracker`: the segments that a pool holds from the system, as long as they live."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cuda.driver import Driver
 
-__all__ = ["Ledger", "Segment"]
+__all__ = ["Segment", "SegmentTracker"]
 
 
 class Segment:
-    """Memory of the system, in the books for as long as it lives.
+    """Memory of the system, which its tracker counts as long as it lives.
 
-    A plain object because CuPy's memory takes neither a finalizer nor a weak reference.
+    CuPy's memory takes neither a finalizer nor a weak reference.
 
     Attributes
     ----------
     ptr, size : int
-        Where it begins, and its bytes; spelled as CuPy's pools read them.
+        First byte, and bytes; CuPy's pools read these names.
     """
 
-    __slots__ = ("_ledger", "_memory", "ptr", "size")
+    __slots__ = ("_memory", "_tracker", "ptr", "size")
 
-    def __init__(self, ledger: Ledger, memory: Any) -> None:
-        self._ledger = ledger
+    def __init__(self, tracker: SegmentTracker, memory: Any) -> None:
+        self._tracker = tracker
         self._memory = memory
         self.ptr = int(memory.ptr)
         self.size = int(memory.size)
 
     def __del__(self) -> None:
-        self._ledger.strike(self.ptr)
+        self._tracker.remove(self.ptr)
 
 
-class Ledger:
-    """The books of one pool's segments.
+class SegmentTracker:
+    """The segments of one pool, counted and limited.
 
     Parameters
     ----------
     driver : Driver
         CUDA.
     obtain : callable
-        Takes memory of a size from the system: one of CuPy's classes, whose instance gives the
-        memory back when it dies.
+        Takes memory of a size from the system: one of CuPy's classes, whose instances return the
+        memory when they die.
     before_release : callable, optional
-        Called before a segment goes back, where the system does not wait for the device itself.
+        Called before a segment is returned, where the system does not wait for the device itself.
     by_stream : bool
         Segments are kept for the stream they were taken for.
 
     Attributes
     ----------
     limit : int or None
-        The most bytes that may be held.
+        Limit of the bytes held.
     nbytes : int
         Bytes held.
     made : int
-        How many segments were ever taken.
+        Segments ever taken.
     """
 
     def __init__(
@@ -76,18 +76,18 @@ class Ledger:
         self._obtain = obtain
         self._before_release = before_release
         self._by_stream = by_stream
-        self._held: dict[int, SegmentInfo] = {}
+        self._segments: dict[int, SegmentInfo] = {}
         self.limit: int | None = None
         self.nbytes = 0
         self.made = 0
 
     def take(self, nbytes: int, *, is_small: bool = False) -> Segment:
-        """Take memory from the system while CuPy's current stream is the one it is for.
+        """Take memory from the system for CuPy's current stream.
 
         Raises
         ------
         OutOfMemoryError
-            If the limit forbids it; what CUDA says comes as CuPy's own errors.
+            If the limit refuses it. Failures of CUDA are CuPy's own errors.
         """
         if self.limit is not None and self.nbytes + nbytes > self.limit:
             raise OutOfMemoryError(
@@ -99,24 +99,24 @@ class Ledger:
         if self._by_stream:
             stream = canonical_handle(int(self._driver.current_stream().ptr))
         segment = Segment(self, memory)
-        self._held[segment.ptr] = SegmentInfo(segment.ptr, nbytes, stream, is_small)
+        self._segments[segment.ptr] = SegmentInfo(segment.ptr, nbytes, stream, is_small)
         self.nbytes += nbytes
         self.made += 1
         return segment
 
-    def strike(self, address: int) -> None:
-        """Take a segment off the books, which goes back to the system now."""
-        # A segment that died half made is in no book.
-        info = self._held.pop(address, None)
+    def remove(self, address: int) -> None:
+        """Remove a segment that is being returned to the system."""
+        # A segment that died during its construction is not counted.
+        info = self._segments.pop(address, None)
         if info is not None:
             self.nbytes -= info.nbytes
             if self._before_release is not None:
                 self._before_release()
 
     def segments(self) -> list[SegmentInfo]:
-        """Return what is held."""
-        return list(self._held.values())
+        """Return the segments."""
+        return list(self._segments.values())
 
     def counts(self) -> tuple[int, int]:
-        """Return how many segments were ever taken, and given back."""
-        return self.made, self.made - len(self._held)
+        """Return how many segments were ever taken, and returned."""
+        return self.made, self.made - len(self._segments)

@@ -1,0 +1,252 @@
+"""Allocations and frees that hooks see: `HookedAllocator` and `FreeNotifier`."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from nbrt._internal.critical_section import re_raise_interrupt
+from nbrt.runtime import commands
+from nbrt.runtime.commands import Command
+from nbrt.runtime.memory.allocation import MAX_UNREAD, MAX_UNREAD_BYTES, FreeRecord, HookedFree
+from nbrt.runtime.stream import default_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from nbrt.backends.lazy import LazyInitializer
+    from nbrt.backends.queue import Queue
+    from nbrt.runtime.memory.allocation import Allocation, SizeClassCache
+    from nbrt.runtime.memory.pending import PendingFrees
+    from nbrt.runtime.stream import Stream
+
+    Take: TypeAlias = Callable[[SizeClassCache, int, Stream, list[Allocation]], object]
+
+__all__ = ["FreeNotifier", "HookedAllocator", "complete_free"]
+
+
+class FreeNotifier:
+    """Reports frees to hooks while the thread does not hold the lock: hooks may take any lock.
+
+    Parameters
+    ----------
+    events : deque
+        The events of the log.
+    owns_lock : callable
+        Returns whether this thread holds the lock of the allocator.
+    lazy : LazyInitializer
+        Whether the backend can be used: not in a forked child.
+    try_process : callable
+        Processes the log if the lock is free.
+    release : callable
+        The function of the free command for frees from the log; called with (queue, allocation).
+
+    Attributes
+    ----------
+    unreported : deque of FreeRecord
+        Frees that were processed and that hooks have not seen.
+    """
+
+    __slots__ = ("_lazy", "_release", "_try_process", "events", "owns_lock", "unreported")
+
+    def __init__(
+        self,
+        events: deque[Any],
+        owns_lock: Callable[[], bool],
+        lazy: LazyInitializer,
+        try_process: Callable[[], object],
+        release: Callable[[Queue, Allocation], None],
+    ) -> None:
+        self.unreported: deque[FreeRecord] = deque()
+        self.owns_lock = owns_lock
+        self.events = events
+        self._lazy = lazy
+        self._try_process = try_process
+        self._release = release
+
+    def on_free(self, record: FreeRecord) -> None:
+        """Report a free whose allocation hooks have seen, then append it to the log.
+
+        Finalizers call this at any moment. The block is in use until the log is processed, so that
+        of a small block needs no lock.
+        """
+        allocation = record.allocation
+        event: FreeRecord | HookedFree = record
+        try:
+            try:
+                if (
+                    allocation.bin is not None
+                    and allocation.recorded is None
+                    and not allocation.pool.is_closed
+                    and commands.memory_is_hooked
+                    and self._lazy.is_ready
+                    and not self.owns_lock()
+                    and not self.is_behind()
+                ):
+                    event = command = allocation.hooked_free or HookedFree(
+                        allocation, complete_free
+                    )
+                    allocation.hooked_free = command
+                    stream = allocation.stream_ref() or default_stream(allocation.pool.device)
+                    commands.dispatch_with_hooks(stream, command)
+            finally:
+                # Neither a hook nor an interrupt may lose the memory.
+                self.events.append(event)
+            if event is record:
+                self._try_process()
+        except KeyboardInterrupt:
+            if not re_raise_interrupt():
+                raise
+
+    def is_behind(self) -> bool:
+        """Return whether hooks have not seen the newest free, which they must see first.
+
+        Frees of arrays from before the hooks are such: they run no Python code.
+        """
+        try:
+            return type(self.events[-1]) is FreeRecord
+        except IndexError:
+            return False
+
+    def report(self) -> None:
+        """Report the frees that were processed; the caller does not hold the lock."""
+        while self.unreported:
+            try:
+                record = self.unreported.popleft()
+            except IndexError:
+                break
+            allocation = record.allocation
+            try:
+                stream = allocation.stream or default_stream(allocation.device)
+                command = Command("free", self._release, (allocation,))
+                commands.dispatch_with_hooks(stream, command)
+            except BaseException:
+                if not record.is_reused:
+                    self._release(allocation.home, allocation)
+                raise
+
+
+class HookedAllocator:
+    """Allocates through commands that hooks see.
+
+    Parameters
+    ----------
+    notifier : FreeNotifier
+        Reports the frees.
+    pending : PendingFrees
+        The frees that wait for streams.
+    take_block : callable
+        Called as ``take_block(cache, nbytes, stream, blocks)`` to append a free block to a list if
+        the bin of the cache is empty.
+    process_log : callable
+        Processes the log.
+    lock, defer : context manager
+        The lock of the allocator; defers interrupts while it is held.
+    """
+
+    __slots__ = (
+        "_defer",
+        "_events",
+        "_lock",
+        "_notifier",
+        "_pending",
+        "_process_log",
+        "_take_block",
+    )
+
+    def __init__(
+        self,
+        notifier: FreeNotifier,
+        pending: PendingFrees,
+        take_block: Take,
+        process_log: Callable[[], object],
+        lock: AbstractContextManager[Any],
+        defer: AbstractContextManager[Any],
+    ) -> None:
+        self._notifier = notifier
+        self._events = notifier.events
+        self._pending = pending
+        self._take_block = take_block
+        self._process_log = process_log
+        self._lock = lock
+        self._defer = defer
+
+    def allocate(
+        self,
+        cache: SizeClassCache,
+        nbytes: int,
+        stream: Stream,
+        shape: tuple[int, ...] | None,
+        dtype: Any,
+    ) -> Any:
+        """Return an array, or without a shape a handle, through a command."""
+        unread = len(self._events)
+        if (
+            unread * nbytes > MAX_UNREAD_BYTES
+            or unread > MAX_UNREAD
+            or self._notifier.is_behind()
+            or self._pending.waiting
+        ):
+            self._process_log()
+        ref = stream.ref
+        try:
+            entry = cache.command_cache.pop()  # no other thread uses it meanwhile
+        except IndexError:
+            entry = None
+        if entry is None or entry[0].args != (nbytes, ref):
+            blocks: list[Allocation] = []
+            function = partial(self._take, cache, blocks)
+            entry = Command("allocate", function, (nbytes, ref)), blocks
+        # An interrupted hook returns no result: the block is in the list.
+        command, blocks = entry
+        try:
+            allocation = commands.dispatch_with_hooks(stream, command)
+            array = cache.allocate(nbytes, stream, shape, dtype, allocation, self._notifier.on_free)
+        except BaseException:
+            self._refuse(cache, stream, blocks)
+            raise
+        blocks.clear()
+        cache.command_cache.append(entry)
+        return array
+
+    def _take(
+        self,
+        cache: SizeClassCache,
+        blocks: list[Allocation],
+        queue: Queue,  # noqa: ARG002  # a command
+        nbytes: int,
+        ref: Callable[[], Any],
+    ) -> Allocation:
+        """Put a free block into `blocks`, and return it."""
+        try:
+            blocks.append(cache.requests[nbytes].pop())
+        except (KeyError, IndexError):
+            self._take_block(cache, nbytes, ref(), blocks)
+        allocation = blocks[0]
+        allocation.free_record = None
+        allocation.requested = nbytes
+        allocation.stream_ref = ref
+        return allocation
+
+    def _refuse(self, cache: SizeClassCache, stream: Stream, blocks: list[Allocation]) -> None:
+        """Free a block that no array was made over: hooks see a free."""
+        with self._lock, self._defer:
+            while blocks:
+                block = blocks.pop()
+                if block.free_record is None:  # else the array or its free is in the log
+                    on_free = self._notifier.on_free
+                    cache.allocate(block.requested, stream, None, None, block, on_free)
+
+
+def complete_free(queue: Queue, allocation: Allocation) -> None:  # noqa: ARG001  # a command
+    """Emit the events of a block that no stream uses."""
+    recorded = allocation.recorded
+    if commands.event_listeners["free_completed"] or recorded:
+        pool, stream = allocation.pool, allocation.stream_ref()
+        facts = (pool.device, stream, allocation, allocation.nbytes, pool.id)
+        commands.emit("free_completed", *facts)
+        if recorded:
+            commands.emit("late_free_completed", *facts)
+    allocation.free_record = None
