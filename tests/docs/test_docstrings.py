@@ -1,4 +1,4 @@
-"""Every example in a docstring of nbrt runs and gives what it shows."""
+"""Every example in a docstring of nbrt runs with the shown output."""
 
 from __future__ import annotations
 

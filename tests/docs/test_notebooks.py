@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, in a fresh kernel, and shows what it draws.
+"""Every notebook runs in a fresh kernel and shows its figures.
 
 Notebooks are committed without outputs.
 """

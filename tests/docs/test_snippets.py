@@ -1,4 +1,4 @@
-"""Every Python snippet of the README and of the pages for users runs, page by page."""
+"""Every Python snippet of the README and of the user guide runs, page by page."""
 
 from __future__ import annotations
 

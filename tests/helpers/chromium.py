@@ -1,4 +1,4 @@
-"""Open a page in headless Chromium, act on it with mouse and keyboard, and look at it.
+"""Open a page in headless Chromium, send mouse and key events, and read its content.
 
 The browser is Qt's WebEngine: Chromium in a wheel, which pip installs and which needs no display.
 """

@@ -1,4 +1,4 @@
-"""The process in which `helpers.chromium` runs the browser: a job on stdin, what came of it out."""
+"""The browser process of `helpers.chromium`: reads a job from stdin, writes results to stdout."""
 
 from __future__ import annotations
 

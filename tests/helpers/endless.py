@@ -1,4 +1,4 @@
-"""Kernels that run until they are told to end, and signals that are sent once one of them runs."""
+"""Kernels that run until a flag is set, and signals that are sent while one of them runs."""
 
 from __future__ import annotations
 

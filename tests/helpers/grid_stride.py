@@ -1,4 +1,4 @@
-"""Grid-stride kernels against the reference: what the tests of them share."""
+"""Comparison of grid-stride kernels with the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running kernels on the CPU compiler, and compiling them to PTX without a GPU."""
+"""Run kernels on the CPU compiler, and compile them to PTX without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels run in every way there is, and held against plain Python or against what is expected."""
+"""Run kernels with every lowering and engine, and compare the results with plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tensors are spread over meshes, with plain lists of indices: to compare with."""
+"""Partitions of tensors over meshes as plain lists of indices, an oracle for shardings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An out-of-tree kind of device in about 150 lines: only `DeviceInterface` is subclassed.
+"""An out-of-tree backend in about 150 lines, which only subclasses `DeviceInterface`.
 
 Its memory is the host's, its arrays are a subclass of ndarray, its kernels are interpreted
 one thread after the other. Guards, streams, events, memory statistics and launches come from nbrt.

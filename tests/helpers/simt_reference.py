@@ -1,4 +1,4 @@
-"""Run a kernel in the CUDA dialect thread by thread in plain Python: slow, obvious, an oracle.
+"""Run a kernel in the CUDA dialect thread by thread in plain Python, as an oracle.
 
 The kernel's own function runs, under globals in which the names of ``numba.cuda`` are replaced by
 plain Python values for the thread at hand. Barrier-free kernels only.

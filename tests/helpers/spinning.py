@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Kernels whose threads spin on what others write, with what they must give."""
+"""Kernels whose threads spin on values that other threads write, with the expected results."""
 
 from __future__ import annotations
 

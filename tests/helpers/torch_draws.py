@@ -1,4 +1,4 @@
-"""Making draws of torch's layouts on the CPU compiler, without a generator."""
+"""Draw in torch's layouts on the CPU compiler, without a generator."""
 
 from __future__ import annotations
 

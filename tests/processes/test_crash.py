@@ -1,4 +1,4 @@
-"""A process that crashes names the kernel launched last, and leaves other handlers alone."""
+"""A crashing process names its last kernel, and other fault handlers still run."""
 
 from __future__ import annotations
 

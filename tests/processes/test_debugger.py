@@ -1,4 +1,4 @@
-"""pdb in a kernel: driven from standard input, as a person would from a terminal."""
+"""pdb in a kernel, with commands from standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A third party's installed distribution adds a kind of device without patching anything."""
+"""An installed distribution adds a kind of device by its entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of the interpreter: work is finished, failures are told, nothing hangs or lingers."""
+"""The end of the interpreter: work completes, failures are reported, no thread hangs."""
 
 from __future__ import annotations
 

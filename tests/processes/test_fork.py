@@ -1,4 +1,4 @@
-"""Children of a process that uses nbrt: forked before, forked after, spawned."""
+"""Children of a process that uses nbrt: forked before or after initialization, or spawned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``import nbrt``: what it may not do."""
+"""``import nbrt`` has no side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals, `Stream.cancel` and the end of the program while kernels run that would never end."""
+"""Signals, `Stream.cancel` and the end of the program during endless kernels."""
 
 from __future__ import annotations
 

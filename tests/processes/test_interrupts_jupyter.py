@@ -1,4 +1,4 @@
-"""Interrupting the kernel of a notebook while one of ours runs."""
+"""Interrupt a notebook while a kernel runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``nbrt`` command: what it prints, what it refuses, what it leaves behind."""
+"""The ``nbrt`` command: output, errors and files."""
 
 from __future__ import annotations
 

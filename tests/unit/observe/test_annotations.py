@@ -1,4 +1,4 @@
-"""Annotations: per thread and task, nested, restored whatever happens."""
+"""Annotations: per thread and task, nested, restored after errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`observe`: how functions are chosen, and what they may do."""
+"""`observe`: the selection of callbacks, and their effects."""
 
 from __future__ import annotations
 

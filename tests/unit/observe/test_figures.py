@@ -1,4 +1,4 @@
-"""Every figure of the library shows itself, and a call site has one colour in all of them."""
+"""Every figure displays itself in a notebook, and a call site has one color in all figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory history against what the test itself did to memory."""
+"""Memory history against the operations of the test."""
 
 from __future__ import annotations
 

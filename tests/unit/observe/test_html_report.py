@@ -1,4 +1,4 @@
-"""The page of a snapshot, opened in Chromium: what it shows, and what it must not do."""
+"""The HTML report of a snapshot, opened in Chromium: its content and its content policy."""
 
 from __future__ import annotations
 

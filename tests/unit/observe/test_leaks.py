@@ -1,4 +1,4 @@
-"""`no_leaks`: what it reports, by what names, and what it leaves alone."""
+"""`no_leaks`: reported allocations and names, and no side effects."""
 
 from __future__ import annotations
 

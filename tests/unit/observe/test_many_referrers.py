@@ -1,4 +1,4 @@
-"""Of very many holders of memory those of the largest are named, and their places are right."""
+"""Of very many referrers, those of the largest allocations are named, with correct paths."""
 
 from __future__ import annotations
 

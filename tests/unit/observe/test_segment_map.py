@@ -1,4 +1,4 @@
-"""Bars of segments show every byte once, and the figures are sums over the blocks."""
+"""Bars of segments show every byte once, and the numbers are sums over the blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks: each different one once, the right lines, cells by their numbers."""
+"""Stacks: each distinct stack once, correct lines, cells by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A timeline says at every event what an allocator that counts for itself says."""
+"""Timelines against a simulated allocator at every event."""
 
 from __future__ import annotations
 

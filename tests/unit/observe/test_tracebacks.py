@@ -1,4 +1,4 @@
-"""`release_tracebacks`: what interpreters keep of a failed call, and what must stay."""
+"""`release_tracebacks`: references of the interpreter to a failed call, and those that remain."""
 
 from __future__ import annotations
 

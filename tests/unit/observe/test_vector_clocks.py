@@ -1,4 +1,4 @@
-"""The order that clocks know of, against a search through the graph of who waits for whom."""
+"""Vector clocks against a search in the graph of waits."""
 
 from __future__ import annotations
 

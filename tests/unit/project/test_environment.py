@@ -1,4 +1,4 @@
-"""environment.yml and pyproject.toml ask for the same things."""
+"""environment.yml and pyproject.toml have the same dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wheel and an editable install both give `nbrt` and `nbrt_kernels`, and nothing beside them."""
+"""A wheel and an editable install provide `nbrt` and `nbrt_kernels`, and nothing else."""
 
 from __future__ import annotations
 

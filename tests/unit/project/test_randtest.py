@@ -1,4 +1,4 @@
-"""`make randtest`: streams hold the words that they say; what batteries print is understood."""
+"""`make randtest`: the words of streams, and the parser of the batteries' output."""
 
 from __future__ import annotations
 

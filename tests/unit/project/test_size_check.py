@@ -1,4 +1,4 @@
-"""The size check of `make lint` finds what is too long, and nothing else."""
+"""The size check of `make lint` finds long files and functions, and nothing else."""
 
 from __future__ import annotations
 

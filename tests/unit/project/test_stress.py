@@ -1,4 +1,4 @@
-"""`make stress` repeats a suite beside busy loops, and says whether any run failed."""
+"""`make stress` repeats a suite beside busy loops, and reports failed runs."""
 
 from __future__ import annotations
 
