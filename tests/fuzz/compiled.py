@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fuzz import program as p
+from helpers.lowerings import force
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.codegen import lowering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def run(program: p.Program, kinds: Sequence[str | None]) -> Iterator[dict[str, n
         arguments = [np.int32(program.n), *(arrays[name] for name in program.parameters[1:])]
         # The code of one thread is kept, and lowered again for each kind.
         kernel._entries.clear()
-        with contextlib.nullcontext() if kind is None else lowering.force(kind):
+        with contextlib.nullcontext() if kind is None else force(kind):
             kernel.plan(0, (program.grid, 1, 1), (program.block, 1, 1))(*arguments)
         yield arrays
 

@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import pytest
 
 from nbrt.backends.cpu.interpret import interpret
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.codegen.lowering import force
+from nbrt.backends.cpu.simt import coroutines
+from nbrt.backends.cpu.simt.codegen import lowering
+from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["LOWERINGS", "agree", "dim3", "interpreted", "run"]
+__all__ = ["LOWERINGS", "agree", "dim3", "force", "interpreted", "run"]
 
 LOWERINGS = ("lanes", "coroutines")
+
+
+@contextmanager
+def force(kind: str) -> Iterator[None]:
+    """Compile kernels whose threads wait for each other in one lowering only.
+
+    Kernels whose blocks wait for each other become coroutines in any case.
+    """
+    to_coroutines = lowering.lower_to_coroutines
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise CannotLowerError(f"the test compiles {kind} only")
+
+    def to_grid(code: Any, kinds: set[str], reasons: Any = (), **options: Any) -> Any:
+        if "grid" not in kinds:
+            raise CannotLowerError(reasons[0])
+        return to_coroutines(code, kinds, reasons, **options)
+
+    assert kind in LOWERINGS
+    with pytest.MonkeyPatch.context() as patch:
+        if kind == "coroutines":
+            patch.setattr(lowering, "lanes_block", refuse)
+        else:
+            patch.setattr(lowering, "lower_to_coroutines", to_grid)
+            patch.setattr(coroutines, "coroutine_resident", refuse)
+        yield
 
 
 def dim3(size: int | tuple[int, ...]) -> tuple[int, int, int]:

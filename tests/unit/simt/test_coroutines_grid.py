@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
 import pytest
 
 from helpers.coroutines import compiled, store, thread
-from nbrt.backends.cpu.simt.coroutines import Site, needs_grid, sites
-from nbrt.backends.cpu.simt.llvm.model import ThreadIR
+from nbrt.backends.cpu.simt.coroutines import needs_grid
 
 RANK = """
   %gx.row = mul i32 %bid.z, %grid.y
@@ -149,94 +147,6 @@ def test_the_linear_order_is_the_index() -> None:
     out = np.zeros((2, 70), np.int32)
     assert compiled(thread(ORDER, "ptr %out, ptr %counter", 70))(out, np.zeros(1, np.int32)) == 0
     np.testing.assert_array_equal(out, [range(70)] * 2)
-
-
-# -- reports --------------------------------------------------------------------------------------
-
-
-class Reports:
-    """Hooks that note down what they are told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
-        i32, u32, i64 = ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64
-        shapes = {
-            "epoch": (i64,),
-            "mismatch": (i64, i32, i64, i32),
-            "exited": (i64, i32, i32),
-            "mask": (i64, u32, u32),
-        }
-        self.hooks = {f"nbrt_check_{k}": self._hook(k, shape) for k, shape in shapes.items()}
-
-    def _hook(self, kind: str, shape: Any) -> Any:
-        return ctypes.CFUNCTYPE(None, *shape)(lambda *told: self.told.append((kind, *told)))
-
-
-def reported(body: str, block: int, entry: str = "block", **call: Any) -> list[tuple[Any, ...]]:
-    reports = Reports()
-    code = thread(body, block=block)
-    function = compiled(code, entry, hooks=reports.hooks, report=True)
-    assert function(np.zeros(256, np.int32), **call) == 0
-    return reports.told
-
-
-def test_barriers_passed_are_epochs_of_their_block() -> None:
-    body = "entry:\n  call void @nbrt.barrier()\n  call void @nbrt.barrier()\n  ret i32 0"
-    told = reported(body, 40, at=(1, 2, 3), grid=(4, 5, 6))
-    # Threads begin as if at a barrier, so the block's beginning is none.
-    assert told == [("epoch", 1 + 4 * (2 + 5 * 3))] * 2
-
-
-def test_mismatched_barriers_and_returned_threads_are_named() -> None:
-    body = """
-entry:
-  %few = icmp ult i32 %tid.x, 3
-  br i1 %few, label %leave, label %go
-leave:
-  ret i32 0
-go:
-  %some = icmp ult i32 %tid.x, 37
-  br i1 %some, label %then, label %else
-then:
-  call void @nbrt.barrier()
-  ret i32 0
-else:
-  call void @nbrt.barrier()
-  ret i32 0
-"""
-    assert reported(body, 40) == [("mismatch", 1, 3, 2, 37), ("exited", 1, 3, 0), ("epoch", 0)]
-
-
-def test_incomplete_masks_are_named() -> None:
-    body = """
-entry:
-  call void @nbrt.warp.sync(i32 -1)
-  %few = icmp ult i32 %tid.x, 5
-  br i1 %few, label %ask, label %leave
-ask:
-  %got = call i32 @nbrt.vote.ballot(i32 255, i32 1)
-  ret i32 0
-leave:
-  ret i32 0
-"""
-    assert reported(body, 40) == [("mask", 2, 255, 31)]
-
-
-def test_the_grids_barrier_is_an_epoch_of_all() -> None:
-    body = "entry:\n  call void @nbrt.grid.sync()\n  ret i32 0"
-    assert reported(body, 8, "grid", grid=(3, 1, 1)) == [("epoch", -1)]
-
-
-def test_sites_have_the_line_of_the_source() -> None:
-    code = thread(
-        "entry:\n  call void @nbrt.barrier()\n  %s = call ptr @nbrt.shared.4.4.s()\n"
-        "  %g = call i64 @nbrt.shfl.up.i64(i32 -1, i64 1, i32 1)\n  ret i32 0"
-    )
-    plain = [Site(1, "nbrt.barrier", None), Site(2, "nbrt.shfl.up.i64", None)]
-    assert sites(code) == plain
-    located = code.module.replace("@nbrt.barrier()\n  %s", "@nbrt.barrier(), !dbg !7\n  %s")
-    located += "\n!7 = !DILocation(line: 42, column: 3, scope: !8)\n"
-    assert sites(ThreadIR(located, code.name, code.block))[0].line == 42
 
 
 @pytest.mark.parametrize("marker", ["barrier()", "warp.sync(i32 -1)"])

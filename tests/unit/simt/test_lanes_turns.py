@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
-from helpers.lowerings import agree
+from helpers.lowerings import agree, force
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.codegen.lowering import force
 
 RNG = np.random.default_rng(7)
 BYTES = RNG.integers(0, 16, 5000).astype(np.uint8)

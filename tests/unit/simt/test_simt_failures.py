@@ -8,9 +8,9 @@ import pytest
 from numba import cuda, int32
 
 import nbrt
+from helpers.lowerings import force
 from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.codegen.lowering import force
 from nbrt.errors import ArgumentTypeError
 
 

@@ -7,8 +7,6 @@ place in the code and is resumed from there; slower, and right for any kernel.
 
 from __future__ import annotations
 
-import contextlib
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,26 +14,20 @@ from nbrt.backends.cpu.simt.lanes.block import lanes_block
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 from nbrt.backends.cpu.simt.llvm.parse import parse_function
 from nbrt.backends.cpu.simt.llvm.spins import find_spins
-from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from nbrt.backends.cpu.simt.llvm.model import ThreadIR
 
 __all__ = [
     "Lowered",
     "Lowering",
-    "force",
-    "forced",
     "lower",
     "lower_if_diverging",
     "lower_if_spinning",
     "lower_to_coroutines",
 ]
-
-_KINDS = ("lanes", "coroutines")
-_forced: ContextVar[str | None] = ContextVar("nbrt_forced_lowering", default=None)
 
 
 @dataclass(frozen=True)
@@ -71,34 +63,6 @@ class Lowered:
     """Of a function of resident blocks: the places in the source where threads wait, from 1."""
 
 
-@contextlib.contextmanager
-def force(kind: str) -> Iterator[None]:
-    """Have kernels with barriers lowered in one way, for tests that compare the two.
-
-    Parameters
-    ----------
-    kind : str
-        ``lanes`` or ``coroutines``. Holds for what is compiled in the ``with`` block.
-
-    Raises
-    ------
-    ArgumentError
-        For another kind.
-    """
-    if kind not in _KINDS:
-        raise ArgumentError(f"expected one of the lowerings {', '.join(_KINDS)}, got {kind!r}")
-    token = _forced.set(kind)
-    try:
-        yield
-    finally:
-        _forced.reset(token)
-
-
-def forced() -> str | None:
-    """Give the lowering that is forced here, if any."""
-    return _forced.get()
-
-
 def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowered:
     """Lower one thread to a function of a block, or of the grid if its blocks wait for each other.
 
@@ -110,22 +74,13 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
         Kinds of markers in it.
     places : sequence of str
         Where they are called, for the reasons.
-
-    Raises
-    ------
-    CannotLowerError
-        If lanes are forced and cannot do it.
     """
     if "grid" in kinds:
         reason = "the blocks of the grid wait for each other (cg.this_grid().sync())"
         return lower_to_coroutines(code, kinds, (reason, *places))
-    if forced() == "coroutines":
-        return lower_to_coroutines(code, kinds, ("asked for",))
     try:
         text = lanes_block(code)
     except CannotLowerError as error:
-        if forced() == "lanes":
-            raise
         return lower_to_coroutines(code, kinds, (str(error), *places))
     uses = ", ".join(sorted(kinds)) or "a loop"
     reason = f"threads of a block run in step as lanes of vectors ({uses})"
@@ -134,8 +89,6 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
 
 def lower_if_diverging(code: ThreadIR) -> Lowered | None:
     """Lower one thread without markers to lanes, if that pays: else None."""
-    if forced() == "coroutines":
-        return None
     try:
         text = lanes_block(code, only_diverging=True)
     except CannotLowerError:
@@ -166,8 +119,6 @@ def lower_if_spinning(
         return None
     reasons = ["a loop waits for other threads (a lock or a flag): it yields to them"]
     reasons += [f"a loop that spins at {place}" for place in dict.fromkeys(s.place for s in spins)]
-    if forced() == "lanes":
-        raise CannotLowerError(reasons[0])
     from nbrt.backends.cpu.simt.coroutines import coroutine_resident
 
     text, sites = coroutine_resident(code, spins, **options)

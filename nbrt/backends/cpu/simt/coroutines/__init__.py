@@ -13,15 +13,12 @@ from nbrt.backends.cpu.simt.coroutines.block import (
     coroutine_resident,
     needs_grid,
 )
-from nbrt.backends.cpu.simt.coroutines.suspend_points import Site, sites
 
 __all__ = [
     "Order",
     "Resumed",
-    "Site",
     "coroutine_block",
     "coroutine_grid",
     "coroutine_resident",
     "needs_grid",
-    "sites",
 ]

@@ -97,20 +97,6 @@ define internal void @simt.resumed(ptr %block, i32 %rank) alwaysinline {
 }
 """
 
-_NO_REPORTS = """
-define internal void @simt.report.barrier(ptr %block) alwaysinline {
-  ret void
-}
-
-define internal void @simt.report.grid() alwaysinline {
-  ret void
-}
-
-define internal void @simt.report.mask(i32 %w, i32 %state, i32 %mask, i32 %group) alwaysinline {
-  ret void
-}
-"""
-
 _CLAIMS = (
     Operand("ptr", "%simt.next"),
     Operand("i64", "%simt.count"),
@@ -153,7 +139,6 @@ def coroutine_block(
     code: ThreadIR,
     *,
     order: Order = "linear",
-    report: bool = False,
     resumed: Resumed | None = None,
 ) -> str:
     """Write the function that runs one block, each thread a coroutine.
@@ -165,9 +150,6 @@ def coroutine_block(
     order : {"linear", "seeded"}
         The order of threads that could go on: by their index, or, for looking for code that
         depends on it, pseudo-random from a last parameter ``i64`` of the block function.
-    report : bool
-        Call ``nbrt_check_epoch``, ``nbrt_check_mismatch``, ``nbrt_check_exited`` and
-        ``nbrt_check_mask``, which are defined elsewhere.
     resumed : Resumed, optional
         Called whenever a thread starts or continues.
 
@@ -178,7 +160,7 @@ def coroutine_block(
         thread that failed, 0 if none did, and -1, Numba's for an exception that Python has set,
         if there is no memory for the threads.
     """
-    writer = _Writer(code, order, report, resumed)
+    writer = _Writer(code, order, resumed)
     if writer.has_grid_barrier:
         raise ArgumentError(
             f"expected code whose threads wait for their block only, got {code.name!r}, which "
@@ -191,7 +173,6 @@ def coroutine_grid(
     code: ThreadIR,
     *,
     order: Order = "linear",
-    report: bool = False,
     resumed: Resumed | None = None,
 ) -> str:
     """Write the function that runs a whole grid whose threads may wait for each other.
@@ -200,8 +181,8 @@ def coroutine_grid(
     ----------
     code : ThreadIR
         The thread function, with markers.
-    order, report, resumed
-        As for `coroutine_block`. Passing the grid's barrier is reported as epoch -1.
+    order, resumed
+        As for `coroutine_block`.
 
     Returns
     -------
@@ -210,7 +191,7 @@ def coroutine_grid(
         function. The place of the block and the dynamic shared memory are ignored (each block
         gets its own), and ``where`` is six ``i32``, the thread's index and the block's.
     """
-    return _Writer(code, order, report, resumed).module("grid.ll")
+    return _Writer(code, order, resumed).module("grid.ll")
 
 
 def coroutine_resident(
@@ -246,7 +227,7 @@ def coroutine_resident(
     places : list of str
         Of each site, from 1, its place in the source.
     """
-    writer = _Writer(code, order, report=False, resumed=resumed, spins=spins)
+    writer = _Writer(code, order, resumed, spins)
     return writer.module("resident.ll"), writer.places
 
 
@@ -257,13 +238,11 @@ class _Writer:
         self,
         code: ThreadIR,
         order: Order,
-        report: bool,
         resumed: Resumed | None,
         spins: list[Spin] | None = None,
     ) -> None:
         self._code = code
         self._seeded = order == "seeded"
-        self._report = report
         self._resumed = resumed
         yielding = [spin.header.removeprefix("%") for spin in spins or ()]
         text = polled_thread(code.module, code.name, yielding)
@@ -298,7 +277,6 @@ class _Writer:
             _file("record.ll", names),
             _NO_RESUMED if self._resumed is None else self._resumed.text(),
             _file("warp.ll", names) if used else _NO_WARP_OPERATIONS,
-            _file("report.ll", names) if self._report else _NO_REPORTS,
             _file("scheduler.ll", names),
             thread_coroutine(self._function, self._code.block, self._shared),
             _file(entry, names),

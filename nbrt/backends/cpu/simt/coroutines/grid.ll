@@ -53,7 +53,6 @@ release:
 together:
   br i1 %any.next, label %pass, label %end
 pass:
-  call void @simt.report.grid()
   br label %phase
 end:
   %failed = phi ptr [ %block, %run ], [ null, %together ]

@@ -120,7 +120,6 @@ together:
   %live = call i32 @simt.block.live(ptr %block, i32 1)
   switch i32 %live, label %pending [ i32 0, label %done i32 1, label %barrier ]
 barrier:
-  call void @simt.report.barrier(ptr %block)
   %votes = load <2 x i32>, ptr %arrived.at, align 4
   store <2 x i32> %votes, ptr %passed.at, align 4
   store <2 x i32> zeroinitializer, ptr %arrived.at, align 4
@@ -239,7 +238,6 @@ release:
   %all = icmp eq i64 %released.next, %count
   br i1 %all, label %passed, label %release
 passed:
-  call void @simt.report.grid()
   ret i1 true
 no:
   ret i1 false

@@ -187,7 +187,6 @@ together:
   %done = icmp eq i32 %waiting, 0
   br i1 %done, label %end, label %barrier
 barrier:
-  call void @simt.report.barrier(ptr %block)
   %votes = load <2 x i32>, ptr %arrived.at, align 4
   store <2 x i32> %votes, ptr %passed.at, align 4
   store <2 x i32> zeroinitializer, ptr %arrived.at, align 4

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nbrt.backends.cpu.simt.llvm.parse import parse_function
 from nbrt.backends.cpu.simt.placeholders import (
     ACTIVEMASK,
     BARRIER,
@@ -20,9 +18,9 @@ from nbrt.backends.cpu.simt.placeholders import (
 )
 
 if TYPE_CHECKING:
-    from nbrt.backends.cpu.simt.llvm.model import Function, Instruction, ThreadIR
+    from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
 
-__all__ = ["KINDS", "WARP_OPERATIONS", "Site", "calls_marker", "operation", "sites", "waits"]
+__all__ = ["KINDS", "WARP_OPERATIONS", "calls_marker", "operation", "waits"]
 
 WARP_OPERATIONS = (
     WARP_SYNC,
@@ -61,39 +59,3 @@ def waits(function: Function) -> list[Instruction]:
         for _, instruction in function.instructions()
         if calls_marker(instruction) and operation(instruction) in KINDS
     ]
-
-
-@dataclass(frozen=True)
-class Site:
-    """A place in a thread's code where it waits.
-
-    Parameters
-    ----------
-    number : int
-        The place's number, from 1 in the order of the code: what the checked mode is told.
-    marker : str
-        The marker called there.
-    line : int or None
-        The line of the source, if the code has debug information.
-    """
-
-    number: int
-    marker: str
-    line: int | None
-
-
-def sites(code: ThreadIR) -> list[Site]:
-    """List the places where a thread waits.
-
-    Parameters
-    ----------
-    code : ThreadIR
-        The thread function.
-
-    Returns
-    -------
-    list of Site
-        In the order of their numbers.
-    """
-    found = waits(parse_function(code.module, code.name))
-    return [Site(n, item.detail, item.line or None) for n, item in enumerate(found, 1)]

@@ -254,7 +254,6 @@ next:
   %complete = and i1 %whole, %masked
   br i1 %complete, label %answer, label %decided
 answer:
-  call void @simt.report.mask(i32 %warp, i32 %state, i32 %mask, i32 %group)
   call void @simt.warp.answer(ptr %record, i32 %kind, i32 %group)
   br label %decided
 decided:
@@ -303,10 +302,7 @@ later.on:
   ret i32 0
 alone:
   %lane = call i32 @llvm.cttz.i32(i32 %site, i1 true)
-  %mask.at = getelementptr inbounds %simt.warp, ptr %record, i32 0, i32 1, i32 %lane
-  %mask = load i32, ptr %mask.at
   %same = call i32 @simt.warp.group(ptr %record, i32 %lane, i32 %asking)
-  call void @simt.report.mask(i32 %warp, i32 %state, i32 %mask, i32 %same)
   br label %answer
 answer:
   %group = phi i32 [ %site, %start ], [ %same, %alone ]
