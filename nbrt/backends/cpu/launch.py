@@ -20,7 +20,7 @@ from nbrt.backends.cpu.memory import owner_of
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache
-from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
+from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher, lost_exceptions_raised
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 from nbrt.typing import SupportsCudaArrayInterface
@@ -121,8 +121,9 @@ class CpuProgram:
     def _new_entry(self, block: Dim3, seeded: bool | None) -> EntryDispatcher:
         if seeded is None:
             return EntryDispatcher(self.captures, lambda: self.body, block, self._cache)
-        # Imported by programs that use checked mode only.
-        from nbrt.backends.cpu.simt.checked.blocks import emit_linear, emit_seeded
+        # Imported, and its runtime compiled, by programs that use checked mode only.
+        with lost_exceptions_raised():
+            from nbrt.backends.cpu.simt.checked.blocks import emit_linear, emit_seeded
 
         emit = emit_seeded if seeded else emit_linear
         return EntryDispatcher(self.captures, lambda: self.checked_body, block, None, emit)

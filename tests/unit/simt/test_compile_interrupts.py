@@ -11,7 +11,7 @@ import pytest
 from numba import cuda
 
 import nbrt
-from nbrt.backends.cpu.simt.codegen.lost_exceptions import lost_exceptions_raised
+from nbrt.backends.cpu.simt.runtime.dispatcher import lost_exceptions_raised
 from nbrt.config import override
 
 if TYPE_CHECKING:
@@ -55,6 +55,28 @@ def test_the_exception_arrives_and_the_next_launch_is_right(
         assert not signals_in_callbacks
         kernel[1, 8](x)
     np.testing.assert_array_equal(x, 2 * np.arange(8))
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_exceptions_of_signal_handlers_are_not_compile_errors(
+    check: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class HandlerError(Exception):
+        pass
+
+    def handle(*_: Any) -> None:
+        raise HandlerError
+
+    def interrupted(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("nbrt.backends.cpu.simt.frontend.pipeline.refuse_names", interrupted)
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        with nbrt.device("cpu:0"), override(cache_dir=""), pytest.raises(HandlerError):
+            nbrt.kernel(check=check)(_kernel())[1, 8](np.zeros(8))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_other_exceptions_go_to_the_hook_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """CPU versions of the dialect's functions: the dialect pass puts these in the place of the names.
 
 A file holds one concept. What only a warp, a block or the grid can do becomes the call of a marker
-(``simt/markers.py``); everything else is plain code of one thread. Files that make hundreds of
+(``simt/placeholders.py``); everything else is plain code of one thread. Files that make hundreds of
 functions known to Numba are imported by the first kernel that names one of theirs.
 """
 
@@ -19,7 +19,6 @@ from nbrt.backends.cpu.simt.builtins import (
     arithmetic,
     atomics,
     barriers,
-    cooperative,
     half,  # noqa: F401  # for what it makes known to Numba: values of the type float16
     hints,
     memory,
@@ -71,7 +70,6 @@ REPLACEMENTS: Mapping[str, Callable[..., Any]] = _Replacements(
         **arithmetic.REPLACEMENTS,
         **atomics.REPLACEMENTS,
         **barriers.REPLACEMENTS,
-        **cooperative.REPLACEMENTS,
         **hints.REPLACEMENTS,
         **memory.REPLACEMENTS,
         **warp.REPLACEMENTS,

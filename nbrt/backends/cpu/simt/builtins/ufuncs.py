@@ -1,12 +1,17 @@
-"""NumPy's universal functions of scalars whose code in Numba traps or is wrong."""
+"""NumPy functions that need other code than Numba has.
+
+Numba's code of some universal functions traps or is wrong; that of reductions allocates an array,
+which a kernel cannot do.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numba.core import types
 from numba.core.typing.templates import AbstractTemplate, infer_global
-from numba.extending import lower_builtin
+from numba.extending import lower_builtin, overload
 
 from nbrt.backends import numpy_functions
 from nbrt.backends.cpu.simt.builtins.registry import stand_in
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
 
     from llvmlite import ir
 
-__all__ = ["UFUNCS"]
+__all__ = ["REDUCTIONS", "UFUNCS"]
 
 
 def _kind(sig: Any) -> str | None:
@@ -60,3 +65,41 @@ UFUNCS: dict[Any, Callable[..., Any]] = {
     ufunc: _replaced(ufunc, codes) for ufunc, codes in numpy_functions.UFUNCS.items()
 }
 """A universal function -> what stands for it in kernels."""
+
+
+_NUMBERS = (types.Integer, types.Float, types.Boolean)
+
+
+def _of_numbers(function: Any, implementation: Callable[[Any], Any]) -> Callable[..., Any]:
+    replacement = stand_in(function.__name__)
+
+    def implementing(a: Any) -> Callable[[Any], Any] | None:
+        if isinstance(a, (*_NUMBERS, types.Complex)):
+            return _OF_SCALAR.get(function)
+        known = isinstance(a, types.Array) and isinstance(a.dtype, _NUMBERS)
+        return implementation if known else None
+
+    overload(replacement)(implementing)
+    return replacement
+
+
+def _same(a: Any) -> Any:
+    return a
+
+
+def _is_nonzero(a: Any) -> Any:
+    return int(a != 0)
+
+
+_OF_SCALAR: dict[Any, Callable[[Any], Any]] = {
+    np.max: _same,
+    np.amax: _same,
+    np.min: _same,
+    np.amin: _same,
+    np.count_nonzero: _is_nonzero,
+}
+
+REDUCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    function: _of_numbers(function, code) for function, code in numpy_functions.REDUCTIONS.items()
+}
+"""A function of NumPy -> what stands for it in kernels."""

@@ -15,7 +15,7 @@ from numba.core import ir, types
 from numba.core.compiler_machinery import FunctionPass, register_pass
 
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind
-from nbrt.backends.cpu.simt.builtins.cooperative import GridGroupType
+from nbrt.backends.cpu.simt.builtins.barriers import GridGroupType
 from nbrt.backends.cpu.simt.builtins.hints import CACHED_LOADS, CACHED_STORES
 from nbrt.backends.cpu.simt.checked import probes
 from nbrt.backends.cpu.simt.checked.flow import reconvergence_points, sums_in_indices

@@ -17,7 +17,7 @@ from nbrt.backends.cpu.simt.checked.limits import static_shared_violations, viol
 from nbrt.backends.cpu.simt.checked.memory import LaunchState, arrays_in, lock
 from nbrt.backends.cpu.simt.checked.reports import CheckReport, Reader
 from nbrt.backends.cpu.simt.checked.source_locations import SiteKind
-from nbrt.backends.cpu.simt.codegen.static_shared import static_shared_bytes
+from nbrt.backends.cpu.simt.codegen.block_calls import static_shared_bytes
 from nbrt.backends.cpu.simt.frontend.pipeline import marker_kinds
 from nbrt.errors import KernelCheckError, LaunchError
 

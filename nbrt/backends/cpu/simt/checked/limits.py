@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt._internal.gpus import limits_of
-from nbrt.backends.cpu.simt.codegen.static_shared import STATIC_SHARED_LIMIT
+from nbrt.backends.cpu.simt.codegen.block_calls import STATIC_SHARED_LIMIT
 
 if TYPE_CHECKING:
     from nbrt.typing import Dim3

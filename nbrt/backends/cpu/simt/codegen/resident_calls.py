@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbrt.backends.cpu.simt.codegen.block_calls import emit_status, link_block_function
+from nbrt.backends.cpu.simt.codegen.block_calls import (
+    check_static_shared,
+    emit_shared_check,
+    emit_status,
+    link_block_function,
+)
 from nbrt.backends.cpu.simt.codegen.block_loops import hidden_argument, note_failure, record_field
-from nbrt.backends.cpu.simt.codegen.static_shared import check_static_shared, emit_shared_check
 from nbrt.backends.cpu.simt.stop_codes import DEADLOCKED, WAIT_INTERRUPTED
 from nbrt.errors import KernelDeadlockError
 

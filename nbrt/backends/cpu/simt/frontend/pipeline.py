@@ -27,14 +27,16 @@ from nbrt.backends.cpu.simt.frontend.bounds_checks import (
     remove_bounds_checks,
 )
 from nbrt.backends.cpu.simt.frontend.grid_stride import interchange_grid_strides
-from nbrt.backends.cpu.simt.frontend.placeholder_scan import mentions_markers
-from nbrt.backends.cpu.simt.frontend.python_semantics import adapt_python_calls
+from nbrt.backends.cpu.simt.frontend.python_semantics import (
+    adapt_python_calls,
+    refuse_names,
+    refuse_types,
+)
 from nbrt.backends.cpu.simt.frontend.ranges import adapt_ranges
-from nbrt.backends.cpu.simt.frontend.refusals import refuse_names, refuse_types
 from nbrt.backends.cpu.simt.frontend.resolve import DialectUse, resolve_dialect
 from nbrt.backends.cpu.simt.frontend.source import with_context, without_context
 from nbrt.backends.cpu.simt.frontend.thread_index_analysis import simplify_positions
-from nbrt.backends.cpu.simt.frontend.wait_points import mark_places
+from nbrt.backends.cpu.simt.frontend.wait_points import mark_places, mentions_markers
 from nbrt.errors import CompileError
 
 if TYPE_CHECKING:

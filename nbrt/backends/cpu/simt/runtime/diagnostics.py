@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from nbrt.errors import CompileError, NbrtError
 if TYPE_CHECKING:
     from types import FunctionType
 
-__all__ = ["translated"]
+__all__ = ["of_signal_handler", "translated"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE = re.compile(r" at (\S.*) \((\d+)\)\s*$", re.MULTILINE)
@@ -66,6 +68,25 @@ def translated(function: FunctionType, error: Exception) -> NbrtError:
     failed = CompileError(_message(function, error))
     failed.__cause__ = error.with_traceback(None)
     return failed
+
+
+def of_signal_handler(error: BaseException) -> BaseException | None:
+    """Return the exception of a signal handler that an error of the compiler is or wraps, if any.
+
+    Parameters
+    ----------
+    error : BaseException
+        The error, as caught around the compiler.
+    """
+    handlers = map(signal.getsignal, signal.valid_signals())
+    functions = (getattr(handler, "__func__", handler) for handler in handlers)
+    codes = {getattr(function, "__code__", None) for function in functions} - {None}
+    current: BaseException | None = error
+    while current is not None:
+        if any(frame.f_code in codes for frame, _ in traceback.walk_tb(current.__traceback__)):
+            return current
+        current = current.__cause__ or current.__context__
+    return None
 
 
 def _message(function: FunctionType, error: Exception) -> str:

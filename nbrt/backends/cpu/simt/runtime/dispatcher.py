@@ -8,21 +8,25 @@ compiled: what comes from disk does without them, and without Numba's own librar
 from __future__ import annotations
 
 import inspect
+import sys
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from llvmlite.binding import ExecutionEngine
 from numba._dispatcher import compute_fingerprint
 from numba.core import errors, types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import lookup_environment
 from numba.core.registry import CPUDispatcher
 
 from nbrt._internal.gc_control import gc_disabled
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
-from nbrt.backends.cpu.simt.codegen.lost_exceptions import lost_exceptions_raised
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types, numba_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FunctionType
 
     from nbrt.backends.captures import Captures
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
     from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 
-__all__ = ["EntryDispatcher"]
+__all__ = ["EntryDispatcher", "lost_exceptions_raised", "with_environments"]
 
 _OPTIONS = {
     "nopython": True,
@@ -108,10 +112,13 @@ class EntryDispatcher(CPUDispatcher):
         if signature not in self.overloads:
             try:
                 self.compile(signature)
-            except Exception as error:  # noqa: BLE001  # raised again, in the user's terms
-                from nbrt.backends.cpu.simt.runtime.diagnostics import translated
+            except Exception as error:
+                from nbrt.backends.cpu.simt.runtime.diagnostics import of_signal_handler, translated
 
-                failed = translated(self._function, error)
+                interrupt = of_signal_handler(error)
+                if interrupt is error:
+                    raise
+                failed = interrupt or translated(self._function, error)
                 raise failed from failed.__cause__
         return self.overloads[signature]
 
@@ -154,7 +161,6 @@ class EntryDispatcher(CPUDispatcher):
     @gc_disabled()
     def _compile(self, arguments: tuple[Any, ...]) -> Any:
         from nbrt.backends.cpu.simt.codegen.entry import BlockLoop, run_blocks
-        from nbrt.backends.cpu.simt.codegen.environments import with_environments
         from nbrt.backends.cpu.simt.codegen.polled_library import polled_compiler
         from nbrt.backends.cpu.simt.thread_context import SimtContextType
 
@@ -190,3 +196,73 @@ def _entry_function(function: FunctionType) -> FunctionType:
     entry: FunctionType = namespace[name]
     entry.__defaults__ = function.__defaults__
     return entry
+
+
+_PREFIX = "_ZN08NumbaEnv"
+"""How the names of variables begin that point to a function's environment."""
+
+
+def with_environments(result: Any) -> Any:
+    """Give compiled code the environments of the functions in it, and keep them alive with it.
+
+    Numba does that for functions with machine code of their own. Printing a number needs one, and
+    where it is missing leaves the kernel without giving the interpreter's lock back.
+
+    Parameters
+    ----------
+    result : numba CompileResult
+        Of a function that Python calls.
+
+    Returns
+    -------
+    numba CompileResult
+        The same, which holds the environments.
+    """
+    environments = []
+    for variable in result.library._final_module.global_variables:
+        if variable.name.startswith(_PREFIX):
+            environment = lookup_environment(variable.name)
+            if environment is not None:
+                result.library.codegen.set_env(variable.name, environment)
+                environments.append(environment)
+    return result._replace(referenced_envs=tuple(environments))
+
+
+_CALLBACKS = frozenset(
+    {
+        ExecutionEngine._raw_object_cache_notify.__code__,
+        ExecutionEngine._raw_object_cache_getbuffer.__code__,
+    }
+)
+
+
+@contextmanager
+def lost_exceptions_raised() -> Iterator[None]:
+    """Raise, at the end of a block, the first exception that a callback of LLVM has dropped.
+
+    Only in the main thread: Python runs no signal handlers in others.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    lost: list[BaseException] = []
+    hook_before = sys.unraisablehook
+
+    def keep(unraisable: sys.UnraisableHookArgs) -> None:
+        trace = unraisable.exc_traceback
+        if (
+            trace is not None
+            and unraisable.exc_value is not None
+            and trace.tb_frame.f_code in _CALLBACKS
+        ):
+            lost.append(unraisable.exc_value)
+        else:
+            hook_before(unraisable)
+
+    sys.unraisablehook = keep
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook_before
+    if lost:
+        raise lost[0]
