@@ -1,9 +1,9 @@
-"""The values that a kernel captures: what compiling it freezes, and a quick test for changes.
+"""The values that a kernel captures, and the check for changes.
 
-A compiler takes globals, closure variables and attributes of modules at their values when it
-compiles, and compiles in the device functions that the kernel calls, whose own captures count as
-well. `Captures` notes all of them once. The kernel is compiled from copies of its functions over
-these values, so that its versions for different argument types never mix old values with new ones.
+Compiled code contains the values of globals, closure variables and attributes of modules, for the
+kernel and for the device functions that it calls. `Captures` reads all of them once. The kernel is
+compiled from copies of its functions over these values, so that its versions for different argument
+types never mix old and new values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Captures", "bind", "is_device_function", "is_stable_module"]
 Owner = dict[str, Any] | types.CellType
 
 _STABLE = frozenset({"builtins", "numba", "numba_cuda", "numba_cuda_mlir", "llvmlite", "numpy"})
-"""Packages whose modules programs do not change."""
+"""Packages whose modules programs do not modify."""
 
 _MISSING: Any = object()
 """The value of a name that is not defined."""
@@ -50,7 +50,7 @@ if "LOAD_METHOD" in dis.opmap:
 
 
 def is_device_function(value: object) -> bool:
-    """Return whether a value met in a kernel is a jitted function of the CUDA or the CPU target.
+    """Return whether a value is a jitted function of the CUDA or the CPU target.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ def is_stable_module(name: str | None) -> bool:
 class _Entry:
     """A name and its value.
 
-    `owner` is the dict or the cell in which the name is looked up, `value` the object that it
-    stood for, `frozen` the object to compile with: a copy of an array, whose elements may change.
+    `owner` is the dict or the cell that holds the name, `value` the captured object, `frozen` the
+    object to compile with: a copy if it is an array.
     """
 
     owner: Owner
@@ -89,28 +89,28 @@ class _Entry:
 
 _Entries = dict[tuple[int, str], _Entry]
 _Chains = set[tuple[str, ...]]
-"""Of a name that is loaded: the attributes that are taken of it at once."""
+"""Chains of attributes that code loads from a name."""
 
 
 class Captures:
-    """The values that a function and the device functions it calls take from outside.
+    """The values that a function and the device functions it calls capture.
 
     Parameters
     ----------
     function : function
         A kernel, or a device function.
     within : Captures, optional
-        Those of the kernel being compiled: what it has captured counts at that value.
+        The captures of the kernel that compiles: values in them take precedence.
 
     Attributes
     ----------
     frozen : function
-        A copy of the function that finds the captured values under its names.
+        A copy of the function over the captured values.
     device_functions : list
         The dispatchers of the device functions that it calls, to any depth.
     is_current : callable or None
-        Returns whether every name stands for the captured object still; for every launch, so it
-        is generated code. None if there is nothing that could change.
+        Returns whether every name still refers to the captured object. None if no captured value
+        can change.
     """
 
     def __init__(self, function: types.FunctionType, within: Captures | None = None) -> None:
@@ -179,13 +179,13 @@ class Captures:
     # -- changes -------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Have `is_current` return False from now on."""
+        """Make `is_current` return False from now on."""
         self._is_valid = False
         for cell in self._compared.values():
             cell.cell_contents = object()
 
     def changes(self) -> list[str]:
-        """Return the names that stand for other values now, each with both values."""
+        """Return the names whose values have changed, each with both values."""
         found = []
         for entry in self._entries.values():
             now = _read(entry.owner, entry.name)
@@ -194,9 +194,9 @@ class Captures:
         return found
 
     def holds(self) -> bool:
-        """Return whether every name stands for an equal value; slower than `is_current`.
+        """Return whether every name refers to an equal value; slower than `is_current`.
 
-        An object of the same plain value takes the place of the captured one.
+        An object of the same plain value replaces the captured one.
         """
         if not self._is_valid or self.changes():
             return False
@@ -240,7 +240,7 @@ class Captures:
             if is_stable_module(value.__name__):
                 return
             scope = vars(value)
-            if () in chains:  # used as a value: any attribute of the function may be its
+            if () in chains:  # used as a value: any attribute in the function may belong to it
                 chains = {*chains, *((name,) for name in attributes if name in scope)}
             for name in sorted({chain[0] for chain in chains if chain}):
                 rest = {chain[1:] for chain in chains if chain and chain[0] == name}
@@ -273,7 +273,7 @@ class Captures:
         return bind(source, names, self._tests, self._cells, self._function.__globals__)
 
     def _collect_tests(self) -> None:
-        """Write the tests of `bind`: one comparison for each captured name."""
+        """Generate the tests of `bind`: one comparison for each captured name."""
         for key, entry in self._entries.items():
             value = entry.value
             if isinstance(value, types.ModuleType) and is_stable_module(value.__name__):
@@ -333,7 +333,7 @@ def bind(
 
 
 def _loads(code: types.CodeType) -> tuple[dict[str, _Chains], set[str]]:
-    """Return the globals that code loads, with the attributes taken at once, and all attributes."""
+    """Return the globals that code loads, with chains of attributes, and all attributes."""
     loads: dict[str, _Chains] = {}
     attributes: set[str] = set()
     name: str | None = None
@@ -382,7 +382,7 @@ def _read(owner: Owner, name: str) -> Any:
 
 
 def _frozen_value(value: Any) -> Any:
-    """Return a value whose elements do not change: of a dense array, a copy."""
+    """Return a value whose elements cannot change: a copy of a dense array."""
     if type(value) is not np.ndarray or not value.flags.writeable or value.dtype.hasobject:
         return value
     flags = value.flags
@@ -392,7 +392,7 @@ def _frozen_value(value: Any) -> Any:
 def _is_same(old: Any, new: Any) -> bool:
     if old is new:
         return True
-    # By repr, which tells -0.0 from 0.0 and finds NaN equal to NaN.
+    # repr distinguishes -0.0 from 0.0, and NaN equals NaN.
     return type(old) is type(new) and isinstance(old, _PLAIN) and repr(old) == repr(new)
 
 

@@ -1,4 +1,4 @@
-"""What backends tell of a compiled kernel, in plain values: see `nbrt.runtime.inspection`."""
+"""Plain values that describe a compiled kernel; see `nbrt.runtime.inspection`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DeviceCode", "HostCode", "Loop", "Lowering", "Occupancy", "Resources
 
 
 class Lowering(Protocol):
-    """How the CPU compiler cut a kernel, and what made it do so."""
+    """The lowering of a kernel by the CPU compiler, and its reasons."""
 
     @property
     def kind(self) -> str:
@@ -52,7 +52,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one launch of a kernel takes of a GPU, as ptxas reports it.
+    """Resources of a kernel on a GPU, as reported by ptxas.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Resources:
     static_shared : int
         Bytes of shared memory per block that the kernel declares.
     stack, spill_stores, spill_loads : int
-        Bytes of local memory per thread: its frame, and what registers could not hold.
+        Bytes of local memory per thread: stack frame and register spills.
     constant : int
         Bytes of constant memory, the kernel's parameters included.
     barriers : int
@@ -79,16 +79,16 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How many blocks of a kernel fit on one multiprocessor at a time.
+    """Resident blocks of a kernel on one multiprocessor.
 
     Attributes
     ----------
     blocks, warps : int
-        Resident at a time; 0 blocks: such a launch fails.
+        Resident at a time; with 0 blocks a launch fails.
     max_warps : int
         Warps that the multiprocessor can hold.
     limited_by : tuple of str
-        What runs out first: ``warps``, ``blocks``, ``registers``, ``shared memory``.
+        The limiting resources: ``warps``, ``blocks``, ``registers``, ``shared memory``.
     """
 
     blocks: int
@@ -98,7 +98,7 @@ class Occupancy:
 
     @property
     def fraction(self) -> float:
-        """Resident warps over the most that there can be."""
+        """Resident warps divided by the maximum."""
         return self.warps / self.max_warps
 
 

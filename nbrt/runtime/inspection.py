@@ -153,7 +153,7 @@ class Inspection:
         return f"<table>{rows}</table>{texts}"
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        """Give what a person wants to see first; what cannot be had gives its reason."""
+        """Return a summary; properties that are not available show the reason."""
         yield "kernel", _shown(self, "signature")
         yield "on cpu", _shown(self, "lowering", _lowering_text)
         yield "loops", _shown(self, "loops", _loops_text)

@@ -31,7 +31,7 @@ _FORALL_BLOCK = 256
 class Kernel:
     """A kernel in the Numba CUDA dialect, compiled for each kind of device on first launch.
 
-    Made by the decorator `kernel`. ``k[grid, block](...)`` launches on the current stream,
+    The decorator `kernel` creates it. ``k[grid, block](...)`` launches on the current stream,
     ``k[grid, block, stream, shared](...)`` on another one with dynamic shared memory, and
     ``k.forall(n)(...)`` with at least `n` threads in a row.
 
@@ -40,17 +40,17 @@ class Kernel:
     function : callable
         The kernel's source: a Python function that returns nothing, or a ``cuda.jit`` dispatcher.
     check : Check or None
-        How launches are checked for faults; None: they are not.
+        How launches are checked for faults; None: not at all.
 
     Attributes
     ----------
     function : callable
-        What the kernel was made from.
+        As given.
     check : Check or None
         How launches are checked for faults.
     py_func : function
         The Python function. With `targetoptions`, those of the dispatcher if there was one, it lets
-        other kernels call this one, as they call a function that ``cuda.jit`` made.
+        other kernels call this one like a function of ``cuda.jit``.
     targetoptions : dict
         See above.
     """
@@ -105,15 +105,15 @@ class Kernel:
             return configured
         return self._configure(configuration)
 
-    def __call__(self, *args: object) -> None:  # noqa: ARG002  # refused whatever they are
-        """Refuse: a launch needs a grid and a block."""
+    def __call__(self, *args: object) -> None:  # noqa: ARG002  # refused in any case
+        """Raise `LaunchError`: a launch needs a grid and a block."""
         raise LaunchError(
             f"expected a launch configuration, got a plain call; write "
             f"{self.__name__}[grid, block](...) or {self.__name__}.forall(n)(...)"
         )
 
     def __reduce__(self) -> str:
-        # As for functions: pickled by name, and a copy is the kernel itself.
+        # As for functions: pickled by name.
         return self.__qualname__
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ class Kernel:
     ) -> ConfiguredKernel:
         """Return the kernel configured with at least `n` threads in one dimension.
 
-        The kernel guards against the extra threads, as in ``if i < n``. With `n` 0 nothing runs.
+        The kernel must ignore the extra threads, as in ``if i < n``. With `n` 0 nothing runs.
 
         Examples
         --------
@@ -190,7 +190,7 @@ class Kernel:
         return self._with(_check(seed, strict, target))
 
     def _with(self, check: Check | None) -> Kernel:
-        """Return the kernel with other checks; what is compiled is shared."""
+        """Return the kernel with other checks; both share the compiled programs."""
         other = Kernel(self.function, check)
         other._programs = self._programs
         return other
@@ -203,7 +203,7 @@ class Kernel:
         shared: int = 0,
         gpu: str | None = None,
     ) -> Inspection:
-        """Return what becomes of the kernel for the types of `args`; nothing is launched.
+        """Return how the kernel compiles for the types of `args`; nothing is launched.
 
         Parameters
         ----------
@@ -213,13 +213,13 @@ class Kernel:
             The launch, as in ``kernel[grid, block, stream, shared]``; CPU code depends on the
             block, occupancy on the block and on `shared`.
         gpu : str, optional
-            A GPU such as ``"H100"`` or ``"sm_90"``, which need not be there.
+            A GPU such as ``"H100"`` or ``"sm_90"``, which need not be present.
 
         Returns
         -------
         inspection : Inspection
             With the attributes `signature`, `lowering`, `loops`, `llvm`, `asm`, `ptx`,
-            `resources` and `occupancy`, each made when first asked for.
+            `resources` and `occupancy`, each computed on first access.
 
         Raises
         ------
@@ -231,11 +231,11 @@ class Kernel:
         return self[grid, block, None, shared].inspect(*args, gpu=gpu)
 
     def program(self, interface: DeviceInterface) -> Program:
-        """Return the kernel as a backend holds it, for the values that it captures now."""
+        """Return the program of a kind of device, for the current captured values."""
         return self.bound(interface).program
 
     def bound(self, interface: DeviceInterface) -> BoundProgram:
-        """Return the current program of a kind of device; compile its check into launches."""
+        """Return the same with its captures; compile their check into the kernel's launches."""
         bound = self._programs.get(interface)
         if self._installed.get(interface) is not bound:
             call = compile_call(bound)
@@ -252,7 +252,7 @@ class Kernel:
         filled: tuple[Any, ...] = (*configuration, *(None, 0)[len(configuration) - 2 :])
         grid, block, stream, shared = filled
         if stream is not None and not isinstance(stream, Stream):
-            # 0 is what numba-cuda calls the default stream.
+            # numba-cuda calls the default stream 0.
             stream = None if _is_zero(stream) else Stream.from_external(stream)
         configured = self._class(
             self,
@@ -262,13 +262,13 @@ class Kernel:
             _checked_int("shared", shared, 0),
         )
         try:
-            # A configuration of other types of integers keeps what was planned for it.
+            # Configurations that are equal but of other types share their plans.
             configured = self._configured.pop(configuration, (None, configured))[1]
             if len(self._configured) >= _MAX_CONFIGURATIONS:
                 self._configured.clear()
             self._configured[configuration] = configuration, configured
         except TypeError:
-            pass  # lists as grid: works, only not remembered
+            pass  # not hashable, such as a list as grid: not cached
         return configured
 
 
@@ -280,7 +280,7 @@ class ConfiguredKernel:
     grid, block : tuple of (int, int, int)
         Blocks in the grid, threads in a block, as (x, y, z).
     stream : Stream or None
-        Where it runs; None: the current stream at each call.
+        The stream; None: the current stream at each call.
     shared : int
         Dynamic shared memory in bytes.
     """
@@ -327,12 +327,12 @@ class ConfiguredKernel:
             If an array lives on another device.
         """
         __tracebackhide__ = True
-        # The first launch of the kernel: from here on its class has another `__call__`.
+        # The first launch of the kernel: `bound` replaces this method in the kernel's class.
         self._kernel.bound((self.stream or current_stream()).interface)
         self(*args)
 
     def inspect(self, *args: Any, gpu: str | None = None) -> Inspection:
-        """Return what becomes of the kernel in this configuration; see `Kernel.inspect`."""
+        """Return how the kernel compiles in this configuration; see `Kernel.inspect`."""
         from nbrt.runtime.inspection import Inspection
 
         function = self._kernel.function
@@ -369,7 +369,7 @@ class ConfiguredKernel:
 
     def _make_plan(self, stream: Stream, program: Program) -> Plan:
         interface, index, check = stream.interface, stream.queue.index, self._kernel.check
-        # An empty grid launches nothing, but a block that the device cannot run is still wrong.
+        # An empty grid launches nothing, but an invalid block is an error still.
         x, y, z = (max(1, size) for size in self.grid)
         properties = interface.get_device_properties(index)
         properties.check_launch(str(stream.device), (x, y, z), self.block, self.shared)
@@ -418,14 +418,14 @@ def kernel(
         made by ``numba.cuda.jit``. Also usable as ``@nbrt.kernel()``.
     check : bool, optional
         Checked mode: launches on a CPU device look for faults such as indices out of bounds and
-        data races, and raise `KernelCheckError`. None: as ``NBRT_CHECK`` says.
+        data races, and raise `KernelCheckError`. None: as set by ``NBRT_CHECK``.
     seed : int, optional
-        In checked mode, shuffles the order of blocks and of threads, so that results which depend
-        on it change with the seed. None: as ``NBRT_CHECK_SEED`` says; ascending if not set.
+        In checked mode, shuffles the order of blocks and of threads, so that results that depend
+        on it change with the seed. None: ``NBRT_CHECK_SEED``; ascending if not set.
     strict : bool, default False
-        In checked mode, a thread that returns before a barrier which others come to is a fault.
+        In checked mode, a thread that returns before a barrier that others reach is a fault.
     target : str, optional
-        In checked mode, a GPU such as ``"H100"`` or ``"sm_90"`` whose limits launches must keep.
+        In checked mode, a GPU such as ``"H100"`` or ``"sm_90"`` whose limits apply to launches.
 
     Returns
     -------
@@ -440,7 +440,7 @@ def kernel(
         If `function` is neither.
     """
     if target is not None:
-        capability_of(target)  # an unknown name is wrong here, whether or not launches are checked
+        capability_of(target)  # an unknown name is an error with or without checks
     if function is None:
         return functools.partial(kernel, check=check, seed=seed, strict=strict, target=target)
     wanted = settings().check if check is None else check
@@ -475,11 +475,11 @@ def _checked_int(name: str, value: Any, smallest: int) -> int:
 
 
 def _has_type_of(given: object, known: Any) -> bool:
-    """Return whether equal sizes, or tuples of them, have the same types; a tuple of ints fits."""
+    """Return whether equal sizes, or tuples of sizes, have the same types."""
     if type(given) is not tuple:
         return type(given) is type(known)
     if len(given) == 2 and type(given[0]) is int and type(given[1]) is int:
-        return True  # the usual case, without a loop
+        return True  # the usual case, without a loop over the types
     return all(map(operator.is_, map(type, given), map(type, known)))
 
 

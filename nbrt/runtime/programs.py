@@ -130,7 +130,7 @@ class Programs:
 
     def _warn(self, message: str) -> None:
         name = getattr(self._function, "__qualname__", repr(self._function))
-        # To the launch: this, `get`, `Kernel.bound`, `_launch_on` and `__call__`.
+        # Frames up to the launch: this, `get`, `Kernel.bound`, `_launch_on`, `__call__`.
         warnings.warn(f"kernel {name} {message}", StaleCaptureWarning, stacklevel=6)
 
 

@@ -1,10 +1,9 @@
-"""The block scheduler: the blocks of one launch, shared out over the cores.
+"""The block scheduler: distributes the blocks of one launch over the cores.
 
-A launch is a native function that claims blocks from a shared record until none is left; it holds
-no GIL while it runs. The caller always works on its own launch itself, and helper threads join in
-if they happen to be free, so a launch never waits for a helper to become available: several Python
-threads can launch at once and none can block another. Not built on Numba's threading layers: one
-of them is not thread-safe and another kills forked children.
+A launch is a native function that claims blocks from a shared record until none is left, without
+the GIL. The calling thread always works on its launch, and idle helper threads join it. A launch
+never waits for a helper to become idle, so Python threads that launch at once do not block each
+other. Numba's threading layers are not used: one is not thread-safe, another kills forked children.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NONE = -1
 
 
 class LaunchRecord(ctypes.Structure):
-    """What every OS thread that works on one launch shares; native code reads it by address."""
+    """State that the OS threads of one launch share; native code reads it by address."""
 
     _fields_ = (
         ("grid_x", ctypes.c_int64),
@@ -59,19 +58,19 @@ class LaunchRecord(ctypes.Structure):
     total: int
     """Blocks to run: indices below this, x fastest."""
     chunk: int
-    """Blocks claimed at a time; 0 means run all of them, claim nothing and leave `next` alone."""
+    """Blocks claimed at a time; 0: the caller runs all blocks and ignores `next`."""
     next: int
-    """First block that nobody has claimed."""
+    """First block that is not claimed."""
     shared: int
     """Bytes of dynamic shared memory for each block."""
     stop: int
-    """Not 0 once the launch shall end early; native code reads it and returns."""
+    """The stop word: not 0 if the launch shall end early; native code polls it."""
     failed: ctypes.Array[ctypes.c_int32]
-    """Of a thread that raised: its place in the block and the block's in the grid."""
+    """Index of the thread that raised, in its block, and index of that block in the grid."""
     activity: int
     """State that OS threads with resident blocks share (`resident.ll`); 0 before the first."""
     wait: int
-    """Address of `waiting.wait`, which that code calls while no thread makes progress."""
+    """Address of `waiting.wait`, which native code calls while no thread makes progress."""
 
     def __init__(self, *fields: int) -> None:
         super().__init__(*fields)
@@ -79,7 +78,7 @@ class LaunchRecord(ctypes.Structure):
         self.wait = wait_address()
 
     def note(self, error: BaseException) -> None:
-        """Note on an exception which thread has raised it, if one of a kernel's threads has."""
+        """Add to an exception the index of the kernel's thread that raised it, if one did."""
         place = tuple(self.failed)
         if place[0] != _NONE:
             note_place(error, place)
@@ -87,14 +86,14 @@ class LaunchRecord(ctypes.Structure):
 
 
 def note_place(error: BaseException, place: tuple[int, ...]) -> None:
-    """Add to an exception which thread raised it or waits for ever.
+    """Add the index of a thread that raised an exception, or deadlocks, to the exception.
 
     Parameters
     ----------
     error : BaseException
         The exception.
     place : tuple of int
-        The place of the thread in its block, and the block's in the grid.
+        Index of the thread in its block, and of the block in the grid.
     """
     thread = f"block {place[3:]}, thread {place[:3]}"
     if isinstance(error, KernelDeadlockError):
@@ -107,12 +106,12 @@ _num_threads: int | None = None
 
 
 def get_num_threads() -> int:
-    """Give the number of OS threads that one launch may use, the caller's included.
+    """Return the number of OS threads that one launch may use, the caller's included.
 
     Returns
     -------
     int
-        What `set_num_threads` was given; by default the CPUs this process may run on.
+        As set by `set_num_threads`; by default the CPUs this process may run on.
     """
     global _num_threads
     if _num_threads is None:
@@ -121,12 +120,12 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Choose how many OS threads one launch may use, the caller's included.
+    """Set the number of OS threads that one launch may use, the caller's included.
 
     Parameters
     ----------
     count : int
-        At least 1; 1 runs every launch entirely in its caller.
+        At least 1; with 1 every launch runs in its calling thread.
 
     Raises
     ------
@@ -148,7 +147,7 @@ def _usable_cpus() -> int:
 def run_shared(
     entry: Callable[..., object], record: LaunchRecord, arguments: tuple[Any, ...]
 ) -> None:
-    """Run a launch on this thread and on as many helpers as are free and useful.
+    """Run a launch on this thread and on idle helper threads.
 
     Parameters
     ----------
@@ -162,14 +161,14 @@ def run_shared(
     Raises
     ------
     Exception
-        The first exception that any thread got from the kernel; no further chunk is begun then.
+        The first exception that the kernel raised in any thread; it ends the launch.
     """
     chunks = -(-(record.total - record.next) // record.chunk)
     job = _Job(entry, record, arguments)
     runner = runners.get(get_ident())
     before = runner.begin(record) if runner is not None and runner is not main_runner else None
     try:
-        # A signal's handler may raise between any two lines: helpers must have left even then.
+        # A signal handler may raise between any two lines: helpers must leave even then.
         _team.offer(job, min(get_num_threads(), chunks) - 1)
         job.lead()
     finally:
@@ -179,7 +178,7 @@ def run_shared(
 
 
 class _Job:
-    """One launch that is being worked on."""
+    """One launch that several threads run."""
 
     def __init__(
         self, entry: Callable[..., object], record: LaunchRecord, arguments: tuple[Any, ...]
@@ -193,7 +192,7 @@ class _Job:
         self._error: BaseException | None = None
 
     def help(self) -> None:
-        """Work on the job as a helper, unless the caller is through with it already."""
+        """Work on the job as a helper, unless it is closed."""
         with self._state:
             if self._closed:
                 return
@@ -227,7 +226,7 @@ class _Job:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Keep the first exception, and end the launch in all threads."""
+        """Store the first exception, and end the launch in all threads."""
         stop(self._record)
         self._record.next = self._record.total
         with self._state:
@@ -236,7 +235,7 @@ class _Job:
                 self._error = error
 
     def close(self) -> None:
-        """Wait for the helpers that have begun, then raise what went wrong in any thread."""
+        """Wait for the helpers of the job, then raise the first exception of any thread."""
         is_left = False
         while not is_left:
             try:
@@ -246,10 +245,10 @@ class _Job:
                         self._state.wait()
                 is_left = True
             except BaseException as error:  # noqa: BLE001 - raised below, by a signal's handler
-                # Helpers write into the caller's arrays: they must leave first, and do so soon.
+                # Helpers write into the caller's arrays, so they must leave first.
                 self._fail(error)
         raised, self._error = self._error, None
-        # A stale offer may sit in the queue for a while: it must not keep the arrays alive.
+        # A stale offer may stay in the queue: it must not keep the arrays alive.
         self._entry, self._arguments = None, ()
         if raised is not None:
             try:
@@ -259,7 +258,7 @@ class _Job:
 
 
 class _Team:
-    """Helper threads, started when first wanted; they live as long as the process."""
+    """Helper threads, started on first use; they live as long as the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -267,7 +266,7 @@ class _Team:
         self._offers: queue.SimpleQueue[_Job] = queue.SimpleQueue()
 
     def offer(self, job: _Job, helpers: int) -> None:
-        """Ask up to `helpers` threads to join in, now or when they become free."""
+        """Offer a job to `helpers` threads, which join it now or when they become idle."""
         if helpers > self._size:
             self._grow(helpers)
         for _ in range(helpers):
@@ -290,7 +289,7 @@ _team = _Team()
 
 
 def _forget_team() -> None:
-    """Begin anew in a forked child: the parent's helper threads do not exist there."""
+    """Start without helpers in a forked child: the parent's threads do not exist there."""
     global _team
     _team = _Team()
 

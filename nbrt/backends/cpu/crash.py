@@ -1,9 +1,9 @@
-"""The message of a process that crashes: it names the last kernel launched.
+"""The message of a crashing process, which names the last kernel launched.
 
-A kernel that writes outside of its arrays crashes the process, at once or at any later time. The
-signals of a crash get a native handler that writes one prepared line to stderr, puts the handler
-from before back and lets the signal come again: Python's faulthandler, or the default, then does
-what it does without nbrt. A launch only stores a reference to its line.
+A kernel that writes outside of its arrays crashes the process, at once or at any later time. A
+native handler of the crash signals writes one prepared line to stderr, restores the previous
+handler and raises the signal again, so that Python's faulthandler or the default action follows. A
+launch only stores a reference to its line.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["LAST_LAUNCH", "crash_text", "watch_for_crashes"]
 
 LAST_LAUNCH: list[bytes] = [b""]
-"""The line to write: a launch puts its own into the only element."""
+"""One element: the line of the latest launch."""
 
 _SIGNALS = ("SIGSEGV", "SIGBUS", "SIGABRT")
 _SA_SIGINFO, _SA_ONSTACK, _SA_NODEFER = 0x4, 0x08000000, 0x40000000
 
-# The handler of before comes back first, and the signal is not blocked: should the line itself lie
-# in memory that is overwritten, that handler reports the crash as it would have without this one.
+# The previous handler is restored first, and the signal is not blocked: if the line itself is in
+# overwritten memory, the previous handler reports the crash.
 _HANDLER = """
 target triple = "{triple}"
 
@@ -114,7 +114,7 @@ _kept: list[Any] = []
 def watch_for_crashes() -> None:
     """Install the handler, once for each process.
 
-    A signal that has a handler of the program or of another library is left alone.
+    Signals that the program or another library handles are left alone.
     """
     with _lock:
         if not _kept and _is_supported():
@@ -137,7 +137,7 @@ def _install() -> None:
 
     libc = ctypes.CDLL(None)
     size = ctypes.sizeof(_Action)
-    # Apart from the heap, which is what kernels overwrite.
+    # Outside of the heap, which kernels overwrite.
     page = mmap.mmap(-1, mmap.PAGESIZE * 4)
     table = ctypes.addressof(ctypes.c_char.from_buffer(page))
     _kept.append(page)

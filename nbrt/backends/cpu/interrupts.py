@@ -1,9 +1,9 @@
 """End launches early: signals in the main thread, and cancellation of streams.
 
 Python runs the handlers of signals in the main thread, between two of its own instructions; native
-code has none. While the main thread runs a launch, a daemon thread, the ticker, writes the main
-thread's identifier into the launch's stop word every 50 ms. Native code that finds it there runs
-the pending handlers (``simt/stops.py``). If one raises, the launch is left with its exception.
+code does not run any. While the main thread runs a launch, a daemon thread, the ticker, writes the
+main thread's identifier into the launch's stop word every 50 ms. Native code polls the word and
+runs the pending handlers (``simt/stop_codes.py``). An exception of a handler ends the launch.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ STOP = 1
 
 _TICK_SECONDS = 0.05
 _IDLE_TICKS = 20
-"""Ticks without a launch after which the ticker sleeps until the next one."""
+"""Ticks without a launch after which the ticker sleeps until the next launch."""
 
 _words = threading.RLock()
-"""Held while Python code writes a stop word that other Python code may write as well; a signal's
-handler may do so meanwhile."""
+"""Guards stop words that several threads write; re-entrant, because signal handlers write them."""
 
 
 class Stoppable(Protocol):
@@ -69,9 +68,9 @@ class Runner:
         self._is_stopping = False
 
     def begin(self, record: Stoppable) -> Stoppable | None:
-        """Note the launch that the thread is about to run; return the one it is in already."""
+        """Record the launch that the thread begins; return the launch that it is in already."""
         before, self.record = self.record, record
-        # In this order: a thread that asks for a stop sets it first and then reads the record.
+        # In this order: `stop_launches` sets the flag first and then reads the record.
         if self._is_stopping:
             stop(record)
         return before
@@ -132,12 +131,12 @@ class _MainRunner(Runner):
                 self._tick(record)
             last = record
         self.is_watched = False
-        if self.record is not None:  # begun while the line above was not reached yet
+        if self.record is not None:  # a launch began before the line above
             self.watch()
 
     def _tick(self, record: Stoppable) -> None:
         with _words:
-            # Not one that has ended since: nothing would take the word back.
+            # Only while the launch runs: later the word would stay set.
             if record.stop == 0 and self.record is record:
                 record.stop = self.ident
 
@@ -150,16 +149,16 @@ runners: dict[int, Runner] = {}
 def run_stoppable(
     entry: Callable[..., object], address: int, record: Stoppable, arguments: tuple[Any, ...]
 ) -> None:
-    """Run a launch so that signals and cancellation end it, where the thread has a `Runner`.
+    """Run a launch that signals and cancellation can end, if the thread has a `Runner`.
 
     Parameters
     ----------
     entry : callable
         Takes the address of the record and the arguments.
     address : int
-        Of `record`, or of another that begins with the same fields.
+        Address of `record`.
     record : Stoppable
-        The launch; no other thread that has a `Runner` runs it.
+        The launch. No other thread with a `Runner` runs it.
     arguments : tuple
         The kernel's own arguments.
     """
@@ -177,14 +176,14 @@ def run_stoppable(
 
 
 def forget_tick(record: Stoppable) -> None:
-    """Take back what the ticker has asked of the main thread, which has left the launch."""
+    """Clear a tick that the main thread has not seen before it left the launch."""
     with _words:
         if record.stop not in (0, STOP):
             record.stop = 0
 
 
 def _begin_process() -> None:
-    """Know the main thread, also in a forked child, where no other thread is left."""
+    """Initialise the state of the process; a forked child has one thread, its main thread."""
     global _words
     _words = threading.RLock()
     main_runner.__init__()  # type: ignore[misc]  # other modules hold the object

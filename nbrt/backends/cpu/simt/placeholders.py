@@ -1,7 +1,7 @@
-"""Calls that stand in a thread's LLVM IR for what only a whole warp, block or grid can do.
+"""Placeholder intrinsics: calls in the LLVM IR of one thread for operations of several threads.
 
-The builtins of the dialect emit them as calls of undefined functions; a lowering of the block
-(lanes or coroutines) replaces every one. Nothing that reaches the machine code contains a marker.
+The builtins of the dialect emit these markers as calls of undefined functions. A lowering of the
+block (lanes or coroutines) replaces each of them, so machine code contains none.
 
 ========================================  ======================================================
 ``void @nbrt.barrier()``                  ``cuda.syncthreads``
@@ -17,13 +17,13 @@ i32 lane)``                               ``xor``; N is 32 or 64, other types ar
 ``ptr @nbrt.shared.B.A.SITE()``           a static shared array of B bytes aligned to A; one array
                                           for every SITE (a call of ``shared.array`` in a function)
 ``ptr @nbrt.shared.dynamic()``            where dynamic shared memory begins
-``i64 @nbrt.shared.bytes()``              how much of it the launch asked for
-``void @nbrt.place.HEX()``                nothing: ``FILE:LINE`` of the loop or the barrier that
-                                          follows; a call of an empty function, which a lowering
-                                          that needs the places declares without a body
-``void @nbrt.yield()``                    other threads go on before this one does; and
+``i64 @nbrt.shared.bytes()``              its size in this launch, in bytes
+``void @nbrt.place.HEX()``                no operation: ``FILE:LINE`` of the loop or barrier that
+                                          follows; an empty function, which a lowering that
+                                          needs source locations declares without a body
+``void @nbrt.yield()``                    other threads run before this one continues
 ``void @nbrt.changed(i1)``                the thread makes progress, if the value is true; only
-                                          ``coroutines/yields.py`` writes these two
+                                          ``coroutines/yields.py`` emits these two
 ========================================  ======================================================
 """
 
@@ -73,26 +73,26 @@ CHANGED = "nbrt.changed"
 
 
 def is_marker(symbol: str) -> bool:
-    """Tell whether a called function is a marker."""
+    """Return whether a called function is a marker."""
     return symbol.startswith(PREFIX)
 
 
 def shared_array(size: int, alignment: int, site: str) -> str:
-    """Name the marker of a static shared array."""
+    """Return the name of the marker of a static shared array."""
     return f"{SHARED}{size}.{alignment}.{site}"
 
 
 def shared_extent(symbol: str) -> tuple[int, int]:
-    """Give size and alignment, in bytes, from the name of a static shared array's marker."""
+    """Return size and alignment, in bytes, of a static shared array from its marker's name."""
     size, alignment = symbol.removeprefix(SHARED).split(".")[:2]
     return int(size), int(alignment)
 
 
 def place_marker(file: str, line: int) -> str:
-    """Name the marker of a place in the source."""
+    """Return the name of the marker of a source location."""
     return PLACE + f"{file}:{line}".encode().hex()
 
 
 def place_of(symbol: str) -> str:
-    """Return the place, ``FILE:LINE``, from the name of its marker."""
+    """Return the source location, ``FILE:LINE``, from its marker's name."""
     return bytes.fromhex(symbol.removeprefix(PLACE)).decode()

@@ -1,9 +1,9 @@
 """How native code leaves a launch early: the stop word that it polls, and the codes it returns.
 
-The stop word of a launch is 0, `STOP`, or the identifier of the OS thread that is asked to run
-Python's signal handlers. Code that finds another value than 0 calls ``nbrt_attend``, which returns
-0 to go on, `STOPPED` to leave the launch, or `INTERRUPTED` to leave it because a handler has raised
-an exception, which is set in the calling thread then.
+The stop word of a launch is 0, `STOP`, or the identifier of the OS thread that shall run Python's
+signal handlers. If it is not 0, native code calls ``nbrt_attend``. That returns 0 to continue,
+`STOPPED` to end the launch, or `INTERRUPTED` to end it with the exception of a signal handler, set
+in the calling thread.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = [
 ]
 
 STOPPED = -2147483647
-"""Status of a block whose launch was told to stop."""
+"""Status of a block whose launch was stopped."""
 
 INTERRUPTED = -2147483646
-"""Status of a block that was left because a signal handler has raised an exception."""
+"""Status of a block that ended because a signal handler raised an exception."""
 
 DEADLOCKED = -2147483645
-"""Status of a block whose threads wait for each other for ever."""
+"""Status of a block whose threads deadlock."""
 
 WAIT_INTERRUPTED = -2147483644
-"""Status of a block whose threads waited for each other until a signal handler raised."""
+"""Status of a block whose threads waited until a signal handler raised an exception."""
 
 PYTHON_EXCEPTION = -1
 """Numba's status of a function that has set a Python exception."""
@@ -50,7 +50,7 @@ ATTEND = "nbrt_attend"
 _KEEPS_REGISTERS = platform.machine() in ("x86_64", "AMD64") and sys.platform != "win32"
 
 CALLING_CONVENTION = "preserve_mostcc" if _KEEPS_REGISTERS else "ccc"
-"""Of `ATTEND`: it saves the general registers itself where LLVM can do that."""
+"""Calling convention of `ATTEND`; the callee saves general registers where LLVM supports it."""
 
 _LONG = f"i{8 * ctypes.sizeof(ctypes.c_ulong)}"
 
@@ -91,7 +91,7 @@ interrupted:
 
 
 def attend_module(declared: str) -> str:
-    """Return the definition of `ATTEND`, and of the declarations it needs those not yet made.
+    """Return the definition of `ATTEND` and the declarations it needs that are still missing.
 
     Parameters
     ----------

@@ -1,9 +1,8 @@
-"""The hidden first argument of every compiled function: where this thread is in the launch.
+"""The hidden first argument of every compiled function: the thread's index in the launch.
 
-A kernel written in the CUDA dialect reads ``threadIdx``, ``blockIdx`` and ``gridDim`` out of thin
-air. Compiled for the CPU they are fields of one value that the thread loop makes and that device
-functions hand on. ``blockDim`` is not a field but part of the *type*: a constant to LLVM, and one
-compiled version per block shape comes for free from Numba's own overload table.
+``threadIdx``, ``blockIdx`` and ``gridDim`` are fields of one value that the thread loop creates and
+that device functions pass on. ``blockDim`` is part of the *type*: LLVM sees a constant, and Numba's
+overload table keeps one compiled version for each block shape.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _FIELDS = {
     for name in ("threadIdx", "blockIdx", "gridDim", "turn")
     for axis in _AXES
 }
-"""``turn`` is how far a grid-stride loop has moved on from the thread's position in the grid."""
+"""``turn`` is the distance of a grid-stride loop from the thread's index in the grid."""
 
 Block = tuple[int, int, int]
 
@@ -49,7 +48,7 @@ class _SimtContextModel(StructModel):
 
 
 def _attribute_type(attribute: str) -> types.Type | None:
-    """Type of one attribute, as numba-cuda types it (``cudadecl``, ``intrinsics``)."""
+    """Return the type of one attribute, as numba-cuda types it (``cudadecl``, ``intrinsics``)."""
     head, _, tail = attribute.partition(".")
     if head in ("threadIdx", "blockIdx", "blockDim", "gridDim") and tail in tuple(_AXES):
         return types.int32
@@ -82,8 +81,8 @@ class _Reader:
         return self._builder.extract_value(self._value, list(_FIELDS).index(name))
 
     def wide(self, name: str) -> ir.Value:
-        # All fields are in [0, 2**31), so zero extension is exact; said this way LLVM sees at
-        # once that an index made from them is not negative and drops Numba's wraparound.
+        # All fields are in [0, 2**31), so zero extension is exact. It shows LLVM that an index
+        # computed from them is not negative, so LLVM drops Numba's wraparound.
         return self._builder.zext(self.field(name), ir.IntType(64))
 
     def constant(self, value: int, bits: int = 32) -> ir.Value:

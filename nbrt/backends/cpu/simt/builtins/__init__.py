@@ -1,8 +1,8 @@
-"""CPU versions of the dialect's functions: the dialect pass puts these in the place of the names.
+"""CPU versions of the dialect's functions, which the dialect pass puts in place of the names.
 
-A file holds one concept. What only a warp, a block or the grid can do becomes the call of a marker
-(``simt/placeholders.py``); everything else is plain code of one thread. Files that make hundreds of
-functions known to Numba are imported by the first kernel that names one of theirs.
+Operations of a warp, a block or the grid become calls of markers (``simt/placeholders.py``); all
+others are code of one thread. Files that register hundreds of functions with Numba are imported
+when a kernel first names one of them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _LATE = {
     re.compile(r"libdevice\."): ("libdevice", "libdevice_bits"),
     _VECTOR: ("vectors",),
 }
-"""Names of the dialect, and the files that are imported when one of them is met."""
+"""Names of the dialect -> files that are imported on first use."""
 
 
 class _Replacements(Mapping[str, Callable[..., Any]]):
-    """Dotted name in ``numba.cuda`` -> the function that stands for it on the CPU."""
+    """Dotted name in ``numba.cuda`` -> its replacement on the CPU."""
 
     def __init__(self, known: dict[str, Callable[..., Any]]) -> None:
         self._known = known
@@ -61,7 +61,7 @@ class _Replacements(Mapping[str, Callable[..., Any]]):
                 self._known.update(importlib.import_module(f"{__name__}.{file}").REPLACEMENTS)
             del self._pending[pattern]
         if patterns:
-            # Numba looks for new registrations before it compiles, and this is in the middle.
+            # Numba loads new registrations before it compiles, and this happens while it compiles.
             cpu_target.target_context.refresh()
 
 
@@ -79,7 +79,7 @@ REPLACEMENTS: Mapping[str, Callable[..., Any]] = _Replacements(
 
 
 def vector_type(name: str) -> Any:
-    """Give the type that stands for a vector type of ``numba.cuda`` on the CPU.
+    """Return the CPU type for a vector type of ``numba.cuda``.
 
     Parameters
     ----------
@@ -110,11 +110,11 @@ _KINDS = {
 
 
 MARKER_NAMES = frozenset(name.rpartition(".")[2] for name in _KINDS) - {"array"} | {"shared"}
-"""Names by which code can come to a marker through attributes."""
+"""Attribute names through which code can refer to a marker."""
 
 
 def marker_kind(name: str) -> str | None:
-    """Tell which kind of marker a name of the dialect becomes.
+    """Return the kind of marker that replaces a name of the dialect.
 
     Parameters
     ----------

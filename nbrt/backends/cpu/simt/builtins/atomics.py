@@ -56,7 +56,7 @@ def _checked_index(name: str, array: Any, index: Any, accepted: tuple[Any, ...])
 def element_pointer(
     context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
 ) -> ir.Value:
-    """Give the address of an element, the index being the call's second argument."""
+    """Return the address of an element, the index being the call's second argument."""
     array, index = sig.args[:2]
     if isinstance(index, types.BaseTuple):
         parts = cgutils.unpack_tuple(builder, args[1], count=len(index))

@@ -48,7 +48,7 @@ register_model(types.Float)(_FloatModel)
 
 
 def half_bits(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """Give the bits of a half as an integer, or a half made of such bits."""
+    """Return the bits of a half as an integer, or a half made of such bits."""
     return builder.bitcast(value, _BITS if value.type == _HALF else _HALF)
 
 

@@ -201,7 +201,7 @@ def _add_comparisons() -> None:
 
 
 def _infinite(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-    """Give 1 for plus infinity, -1 for minus infinity, else 0."""
+    """Return 1 for plus infinity, -1 for minus infinity, else 0."""
     bits, result = half_bits(builder, args[0]), ir.IntType(32)
     plus = builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 0x7C00))
     minus = builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 0xFC00))

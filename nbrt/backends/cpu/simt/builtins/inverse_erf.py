@@ -39,7 +39,7 @@ def _guess(y: Any) -> Any:
 
 @_compiled
 def erfcinv(y: Any) -> Any:
-    """Give x with ``erfc(x) == y``, in double."""
+    """Return x with ``erfc(x) == y``, in double."""
     if not 0.0 <= y <= 2.0:
         return math.nan
     if y == 0.0 or y == 2.0:
@@ -60,7 +60,7 @@ def _small_erfcinv(y: Any) -> Any:
 
 @_compiled
 def erfinv(y: Any) -> Any:
-    """Give x with ``erf(x) == y``, in double."""
+    """Return x with ``erf(x) == y``, in double."""
     if not abs(y) < 1.0:
         return math.copysign(math.inf, y) if abs(y) == 1.0 else math.nan
     if abs(y) >= 0.5:
@@ -74,13 +74,13 @@ def erfinv(y: Any) -> Any:
 
 @_compiled
 def normcdfinv(p: Any) -> Any:
-    """Give x below which a standard normal variable falls with probability p, in double."""
+    """Return x below which a standard normal variable falls with probability p, in double."""
     return -math.sqrt(2.0) * erfcinv(2.0 * p)
 
 
 @_compiled
 def erfcx(x: Any) -> Any:
-    """Give ``exp(x*x) * erfc(x)``, in double."""
+    """Return ``exp(x*x) * erfc(x)``, in double."""
     if x < _FAR:
         return math.exp(x * x) * math.erfc(x)
     z = 1.0 / (2.0 * x * x)

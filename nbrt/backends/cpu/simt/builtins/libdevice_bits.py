@@ -174,7 +174,7 @@ def _from_integer(real: ir.Type, *, signed: bool) -> Emit:
 
 
 def _half(part: int) -> Emit:
-    """Give the low (0) or high (1) 32 bits of a double."""
+    """Return the low (0) or high (1) 32 bits of a double."""
 
     def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
         bits = builder.bitcast(args[0], ir.IntType(64))

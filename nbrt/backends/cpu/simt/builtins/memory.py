@@ -79,9 +79,9 @@ def _local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None)
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, _args: Any) -> ir.Value:
         _check(name, context, array.dtype, extents)
         data = context.get_data_type(array.dtype)
-        # In the function's entry block: taken once per call, not once per turn of a loop around
-        # it, and LLVM merges it into the caller's frame when inlining. Not by Numba's alloca_once,
-        # which stores zeros that LLVM takes apart element by element (minutes for 16000).
+        # In the function's entry block: allocated once per call, not in each iteration of a loop,
+        # and LLVM merges it into the caller's frame when inlining. Numba's alloca_once would store
+        # zeros, which LLVM splits into elements (minutes for 16000).
         with builder.goto_entry_block():
             storage = builder.alloca(ir.ArrayType(data, math.prod(extents)))
         storage.align = max(aligned or 0, _LOCAL_ALIGNMENT)
@@ -96,7 +96,7 @@ def _local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None)
 def _shared_array(
     _typingctx: Any, shape: Any, dtype: Any, alignment: Any = None, site: Any = None
 ) -> Any:
-    """Give the block's array of this call site, or its dynamic memory (``cuda.shared.array``).
+    """Return the block's array of this call site, or its dynamic memory (``cuda.shared.array``).
 
     The dialect pass adds `site`, the number of the call in its function.
     """
@@ -126,9 +126,9 @@ def _shared_array(
 
 
 def _site(function: Any, number: int) -> str:
-    """Name a call site: equal for all calls of one compiled function, and for them alone."""
-    # Only the mangled name tells apart what two closures made from one text, or one function
-    # compiled for two types; what stands before it is for people.
+    """Return the name of a call site, unique for each compiled function."""
+    # The mangled name distinguishes two closures of one text, and one function compiled for two
+    # types; the text before it is for readers.
     digest = hashlib.sha256(function.mangled_name.encode()).hexdigest()[:16]
     label = re.sub(r"\W", "_", function.qualname.rpartition(".")[2], flags=re.ASCII)
     return f"{label}_{number}_{digest}"

@@ -1,4 +1,4 @@
-"""Places in a kernel's source: where its threads may wait for others, for messages to name."""
+"""Markers of source locations where threads may wait, for messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _symbols: list[str] = []
 
 
 def number_of(file: str, line: int) -> int:
-    """Return the number of a place, which `mark_place` takes."""
+    """Return the number of a source location, the argument of `mark_place`."""
     symbol = place_marker(file, line)
     if symbol not in _numbers:
         _symbols.append(symbol)
@@ -29,10 +29,9 @@ def number_of(file: str, line: int) -> int:
 
 @intrinsic(prefer_literal=True)
 def mark_place(_typingctx: Any, number: Any) -> Any:
-    """Mark a place; does nothing.
+    """Mark a source location.
 
-    The marker is a function with an empty body, so it vanishes from all code that does not ask for
-    the places.
+    The marker is a function with an empty body, so LLVM removes it unless a lowering needs it.
     """
 
     def codegen(_context: Any, builder: ir.IRBuilder, _sig: Any, _args: Any) -> ir.Value:

@@ -186,4 +186,4 @@ PYTHON: dict[Callable[..., Any], Callable[..., Any]] = {
         lambda sig: sig if sig.args[0] == sig.args[1] else _in_double(sig),
     ),
 }
-"""A function of Python -> what stands for it in kernels."""
+"""Function of Python -> its replacement in kernels."""

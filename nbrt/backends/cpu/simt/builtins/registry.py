@@ -1,7 +1,7 @@
-"""How a builtin of the dialect is made known to Numba's CPU target.
+"""Registration of the dialect's builtins with Numba's CPU target.
 
-A builtin with fixed typing cases goes through `register`; one whose types need thought is an
-``@intrinsic`` in the file of its concept. The dialect pass puts either in the place of the name.
+A builtin with fixed typing cases uses `register`; others are ``@intrinsic`` functions. The dialect
+pass puts either in place of the name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Lower = Callable[[Any, ir.IRBuilder, Any, Sequence[ir.Value]], ir.Value]
 
 
 def stand_in(name: str) -> Callable[..., Any]:
-    """Make a distinct function object for Numba's registries to know a builtin by."""
+    """Return a function object that is the key of a builtin in Numba's registries."""
 
     def function(*args: Any) -> NoReturn:
         raise TypeError(f"{name} stands for a CUDA builtin and is callable in kernels only")
@@ -41,7 +41,7 @@ def stand_in(name: str) -> Callable[..., Any]:
 
 
 def define(name: str, signatures: Sequence[Any], lower: Lower) -> Callable[..., Any]:
-    """Register a builtin with fixed typing cases and one way of lowering it, Numba's way."""
+    """Register a builtin with fixed typing cases and one lowering."""
     function = stand_in(name)
     members = {"key": function, "cases": list(signatures)}
     template = type(f"Simt_{name}", (ConcreteTemplate,), members)
@@ -52,7 +52,7 @@ def define(name: str, signatures: Sequence[Any], lower: Lower) -> Callable[..., 
 
 
 def register(name: str, signatures: Sequence[Any], emit: Emit) -> Callable[..., Any]:
-    """Register a builtin with fixed typing cases whose code depends on LLVM types alone."""
+    """Register a builtin with fixed typing cases whose code depends on LLVM types only."""
 
     def lower(
         _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
@@ -84,5 +84,5 @@ def call_external(
 
 
 def nothing() -> ir.Value:
-    """Give the value of a builtin that returns None."""
+    """Return the value of a builtin that returns None."""
     return ir.Constant(ir.IntType(8).as_pointer(), None)

@@ -25,7 +25,7 @@ __all__ = ["REDUCTIONS", "UFUNCS"]
 
 
 def _kind(sig: Any) -> str | None:
-    """Return which code is for a call; None for Numba's."""
+    """Return the kind of the replacement for a call; None: Numba's code is used."""
     if not all(isinstance(kind, types.Number) for kind in sig.args):
         return None
     result = sig.return_type[0] if isinstance(sig.return_type, types.BaseTuple) else sig.return_type
@@ -38,7 +38,7 @@ def _kind(sig: Any) -> str | None:
 
 
 def _replaced(ufunc: Any, codes: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """Make a stand-in for a universal function that has other code for some scalars."""
+    """Return a stand-in for a universal function, with other code for some scalars."""
     function = stand_in(ufunc.__name__)
 
     class Template(AbstractTemplate):
@@ -64,7 +64,7 @@ def _replaced(ufunc: Any, codes: Mapping[str, Callable[..., Any]]) -> Callable[.
 UFUNCS: dict[Any, Callable[..., Any]] = {
     ufunc: _replaced(ufunc, codes) for ufunc, codes in numpy_functions.UFUNCS.items()
 }
-"""A universal function -> what stands for it in kernels."""
+"""Universal function -> its replacement in kernels."""
 
 
 _NUMBERS = (types.Integer, types.Float, types.Boolean)
@@ -102,4 +102,4 @@ _OF_SCALAR: dict[Any, Callable[[Any], Any]] = {
 REDUCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     function: _of_numbers(function, code) for function, code in numpy_functions.REDUCTIONS.items()
 }
-"""A function of NumPy -> what stands for it in kernels."""
+"""Reduction of NumPy -> its replacement in kernels."""

@@ -1,4 +1,4 @@
-"""Blocks of kernels whose threads work together: calls of the function that a lowering wrote."""
+"""Calls of block functions, for kernels whose threads cooperate."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 
 _DYNAMIC_PADDING = 2048
-"""Bytes before and behind dynamic shared memory that vectors may reach into."""
+"""Bytes before and after dynamic shared memory that vectors may access."""
 
 
 def link_block_function(context: Any, chosen: Lowered) -> None:
@@ -64,7 +64,7 @@ def link_block_function(context: Any, chosen: Lowered) -> None:
     library = ThreadLibrary(context.codegen(), chosen.symbol)
     module = llvm.parse_assembly(chosen.module)
     if chosen.lowering.kind == "coroutines":
-        # Its loops release memory when they leave: they must not become the entry's.
+        # Its loops release memory at their end, so it must not be inlined into the entry.
         module.get_function(chosen.symbol).add_function_attribute("noinline")
     library.add_llvm_module(module)
     context.add_linking_libs([library])
@@ -82,7 +82,7 @@ def emit_status(context: Any, builder: ir.IRBuilder, code: ir.Value, exception: 
 
 
 def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
-    """Lower the code of one thread, whose markers are of the given kinds, to that of a block."""
+    """Lower the code of one thread, which has markers of the given kinds, to a block function."""
     code = thread_code(body.library, body.fndesc.llvm_func_name, block)
     static = static_shared_bytes(code.module)
     check_static_shared(body, static)
@@ -92,7 +92,7 @@ def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
 def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | None:
     """Lower the code of one thread to lanes if threads leave its loops at different times.
 
-    One thread alone has its loops to itself, and LLVM vectorises them as they are.
+    LLVM vectorises the loops of a block of one thread.
     """
     if block == (1, 1, 1):
         return None
@@ -100,7 +100,7 @@ def lowered_if_diverging(body: Any, block: tuple[int, int, int]) -> Lowered | No
 
 
 def lowered_if_spinning(body: Any, block: tuple[int, int, int], **options: Any) -> Lowered | None:
-    """Lower the code of one thread to coroutines that yield if its loops wait for other threads."""
+    """Lower the code of one thread to coroutines that yield if its loops spin."""
     if not may_spin(body):
         return None
     code = thread_code(body.library, body.fndesc.llvm_func_name, block, places=True)
@@ -139,7 +139,7 @@ class BlockCalls:
     arguments : sequence of llvmlite values
         The kernel's own.
     more : sequence of llvmlite values
-        Further arguments of the block function, behind its parameter ``where``.
+        Further arguments of the block function, after its parameter ``where``.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class BlockCalls:
         return _I64(1)
 
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
-        """Run one block; or the whole grid, in the place of its first block."""
+        """Run one block; a function of the whole grid runs in place of the first block."""
         del count
         builder = self._builder
         if not self._lowered.whole_grid:
@@ -198,7 +198,7 @@ class BlockCalls:
             self.emit_call(grid, index)
 
     def emit_call(self, grid: list[ir.Value], index: Sequence[ir.Value]) -> None:
-        """Call the block function for the block at `index`, and raise what it returns."""
+        """Call the block function for the block at `index`, and raise its error."""
         context, builder = self._context, self._builder
         signature, convention = self._body.signature, context.call_conv
         kind = convention.get_function_type(signature.return_type, signature.args)
@@ -227,7 +227,7 @@ class BlockCalls:
 
 
 STATIC_SHARED_LIMIT = 48 * 1024
-"""Bytes of shared memory that a kernel can declare; on a GPU, dynamic memory goes beyond."""
+"""Bytes of shared memory that a kernel can declare, as on a GPU."""
 
 _CALLED = re.compile(rf'^(?!declare).*@"?({re.escape(SHARED)}\d+\.[^"(]*)"?\(', re.MULTILINE)
 
@@ -238,7 +238,7 @@ def static_shared_bytes(module: str) -> int:
 
 
 def check_static_shared(body: Any, used: int) -> None:
-    """Check that a kernel declares no more shared memory than any GPU has for it.
+    """Raise if a kernel declares more shared memory than a GPU allows.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def check_static_shared(body: Any, used: int) -> None:
     Raises
     ------
     LaunchError
-        If they are more than a kernel can declare.
+        If `used` exceeds the limit.
     """
     if used > STATIC_SHARED_LIMIT:
         places = [place for place in marker_places(body) if place.startswith("cuda.shared.array ")]
@@ -263,7 +263,7 @@ def check_static_shared(body: Any, used: int) -> None:
 
 
 def emit_shared_check(context: Any, builder: ir.IRBuilder, static: int, dynamic: ir.Value) -> None:
-    """Emit into an entry: raise LaunchError if static and dynamic shared memory are too much.
+    """Emit a check that static and dynamic shared memory are within the limit.
 
     Parameters
     ----------

@@ -1,9 +1,8 @@
-"""Stage 4, the launch: the native function that runs a range of blocks.
+"""Stage 4, the entry: the native function that runs the blocks of a launch.
 
-Its arguments are the address of a `LaunchRecord` and the kernel's own. It claims blocks from the
-record until none is left, so any number of OS threads may run it on one record at the same time.
-What it does with a block is the lowering's affair: loops around the code of one thread, or a call
-of a function that runs a block.
+Its arguments are the address of a `LaunchRecord` and the kernel's. It claims blocks from the record
+until none is left, so several OS threads can run it on one record. The lowering decides how a block
+runs: by loops around the code of one thread, or by a call of a block function.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def emit_blocks(
     record: ir.Value,
     values: list[ir.Value],
 ) -> None:
-    """Emit the loops over the blocks of a launch, and choose what runs the threads of a block.
+    """Emit the loops over the blocks of a launch, and select the lowering of a block.
 
     Parameters
     ----------
@@ -111,7 +110,7 @@ def emit_blocks(
     if _emit_spinning(context, builder, loop, body, record, values):
         return
     if marker_kinds(body):
-        # Imported by the first kernel that needs one of the other lowerings.
+        # Imported when the first kernel needs another lowering.
         from nbrt.backends.cpu.simt.codegen.block_calls import emit_block_calls, lowered
 
         chosen = lowered(body, loop.block, marker_kinds(body))
@@ -143,9 +142,9 @@ def _emit_spinning(
 def _emit_diverging(
     context: Any, builder: ir.IRBuilder, loop: Any, body: Any, record: ir.Value, values: Any
 ) -> bool:
-    """Emit a kernel as lanes if it has loops that threads leave at different times; tell whether.
+    """Emit a kernel as lanes if threads leave its loops at different times; return whether.
 
-    LLVM makes no vectors of such loops. Around all others its own are at least as good.
+    LLVM does not vectorise around such loops; around others its vectors are as good as lanes.
     """
     if strides_of(body) or not any(use.loops for use in dialect_uses(body)):
         return False

@@ -1,8 +1,8 @@
-"""Choosing how the threads of a block become one CPU function.
+"""Selection of the lowering from the threads of a block to one CPU function.
 
 *threads*: a loop around one thread's code, for kernels whose threads do not wait for each other.
-*lanes*: regions between barriers, each in vector code. *coroutines*: every thread keeps its own
-place in the code and is resumed from there; slower, and right for any kernel.
+*lanes*: regions between barriers, each in vector code. *coroutines*: every thread suspends where it
+waits and resumes there; slower, and correct for any kernel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lowering:
     kind : str
         ``threads``, ``lanes`` or ``coroutines``.
     reasons : tuple of str
-        Why, the decisive one first.
+        The reasons, the decisive one first.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Lowering:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A block function in a module of its own."""
+    """A block function in a separate module."""
 
     module: str
     symbol: str
@@ -60,7 +60,7 @@ class Lowered:
     resident: bool = False
     """The function claims blocks and keeps several of them at once."""
     sites: tuple[str, ...] = ()
-    """Of a function of resident blocks: the places in the source where threads wait, from 1."""
+    """Source locations of the sites, from 1, at which threads of resident blocks wait."""
 
 
 def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowered:
@@ -88,7 +88,7 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
 
 
 def lower_if_diverging(code: ThreadIR) -> Lowered | None:
-    """Lower one thread without markers to lanes, if that pays: else None."""
+    """Lower one thread without markers to lanes; return None if that does not pay."""
     try:
         text = lanes_block(code, only_diverging=True)
     except CannotLowerError:
@@ -100,7 +100,7 @@ def lower_if_diverging(code: ThreadIR) -> Lowered | None:
 def lower_if_spinning(
     code: ThreadIR, kinds: set[str], places: Sequence[str] = (), **options: Any
 ) -> Lowered | None:
-    """Lower one thread to coroutines that yield, if it has loops that spin: else None.
+    """Lower one thread to coroutines that yield; return None if it has no loop that spins.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def lower_if_spinning(
     places : sequence of str
         Where they are called, for the reasons.
     **options
-        Handed on to `coroutine_resident`.
+        Passed to `coroutine_resident`.
     """
     function = parse_function(code.module, code.name)
     spins = find_spins(function)
@@ -140,7 +140,7 @@ def lower_to_coroutines(
     kinds : set of str
         Kinds of markers in it.
     reasons : tuple of str
-        Why, for `Lowering`.
+        The reasons, for `Lowering`.
     **options
         Passed to `coroutine_block` or `coroutine_grid`.
     """

@@ -1,7 +1,6 @@
 """The library of an entry function: machine code whose loops poll the launch's stop word.
 
-Numba optimises a library as a whole when it is finalised; the polls are put in behind that, where
-they keep no loop from becoming vectors.
+The polls are inserted after Numba has optimised the library, so they do not prevent vector loops.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _LEAVE_ENTRY = [
 
 
 def emit_poll(builder: ir.IRBuilder, stop: ir.Value) -> None:
-    """Emit a poll into an entry function: the launch ends there if it was told to.
+    """Emit a poll of the stop word into an entry function.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ def emit_leave(builder: ir.IRBuilder, status: ir.Value) -> None:
 
 
 def with_polls(text: str, launch: str, offset: int) -> str:
-    """Put polls into the entry function of a module, and into block functions that it calls.
+    """Insert polls into the entry function of a module and the block functions that it calls.
 
     Parameters
     ----------
@@ -89,15 +88,15 @@ def with_polls(text: str, launch: str, offset: int) -> str:
     launch : str
         Name of the entry function's argument that holds the address of the launch.
     offset : int
-        Where in the launch the stop word is.
+        Offset of the stop word in the launch.
 
     Returns
     -------
     str
-        The module, which defines what polls call.
+        The module, with the definition of `ATTEND`.
     """
     if _DEFINED.search(text):
-        # It came with a block function, and LLVM may have changed its calling convention.
+        # The definition of a block function's module; LLVM may have changed its convention.
         text = text.replace(f"@{ATTEND}(", f"@{ATTEND}.block(")
     nodes = dict(_NODE.findall(text))
     number = 1 + max((int(name[1:]) for name in nodes), default=-1)
@@ -124,7 +123,7 @@ def with_polls(text: str, launch: str, offset: int) -> str:
 
 
 def _functions(text: str) -> Iterator[tuple[str | None, list[str]]]:
-    """Cut a module into functions, each with its header, and what is between them, with None."""
+    """Split a module into functions with their headers, and other text with None."""
     header, lines = None, list[str]()
     for line in text.splitlines():
         if header is None and _DEFINE.match(line):
@@ -155,7 +154,7 @@ class _PolledLibrary(JITCodeLibrary):
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _BeforeLowering(LoweringPass):
-    """Have Numba make a library whose loops poll."""
+    """Use a library whose loops poll."""
 
     _name = "nbrt_simt_polled_library"
 
@@ -190,7 +189,7 @@ def polled_compiler(launch: type[ctypes.Structure]) -> type[CompilerBase]:
     Parameters
     ----------
     launch : ctypes structure
-        What the address is of; its field ``stop`` is the stop word.
+        The type of the launch; its field ``stop`` is the stop word.
     """
     stop_offset = getattr(launch, _STOP_FIELD).offset
     return type("PolledCompiler", (_PolledCompiler,), {"stop_offset": stop_offset})

@@ -1,4 +1,4 @@
-"""Blocks whose threads spin: the call of the function that keeps several of them at once."""
+"""Calls of the function of resident blocks, for kernels whose threads spin."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["MAX_RESIDENT_BLOCKS", "MAX_RESIDENT_THREADS", "ResidentCall", "emit_resident_blocks"]
 
 MAX_RESIDENT_BLOCKS = 2**14
-"""Most blocks that an OS thread keeps at once: a GPU keeps 32 on each of its multiprocessors."""
+"""Resident blocks of an OS thread; a multiprocessor of a GPU holds 32."""
 
 MAX_RESIDENT_THREADS = 2**20
-"""Most threads of theirs: a GPU keeps 2048 on each of its multiprocessors."""
+"""Resident threads of an OS thread; a multiprocessor of a GPU holds 2048."""
 
 _I8P = ir.IntType(8).as_pointer()
 _I32 = ir.IntType(32)
@@ -37,7 +37,7 @@ _I64P = _I64.as_pointer()
 
 
 def resident_limit(block: tuple[int, int, int]) -> int:
-    """Return the most blocks of a shape that an OS thread keeps at once."""
+    """Return the maximum number of resident blocks of a shape in an OS thread."""
     threads = block[0] * block[1] * block[2]
     return min(MAX_RESIDENT_BLOCKS, max(1, MAX_RESIDENT_THREADS // threads))
 
@@ -50,7 +50,7 @@ class ResidentCall:
     context, builder
         Numba's target context, and where the code goes.
     name : str
-        The kernel's, for messages.
+        Name of the kernel, for messages.
     body : numba CompileResult
         The code of one thread.
     chosen : Lowered
@@ -80,7 +80,7 @@ class ResidentCall:
         claims: Sequence[ir.Value],
         advice: str,
     ) -> None:
-        """Emit the call and raise what it returns.
+        """Emit the call and raise its error.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class ResidentCall:
         claims : sequence of llvmlite values
             Arguments of `coroutine_resident`, from the address of the next block on.
         advice : str
-            Ends the message of a deadlock.
+            End of the message of a deadlock.
         """
         context, builder = self._context, self._builder
         signature, convention = self._body.signature, context.call_conv
@@ -173,7 +173,7 @@ def emit_resident_blocks(
 def _claims(
     builder: ir.IRBuilder, record: ir.Value, grid: list[ir.Value], resident: int, whole_grid: bool
 ) -> list[ir.Value]:
-    """Return what blocks are claimed from: the record, or a copy where all are this call's."""
+    """Return the arguments that blocks are claimed from: the record, or a copy for all blocks."""
     count = builder.mul(builder.mul(grid[0], grid[1]), grid[2])
     next_slot = cgutils.alloca_once_value(builder, _I64(0))
     activity_slot = cgutils.alloca_once_value(builder, _I64(0))
@@ -183,7 +183,7 @@ def _claims(
     activity = builder.select(whole, activity_slot, record_field(builder, record, "activity"))
     limit: ir.Value = _I64(resident)
     if whole_grid:
-        # One OS thread has all blocks: the one that comes first.
+        # The first OS thread runs all blocks.
         claimed = builder.atomic_rmw("add", following, count, "monotonic")
         is_first = builder.icmp_signed("==", claimed, _I64(0))
         builder.store(builder.select(is_first, _I64(0), count), next_slot)

@@ -1,8 +1,8 @@
-"""From Numba's code of one thread to what the lowerings of the block start from.
+"""The LLVM IR of one thread, from which the lowerings of a block start.
 
-Everything that the thread calls is linked in, the ranges of its position are written down, and
-LLVM's scalar optimiser has a go: inlining, registers for variables, constants folded, short loops
-of known length unrolled. No vectors yet: whose lanes they are is for the lowering to say.
+The functions that the thread calls are linked in, and the ranges of its indices are annotated. Then
+LLVM's scalar passes run: inlining, promotion of memory to registers, constant folding, unrolling of
+short loops. Vectorisation is left to the lowering.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GRID_LIMIT = 2**31 - 1
 def thread_code(
     library: Any, name: str, block: tuple[int, int, int], *, places: bool = False
 ) -> ThreadIR:
-    """Take the code of a thread out of Numba's library.
+    """Return the optimised LLVM IR of one thread from Numba's library.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def thread_code(
     block : tuple of int
         Threads of a block along x, y and z.
     places : bool
-        Keep the markers of places. In loops that have one, memory is then read in every turn.
+        Keep the markers of source locations; loops with one then read memory in every iteration.
     """
     text = str(library._get_module_for_linking())
     if places:
@@ -64,9 +64,9 @@ def thread_code(
 
 
 def _inlined(found: re.Match[str]) -> str:
-    """Have a function of Numba's inlined, as the thread's own code is."""
+    """Mark a function of Numba as always inlined."""
     if "nbrt_atomic" in found[0]:
-        return found[0]  # kept apart: a loop that lanes go through one by one
+        return found[0]  # not inlined: a loop that lanes run one by one
     return f"{found[1]}alwaysinline {{"
 
 
@@ -81,7 +81,7 @@ def _attributes(symbol: str) -> str:
 
 
 def _defined(line: str, block: tuple[int, int, int]) -> str:
-    """Export the thread's function, and say what its position can be."""
+    """Export the thread's function, and annotate the ranges of its indices."""
     head, _, rest = line.partition("(")
     inside, bracket, tail = rest.rpartition(")")
     while bracket and inside.count("(") != inside.count(")"):
@@ -104,8 +104,8 @@ def _optimised(text: str, name: str) -> str:
     inline.add_always_inliner_pass()
     inline.add_global_dead_code_eliminate_pass()
     inline.run(module, builder)
-    # The part of the pipeline that works on one function: it unrolls loops of known length, and
-    # leaves the rest of the unrolling and all vectors to the time when lanes are known.
+    # The function passes unroll loops of known length. Further unrolling and vectors follow when
+    # lanes are known.
     builder.getFunctionPassManager().run(module.get_function(name), builder)
     passes = llvm.create_new_module_pass_manager()
     for add in _tidying(passes):
@@ -115,7 +115,7 @@ def _optimised(text: str, name: str) -> str:
 
 
 def _tidying(passes: Any) -> list[Callable[[], None]]:
-    """Bring loops and names into the forms that the lowerings rely on."""
+    """Return the passes that bring loops and names into the form that lowerings require."""
     return [
         passes.add_lower_switch_pass,
         passes.add_simplify_cfg_pass,
@@ -130,7 +130,7 @@ _machines: list[Any] = []
 
 
 def _machine() -> Any:
-    """Give the description of this machine for the optimiser, made once."""
+    """Return the target machine of this CPU."""
     if not _machines:
         target = llvm.Target.from_default_triple()
         features = llvm.get_host_cpu_features().flatten()

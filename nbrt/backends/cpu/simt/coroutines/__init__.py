@@ -1,8 +1,8 @@
-"""One coroutine per thread: the lowering of a block that takes any kernel.
+"""The lowering of a block to one coroutine per thread, for any kernel.
 
 The thread function becomes an LLVM coroutine that suspends where it waits for other threads, and a
-scheduler resumes the coroutines of a block in turn. Slower than vectors of lanes, but whatever the
-control flow, every thread does what its source says: the fallback, and the oracle in the tests.
+scheduler resumes the coroutines of a block in turn. It is slower than lanes and correct for any
+control flow: the fallback of the compiler, and the reference of the tests.
 """
 
 from nbrt.backends.cpu.simt.coroutines.block import (

@@ -60,11 +60,11 @@ __all__ = [
 Order = Literal["linear", "seeded"]
 
 _PATIENT_SWEEPS = 32
-"""Turns of the resident blocks, though threads change memory, before further blocks begin: what
-they change may be no more than a count of attempts."""
+"""Turns of the resident blocks before further blocks begin, although threads change memory: they
+may only count attempts."""
 
 _PATIENT_ROUNDS = 1000
-"""Turns without any change before the OS thread sleeps between them."""
+"""Turns without a change after which the OS thread sleeps between turns."""
 
 _HERE = Path(__file__).parent
 _CACHE_LINE = 64
@@ -105,12 +105,12 @@ _CLAIMS = (
     Operand("i64", "%simt.limit"),
     Operand("ptr", "%simt.wait"),
 )
-"""Parameters of the function of resident blocks, behind those of a block function."""
+"""Parameters of the function of resident blocks, after those of a block function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A native function that is called whenever a thread starts or continues.
+    """A native function that is called when a thread starts or continues.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Resumed:
 
 
 def needs_grid(code: ThreadIR) -> bool:
-    """Tell whether threads wait for the whole grid: `coroutine_grid` is for such code."""
+    """Return whether threads wait for the whole grid: `coroutine_grid` is for such code."""
     function = parse_function(code.module, code.name)
     return any(item.detail == GRID_SYNC for item in waits(function))
 
@@ -141,17 +141,17 @@ def coroutine_block(
     order: Order = "linear",
     resumed: Resumed | None = None,
 ) -> str:
-    """Write the function that runs one block, each thread a coroutine.
+    """Return the function that runs one block, each thread a coroutine.
 
     Parameters
     ----------
     code : ThreadIR
         The thread function, with markers.
     order : {"linear", "seeded"}
-        The order of threads that could go on: by their index, or, for looking for code that
-        depends on it, pseudo-random from a last parameter ``i64`` of the block function.
+        The order of threads that can run: by index, or pseudo-random from an additional last
+        parameter ``i64`` of the block function.
     resumed : Resumed, optional
-        Called whenever a thread starts or continues.
+        Called when a thread starts or continues.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def coroutine_grid(
     order: Order = "linear",
     resumed: Resumed | None = None,
 ) -> str:
-    """Write the function that runs a whole grid whose threads may wait for each other.
+    """Return the function that runs a whole grid whose blocks wait for each other.
 
     Parameters
     ----------
@@ -188,8 +188,8 @@ def coroutine_grid(
     -------
     str
         LLVM assembly of a module that defines ``<name>.grid``, with the parameters of a block
-        function. The place of the block and the dynamic shared memory are ignored (each block
-        gets its own), and ``where`` is six ``i32``, the thread's index and the block's.
+        function. The index of the block and the dynamic shared memory are ignored (each block
+        allocates its memory), and ``where`` is six ``i32``: the indices of thread and block.
     """
     return _Writer(code, order, resumed).module("grid.ll")
 
@@ -201,12 +201,12 @@ def coroutine_resident(
     order: Order = "linear",
     resumed: Resumed | None = None,
 ) -> tuple[str, list[str]]:
-    """Write the function that runs blocks of a launch whose threads spin, several at once.
+    """Return the function that runs several blocks at once, for threads that spin.
 
     Parameters
     ----------
     code : ThreadIR
-        The thread function, with markers, those of places among them.
+        The thread function, with markers, including those of source locations.
     spins : list of Spin
         Its loops that spin.
     order, resumed
@@ -225,14 +225,14 @@ def coroutine_resident(
         with the number of times in a row that this is so in all OS threads of the launch; it gives
         0 to continue, 1 to end the launch as deadlocked and 2 to end it as interrupted.
     places : list of str
-        Of each site, from 1, its place in the source.
+        Source location of each site, from 1.
     """
     writer = _Writer(code, order, resumed, spins)
     return writer.module("resident.ll"), writer.places
 
 
 class _Writer:
-    """Puts the pieces of a module together."""
+    """Assembles the text of a module."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class _Writer:
         self._waits = [operation(item) for item in waits(self._function)]
         self._is_resident = spins is not None
         self.places = insert_yields(self._function, spins or []) if spins is not None else []
-        """Of each site at which a thread of resident blocks waits, where it is in the source."""
+        """Source location of each site at which a thread of resident blocks waits."""
         self._shared, self._shared_bytes, self._alignment = _lay_out_shared(self._function)
 
     @property
@@ -270,7 +270,7 @@ class _Writer:
         return GRID_SYNC in self._waits
 
     def module(self, entry: str) -> str:
-        """Give the whole module, with one file of the function that is called from outside."""
+        """Return the module, with the file of its entry function."""
         used = [name for name in WARP_OPERATIONS if name in self._waits]
         names = self._names(used)
         pieces = [
@@ -284,7 +284,7 @@ class _Writer:
         return _joined(self._function.outside, "\n".join(pieces))
 
     def _names(self, used: list[str]) -> dict[str, object]:
-        """Give what the files leave open."""
+        """Return the values of the placeholders in the files."""
         warps = -(-self._threads // WARP_SIZE)
         operations = [(KINDS[name], "simt." + name.removeprefix(PREFIX)) for name in used]
         return {
@@ -325,7 +325,7 @@ class _Writer:
         }
 
     def _parameters(self) -> str:
-        """List the parameters of a block function."""
+        """Return the parameters of a block function."""
         where = [Operand("ptr", "%simt.where")]
         seed = [Operand("i64", "%simt.seed")] if self._seeded else []
         claims = _CLAIMS if self._is_resident else ()
@@ -333,7 +333,7 @@ class _Writer:
         return ", ".join(f"{item.type} {item.text}" for item in items)
 
     def _argument_names(self) -> dict[str, object]:
-        """Name the block's place among the arguments, and write the code that stores them all."""
+        """Return the names of the block's index, and the code that stores all arguments."""
         place = uniform_parameters(self._function)[THREAD_PARAMETERS : THREAD_PARAMETERS + 6]
         keys = [f"{kind}_{axis}" for kind in ("block", "grid") for axis in "xyz"]
         stores = []
@@ -354,7 +354,7 @@ class _Writer:
 
 
 def _lay_out_shared(function: Function) -> tuple[dict[str, int], int, int]:
-    """Place the static shared arrays: offsets by marker, bytes in all, alignment of the record."""
+    """Return the layout of static shared arrays: offsets by marker, size, alignment."""
     markers = dict.fromkeys(
         item.detail
         for _, item in function.instructions()
@@ -372,7 +372,7 @@ def _lay_out_shared(function: Function) -> tuple[dict[str, int], int, int]:
 
 
 def _joined(outside: str, ours: str) -> str:
-    """Join the thread's module, less the markers, and ours, less what both declare."""
+    """Join the thread's module, without markers, and ours, without duplicate declarations."""
     outside = re.sub(rf'^declare .*@"?{re.escape(PREFIX)}.*$', "", outside, flags=re.MULTILINE)
     known = set(re.findall(r"^(?:declare|define) [^@]*@([-\w.$]+)\(", outside, re.MULTILINE))
     kept = []

@@ -1,4 +1,4 @@
-"""What a thread can wait for, and where in its code it does."""
+"""The points of a thread's code at which it suspends, and the operations it waits for."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ KINDS: dict[str, int] = {
     YIELD: 3,
     **{name: 4 + index for index, name in enumerate(WARP_OPERATIONS)},
 }
-"""By operation, the number in a thread's state: ``record.ll`` says which are whose."""
+"""Operation -> its number in a thread's state; see ``record.ll``."""
 
 
 def operation(instruction: Instruction) -> str:
-    """Give the name of a marker that is called, without the width of its values."""
+    """Return the name of the marker that an instruction calls, without the width of its values."""
     return re.sub(r"\.i\d+$", "", instruction.detail)
 
 
 def calls_marker(instruction: Instruction) -> bool:
-    """Tell whether an instruction calls a marker."""
+    """Return whether an instruction calls a marker."""
     return instruction.opcode == "call" and is_marker(instruction.detail)
 
 
 def waits(function: Function) -> list[Instruction]:
-    """List the instructions at which a thread waits, in the order of the code."""
+    """Return the instructions at which a thread waits, in the order of the code."""
     return [
         instruction
         for _, instruction in function.instructions()

@@ -1,8 +1,8 @@
-"""One thread as an LLVM coroutine: it suspends wherever the thread function waits.
+"""One thread as an LLVM coroutine, which suspends where the thread function waits.
 
-Its frame holds what the thread needs again after waiting. That is little: what all threads of a
-block share (the kernel's arguments, the place of the block) is read from the block's record after
-every suspension, into stack slots that LLVM turns into registers, and so is never part of a frame.
+The coroutine frame holds the values that are live across a suspension. Values that all threads of a
+block share (the kernel's arguments, the block's index) are not part of it: they are reloaded from
+the block's record after every suspension.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SHARED_PARAMETERS = (
     Operand("i64", "%simt.shared.bytes"),
     Operand("ptr", "%simt.stop"),
 )
-"""Parameters of the block function that threads read as well."""
+"""Parameters of the block function that threads read, too."""
 
-# Before LLVM 22 it told whether the coroutine unwinds.
+# Before LLVM 22 the result says whether the coroutine unwinds.
 _END_TYPE = "void" if llvm.llvm_version_info[0] >= 22 else "i1"
 
 _HEAD = f"""\
@@ -46,7 +46,7 @@ declare ptr @llvm.coro.begin(token, ptr)
 declare i8 @llvm.coro.suspend(token, i1)
 declare {_END_TYPE} @llvm.coro.end(ptr, i1, token)
 
-; Make a thread that waits to be resumed, in memory for its frame; without, only give its size.
+; Create a suspended thread in the memory for its frame; with null, only return the frame's size.
 define internal i64 @simt.thread(ptr %simt.block, i32 %simt.rank, ptr %simt.frame)
     presplitcoroutine nounwind {{
 simt.entry:
@@ -85,20 +85,20 @@ simt.end:
 
 
 def uniform_parameters(function: Function) -> list[Operand]:
-    """List the parameters of a thread function that all threads of a block share."""
+    """Return the parameters of a thread function that all threads of a block share."""
     parameters = function.parameters
     return parameters[:THREAD_PARAMETERS] + parameters[THREAD_PARAMETERS + 3 :]
 
 
 def shared_parameters(function: Function) -> list[Operand]:
-    """List what a thread reads from its block's record: %simt.arguments."""
+    """Return the values that a thread reads from its block's record."""
     return [*uniform_parameters(function), *SHARED_PARAMETERS]
 
 
 def thread_coroutine(
     function: Function, block: tuple[int, int, int], shared: dict[str, int]
 ) -> str:
-    """Write a thread function as a coroutine.
+    """Return a thread function as a coroutine.
 
     Parameters
     ----------
@@ -107,12 +107,12 @@ def thread_coroutine(
     block : tuple of int
         Threads of a block along x, y and z.
     shared : dict of str to int
-        By marker, where in the block's record a static shared array begins.
+        Marker -> offset of the static shared array in the block's record.
 
     Returns
     -------
     str
-        LLVM assembly of ``@simt.thread`` and what it needs.
+        LLVM assembly of ``@simt.thread`` and its declarations.
     """
     return _Coroutine(function, block, shared).text()
 
@@ -137,7 +137,7 @@ class _Coroutine:
         self._sites = 0
 
     def text(self) -> str:
-        """Give the whole coroutine."""
+        """Return the text of the coroutine."""
         labels = self._labels_after_waiting()
         before_end = self._take_arguments_of_phis()
         self._emit(_BEGIN)
@@ -169,7 +169,7 @@ class _Coroutine:
         return name
 
     def _allocas(self) -> list[str]:
-        """Take the stack slots out of the blocks: they must be in the first."""
+        """Return all stack slots; they must be in the first block."""
         found = []
         for block in self._function.blocks.values():
             for item in block.instructions:
@@ -184,7 +184,7 @@ class _Coroutine:
         return found
 
     def _labels_after_waiting(self) -> dict[str, str]:
-        """Map the blocks that are split to the label of their last piece, for phis."""
+        """Return split blocks with the label of their last part, for phis."""
         labels, site = {}, 0
         for block in self._function.blocks.values():
             for item in block.instructions:
@@ -194,7 +194,7 @@ class _Coroutine:
         return labels
 
     def _take_arguments_of_phis(self) -> dict[str, list[str]]:
-        """Have phis take arguments from loads; give these by the block that they end."""
+        """Replace arguments in phis by loads; return the loads by the block they belong to."""
         names: dict[tuple[str, str], str] = {}
         loads: dict[str, list[str]] = {}
         for _, item in self._function.instructions():
@@ -204,7 +204,7 @@ class _Coroutine:
             for operand, label in zip(item.operands, item.labels, strict=True):
                 value = operand.text
                 if value in self._used:
-                    # One load, as a phi takes one value from a block, by however many edges.
+                    # One load for each block, as a phi takes one value from a block.
                     if (label, value) not in names:
                         name = names[label, value] = self._fresh()
                         load = f"  {name} = load {operand.type}, ptr {_slot(value)}"
@@ -215,14 +215,14 @@ class _Coroutine:
         return loads
 
     def _suspend(self, label: str) -> None:
-        """Suspend, and read anew what the block's record holds."""
+        """Suspend, then reload the shared values from the block's record."""
         signal = self._fresh()
         self._emit(f"  {signal} = call i8 @llvm.coro.suspend(token none, i1 false)")
         targets = f"i8 0, label %{label} i8 1, label %simt.never"
         self._emit(f"  switch i8 {signal}, label %simt.suspended [ {targets} ]")
         self._emit(f"{label}:")
         threads = self._block[0] * self._block[1] * self._block[2]
-        # The range lets LLVM see that an index made from the rank is not negative.
+        # The range shows LLVM that an index computed from the rank is not negative.
         bounds = f", !range !{{i32 0, i32 {threads}}}"
         block = self._load("ptr", "%simt.promise")
         rank = self._load("i32", "%simt.promise.rank", bounds)
@@ -287,7 +287,7 @@ class _Coroutine:
         else:
             raise UnsupportedConstructError(
                 f"line {item.line}: expected a marker that coroutines know, got {item.detail!r}; "
-                "give it a kind in simt/coroutines/kinds.py"
+                "add it to KINDS in simt/coroutines/suspend_points.py"
             )
 
     def _wait(self, item: Instruction, operands: list[str]) -> None:
@@ -319,7 +319,7 @@ class _Coroutine:
             self._emit(f"  {item.name} = trunc i64 {answer} to {item.type}")
 
     def _request(self, item: Instruction, operands: list[str]) -> list[str]:
-        """Give mask, value and source lane of a warp operation, those there are."""
+        """Return mask, value and source lane of a warp operation."""
         mask = operands[0] if operands else "0"
         value, source = "0", operands[2] if len(operands) > 2 else "0"
         if len(operands) > 1:
@@ -331,5 +331,5 @@ class _Coroutine:
 
 
 def _slot(name: str) -> str:
-    """Name the stack slot of an argument, whatever characters the argument's name has."""
+    """Return the quoted name of an argument's stack slot."""
     return f'%"simt.slot.{name[1:].strip(chr(34))}"'

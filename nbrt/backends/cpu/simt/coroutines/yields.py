@@ -1,8 +1,8 @@
-"""Yields in a thread's code: in each turn of a loop that spins, other threads get theirs.
+"""Yields in a thread's code: in each iteration of a loop that spins, other threads run.
 
-The scheduler ends a launch that makes no progress, so the code also says where a thread makes some:
-it changes memory that others read, comes to another loop or barrier, or goes round a loop with
-other values in what decides on its turns.
+The scheduler ends a launch that makes no progress, so the code also marks progress: the thread
+changes memory that others read, reaches another loop or barrier, or iterates a loop with other
+values in its exit condition.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ZERO_KEEPS = ("add", "sub", "xor", "fadd", "fsub")
 
 
 def insert_yields(function: Function, spins: list[Spin]) -> list[str]:
-    """Put yields into the loops of a function that spin; takes the markers of places out.
+    """Insert yields into the loops of a function that spin; remove markers of source locations.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def insert_yields(function: Function, spins: list[Spin]) -> list[str]:
     Returns
     -------
     list of str
-        Where each of the sites is at which a thread waits, in their order; empty if not known.
+        Source location of each site at which a thread waits; empty if not known.
     """
     writer = _Yields(function, spins)
     writer.note_changes()
@@ -86,7 +86,7 @@ class _Yields:
     # -- what counts as progress -----------------------------------------------------------
 
     def note_changes(self) -> None:
-        """Say after each instruction whether the thread has made progress by it."""
+        """Insert a marker of progress after each instruction that makes some."""
         for block in self._function.blocks.values():
             spins = self._homes.get(block.label) in self._spins
             written: list[Instruction] = []
@@ -156,7 +156,7 @@ class _Yields:
     # -- turns -------------------------------------------------------------------------------
 
     def yield_in_turns(self) -> None:
-        """Put a block with a yield on each way back to the header of a loop that spins."""
+        """Insert a block with a yield on each back edge of a loop that spins."""
         for spin in self._spins.values():
             for latch in spin.latches:
                 self._yield_between(spin, latch)
@@ -184,7 +184,7 @@ class _Yields:
     # -- places ------------------------------------------------------------------------------
 
     def take_places(self) -> list[str]:
-        """Take the markers of places out; list those of the sites."""
+        """Remove the markers of source locations; return the locations of the sites."""
         found = []
         for block in self._function.blocks.values():
             kept, place = [], ""

@@ -1,9 +1,8 @@
-"""The names of the CUDA dialect, known by identity.
+"""The names of the CUDA dialect, recognised by identity.
 
-``from numba import cuda as c``, ``from numba.cuda import grid`` and a closure variable that holds
-``cuda.threadIdx`` are all the same object, so a table from object to dotted name recognises every
-spelling. It is built from ``numba.cuda``, and from ``numba_cuda_mlir.cuda`` with the same names,
-only when a kernel has already imported that itself.
+A table maps each object of ``numba.cuda`` to its dotted name, so that every spelling of a name is
+recognised: ``from numba import cuda as c``, ``from numba.cuda import grid``, a closure variable.
+The table includes ``numba_cuda_mlir.cuda``, and either module only if the program has imported it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
 _PACKAGES = ("numba.cuda", "numba_cuda", "numba_cuda_mlir")
 _NAMESPACES = ("local", "shared", "const", "atomic", "cg")
 _SUBMODULES = ("bf16", "fp16", "libdevice")
-"""Modules that numba.cuda imports only when it meets a device: kernels name them without."""
+"""Modules that numba.cuda imports only if there is a device; kernels name them in any case."""
 
 _STEPS = {
     "bf16": "use float16 or float32",
@@ -45,13 +44,13 @@ def _members(namespace: object) -> list[str]:
 
 
 def is_of_dialect(value: object) -> bool:
-    """Tell whether a value is defined by a package of the dialect, publicly or not."""
+    """Return whether a value is defined by a package of the dialect, publicly or not."""
     module = getattr(value, "__module__", None)
     return isinstance(module, str) and module.startswith(_PACKAGES)
 
 
 def _refresh() -> None:
-    """Build the table from the dialect's modules as they are now, if the program has any."""
+    """Build the table from the dialect's modules that the program has imported."""
     modules = [sys.modules.get(name) for name in _MODULES]
     if modules == _table_modules:
         return
@@ -71,7 +70,7 @@ def _enter_members(namespace: object, prefix: str) -> None:
     for name in _members(namespace):
         value = getattr(namespace, name)
         if is_of_dialect(value) and not isinstance(value, ModuleType):
-            # What has a name of its own is known by that: `float4` is `float32x4`.
+            # A type is entered under its `__name__`: `float4` is `float32x4`.
             own = getattr(value, "__name__", name) if isinstance(value, type) else name
             _enter(value, f"{prefix}{own if hasattr(namespace, own) else name}")
 
@@ -82,14 +81,14 @@ def _enter(value: object, name: str) -> None:
 
 
 def is_dialect_module(value: object) -> bool:
-    """Tell whether a value is the module ``numba.cuda`` itself, or one with the same names."""
+    """Return whether a value is the module ``numba.cuda`` itself, or one with the same names."""
     return isinstance(value, ModuleType) and any(
         value is sys.modules.get(name) for name in _MODULES
     )
 
 
 def dialect_member(module: ModuleType, name: str) -> tuple[bool, object]:
-    """Give ``(True, value)`` of what ``numba.cuda`` has under a name; ``(False, None)`` if nothing.
+    """Return ``(True, value)`` for a name of ``numba.cuda``, or ``(False, None)`` for other names.
 
     Parameters
     ----------
@@ -107,12 +106,12 @@ def dialect_member(module: ModuleType, name: str) -> tuple[bool, object]:
 
 
 def dialect_name(value: object) -> str | None:
-    """Give the dotted name under ``numba.cuda`` of an object of the dialect.
+    """Return the dotted name under ``numba.cuda`` of an object of the dialect.
 
     Parameters
     ----------
     value : object
-        What a global, a closure variable or an attribute of a kernel holds.
+        The value of a global, a closure variable or an attribute in a kernel.
 
     Returns
     -------
@@ -125,7 +124,7 @@ def dialect_name(value: object) -> str | None:
         return name
     if not callable(value):
         return None
-    # Not a public name of numba.cuda, but its own: functions of libdevice or fp16, for one.
+    # Not a public name of numba.cuda, such as functions of libdevice or fp16.
     module = str(getattr(value, "__module__", "")).rpartition("cuda.")[2]
     if module == "vector_types":
         return str(value)  # the type behind the constructor of that name
@@ -134,5 +133,5 @@ def dialect_name(value: object) -> str | None:
 
 
 def next_step(name: str) -> str:
-    """Give the advice that goes with an unsupported name of the dialect."""
+    """Return the next step after an error about an unsupported name of the dialect."""
     return _STEPS.get(name.partition(".")[0], _FALLBACK_STEP)

@@ -1,8 +1,8 @@
-"""What ``numba.cuda.extending`` has been told about functions, for kernels on the CPU.
+"""Functions registered with ``numba.cuda.extending``, for kernels on the CPU.
 
-``overload``, ``register_jitable`` and ``intrinsic`` of numba-cuda register with its own typing. The
-dialect pass puts a stand-in, registered with Numba, in the place of such a function: code that is
-not a kernel does not see it.
+``overload``, ``register_jitable`` and ``intrinsic`` of numba-cuda register with its own typing.
+The dialect pass replaces such a function by a stand-in that is registered with Numba. Code outside
+of kernels does not see it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Extension", "extension_of", "is_extended"]
 
 _EXTENDING = "numba.cuda.extending"
 _REGISTRIES = ("numba.cuda.typing.templates", "numba.core.typing.templates")
-_TARGETS = {"cuda": "cpu"}  # what is for CUDA comes before what is for any target
+_TARGETS = {"cuda": "cpu"}  # overloads for CUDA precede those for any target
 
 
 class Extension:
@@ -36,9 +36,9 @@ class Extension:
     Parameters
     ----------
     function : callable
-        What kernels call.
+        The function that kernels call.
     compiled : list
-        Dispatchers of the implementations; it grows as they are met.
+        Dispatchers of the implementations that have been compiled.
     """
 
     def __init__(self, function: Callable[..., Any], compiled: list[Any]) -> None:
@@ -59,19 +59,19 @@ _extensions: weakref.WeakKeyDictionary[Any, tuple[int, Extension]] = weakref.Wea
 
 
 def is_extended(value: object) -> bool:
-    """Tell whether a value is a function that numba-cuda's extensions make known to kernels."""
+    """Return whether a value is a function registered with numba-cuda's extensions."""
     return _is_intrinsic(value) or (isinstance(value, FunctionType) and any(_templates(value)))
 
 
 def extension_of(value: Any, compiler: Callable[[Any], Any]) -> Extension | None:
-    """Give the stand-in for a function, or None if numba-cuda's extensions do not know it.
+    """Return the stand-in for a function, or None if it is not registered with the extensions.
 
     Parameters
     ----------
     value : object
-        What a name in a kernel stands for.
+        The value of a name in a kernel.
     compiler : callable
-        Makes the dispatcher of an implementation.
+        Returns the dispatcher of an implementation.
     """
     if not is_extended(value):
         return None
@@ -83,7 +83,7 @@ def extension_of(value: Any, compiler: Callable[[Any], Any]) -> Extension | None
         else:
             known = _overloaded(value.__name__, templates, compiler)
         _extensions[value] = len(templates), known
-        # Numba looks for new registrations before it compiles, and this is in the middle.
+        # Numba loads new registrations before it compiles, and this happens while it compiles.
         cpu_target.target_context.refresh()
     return known
 
@@ -94,7 +94,7 @@ def _is_intrinsic(value: object) -> bool:
 
 
 def _templates(value: object) -> Iterator[Any]:
-    """Give a program's overloads of a function, not those that numba-cuda has of NumPy's."""
+    """Yield the program's overloads of a function, not numba-cuda's own of NumPy's functions."""
     if is_of_dialect(value):
         return
     for name in _REGISTRIES:
@@ -110,7 +110,7 @@ def _is_for_kernels(template: Any, registry: str) -> bool:
         return False
     if registry != _REGISTRIES[0]:
         return bool(template.metadata.get("target") == "cuda")
-    # What `register_jitable` makes for a program is defined by numba-cuda, too.
+    # numba-cuda also defines the overloads that `register_jitable` makes for a program.
     return not is_of_dialect(function) or function.__module__ == _EXTENDING
 
 

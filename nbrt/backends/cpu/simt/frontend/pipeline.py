@@ -1,8 +1,7 @@
-"""Stage 3, one thread: Numba's CPU pipeline with the dialect pass in it.
+"""Stage 3, one thread: Numba's CPU pipeline with the dialect pass.
 
-A kernel and each device function become native functions of one thread, always inlined. Nothing is
-reference counted (``_nrt`` off): a kernel owns no memory, and the counting would stand between LLVM
-and a vector loop.
+A kernel and each device function become native functions of one thread, always inlined. Reference
+counting (``_nrt``) is off: a kernel owns no memory, and counting would prevent vector loops.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ __all__ = [
 ]
 
 METADATA = "nbrt.simt"
-"""Key of a compile result's metadata under which its `DialectUse` is."""
+"""Key of the `DialectUse` in the metadata of a compile result."""
 
 _OPTIONS = {
     "nopython": True,
@@ -72,7 +71,7 @@ _OPTIONS = {
 
 
 class NothingToLimitError(Exception):
-    """A kernel has no guards, or no loop to take out: there is no limits function to compile."""
+    """A kernel has no guards, or no loop to remove, and so needs no limits function."""
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -100,7 +99,7 @@ class _ResolveDialect(FunctionPass):
 
 
 class ThreadLibrary(JITCodeLibrary):
-    """LLVM code as Numba wrote it: to be linked into a block's code and optimised there, once."""
+    """LLVM code of Numba before optimisation, which follows when it is linked into a block."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         pass
@@ -116,7 +115,7 @@ class ThreadLibrary(JITCodeLibrary):
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _BeforeLowering(LoweringPass):
-    """Refuse what CUDA does not have, and keep Numba from making machine code of the function."""
+    """Refuse constructs that CUDA does not have, and generate no machine code."""
 
     _name = "nbrt_simt_before_lowering"
 
@@ -131,12 +130,12 @@ class _BeforeLowering(LoweringPass):
 
 
 class _Inlined:
-    """What other compiled functions know a function without an address by."""
+    """Key of a function without an address, for functions that call it."""
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _AfterLowering(LoweringPass):
-    """Make the function callable from others, which Numba does only where it has an address."""
+    """Make the function callable from others; Numba does so only for functions with an address."""
 
     _name = "nbrt_simt_after_lowering"
 
@@ -162,7 +161,7 @@ class DeviceCompiler(CompilerBase):
         return self.devices.dispatcher(callee, hidden)
 
     def define_pipelines(self) -> list[Any]:
-        """Give Numba's passes with this compiler's in between."""
+        """Return Numba's passes, with the passes of this compiler."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "nbrt_simt")
         # After closures are inlined, so that names used inside them are seen as well.
         passes.add_pass_after(_ResolveDialect, InlineClosureLikes)
@@ -172,24 +171,24 @@ class DeviceCompiler(CompilerBase):
         return [passes]
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
-        """Rewrite what is in front of the body proper, and note down in `use` what came of it."""
+        """Remove the guards before the body, and record them in `use`."""
 
 
 class _WholeKernelCompiler(DeviceCompiler):
-    """Compiles a kernel's body with its guards in it."""
+    """Compiles a kernel's body with its guards."""
 
     is_kernel = True
 
 
 class _GuardedKernelCompiler(_WholeKernelCompiler):
-    """Compiles a kernel's body without its guards: the thread loop keeps to the limits."""
+    """Compiles a kernel's body without its guards: the thread loop observes the limits."""
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
         use.bounds = remove_bounds_checks(func_ir)
 
 
 class _TurnCompiler(_WholeKernelCompiler):
-    """Compiles one turn of a kernel's grid-stride loops: the launch makes the turns."""
+    """Compiles one iteration of a kernel's grid-stride loops: the launch iterates."""
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
         use.strides = interchange_grid_strides(func_ir)
@@ -217,7 +216,7 @@ class _TurnLimitsCompiler(DeviceCompiler):
 
 
 class ThreadDispatcher(CPUDispatcher):
-    """Compiles what one thread does: a kernel's body or a device function, per argument types."""
+    """Compiles the code of one thread: a kernel's body or a device function."""
 
     def __init__(
         self,
@@ -229,11 +228,11 @@ class ThreadDispatcher(CPUDispatcher):
         self._captures = captures
 
     def add_overload(self, cres: Any) -> None:
-        """Keep a compiled version for other compiled code only: Python never calls it."""
+        """Store a compiled version for other compiled code only: Python never calls it."""
         self.overloads[tuple(cres.signature.args)] = cres
 
     def result(self, arguments: tuple[Any, ...]) -> Any:
-        """Compile for argument types, if not done before, and give Numba's compile result."""
+        """Return Numba's compile result for argument types."""
         token = _captures.set(self._captures)
         try:
             self.compile(arguments)
@@ -243,7 +242,7 @@ class ThreadDispatcher(CPUDispatcher):
 
 
 _captures: ContextVar[Captures | None] = ContextVar("captures", default=None)
-"""Those of the kernel that is being compiled."""
+"""The captures of the kernel that compiles."""
 
 
 class DeviceFunctions:
@@ -252,7 +251,7 @@ class DeviceFunctions:
     Parameters
     ----------
     compiler : type
-        Compiles them.
+        Their compiler.
     """
 
     def __init__(self, compiler: type[DeviceCompiler]) -> None:
@@ -279,7 +278,7 @@ DeviceCompiler.devices = DeviceFunctions(DeviceCompiler)
 
 
 class KernelBody:
-    """What one thread of a kernel does, and the limits on which threads do it.
+    """The code of one thread of a kernel, and the limits on which threads run it.
 
     Parameters
     ----------
@@ -303,7 +302,7 @@ class KernelBody:
         self._turn_limits = ThreadDispatcher(copy, _TurnLimitsCompiler, captures)
 
     def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Compile for argument types; give the body and the limits function, or None for that."""
+        """Return the compile results of the body and of the limits function, which may be None."""
         if self._is_instrumented or mentions_markers(self._function):
             body = self._whole.result(arguments)
             if self._is_instrumented or marker_kinds(body):
@@ -330,8 +329,8 @@ class KernelBody:
 
 
 def _limits_result(limits: ThreadDispatcher, arguments: tuple[Any, ...]) -> Any:
-    # Also none when a limit cannot be computed apart from the body, say from an odd type: the body
-    # with its guards in it says so, or does it.
+    # None also if a limit cannot be computed outside of the body, for instance for its type: then
+    # the body with its guards compiles, or raises the error.
     try:
         return limits.result(arguments)
     except (NothingToLimitError, errors.NumbaError):
@@ -339,32 +338,32 @@ def _limits_result(limits: ThreadDispatcher, arguments: tuple[Any, ...]) -> Any:
 
 
 def bounds_of(result: Any) -> list[Bound]:
-    """Give what the results of a limits function mean."""
+    """Return the bounds that the results of a limits function are."""
     return list(result.metadata[METADATA].bounds)
 
 
 def strides_of(body: Any) -> list[int]:
-    """Give the axes along which the launch makes the turns of a kernel, outermost loop first."""
+    """Return the axes of the grid-stride loops that the launch iterates, outermost first."""
     return list(body.metadata[METADATA].strides)
 
 
 def marker_kinds(body: Any) -> set[str]:
-    """Give the kinds of markers in a kernel and in all that it calls."""
+    """Return the kinds of markers in a kernel and in the functions that it calls."""
     return set[str]().union(*(use.markers for use in dialect_uses(body)))
 
 
 def marker_places(body: Any) -> list[str]:
-    """Give where a kernel, or what it calls, calls markers: name, file and line."""
+    """Return name, file and line of the calls of markers in a kernel and its functions."""
     return list(dict.fromkeys(place for use in dialect_uses(body) for place in use.places))
 
 
 def may_spin(body: Any) -> bool:
-    """Return whether a kernel, or what it calls, has a loop that may wait for other threads."""
+    """Return whether a kernel, or a function it calls, has a loop that may spin."""
     return any(use.may_spin for use in dialect_uses(body))
 
 
 def dialect_uses(result: Any) -> Iterator[DialectUse]:
-    """Go through what a compiled function and everything it calls use of the dialect."""
+    """Yield the `DialectUse` of a compiled function and of all functions that it calls."""
     pending, seen = [result], set()
     while pending:
         use = pending.pop().metadata[METADATA]

@@ -1,7 +1,9 @@
-"""Stage 2b, Python's and NumPy's functions: ``max``, ``math.floor`` ... as CUDA means them.
+"""Python's and NumPy's functions in kernels, with the meaning that the CUDA target gives them.
 
-It comes after the stages that look for guards and positions, which know these functions by what
-they are in Python.
+``max``, ``math.floor`` and others are replaced where numba-cuda computes something else than Numba.
+Constructs that numba-cuda does not compile are refused: a kernel that uses one would run on a CPU
+device and fail on the first CUDA device. ``tests/kernels/test_same_language.py`` enumerates the
+language on both compilers and keeps the list complete.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _KINDS: tuple[type[Any], ...] = tuple(
 
 
 def adapt_python_calls(func_ir: Any) -> None:
-    """Put the CUDA target's meaning in the place of Python's functions where the two differ.
+    """Replace Python's functions by those of the CUDA target where the two differ.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def _replacement(func_ir: Any, value: Any) -> Callable[..., Any] | None:
 
 
 def named_object(func_ir: Any, value: Any) -> Any:
-    """Return the object that a value of the IR names, such as ``np.sqrt``.
+    """Return the object that a name in the IR refers to, such as ``np.sqrt``.
 
     Parameters
     ----------
@@ -95,12 +97,12 @@ _DRAWS = {
 
 
 def refusal_of_random(value: Any) -> str | None:
-    """Return why a kernel may not use a value, if it belongs to a generator with hidden state.
+    """Return the reason to refuse a value that belongs to a generator with hidden state.
 
     Parameters
     ----------
     value : object
-        What a name in a kernel stands for.
+        The value of a name in a kernel.
 
     Returns
     -------
@@ -148,7 +150,7 @@ _STEPS: dict[Any, tuple[str, str]] = {
     filter: ("filter", "write a loop with an if"),
     map: ("map", "write a loop that calls the function"),
 }
-"""Function -> its name and a spelling that compiles on both targets."""
+"""Refused function -> its name, and the next step of the error."""
 
 
 def refuse_names(func_ir: Any) -> None:

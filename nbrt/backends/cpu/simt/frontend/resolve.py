@@ -1,8 +1,8 @@
-"""Stage 2, the dialect: Numba IR in which the names of ``numba.cuda`` have become plain Numba.
+"""Stage 2, the dialect: replaces the names of ``numba.cuda`` in Numba IR.
 
-Works on IR made from bytecode, so it needs no source text and sees every spelling of a name. After
-it, the function reads its place in the launch from the hidden argument, calls CPU versions of the
-builtins, and hands the hidden argument on to device functions. The rest is Numba's own pipeline.
+The pass works on IR made from bytecode, so it needs no source text and recognises every spelling of
+a name. The function then reads its index in the launch from the hidden argument, calls CPU versions
+of the builtins, and passes the hidden argument on to device functions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CALLED_ONLY = ("lanemask_lt", "shared.array")  # take more than what the progra
 
 @dataclass
 class DialectUse:
-    """What the pass found out about one function, for the stages after it."""
+    """The use of the dialect by one function, for later stages."""
 
     local_arrays: bool = False
     """The function itself calls ``cuda.local.array``."""
@@ -52,10 +52,10 @@ class DialectUse:
     """Kinds of markers that it calls itself: ``barrier``, ``grid``, ``shared``, ``warp``."""
 
     places: list[str] = field(default_factory=list)
-    """Where the function itself calls markers: name, file and line of each call."""
+    """Name, file and line of each call of a marker in the function itself."""
 
     loops: bool = False
-    """The function itself has a loop, guards and grid-stride loops that were taken out aside."""
+    """The function itself has a loop, not counting removed guards and grid-stride loops."""
 
     may_spin: bool = False
     """The function itself has a loop that may wait for what another thread writes."""
@@ -64,16 +64,16 @@ class DialectUse:
     """Dispatchers of the device functions it calls."""
 
     sites: list[Any] = field(default_factory=list)
-    """Places that the checked mode may have to name."""
+    """Source locations for reports of checked mode."""
 
     attributes: set[str] = field(default_factory=set)
     """Attributes of the hidden argument that it reads."""
 
     bounds: list[Bound] = field(default_factory=list)
-    """What its guards were turned into (kernels only)."""
+    """Bounds that replace its guards (kernels only)."""
 
     strides: list[int] = field(default_factory=list)
-    """Axes of its grid-stride loops, outermost first, where the launch makes the turns instead."""
+    """Axes of its grid-stride loops that the launch iterates instead, outermost first."""
 
 
 def resolve_dialect(
@@ -84,21 +84,21 @@ def resolve_dialect(
     Parameters
     ----------
     func_ir : numba.core.ir.FunctionIR
-        The function; its first argument is the hidden one, if it has it.
+        The function; its first argument is the hidden one, if there is one.
     device_dispatcher : callable
-        Gives the dispatcher that compiles a device function, with or without hidden argument.
+        Returns the dispatcher of a device function, with or without the hidden argument.
     is_kernel : bool
         Whether the function is a kernel, which must not return a value.
 
     Returns
     -------
     DialectUse
-        What the function uses.
+        The use of the dialect by the function.
 
     Raises
     ------
     UnsupportedConstructError
-        If it uses a name of the dialect that has no CPU version; named with its line.
+        If it uses a name of the dialect that has no CPU version.
     CompileError
         If a kernel returns a value.
     """
@@ -120,7 +120,7 @@ class _Resolver:
         self._shared_arrays = 0
         self.use = DialectUse()
 
-    # -- what a variable stands for ----------------------------------------------------------
+    # -- values of variables -------------------------------------------------------------------
 
     def _collect_assignments(self) -> dict[str, list[Any]]:
         assignments: dict[str, list[Any]] = defaultdict(list)
@@ -130,7 +130,7 @@ class _Resolver:
         return assignments
 
     def _collect_passed_on(self) -> set[str]:
-        """Name the variables used as values: not as a callee and not as the owner of a name."""
+        """Return the variables used as values: not only as a callee or as the owner of a name."""
         used: set[str] = set()
         copies: list[tuple[str, str]] = []
         for block in self._ir.blocks.values():
@@ -151,7 +151,7 @@ class _Resolver:
         return used
 
     def _constant(self, variable: Any) -> tuple[bool, Any]:
-        """Give ``(True, object)`` where a variable can only hold one known Python object."""
+        """Return ``(True, object)`` if a variable can hold one known Python object only."""
         values = self._assignments.get(variable.name, ())
         if len(values) != 1:
             return False, None
@@ -173,7 +173,7 @@ class _Resolver:
         return False, None
 
     def _special(self, value: Any) -> Any:
-        """Give the object behind a value that Numba must not see as it is, or None."""
+        """Return the object of the dialect that a value names, or None for all others."""
         known, found = self._constant_value(value)
         if not known:
             return None
@@ -192,7 +192,7 @@ class _Resolver:
             block.body = body
 
     def _restore_argument(self) -> None:
-        """Bring back the hidden argument where inlining a closure has dropped it as unused."""
+        """Restore the hidden argument if inlining a closure dropped it as unused."""
         if ARGUMENT not in self._ir.arg_names or ARGUMENT in self._assignments:
             return
         entry = self._ir.blocks[min(self._ir.blocks)]
@@ -216,7 +216,7 @@ class _Resolver:
         body.append(statement)
 
     def _rewrite_value(self, statement: Any) -> None:
-        """Put in place what the code may name but Numba does not know by that name."""
+        """Replace names that Numba does not know: registered extensions, types, modules."""
         value = statement.value
         known, found = self._constant_value(value)
         if not known or isinstance(value, ir.Var | ir.Const):
@@ -233,7 +233,7 @@ class _Resolver:
         return self._device_dispatcher(_Implementation(function), False)
 
     def _rewrite_index(self, statement: Any) -> bool:
-        """Turn ``cuda.threadIdx.x`` and the like into an attribute of the hidden argument."""
+        """Replace ``cuda.threadIdx.x`` and the like by an attribute of the hidden argument."""
         attribute = self._index_attribute(statement.value)
         if attribute is None:
             return False
@@ -251,7 +251,7 @@ class _Resolver:
         return name if name in _CONSTANTS else None
 
     def _rewrite_call(self, statement: Any, body: list[Any]) -> bool:
-        """Rewrite a call whose callee is of the dialect or a device function; tell whether."""
+        """Rewrite a call of the dialect or of a device function; return whether it was one."""
         value = statement.value
         if not (isinstance(value, ir.Expr) and value.op == "call"):
             return False
@@ -278,7 +278,7 @@ class _Resolver:
         self._note_builtin(name, call.loc)
         call.func = self._bind(REPLACEMENTS[name], call.loc, body)
         if name == "shared.array":
-            # One array for each place that asks for one, also of two on one line.
+            # One array for each call site, also for two on one line.
             self._shared_arrays += 1
             site = self._bind(self._shared_arrays, call.loc, body)
             call.kws = [*call.kws, ("site", site)]
@@ -314,7 +314,7 @@ class _Resolver:
         return ir.Expr.getattr(self._context(f"cuda.{name}", call.loc), attribute, call.loc)
 
     def _rewrite_reference(self, statement: Any, special: Any, body: list[Any]) -> None:
-        """Handle a name that is only mentioned here: every call through it has been rewritten."""
+        """Rewrite a name that is not called here; all calls through it are rewritten already."""
         if statement.target.name not in self._passed_on:
             return  # nothing is left that refers to it, and Numba could not type it
         name = dialect_name(special) or ""
@@ -331,7 +331,7 @@ class _Resolver:
             return
         if not is_device_function(special):
             self._unsupported(name, statement.loc)
-        # An argument of another function, for one: whoever calls it has no hidden argument.
+        # For instance an argument of another function, which has no hidden argument to pass.
         dispatcher = self._device_dispatcher(special, False)
         self.use.callees.append(dispatcher)
         statement.value = ir.Global(special.__name__, dispatcher, statement.loc)
@@ -360,7 +360,7 @@ class _Resolver:
         return variable
 
     def _reject_stray_names(self, node: Any) -> None:
-        """Raise if a name of the dialect is used where only a value can stand."""
+        """Raise if a name of the dialect is used as a value."""
         for variable in node.list_vars():
             known, found = self._constant(variable)
             if known and (is_dialect_module(found) or dialect_name(found) is not None):
@@ -408,7 +408,7 @@ class _Resolver:
 
 
 def _is_value(name: str) -> bool:
-    """Tell whether a name of the dialect can be passed around before it is called."""
+    """Return whether a name of the dialect can be passed around before it is called."""
     return name not in _CALLED_ONLY and name in REPLACEMENTS
 
 
@@ -423,7 +423,7 @@ def _where(loc: Any) -> str:
 
 
 class _Implementation:
-    """What an overload gives for types, in the form of a device function."""
+    """The implementation of an overload for certain types, as a device function."""
 
     def __init__(self, function: Any) -> None:
         self.py_func = function

@@ -1,9 +1,9 @@
-"""Stage 1, the source: from what the user hands over to one plain Python function.
+"""Stage 1: the plain Python function of a kernel.
 
-Accepts a function or anything that wraps one the way Numba's dispatchers do (``py_func``), checks
-that it has the form of a kernel, and makes the copy that the compiler works on: the same bytecode
-under a signature with the hidden argument in front. Numba takes argument names from the signature
-and everything else from the bytecode, so the copy needs no source text and shifts no bytecode.
+The stage accepts a function or a dispatcher (``py_func``), checks that it can be a kernel, and
+copies it for the compiler: the same bytecode under a signature with the hidden argument in front.
+Numba reads argument names from the signature and everything else from the bytecode, so the copy
+needs no source text and no change of the bytecode.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["describe", "kernel_function", "with_context", "without_context"]
 
 
 def describe(function: types.FunctionType) -> str:
-    """Name a function and where it stands: ``name (file:line)``."""
+    """Return the name and the location of a function: ``name (file:line)``."""
     code = function.__code__
     return f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def kernel_function(candidate: object) -> types.FunctionType:
-    """Get the plain function of a kernel and check that it can be one.
+    """Return the plain function of a kernel, after checking that it can be one.
 
     Parameters
     ----------
     candidate : function or dispatcher
-        What the user gave: a function in the dialect or the result of ``@cuda.jit``.
+        A function in the dialect, or the result of ``@cuda.jit``.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def kernel_function(candidate: object) -> types.FunctionType:
     ArgumentTypeError
         If it is not a function, or is a method bound to an object.
     CompileError
-        If it is a function of a kind that no kernel can be.
+        If it is a function of a kind that a kernel cannot be.
     """
     function = getattr(candidate, "py_func", candidate)
     if isinstance(function, types.MethodType):
@@ -84,7 +84,7 @@ def with_context(function: types.FunctionType) -> types.FunctionType:
 
 
 def without_context(function: types.FunctionType) -> types.FunctionType:
-    """Copy a function under its own signature, deaf to ``__wrapped__`` and the like."""
+    """Copy a function with its signature, without ``__wrapped__`` and other attributes."""
     return _copy(function, hidden=False)
 
 
@@ -105,7 +105,7 @@ def _copy(function: types.FunctionType, *, hidden: bool) -> types.FunctionType:
     copy.__qualname__ = function.__qualname__
     copy.__module__ = function.__module__
     copy.__doc__ = None
-    # Not used by Python when calling: only what inspect.signature, and so Numba, will see.
+    # Python ignores it in calls; inspect.signature, and so Numba, reads it.
     setattr(copy, "__signature__", inspect.Signature(parameters))  # noqa: B010
     assert isinstance(copy, types.FunctionType)
     return copy

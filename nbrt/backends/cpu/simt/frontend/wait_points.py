@@ -1,4 +1,4 @@
-"""Marks, in Numba IR, the places where a thread may wait: loops that may spin, and barriers."""
+"""The points of a kernel where a thread may wait: loops that may spin, and barriers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WAITS = frozenset(
 
 
 def mark_places(func_ir: Any) -> bool:
-    """Put a marker in front of each barrier and warp operation, and into each loop that may spin.
+    """Insert markers before barriers and warp operations, and into loops that may spin.
 
     A loop over a range or an array ends by itself. Any other loop may spin if it reads an array or
     calls a function, or if nothing leads out of it.
@@ -121,10 +121,9 @@ class _Marker:
 
 
 def mentions_markers(function: types.FunctionType) -> bool:
-    """Tell whether a function, or one that it may call, mentions a name that becomes a marker.
+    """Return whether a function, or one that it may call, names an operation of several threads.
 
-    By names alone, so it may be wrong in saying yes (the compiled code then tells), not in saying
-    no.
+    Only names are compared before compiling, so True may be wrong; False is not.
 
     Parameters
     ----------
@@ -163,7 +162,7 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _values(function: types.FunctionType, names: set[str]) -> Iterator[object]:
-    """Give what the names of a function may stand for, attributes of modules included."""
+    """Yield the values that the names of a function may have, attributes of modules included."""
     found = [function.__globals__[name] for name in names if name in function.__globals__]
     for cell in function.__closure__ or ():
         try:

@@ -1,4 +1,4 @@
-"""What a kernel accepts as arguments, and the errors for what it does not."""
+"""The types of a kernel's arguments, and the errors for other types."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _SCALARS = (
 
 
 def argument_types(function: FunctionType, arguments: Sequence[object]) -> tuple[Any, ...]:
-    """Give the Numba types of a launch's arguments.
+    """Return the Numba types of the arguments of a launch.
 
     Parameters
     ----------
     function : function
-        The kernel, to name the parameter in an error.
+        The kernel.
     arguments : sequence
         The kernel's own arguments, without the hidden one; `OmittedArg` for a default.
 
@@ -82,10 +82,10 @@ def _type_of(function: FunctionType, index: int, value: object) -> Any:
 
 
 def numba_type(value: object) -> Any:
-    """Give what Numba's ``typeof`` gives for an argument.
+    """Return the Numba type of an argument, as Numba's ``typeof`` does.
 
-    For plain arrays without asking it: it would import ``numpy.ma``, which takes as long as
-    everything else that a launch from disk does.
+    Arrays take a shortcut, because ``typeof`` imports ``numpy.ma``, which takes as long as the rest
+    of a launch from the disk cache.
     """
     if type(value) is not np.ndarray:
         return typeof(value, Purpose.argument)
@@ -123,7 +123,7 @@ def _type_name(value: object) -> str:
 
 
 def check_count(function: FunctionType, arguments: Sequence[object]) -> None:
-    """Raise if a launch gives too few or too many arguments.
+    """Raise if a launch has too few or too many arguments.
 
     Raises
     ------

@@ -1,8 +1,9 @@
 """Compiled kernels on disk, shared by all processes of a user.
 
-A cache is never a reason for a launch to fail or to run other code than the kernel says: files are
-written aside and renamed, checked when read, and any trouble means compiling as if there were none.
-When the folder grows beyond ``NBRT_CACHE_LIMIT``, what was not used for longest goes.
+The cache never makes a launch fail and never runs other code than the kernel's: files are written
+under a temporary name and renamed, a digest is checked on every read, and after any error the
+kernel compiles. If the folder exceeds ``NBRT_CACHE_LIMIT``, its least recently used files are
+deleted.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def cache_directory() -> Path | None:
-    """Give the folder of compiled kernels, whether or not it exists.
+    """Return the folder of compiled kernels, which may not exist.
 
     Returns
     -------
     Path or None
-        ``NBRT_CACHE_DIR`` if set, else the platform's folder for a user's caches; None if the user
-        has no home.
+        ``NBRT_CACHE_DIR`` if set, else the user's cache folder on this platform; None if the user
+        has no home directory.
     """
     chosen = settings().cache_dir
     if chosen is not None:
@@ -76,7 +77,7 @@ class KernelCache:
     def key(
         self, block: tuple[int, int, int], arguments: tuple[Any, ...], target: Any
     ) -> str | None:
-        """Give the name under which a version is kept, or None if this kernel cannot be kept."""
+        """Return the key of a version, or None if the kernel cannot be cached."""
         try:
             parts = (
                 _environment(),
@@ -89,7 +90,7 @@ class KernelCache:
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
     def load(self, key: str, arguments: tuple[Any, ...], target: Any) -> Any:
-        """Give the compile result kept under a key, or None."""
+        """Return the compile result stored under a key, or None."""
         path = _path(key)
         if path is None:
             return None
@@ -100,18 +101,18 @@ class KernelCache:
                 return None
             symbols, parts = pickle.loads(payload)
             if not _are_known(symbols):
-                target.refresh()  # brings in all that Numba's compiled code may call
+                target.refresh()  # registers all functions that Numba's code may call
                 if not _are_known(symbols):
                     return None
             result = CompileResult._rebuild(target, *parts)
-        except Exception:  # noqa: BLE001 - whatever is wrong with the file, compiling is right
+        except Exception:  # noqa: BLE001 - the file is unusable: compile
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # used now; a file system may not say so by itself
+            os.utime(path)  # file systems may not update the time of access
         return result if tuple(result.signature.args) == arguments else None
 
     def save(self, key: str, result: Any) -> None:
-        """Keep a compile result under a key, if the disk lets us."""
+        """Store a compile result under a key; ignore errors of the file system."""
         path = _path(key)
         if path is None or not all(env.can_cache() for env in result.referenced_envs):
             return
@@ -120,12 +121,12 @@ class KernelCache:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, hashlib.sha256(payload).digest() + payload)
             _trim(path.parents[1])
-        except Exception:  # noqa: BLE001 - the kernel is compiled; not keeping it costs time only
+        except Exception:  # noqa: BLE001 - the kernel is compiled; a missing file costs time only
             return
 
 
 def _symbols(library: Any) -> list[str]:
-    """Name what compiled code takes from the process that it runs in."""
+    """Return the symbols of the process that compiled code refers to."""
     module = library._final_module
     values = (*module.functions, *module.global_variables)
     return [
@@ -136,7 +137,7 @@ def _symbols(library: Any) -> list[str]:
 
 
 def _are_known(symbols: list[str]) -> bool:
-    # Asked beforehand: LLVM ends the process when it links a symbol that is not there.
+    # LLVM ends the process if it links a symbol that does not exist.
     return all(llvm.address_of_symbol(name) is not None for name in symbols)
 
 
@@ -146,7 +147,7 @@ def _path(key: str) -> Path | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, whoever else writes it at the same time."""
+    """Write a file atomically; other processes may write it at the same time."""
     handle, name = tempfile.mkstemp(prefix=path.stem[:16], suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -162,7 +163,7 @@ _trimmed: set[Path] = set()
 
 
 def _trim(folder: Path) -> None:
-    """Delete what was not used for longest, down to the limit; once per process and folder."""
+    """Delete the least recently used files beyond the limit; once per process and folder."""
     limit = settings().cache_limit
     if not limit or folder in _trimmed:
         return
@@ -179,7 +180,7 @@ def _trim(folder: Path) -> None:
 
 @lru_cache(maxsize=1)
 def _environment() -> bytes:
-    """Hash what compiled code depends on besides the kernel: versions, settings, this compiler."""
+    """Return a hash of versions, settings and this compiler, on which compiled code depends."""
     digest = hashlib.sha256()
     versions = (sys.version, platform.machine(), numba.__version__, llvmlite.__version__)
     settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
@@ -188,7 +189,7 @@ def _environment() -> bytes:
     digest.update(repr((versions, np.__version__, dialect, settings)).encode())
     here = os.path.dirname(os.path.dirname(__file__))
     own = [os.path.join(os.path.dirname(here), "block_scheduler.py")]
-    for folder, _, names in os.walk(here):  # a third of pathlib's time, at every first launch
+    for folder, _, names in os.walk(here):  # takes a third of pathlib's time
         own += [os.path.join(folder, name) for name in names if name.endswith((".py", ".ll"))]
     for path in sorted(own):
         with open(path, "rb", buffering=0) as file:

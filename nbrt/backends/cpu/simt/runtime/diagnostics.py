@@ -1,4 +1,4 @@
-"""From Numba's errors to nbrt's: the kernel's own file and line, the reason, and no more."""
+"""Translation of Numba's errors: file and line in the kernel, and the reason."""
 
 from __future__ import annotations
 
@@ -45,17 +45,16 @@ _ADVICE = (
 
 
 def translated(function: FunctionType, error: Exception) -> NbrtError:
-    """Turn what goes wrong while a kernel compiles into nbrt's errors.
+    """Return the error of nbrt for an error of the compiler.
 
-    The frames between the launch and the place of the error are the compiler's, thirty of them and
-    none the user's, so the traceback leaves them out.
+    The traceback omits the compiler's frames.
 
     Parameters
     ----------
     function : function
         The kernel.
     error : Exception
-        What the compiler raised.
+        The exception of the compiler.
 
     Returns
     -------
@@ -97,7 +96,7 @@ def _message(function: FunctionType, error: Exception) -> str:
 
 
 def _kernels_place(text: str) -> str | None:
-    """Find the innermost place that is the user's: Numba lists places from the inside out."""
+    """Return the innermost location in the user's code; Numba lists the innermost first."""
     for file, line in _PLACE.findall(text):
         if not file.startswith(_NOT_THE_KERNELS):
             return f"{file}:{line}"

@@ -1,8 +1,8 @@
-"""Stage 5, the door: calling the native entry function of a kernel and block shape.
+"""Calls of the native entry function of a kernel for one block shape.
 
-It is called through Numba's own C dispatcher, which finds the version for the types of the
-arguments in well under a microsecond. The stages before it are imported by the first kernel that is
-compiled: what comes from disk does without them, and without Numba's own library of functions.
+Numba's C dispatcher selects the version for the types of the arguments in less than a microsecond.
+The frontend and the code generation are imported when the first kernel compiles: code from the disk
+cache needs neither them nor Numba's library of functions.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class EntryDispatcher(CPUDispatcher):
     Parameters
     ----------
     captures : Captures
-        The kernel as the user wrote it, with the values that it is compiled with.
+        The kernel, with the values that it is compiled with.
     body : callable
-        Gives the `KernelBody`: what one thread does.
+        Returns the `KernelBody`: the code of one thread.
     block : tuple of int
         Threads of a block along x, y and z.
     cache : KernelCache or None
-        Where compiled code is kept between processes.
+        The disk cache.
     emit : callable, optional
         Emits the blocks of a launch, as `codegen.entry.emit_blocks` does, which is the default.
     """
@@ -104,7 +104,7 @@ class EntryDispatcher(CPUDispatcher):
 
     @property
     def lowering(self) -> Lowering:
-        """How the code that was compiled last runs the threads of a block, and why."""
+        """The lowering of the version that was compiled last, and its reasons."""
         found: Lowering = self.py_func.__globals__["__loop__"]._numba_type_.lowering
         return found
 
@@ -123,25 +123,25 @@ class EntryDispatcher(CPUDispatcher):
         return self.overloads[signature]
 
     def typeof_pyval(self, val: object) -> Any:
-        """Type an argument (called from C, for a kind of array that it has not met before)."""
+        """Return the type of an argument (called from C for a kind of array that is new)."""
         if type(val) is not np.ndarray:
             return super().typeof_pyval(val)
         try:
             found = numba_type(val)
         except errors.NumbaError:
-            found = types.pyobject  # refused by name when it is compiled for
+            found = types.pyobject  # `argument_types` refuses it and names the parameter
         self._types_active_call.add(found)
         return found
 
     def _compile_for_args(self, *args: object, **_: object) -> Any:
-        """Compile for the arguments of a call that no compiled version matches (called from C)."""
+        """Compile for the arguments of a call that no version matches (called from C)."""
         found = argument_types(self._function, args[1:])
         return self._prepared((types.int64, *found)).entry_point
 
     def compile(self, sig: Any) -> Any:
-        """Compile for argument types, taking the code from disk if it is there."""
+        """Compile for argument types, or load the code from disk."""
         arguments = tuple(sig)
-        # Numba's and LLVM's state is shared by all threads, also when code is only loaded.
+        # Threads share the state of Numba and LLVM; loading code changes it, too.
         with global_compiler_lock, lost_exceptions_raised():
             if arguments in self.overloads:
                 return self.overloads[arguments].entry_point
@@ -165,7 +165,7 @@ class EntryDispatcher(CPUDispatcher):
         from nbrt.backends.cpu.simt.thread_context import SimtContextType
 
         body = self._body()
-        # First what the user wrote: its errors then come as they are, not as the entry's.
+        # The kernel first: its errors must not appear as errors of the entry.
         thread, _ = body.results((SimtContextType(self._block), *arguments[1:]))
         self._threads[arguments] = thread
         names = self.py_func.__globals__
@@ -175,15 +175,15 @@ class EntryDispatcher(CPUDispatcher):
         entry_point = super().compile(arguments)
         self.overloads[arguments] = with_environments(self.overloads[arguments])
         if not self._captures.holds():
-            # Attributes of modules are read while compiling: this may have read a new one.
+            # Compiling reads attributes of modules, and may have read a new value.
             self._captures.expire()
         return entry_point
 
 
 def _entry_function(function: FunctionType) -> FunctionType:
-    """Make the Python function that Numba compiles into the entry: one call of `run_blocks`.
+    """Return the Python function of the entry: one call of `run_blocks`.
 
-    The names in it that are not parameters are bound when it is first compiled.
+    Names that are not parameters are bound when it is first compiled.
     """
     parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
     star = inspect.Parameter.VAR_POSITIONAL
@@ -199,24 +199,24 @@ def _entry_function(function: FunctionType) -> FunctionType:
 
 
 _PREFIX = "_ZN08NumbaEnv"
-"""How the names of variables begin that point to a function's environment."""
+"""Prefix of the variables that point to a function's environment."""
 
 
 def with_environments(result: Any) -> Any:
-    """Give compiled code the environments of the functions in it, and keep them alive with it.
+    """Attach the environments of its functions to compiled code, and keep them alive.
 
-    Numba does that for functions with machine code of their own. Printing a number needs one, and
-    where it is missing leaves the kernel without giving the interpreter's lock back.
+    Numba does so only for functions that it compiles separately. Printing a number needs an
+    environment; without one, print returns from the kernel without releasing the GIL.
 
     Parameters
     ----------
     result : numba CompileResult
-        Of a function that Python calls.
+        Compile result of a function that Python calls.
 
     Returns
     -------
     numba CompileResult
-        The same, which holds the environments.
+        The same with the environments.
     """
     environments = []
     for variable in result.library._final_module.global_variables:
@@ -238,9 +238,9 @@ _CALLBACKS = frozenset(
 
 @contextmanager
 def lost_exceptions_raised() -> Iterator[None]:
-    """Raise, at the end of a block, the first exception that a callback of LLVM has dropped.
+    """Raise, at the end of a block, the first exception that a callback of LLVM dropped.
 
-    Only in the main thread: Python runs no signal handlers in others.
+    Only in the main thread: Python runs no signal handlers in other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

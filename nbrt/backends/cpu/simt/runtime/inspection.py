@@ -1,4 +1,4 @@
-"""What the CPU compiler makes of a kernel, for people: lowering, loops, LLVM IR, assembly."""
+"""Inspection of a kernel on CPU devices: lowering, vector loops, LLVM IR, assembly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CpuCode:
     function : callable
         The kernel, or a ``cuda.jit`` dispatcher of it.
     args : tuple
-        Arguments, or what has the same types.
+        Arguments, or values of the same types.
     block : tuple of int
         Threads in a block.
     """
@@ -51,7 +51,7 @@ class CpuCode:
 
     @cached_property
     def lowering(self) -> Lowering:
-        """How the kernel was cut, and why."""
+        """The lowering of the kernel, and its reasons."""
         _ = self._library
         return self._entry.lowering
 
@@ -127,7 +127,7 @@ def _is_remainder(loop: Loop, lines: list[str], nodes: dict[str, str]) -> bool:
 
 def _described(label: str, depth: int, lines: list[str]) -> Loop:
     vectors = [(int(n), element) for line in lines for n, element in _VECTOR.findall(line)]
-    # i1 vectors are masks: as wide as the loop, and no type of its data.
+    # Vectors of i1 are masks, not data.
     data = [vector for vector in vectors if vector[1] != "i1"] or vectors
     lanes, element = max(data, key=lambda vector: vector[0]) if data else (1, "")
     calls = {name for line in lines for name in _CALL.findall(line) if not name.startswith("llvm.")}
