@@ -12,7 +12,7 @@ from nbrt.backends.cpu.interpret import interpret
 from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt import coroutines
 from nbrt.backends.cpu.simt.codegen import lowering
-from nbrt.backends.cpu.simt.llvm.errors import CannotLowerError
+from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
