@@ -55,6 +55,8 @@ class Kernel:
         See above.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_latest")  # read by every launch
+
     def __init__(self, function: Callable[..., object], check: Check | None = None) -> None:
         source = getattr(function, "py_func", function)
         if not callable(function) or not hasattr(source, "__code__"):
