@@ -28,7 +28,7 @@ from nbrt.errors import ArgumentError, KernelDeadlockError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LaunchRecord", "get_num_threads", "note_place", "run_shared", "set_num_threads"]
+__all__ = ["LaunchRecord", "get_num_threads", "run_shared", "set_num_threads"]
 
 
 _NONE = -1
@@ -78,28 +78,16 @@ class LaunchRecord(ctypes.Structure):
         self.wait = wait_address()
 
     def note(self, error: BaseException) -> None:
-        """Add to an exception the index of the kernel's thread that raised it, if one did."""
-        place = tuple(self.failed)
-        if place[0] != _NONE:
-            note_place(error, place)
-            self.failed[0] = _NONE
-
-
-def note_place(error: BaseException, place: tuple[int, ...]) -> None:
-    """Add the index of a thread that raised an exception, or deadlocks, to the exception.
-
-    Parameters
-    ----------
-    error : BaseException
-        The exception.
-    place : tuple of int
-        Index of the thread in its block, and of the block in the grid.
-    """
-    thread = f"block {place[3:]}, thread {place[:3]}"
-    if isinstance(error, KernelDeadlockError):
-        error.args = (f"{error}; one of them is {thread}",)
-    else:
-        error.add_note(f"in {thread}")
+        """Add to an exception the index of the kernel's thread that raised it, or deadlocks."""
+        index = tuple(self.failed)
+        if index[0] == _NONE:
+            return
+        self.failed[0] = _NONE
+        thread = f"block {index[3:]}, thread {index[:3]}"
+        if isinstance(error, KernelDeadlockError):
+            error.args = (f"{error}; one of them is {thread}",)
+        else:
+            error.add_note(f"in {thread}")
 
 
 _num_threads: int | None = None
@@ -169,8 +157,8 @@ def run_shared(
     before = runner.begin(record) if runner is not None and runner is not main_runner else None
     try:
         # A signal handler may raise between any two lines: helpers must leave even then.
-        _team.offer(job, min(get_num_threads(), chunks) - 1)
-        job.lead()
+        _pool.offer(job, min(get_num_threads(), chunks) - 1)
+        job.run_as_caller()
     finally:
         job.close()
         if runner is not None and runner is not main_runner:
@@ -191,7 +179,7 @@ class _Job:
         self._closed = False
         self._error: BaseException | None = None
 
-    def help(self) -> None:
+    def run_as_helper(self) -> None:
         """Work on the job as a helper, unless it is closed."""
         with self._state:
             if self._closed:
@@ -204,7 +192,7 @@ class _Job:
                 self._helpers -= 1
                 self._state.notify_all()
 
-    def lead(self) -> None:
+    def run_as_caller(self) -> None:
         """Run blocks until none is left, as the thread that launches."""
         record = self._record
         try:
@@ -257,7 +245,7 @@ class _Job:
                 del raised
 
 
-class _Team:
+class _WorkerPool:
     """Helper threads, started on first use; they live as long as the process."""
 
     def __init__(self) -> None:
@@ -282,17 +270,17 @@ class _Team:
     def _serve(self) -> None:
         while True:
             # A call, so that no job stays referenced while this thread sleeps.
-            self._offers.get().help()
+            self._offers.get().run_as_helper()
 
 
-_team = _Team()
+_pool = _WorkerPool()
 
 
-def _forget_team() -> None:
+def _reset_pool() -> None:
     """Start without helpers in a forked child: the parent's threads do not exist there."""
-    global _team
-    _team = _Team()
+    global _pool
+    _pool = _WorkerPool()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_team)
+    os.register_at_fork(after_in_child=_reset_pool)
