@@ -203,7 +203,7 @@ try:
 except ValueError as error:
     print(error.args, x)
 CpuProgram(other).plan(0, (1, 1, 1), (4, 1, 1))(x[3:])
-names = ("pipeline", "builtins", "lowering", "diagnostics")
+names = ("frontend.pipeline", "builtins", "codegen.lowering", "runtime.diagnostics")
 loaded = [name for name in names if f"nbrt.backends.cpu.simt.{name}" in sys.modules]
 print(loaded, "numba.np.arraymath" in sys.modules)
 """
