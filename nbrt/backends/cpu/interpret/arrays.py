@@ -23,10 +23,10 @@ class Array(np.ndarray):
 
     def __getitem__(self, index: Any) -> Any:
         """Read an element or a view; the fields of a record are attributes, too."""
-        found = super().__getitem__(index)
-        if isinstance(found, np.void) and self.dtype.names:
+        element = super().__getitem__(index)
+        if isinstance(element, np.void) and self.dtype.names:
             return self.view(np.ndarray).view(np.recarray)[index]
-        return found
+        return element
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Store a value; NumPy casts an array without dimensions where it refuses a scalar."""
@@ -42,15 +42,15 @@ class SharedArray(Array):
 
     def __getitem__(self, index: Any) -> Any:
         """Read an element or a view."""
-        found = super().__getitem__(index)
-        self.note(index, found)
-        return found
+        element = super().__getitem__(index)
+        self.note(index, element)
+        return element
 
-    def note(self, index: Any, found: Any) -> None:
+    def note(self, index: Any, element: Any) -> None:
         """Record a read; the thread may yield here."""
-        if watch.reads is not None and not isinstance(found, np.ndarray):
+        if watch.reads is not None and not isinstance(element, np.ndarray):
             owner = self if self.base is None else self.base
-            value = found.tobytes() if isinstance(found, np.void) else found
+            value = element.tobytes() if isinstance(element, np.void) else element
             watch.reads.note((id(owner), index), value)
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -66,10 +66,10 @@ class _Table:
         self._functions = functions
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        found = self._functions.get(name.lstrip("_"))
-        if found is None:
+        function = self._functions.get(name.lstrip("_"))
+        if function is None:
             raise _unsupported(f"{self._name}.{name}")
-        return found
+        return function
 
 
 def _unsupported(name: str) -> UnsupportedConstructError:
@@ -152,8 +152,8 @@ class Cuda:
         is_function = head in _OPERATIONS or head in SCALARS
         if not is_function and head not in vars(self) and not hasattr(type(self), head):
             return None
-        found = getattr(self, head)
-        return getattr(found, member) if member else found
+        value = getattr(self, head)
+        return getattr(value, member) if member else value
 
     @property
     def laneid(self) -> Any:
@@ -196,8 +196,8 @@ class Cuda:
 
 
 def _axes(ndim: int, values: Any) -> Any:
-    found = tuple(map(np.int64, values))
-    return found[0] if ndim == 1 else found[:ndim]
+    index = tuple(map(np.int64, values))
+    return index[0] if ndim == 1 else index[:ndim]
 
 
 def _block_operation(name: str) -> Callable[..., Any]:

@@ -164,8 +164,8 @@ class Interpretation:
         return module if is_plain else _Module(module, self.substitute)
 
     def _builtin(self, name: str, value: Any) -> Any:
-        found = self.cuda.vector(value) or self.cuda.builtin(name)
-        return as_compiled(value) if found is None else found
+        builtin = self.cuda.vector(value) or self.cuda.builtin(name)
+        return as_compiled(value) if builtin is None else builtin
 
 
 def _extremum(python: Any, of_numbers: Any, *values: Any, **options: Any) -> Any:

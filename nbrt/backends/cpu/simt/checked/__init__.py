@@ -1,6 +1,6 @@
-"""Checked mode: the same kernel, compiled with a probe at every access, barrier and warp operation.
+"""Checked mode: an option of the compiler that checks every access, barrier and warp operation.
 
-`instrument` puts the `probes` in, on typed IR; they call the `shadow` runtime, which works on the
-words that `layout` describes and notes down what it finds; `reports` makes sentences of that.
-`kernel` holds it together, in the place of the compiler's own `kernel` and `launch`.
+`compiler` adds the passes of `instrument` and `returns` to those of a kernel. They insert `probes`,
+which call the `shadow` runtime on the words that `layout` describes. `blocks` emits the blocks of a
+launch in a given order, `launch` runs them, and `reports` converts the runtime's rows to text.
 """

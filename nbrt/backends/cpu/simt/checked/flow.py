@@ -36,7 +36,7 @@ def sums_in_indices(func_ir: Any, typemap: Any, calltypes: Any) -> dict[int, str
             if isinstance(statement, ir.Assign):
                 definitions[statement.target.name].append(statement.value)
             pending += _indices(statement, typemap)
-    found: dict[int, str] = {}
+    operations: dict[int, str] = {}
     seen: set[str] = set()
     while pending:
         name = pending.pop()
@@ -44,8 +44,8 @@ def sums_in_indices(func_ir: Any, typemap: Any, calltypes: Any) -> dict[int, str
             continue
         seen.add(name)
         for value in definitions[name]:
-            pending += _operands(value, typemap, calltypes, found)
-    return found
+            pending += _operands(value, typemap, calltypes, operations)
+    return operations
 
 
 def _indices(statement: Any, typemap: Any) -> list[str]:
@@ -62,8 +62,8 @@ def _indices(statement: Any, typemap: Any) -> list[str]:
     return [value.args[1].name] if has_array else []
 
 
-def _operands(value: Any, typemap: Any, calltypes: Any, found: dict[int, str]) -> list[str]:
-    """Return the names of the operands of a value; add it to `found` if it can overflow."""
+def _operands(value: Any, typemap: Any, calltypes: Any, operations: dict[int, str]) -> list[str]:
+    """Return the names of the operands of a value; add it to `operations` if it can overflow."""
     if isinstance(value, ir.Var):
         return [value.name]
     if not isinstance(value, ir.Expr):
@@ -74,7 +74,7 @@ def _operands(value: Any, typemap: Any, calltypes: Any, found: dict[int, str]) -
         return [item.name for item in value.items]
     is_sum = value.op in ("binop", "inplace_binop") and value.fn in _OPERATIONS
     if is_sum and _is_signed(calltypes[value].return_type):
-        found[id(value)] = _OPERATIONS[value.fn]
+        operations[id(value)] = _OPERATIONS[value.fn]
         return [value.lhs.name, value.rhs.name]
     if value.op == "binop" and value.fn is operator.floordiv:
         return [value.lhs.name]
@@ -82,7 +82,7 @@ def _operands(value: Any, typemap: Any, calltypes: Any, found: dict[int, str]) -
         target, source = typemap[value.func.name], typemap[value.args[0].name]
         if isinstance(target, types.NumberClass) and _is_signed(target.instance_type):
             if _is_signed(source) and source.bitwidth > target.instance_type.bitwidth:
-                found[id(value)] = "narrow"
+                operations[id(value)] = "narrow"
             return [value.args[0].name]
     return []
 
@@ -136,14 +136,14 @@ def reconvergence_points(
 
 def _leading_to(graph: CFGraph, ends: set[int]) -> set[int]:
     """Return the nodes that lead to some exits, and these."""
-    found: set[int] = set()
+    nodes: set[int] = set()
     pending = list(ends)
     while pending:
         node = pending.pop()
-        if node not in found:
-            found.add(node)
+        if node not in nodes:
+            nodes.add(node)
             pending += [before for before, _ in graph.predecessors(node)]
-    return found
+    return nodes
 
 
 def _graph_with_ends(blocks: Any, *, is_kernel: bool) -> tuple[CFGraph, dict[int, int]]:

@@ -186,9 +186,9 @@ class _Instrumenter:
     def _element(self, array: Any, index: Any) -> Any:
         """Return the expression ``array[index]``."""
         expression = ir.Expr.getitem(array, index, self._loc)
-        given = (self._types[array.name], self._types[index.name])
+        operands = (self._types[array.name], self._types[index.name])
         resolve = self._state.typingctx.resolve_function_type
-        self._calls[expression] = resolve(operator.getitem, given, {})
+        self._calls[expression] = resolve(operator.getitem, operands, {})
         return expression
 
     def _store(self, statement: Any) -> None:
@@ -260,9 +260,9 @@ class _Instrumenter:
         """Return the name of the builtin that an expression calls."""
         if not (isinstance(value, ir.Expr) and value.op == "call"):
             return None
-        for found in self._ir._definitions.get(value.func.name, []):
-            if isinstance(found, ir.Global):
-                return self._names.get(id(found.value))
+        for definition in self._ir._definitions.get(value.func.name, []):
+            if isinstance(definition, ir.Global):
+                return self._names.get(id(definition.value))
         return None
 
     def _is_barrier(self, value: Any) -> bool:
@@ -361,16 +361,16 @@ class _Instrumenter:
         """Guard a function of the dialect that takes an array and an index."""
         value = statement.value
         array, index = value.args[:2] if len(value.args) > 1 else (None, None)
-        given = [self._types[item.name] for item in (array, index) if item is not None]
-        if len(given) < 2 or not self._is_plain(*given):
+        operands = [self._types[item.name] for item in (array, index) if item is not None]
+        if len(operands) < 2 or not self._is_plain(*operands):
             self._body.append(statement)
             return
         owner, safe = self._guard(statement, array, index, kind, int(access))
         call = ir.Expr.call(value.func, [owner, safe, *value.args[2:]], value.kws, statement.loc)
-        given = [self._types[argument.name] for argument in call.args]
+        operands = [self._types[argument.name] for argument in call.args]
         named = {key: self._types[argument.name] for key, argument in call.kws}
         function = self._types[value.func.name]
-        self._calls[call] = function.get_call_type(self._state.typingctx, given, named)
+        self._calls[call] = function.get_call_type(self._state.typingctx, operands, named)
         statement.value = call
         self._body.append(statement)
 
@@ -389,9 +389,9 @@ class _Instrumenter:
             return
         passed = [variable for variable in call.args if self._is_array(variable)]
         if isinstance(function, types.BoundFunction):
-            for found in self._ir._definitions.get(call.func.name, []):
-                if isinstance(found, ir.Expr) and found.op == "getattr":
-                    passed += [found.value] if self._is_array(found.value) else []
+            for definition in self._ir._definitions.get(call.func.name, []):
+                if isinstance(definition, ir.Expr) and definition.op == "getattr":
+                    passed += [definition.value] if self._is_array(definition.value) else []
         for variable in passed:
             self._touch(variable, 0, Access.FILL)
 

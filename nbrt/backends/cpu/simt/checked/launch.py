@@ -1,4 +1,4 @@
-"""A checked launch: runs the blocks under a lock, then raises what the shadow runtime found."""
+"""A checked launch: runs the blocks under a lock, then raises the faults that were found."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ class CheckedLaunch:
         reports = [self._limit_report(violation, **where) for violation in declared]
         target = self._check.target
         if target is not None:
-            found = violations(target, self._grid, self._block, static, self._shared)
-            reports += map(self._limit_report, found)
+            exceeded = violations(target, self._grid, self._block, static, self._shared)
+            reports += map(self._limit_report, exceeded)
         return reports
 
     def _limit_report(self, violation: Violation, **where: Any) -> CheckReport:
@@ -185,7 +185,7 @@ def _without_duplicates(reports: list[CheckReport]) -> list[CheckReport]:
         for party in (report, report.other)
         if party is not None
     }
-    found: dict[tuple[object, ...], CheckReport] = {}
+    distinct: dict[tuple[object, ...], CheckReport] = {}
     for report in reports:
         # A race whose read comes first also looks like a read of uninitialised memory.
         is_race = (report.line, report.variable) in races
@@ -195,5 +195,5 @@ def _without_duplicates(reports: list[CheckReport]) -> list[CheckReport]:
         other = report.other
         theirs = (other.file, other.line) if other is not None else None
         key = (report.kind, report.file, report.line, report.variable, report.index, theirs)
-        found.setdefault(key, report)
-    return list(found.values())
+        distinct.setdefault(key, report)
+    return list(distinct.values())

@@ -35,13 +35,13 @@ def violations(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) 
     `static` and `dynamic` are the bytes of shared memory that the kernel declares and that the
     launch asks for.
     """
-    found = []
+    exceeded = []
     threads = block[0] * block[1] * block[2]
     if threads > _MAX_THREADS:
         message = f"{threads} threads per block, where {target} has room for {_MAX_THREADS}"
         x, y = _MAX_THREADS % block[0], _MAX_THREADS // block[0]
         first = (x, y % block[1], y // block[1])
-        found.append(Violation(message, "use more blocks of fewer threads", thread=first))
+        exceeded.append(Violation(message, "use more blocks of fewer threads", thread=first))
     for name, extents, limit in (("thread", block, _MAX_BLOCK), ("block", grid, _MAX_GRID)):
         over = [axis for axis in range(3) if extents[axis] > limit[axis]]
         if over:
@@ -49,12 +49,12 @@ def violations(target: str, grid: Dim3, block: Dim3, static: int, dynamic: int) 
             message = f"a {container} of {extents}, where {target} allows at most {limit}"
             advice = "put the long side along x, or cover the rest with a loop in the kernel"
             x, y, z = (limit[axis] if axis == over[0] else 0 for axis in range(3))
-            found.append(Violation(message, advice, **{name: (x, y, z)}))
+            exceeded.append(Violation(message, advice, **{name: (x, y, z)}))
     available, used = limits_of(target).shared_per_block, static + dynamic
     if used > available:
         message = f"{used} bytes of shared memory per block, where {target} has {available}"
-        found.append(Violation(message, "use smaller tiles"))
-    return found
+        exceeded.append(Violation(message, "use smaller tiles"))
+    return exceeded
 
 
 def static_shared_violations(static: int, dynamic: int) -> list[Violation]:

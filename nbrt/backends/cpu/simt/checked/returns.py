@@ -77,17 +77,17 @@ def _statements(code: CodeType) -> dict[Any, Ending] | None:
     if not isinstance(function, ast.FunctionDef):
         return None
     column = len(lines[0]) - len(lines[0].lstrip())
-    found: dict[Any, Ending] = {}
+    statements: dict[Any, Ending] = {}
     pending: list[tuple[ast.AST, Ending]] = [(child, Ending.RETURN) for child in function.body]
     while pending:
         node, ending = pending.pop()
         if isinstance(node, ast.Return):
-            found[first + node.lineno - 1, column + node.col_offset] = ending
+            statements[first + node.lineno - 1, column + node.col_offset] = ending
         if isinstance(node, ast.For | ast.While):
             ending = Ending.RETURN_IN_LOOP
         if not isinstance(node, ast.FunctionDef | ast.Lambda):
             pending += [(child, ending) for child in ast.iter_child_nodes(node)]
-    return found
+    return statements
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
@@ -102,10 +102,10 @@ class MarkReturnsPass(FunctionPass):
     def run_pass(self, state: Any) -> bool:
         """Rewrite the function's IR in place, while the labels of its blocks are offsets."""
         offsets = [item.offset for item in state.bc if item.opname in _RETURNS]
-        found = dict(zip(offsets, endings(state.func_id.code), strict=True))
+        origins = dict(zip(offsets, endings(state.func_id.code), strict=True))
         for label, block in state.func_ir.blocks.items():
             if isinstance(block.terminator, ir.Return):
-                ending = found[min(offset for offset in offsets if offset >= label)]
+                ending = origins[min(offset for offset in offsets if offset >= label)]
                 if ending in _PROBES:
                     _mark(block, _PROBES[ending])
         return True
