@@ -1,4 +1,4 @@
-"""`CallSite`: where a call was made, taken in a microsecond and written out only if needed."""
+"""`CallSite`: the stack of a call, captured in a microsecond and formatted on demand."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Frame(TypedDict):
 
 
 class CallSite:
-    """The stack of a call: code objects and instructions in them, innermost first.
+    """The stack of a call: code objects and instruction offsets, innermost first.
 
-    Finding line numbers and reading source files waits until somebody asks for the text.
+    Line numbers and source lines are looked up when the text is requested.
     """
 
     __slots__ = ("_cells", "_entries")
@@ -44,9 +44,9 @@ class CallSite:
     def here(
         cls, depth: int = 0, most: int = _MAX_FRAMES, floor: CodeType | None = None
     ) -> CallSite:
-        """Return the stack of the caller, leaving out `depth` more frames.
+        """Return the stack of the caller without the innermost `depth` frames.
 
-        At most `most` calls, and none of what called the code `floor`.
+        It has at most `most` frames and ends above the code `floor`.
         """
         return cls.of(sys._getframe(depth + 1), most, floor)
 
@@ -78,7 +78,7 @@ class CallSite:
         return "".join(traceback.format_list(shown)).rstrip()
 
     def number_cells(self) -> CallSite:
-        """Look up the numbers of the notebook cells on the stack now; return the same object.
+        """Look up the numbers of the notebook cells on the stack; return the same object.
 
         A cell that runs again keeps its file name but gets another number.
         """
@@ -88,12 +88,12 @@ class CallSite:
     def frames(self) -> list[Frame]:
         """Return the calls, innermost first, without nbrt's own inner frames.
 
-        The code of a notebook's cell is in the file ``Cell [7]``; what runs the cells is left out.
+        The file of a notebook cell is ``Cell [7]``; frames that run the cells are left out.
         """
         return [frame for _, frame in self._frames()]
 
     def _frames(self) -> list[tuple[str, Frame]]:
-        """Return the frames, each with the name of the file that its source is found by."""
+        """Return the frames, each with the name of its source file."""
         entries = self._entries
         outside = [entry for entry in entries if not entry[0].co_filename.startswith(_PACKAGE)]
         shown = outside or entries
@@ -101,7 +101,7 @@ class CallSite:
         cells = _cell_numbers(names) if self._cells is None else self._cells
         if cells:
             last = max(
-                (place for place, name in enumerate(names) if name in cells), default=len(names)
+                (index for index, name in enumerate(names) if name in cells), default=len(names)
             )
             shown = shown[: last + 1]
         return [
@@ -118,7 +118,7 @@ class CallSite:
 
 
 def _cell_numbers(filenames: Iterable[str]) -> dict[str, int]:
-    """Return the execution counts of those files that are cells of the running notebook."""
+    """Return the execution counts of the files that are cells of the running notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None:

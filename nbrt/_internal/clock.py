@@ -1,6 +1,6 @@
-"""The time that deadlines are measured by. Tests replace the functions of this module.
+"""The clock of deadlines. Tests replace the functions of this module.
 
-A caller looks a function up at each call, ``clock.monotonic()``, and does not import it by name.
+Callers write ``clock.monotonic()`` and do not import the functions by name.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ sleep = time.sleep
 
 
 def acquire(lock: threading.Lock, seconds: float) -> bool:
-    """Acquire a lock within so many seconds, which may be infinite; return whether it was."""
+    """Acquire a lock within some seconds, perhaps infinitely many; return whether it succeeded."""
     return lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
 
 
 def get(queue: SimpleQueue[_T], seconds: float | None) -> _T:
-    """Return the next item of a queue; raise `queue.Empty` after so many seconds. None: never."""
+    """Return the next item of a queue; raise `queue.Empty` after some seconds; None: never."""
     return queue.get(
         timeout=None if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX)
     )

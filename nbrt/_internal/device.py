@@ -1,4 +1,4 @@
-"""`Device`: a small immutable value that names one device, such as ``cuda:1``."""
+"""`Device`: an immutable value that names one device, such as ``cuda:1``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _devices: dict[tuple[str, int], Device] = {}
 class Device:
     """One device: a kind and an index.
 
-    A value: equal devices are one object, hashable and picklable, and making one touches no driver.
-    Whether the device exists is asked when it is used.
+    Equal devices are one hashable, picklable object. The constructor calls no driver; use of the
+    device checks that it exists.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Device:
             device = object.__new__(cls)
             object.__setattr__(device, "kind", key[0])
             object.__setattr__(device, "index", key[1])
-            # One object for each value: so comparing and hashing, which every launch does, are C's.
+            # One object per value: launches compare and hash devices, in C by identity.
             device = _devices.setdefault(key, device)
         return device
 

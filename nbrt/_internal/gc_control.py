@@ -1,4 +1,4 @@
-"""`gc_disabled`: the garbage collector waits while very many objects are made."""
+"""`gc_disabled`: pause garbage collection while a compiler creates many objects."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["gc_disabled"]
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Let no automatic collection start within a block.
+    """Disable automatic garbage collection within a block.
 
-    A compiler makes millions of objects that live until it is through: each collection would go
-    through all of them for nothing, which is about a tenth of the time it takes.
+    A compiler creates millions of objects that live until its end. Collections would free none of
+    them and take about a tenth of the compile time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

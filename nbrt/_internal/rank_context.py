@@ -1,7 +1,7 @@
-"""Ambient state of a rank: its world and its meshes, in ContextVars.
+"""Ambient state of a rank, in ContextVars: its world, meshes, tracker and generators.
 
-Ranks may be threads of one process, so nothing of a rank is a module global; a thread or an asyncio
-task that a rank did not start belongs to the process itself.
+Ranks may be threads of one process, so no state of a rank is a module global. A thread or asyncio
+task that no rank started belongs to the process.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 __all__ = ["default_generators", "mesh_stack", "meshes", "tracker", "world"]
 
 world: ContextVar[Any] = ContextVar("nbrt_world", default=None)
-"""The `Communicator` of all ranks; None: the process's own."""
+"""The `Communicator` of all ranks; None: that of the process."""
 
 mesh_stack: ContextVar[tuple[Any, ...]] = ContextVar("nbrt_mesh_stack", default=())
-"""Meshes entered by ``with mesh:``, the innermost last."""
+"""The meshes entered by ``with mesh:``, the innermost last."""
 
 meshes: ContextVar[dict[Any, Any]] = ContextVar("nbrt_meshes", default={})  # noqa: B039
-"""Meshes over which it made tensors, by equal value; the process's own by default."""
+"""The meshes of the rank's tensors, by equal value; those of the process by default."""
 
 tracker: ContextVar[Any] = ContextVar("nbrt_rng_tracker", default=None)
-"""The tracker of random numbers that was chosen; None: the default one."""
+"""The tracker of random numbers; None: the default one."""
 
 default_generators: ContextVar[Any] = ContextVar("nbrt_default_generators", default=None)
-"""The default generators of its own; None: the process's."""
+"""The default generators of the rank; None: those of the process."""

@@ -1,10 +1,10 @@
-"""The only home of ambient state: current device, current streams and pools.
+"""Ambient state: the current device, streams and pools.
 
-One ContextVar holds an immutable frame that points at the frame it replaced. Entering a guard
-pushes a frame, leaving it pops one, so a guard keeps nothing on itself: the same object nests,
-and threads and asyncio tasks, which each have a context, never see each other's frames. A frame
-knows its guard, because a generator suspended inside a guard can be closed out of order, or in
-another context.
+A ContextVar holds an immutable frame that points at the frame it replaced. A guard pushes a frame
+on entry and pops it on exit, and keeps no state, so that one guard object nests. Threads and
+asyncio tasks have separate contexts and do not see each other's frames. A frame refers to its
+guard, because a generator suspended inside a guard may be closed out of order or in another
+context.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["ContextFrame", "current", "current_index", "pop_device", "pop_frame"
 
 
 class ContextFrame:
-    """What is ambient between two guards.
+    """The ambient state between two guards.
 
     Attributes
     ----------
     device : Device or None
-        The current device; None stands for the default device, which is chosen on first use.
+        The current device; None: the default device, chosen on first use.
     indices : Mapping[str, int]
-        The index that `replace` last chose in this frame, for every kind it chose.
+        Kind of device -> the index that `replace` chose last in this frame.
     streams : Mapping[Device, object]
-        The current stream of every device that has another one than its default stream.
+        The current streams of devices where they differ from the default stream.
     pools : Mapping[Device, object]
-        The current memory pool of every device that has another one than its default pool.
+        The current memory pools of devices where they differ from the default pool.
     parent : ContextFrame or None
-        The frame to return to.
+        The enclosing frame.
     undo : callable or None
-        Restores what a backend's driver had before this frame (its own current device and stream).
+        Restores the driver's current device and stream of before this frame.
     guard : object
         The guard that entered the frame.
     """
@@ -67,7 +67,7 @@ _ROOT = ContextFrame(None, _NO_INDICES, {}, None, None, None, {})
 _frame: ContextVar[ContextFrame] = ContextVar("nbrt_frame", default=_ROOT)
 
 current = _frame.get
-"""Return the frame of the running context; a bare C call, since every launch asks."""
+"""Return the frame of the running context; a C function, because every launch calls it."""
 
 
 def push(
@@ -93,7 +93,7 @@ def push(
 
 
 def replace(device: Device | None, streams: Mapping[Device, object] | None) -> None:
-    """Change the running frame in place of entering one; the enclosing guard still restores."""
+    """Replace the current frame; the enclosing guard still restores the previous state."""
     top = _frame.get()
     _frame.set(
         ContextFrame(
@@ -109,7 +109,7 @@ def replace(device: Device | None, streams: Mapping[Device, object] | None) -> N
 
 
 def pop_frame(guard: object) -> ContextFrame:
-    """Return to the frame around `guard`, device and streams alike; give back the frame left."""
+    """Return to the frame around `guard`; return the frame that was left."""
     top = _frame.get()
     if top.guard is not guard:
         return _remove(guard)
@@ -119,10 +119,7 @@ def pop_frame(guard: object) -> ContextFrame:
 
 
 def pop_device(guard: object) -> ContextFrame:
-    """Return to the enclosing frame's device, but keep streams that were set inside.
-
-    A device guard restores the device alone, as in PyTorch: ``set_stream`` inside it stays.
-    """
+    """Return to the enclosing frame's device; keep streams set inside, as PyTorch does."""
     top = _frame.get()
     parent = top.parent
     if top.guard is not guard:
@@ -147,9 +144,9 @@ def pop_device(guard: object) -> ContextFrame:
 
 
 def _remove(guard: object) -> ContextFrame:
-    """Take out the innermost frame of a guard that is not the running one; nothing if none is.
+    """Remove the innermost frame of a guard that is not the current one, if there is one.
 
-    Guards entered since stay in force. A frame of another context cannot be reached from here.
+    Guards entered later remain in force. Frames of other contexts are out of reach.
     """
     above: list[ContextFrame] = []
     frame: ContextFrame | None = _frame.get()
@@ -159,9 +156,15 @@ def _remove(guard: object) -> ContextFrame:
     if frame is None:
         return _ROOT
     kept = frame.parent
-    for each in reversed(above):
+    for inner in reversed(above):
         kept = ContextFrame(
-            each.device, each.indices, each.streams, kept, each.undo, each.guard, each.pools
+            inner.device,
+            inner.indices,
+            inner.streams,
+            kept,
+            inner.undo,
+            inner.guard,
+            inner.pools,
         )
     if kept is not None:
         _frame.set(kept)
@@ -169,7 +172,7 @@ def _remove(guard: object) -> ContextFrame:
 
 
 def current_index(kind: str) -> int:
-    """Return the index of a kind that was chosen last in the running context, 0 if none was."""
+    """Return the index chosen last for a kind of device in the running context; 0 by default."""
     frame: ContextFrame | None = _frame.get()
     while frame is not None:
         if frame.device is not None and frame.device.kind == kind:

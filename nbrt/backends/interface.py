@@ -1,9 +1,9 @@
-"""`DeviceInterface`: what a kind of device must offer, on one page, in plain values.
+"""`DeviceInterface`: the contract of a kind of device.
 
-A backend is one object. Its operations take a `Queue` (a stream, as the backend sees it) first and
-run in the caller's thread: they check, then enqueue. Everything above (guards, stream pools,
-events, memory statistics, the command road) is written once over this page, so a backend needs no
-more than the methods without a default here.
+A backend is one object. Its operations take a `Queue`, the backend's form of a stream, as first
+argument and run in the caller's thread: they check, then enqueue. Guards, stream pools, events,
+memory statistics and the dispatch of commands are written once over this contract. A backend must
+define the abstract methods.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a kind of device can do; code above branches on these, never on a backend's name.
+    """The capabilities of a kind of device; the runtime tests these, never a backend's name.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Capabilities:
     stream_priorities : tuple of (int, int)
         Lowest and highest priority; lower numbers are more urgent, as in CUDA.
     driver_state : bool
-        The driver keeps a current device or stream of its own, which guards must move along.
+        The driver has a current device and stream, which guards must set as well.
     retains_arguments : bool
         Queued work keeps its arrays alive until it is done, so freed memory is idle.
     dlpack_device_types : tuple of int
@@ -83,12 +83,12 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """What a device is. Sizes in bytes; plain values, so it travels to other processes.
+    """The properties of a device. Sizes are in bytes; the values can be pickled.
 
     Attributes
     ----------
     details : Mapping[str, object]
-        Facts that only this kind has: caches and SIMD width on cpu, clock and bus on cuda.
+        Properties of this kind only: caches and SIMD width on cpu, clock and bus on cuda.
     """
 
     name: str
@@ -104,21 +104,21 @@ class DeviceProperties:
     details: Mapping[str, object] = field(default_factory=dict)
 
     def check_launch(self, device: str, grid: Dim3, block: Dim3, shared: int) -> None:
-        """Raise LaunchError if `device`, which these properties describe, cannot run a launch."""
+        """Raise LaunchError if a device with these properties cannot run a launch."""
         threads = block[0] * block[1] * block[2]
         if threads > self.max_threads_per_block:
             raise LaunchError(
                 f"expected at most {self.max_threads_per_block} threads per block on {device}, got "
                 f"{threads} from block {block}; use more blocks of fewer threads"
             )
-        for what, asked, most in (
+        for name, sizes, limits in (
             ("block", block, self.max_block_dim),
             ("grid", grid, self.max_grid_dim),
         ):
-            if any(size > limit for size, limit in zip(asked, most, strict=True)):
+            if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
                 raise LaunchError(
-                    f"expected a {what} within {most} on {device}, got {asked}; cover the rest of "
-                    f"the range with a loop in the kernel"
+                    f"expected a {name} within {limits} on {device}, got {sizes}; cover the rest "
+                    f"of the range with a loop in the kernel"
                 )
         if shared > self.shared_memory_per_block:
             raise LaunchError(
@@ -129,16 +129,16 @@ class DeviceProperties:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How a launch is checked for faults.
+    """Options of a checked launch.
 
     Attributes
     ----------
     seed : int or None
         Shuffles the order of blocks and of threads; None: ascending order.
     strict : bool
-        A thread that returns before a barrier which others come to is a fault as well.
+        A thread that returns before a barrier that other threads reach is a fault as well.
     target : str or None
-        A GPU such as ``"H100"`` or ``"sm_90"``, whose limits launches must keep.
+        A GPU, such as ``"H100"`` or ``"sm_90"``, whose limits apply to launches.
     """
 
     seed: int | None = None
@@ -150,21 +150,21 @@ class Plan(Protocol):
     """A program with its grid and block fixed."""
 
     def launch(self, queue: Queue, *args: Any) -> None:
-        """Check the arguments, compile for their types if need be, and enqueue the launch."""
+        """Check the arguments, compile for their types if necessary, and enqueue the launch."""
         ...
 
 
 class PlanWithSource(Plan, Protocol):
-    """A plan that says what it was made from, for those who want to know what a launch does."""
+    """A plan with access to its kernel, for hooks that analyse launches."""
 
     @property
     def function(self) -> Callable[..., object]:
-        """The kernel, as its program took it."""
+        """The kernel, as passed to its program."""
         ...
 
 
 class Program(Protocol):
-    """A kernel as one backend holds it: Python source, compiled on first use of a type."""
+    """A kernel of one backend, compiled on the first use of each type."""
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> Plan:
         """Fix a configuration, within the device's properties, on device `index`."""
@@ -173,9 +173,9 @@ class Program(Protocol):
 
 @runtime_checkable
 class CapturingProgram(Program, Protocol):
-    """A program that is compiled with the values that the kernel captured when it was made.
+    """A program compiled with the values that the kernel captures.
 
-    The runtime replaces it when one of them has changed.
+    The runtime replaces it when one of the values changes.
     """
 
     @property
@@ -186,7 +186,7 @@ class CapturingProgram(Program, Protocol):
 
 @runtime_checkable
 class CheckableProgram(Program, Protocol):
-    """A program that can also run with every access and barrier checked."""
+    """A program that can check every access and barrier."""
 
     def checked_plan(self, index: int, grid: Dim3, block: Dim3, shared: int, check: Check) -> Plan:
         """Fix a configuration whose launches raise `KernelCheckError` if they find a fault."""
@@ -194,7 +194,7 @@ class CheckableProgram(Program, Protocol):
 
 
 class Worker:
-    """What a compile subprocess needs of a kind of device, without touching one (picklable)."""
+    """The properties of a kind of device for a compile subprocess (picklable)."""
 
     def __init__(self, name: str, properties: tuple[DeviceProperties, ...], current: int) -> None:
         self.name = name
@@ -207,7 +207,7 @@ class Worker:
         self._current = index
 
     def current_device(self) -> int:
-        """Return the index set last."""
+        """Return the current index."""
         return self._current
 
     def get_device_properties(self, index: int | None = None) -> DeviceProperties:
@@ -231,22 +231,22 @@ class DeviceInterface(ABC):
         self.name = name
         self.lazy = LazyInitializer(name, self.initialize)
 
-    # -- presence: may be asked at any time, never initialises -------------------------------------
+    # -- discovery: callable at any time, never initialises ----------------------------------------
 
     @abstractmethod
     def device_count(self) -> int:
         """Return how many devices there are; 0 if the backend is unavailable."""
 
     def unavailable_reason(self) -> str | None:
-        """Return why no device can be used here, with the next step; None if one can."""
+        """Return why no device is usable here, with the next step; None if one is."""
         return None if self.device_count() > 0 else f"the {self.name} backend found no device"
 
     def is_available(self) -> bool:
-        """Return whether at least one device can be used."""
+        """Return whether at least one device is usable."""
         return self.unavailable_reason() is None
 
     def initialize(self) -> None:  # optional: many backends have nothing to start
-        """Start the backend; called once, before anything below, by `lazy`."""
+        """Start the backend; `lazy` calls this once, before the methods below."""
 
     # -- devices -----------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class DeviceInterface(ABC):
         """Describe device `index`."""
 
     def get_compute_capability(self, index: int) -> tuple[int, int] | None:
-        """Return (major, minor) where the kind has such a number."""
+        """Return (major, minor) for kinds with compute capabilities."""
         return self.get_device_properties(index).compute_capability
 
     def current_device(self) -> int:
@@ -263,16 +263,16 @@ class DeviceInterface(ABC):
         return scopes.current_index(self.name)
 
     def set_device(self, index: int) -> None:
-        """Make `index` current for this kind, in the ambient state as in the driver."""
+        """Make `index` current for this kind, in the ambient state and in the driver."""
         self.exchange_device(index)
         scopes.replace(Device(self.name, index), None)
 
     def exchange_device(self, index: int) -> int:
-        """Make `index` current in the driver and return what was; without a driver, `index`."""
+        """Make `index` current in the driver; return the previous index, or `index` without one."""
         return index
 
     def maybe_exchange_device(self, index: int) -> int:
-        """Do the same, but only if that creates no driver state (context) on the device."""
+        """Do the same, but only if that creates no context on the device."""
         return index
 
     def can_access_peer(self, index: int, peer: int) -> bool:
@@ -280,10 +280,10 @@ class DeviceInterface(ABC):
         return index == peer or self.capabilities.host_addressable
 
     def synchronize(self, index: int) -> None:
-        """Wait until all work on the device is done. Queues made by nbrt are waited for above."""
+        """Wait until all work on the device is done, after the runtime waited for nbrt's queues."""
 
     def worker(self) -> Worker:
-        """Return what a compile subprocess needs; made in the parent, used without a device."""
+        """Return the properties for a compile subprocess."""
         count = range(self.device_count())
         return Worker(
             self.name, tuple(map(self.get_device_properties, count)), self.current_device()
@@ -292,22 +292,22 @@ class DeviceInterface(ABC):
     # -- queues and events -------------------------------------------------------------------------
 
     def default_queue(self, index: int) -> Queue:
-        """Return a new queue object over the device's default stream (called once per device)."""
+        """Return a queue over the device's default stream; called once per device."""
         return SynchronousQueue(index)
 
     def create_queue(self, index: int, priority: int) -> Queue:
-        """Create a queue; priorities outside the capability's range are clamped above."""
+        """Create a queue; the runtime clamps the priority to the capability's range."""
         return SynchronousQueue(index, priority)
 
     def borrow_queue(self, index: int, handle: int, owner: object) -> Queue:
-        """Wrap a raw stream that somebody else owns; `owner` is kept alive."""
+        """Wrap a raw stream of another library; keep `owner` alive."""
         raise NotSupportedError(
             f"expected a kind of device with raw CUDA streams, got {self.name!r}; "
             f"make a stream with nbrt.Stream(device='{self.name}:{index}')"
         )
 
     def enter_queue(self, queue: Queue) -> Callable[[], None] | None:
-        """Make `queue` current for other libraries of this device; return what undoes it."""
+        """Make `queue` current for other libraries of the device; return a function to undo it."""
         return None
 
     def create_event(self, index: int, options: EventOptions) -> EventHandle:
@@ -322,7 +322,7 @@ class DeviceInterface(ABC):
         )
 
     def call_host(self, queue: Queue, function: Callable[..., object], *args: Any) -> None:
-        """Call `function` on the host once everything queued before is done."""
+        """Call `function` on the host after the work queued before."""
         queue.put(function, *args)
 
     # -- memory ------------------------------------------------------------------------------------
@@ -330,14 +330,14 @@ class DeviceInterface(ABC):
     def create_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> BackendPool:
         """Make a memory pool of one of `pool_kinds` on device `index`.
 
-        A backend with more to offer than `allocate` and `deallocate` makes pools of its own.
+        The default is a pool over `allocate` and `deallocate`.
         """
         if kind not in self.pool_kinds or options:
             raise self.no_pool(index, kind, options)
         return InterfacePool(self)
 
     def no_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> NotSupportedError:
-        """Return the error for a pool that cannot be made."""
+        """Return the error for an unknown kind of pool."""
         wanted = f"{kind!r} with {dict(options)}" if options else repr(kind)
         return NotSupportedError(
             f"expected a pool that {self.name}:{index} has ({', '.join(self.pool_kinds)}), got "
@@ -345,15 +345,15 @@ class DeviceInterface(ABC):
         )
 
     def allocate(self, queue: Queue, nbytes: int) -> Block:
-        """Reserve device memory for use on `queue`; raises OutOfMemoryError."""
+        """Allocate device memory for use on `queue`; raise OutOfMemoryError."""
         raise NotImplementedError(f"{self.name} has neither allocate nor create_pool")
 
     def deallocate(self, queue: Queue, block: Any) -> None:
-        """Give a block back; its memory is reused on `queue` after the work queued there so far."""
+        """Free a block; its memory is reused on `queue` after the work queued there so far."""
         raise NotImplementedError(f"{self.name} has neither deallocate nor create_pool")
 
     def block_at(self, index: int, address: int, nbytes: int, keep: object) -> Block:
-        """Return memory that another allocator handed out as a block; `keep` lives as long."""
+        """Return memory of another allocator as a block, which keeps `keep` alive."""
         raise NotSupportedError(
             f"expected a kind of device that takes other allocators' memory, got {self.name!r}"
         )
@@ -361,22 +361,23 @@ class DeviceInterface(ABC):
     def enter_allocator(
         self, index: int, allocate: Callable[[int], tuple[Block, object]]
     ) -> Callable[[], None] | None:
-        """Let this kind's own library allocate through ``allocate(nbytes) -> (block, handle)``.
+        """Make this kind's library allocate through ``allocate(nbytes) -> (block, handle)``.
 
-        For this thread, until what is returned is called; None: the library takes no allocator.
+        This holds for the calling thread until the returned function is called. None: the library
+        has no allocator hook.
         """
         return None
 
     def external_owner(self, array: object) -> object:
-        """Return what keeps the memory of another library's array from being reused."""
+        """Return the object that owns the memory of another library's array."""
         return array
 
     @abstractmethod
     def mem_get_info(self, index: int) -> tuple[int, int]:
-        """Return (free, total) bytes of the device, for whoever uses it."""
+        """Return (free, total) bytes of the device."""
 
     def initial_memory_limit(self, index: int) -> int | None:
-        """Return the most bytes that pools of device `index` may hold, until told otherwise."""
+        """Return the initial limit of the pools of device `index` in bytes; None: no limit."""
         return None
 
     @abstractmethod
@@ -392,7 +393,7 @@ class DeviceInterface(ABC):
         return None
 
     def adopt(self, array: object) -> Array:
-        """Return this library's array over memory of another's, by protocol and without a copy."""
+        """Return this library's array over another library's memory, without a copy."""
         raise NotSupportedError(
             f"expected an array of {self.name}'s own library, got {type(array).__name__}"
         )
@@ -420,13 +421,13 @@ class DeviceInterface(ABC):
         shared: int,
         target: str | None,
     ) -> Any:
-        """Return what becomes of a kernel: see `nbrt.backends.inspection`; needs no device.
+        """Return the compiled code of a kernel, see `nbrt.backends.inspection`; needs no device.
 
         `args` are host values of the types that the kernel is compiled for; `target` names the
-        device's model where code depends on it.
+        device's model if the code depends on it.
         """
         raise NotSupportedError(
-            f"expected a kind of device whose code can be looked at, got {self.name!r}; "
+            f"expected a kind of device whose code can be inspected, got {self.name!r}; "
             f"kernel.inspect is about cpu and cuda"
         )
 
@@ -445,18 +446,18 @@ class DeviceInterface(ABC):
     def connect_ranks(
         self, index: int, rank: int, size: int, share: Callable[[Any], Any]
     ) -> Transport:
-        """Return what moves memory between this device and those of other ranks; all call it.
+        """Return a transport between this device and those of other ranks; all ranks call this.
 
-        `share` returns, on every rank, the at most 128 bytes that rank 0 gave it.
+        `share` returns the at most 128 bytes of rank 0 on every rank.
         """
         raise self._no_transport()
 
     def open_store(self, host: str, port: int, is_server: bool) -> Store:
-        """Return where ranks meet to `share`, if nothing else connects them; one serves it."""
+        """Return a key-value store for `share` before ranks are connected; one rank serves it."""
         raise self._no_transport()
 
     def _no_transport(self) -> NotSupportedError:
         return NotSupportedError(
-            f"expected a kind of device with a transport of its own, got {self.name!r}; ranks "
-            f"with arrays on {self.name} talk through threads or MPI"
+            f"expected a kind of device with a transport, got {self.name!r}; connect ranks "
+            f"with arrays on {self.name} through threads or MPI"
         )

@@ -20,20 +20,20 @@ _all: weakref.WeakSet[LazyInitializer] = weakref.WeakSet()
 
 
 class LazyInitializer:
-    """Runs a backend's `initialize` on first use.
+    """Initialise a backend on first use.
 
     Parameters
     ----------
     name : str
-        The backend's name, for messages.
+        The backend's name in messages.
     initialize : callable
-        Starts the backend. If it raises, the next use tries again.
+        Starts the backend. After an exception the next use tries again.
 
     Attributes
     ----------
     is_ready : bool
-        Whether the backend is initialised in this process. Public because the hot paths read it
-        before they call `ensure`.
+        Whether the backend is initialised in this process. Hot paths read it before they call
+        `ensure`.
     """
 
     def __init__(self, name: str, initialize: Callable[[], None]) -> None:
@@ -48,14 +48,14 @@ class LazyInitializer:
         _all.add(self)
 
     def ensure(self) -> None:
-        """Initialise the backend if that has not happened yet.
+        """Initialise the backend if necessary.
 
         Raises
         ------
         ForkedProcessError
             If the process was forked after the backend was initialised in its parent.
         DeferredCallError
-            If a queued call fails; the message shows where it was queued.
+            If a queued call fails; the text shows where it was queued.
         """
         if self.is_ready:
             return
@@ -80,7 +80,7 @@ class LazyInitializer:
                 self._is_running = False
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call ``function(*args)`` now if the backend is initialised, else when it is."""
+        """Call ``function(*args)`` now, or, if the backend is not initialised, afterwards."""
         with self._lock:
             if not self.is_ready and not self._is_running:
                 self._queued.append((function, args, CallSite.here(depth=1)))
@@ -98,7 +98,7 @@ class LazyInitializer:
                     f"{type(error).__name__}: {error}\nIt was queued here:\n{site.format()}"
                 ) from error
             finally:
-                # A call that fails is dropped: trying it again at every use would never end.
+                # A failed call is dropped: each use would fail again.
                 del self._queued[0]
 
     def _after_fork(self) -> None:

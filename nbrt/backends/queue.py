@@ -1,4 +1,4 @@
-"""`Queue` and `EventHandle`: what a backend hands out as a stream and as an event."""
+"""`Queue` and `EventHandle`: a stream and an event of a backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CancellableQueue", "EventHandle", "EventOptions", "Queue"]
 
 @dataclass(frozen=True, slots=True)
 class EventOptions:
-    """How an event is made: torch's three flags, with torch's meaning."""
+    """Options of an event: torch's three flags."""
 
     enable_timing: bool = False
     blocking: bool = False
@@ -32,7 +32,7 @@ class Queue(Protocol):
     handle : int
         The raw stream (CUDA: ``cudaStream_t``); 0 where there is none.
     name : str
-        What messages call it; the runtime sets it to the stream that people hold.
+        The name in messages; the runtime sets it to that of the public stream.
     """
 
     name: str
@@ -45,21 +45,21 @@ class Queue(Protocol):
     def handle(self) -> int: ...  # noqa: D102
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
-        """Call ``function(*args)`` after everything queued before; errors show at synchronize."""
+        """Call ``function(*args)`` after the work queued before; synchronize raises its errors."""
         ...
 
     def query(self) -> bool:
-        """Return whether everything queued so far is done."""
+        """Return whether the work queued so far is done."""
         ...
 
     def synchronize(self) -> None:
-        """Wait for everything queued so far; raise the StreamError of work that failed."""
+        """Wait for the work queued so far; raise the StreamError of failed work."""
         ...
 
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
-        """Call back, from any thread, when all queued so far is done; with its error if any.
+        """Call back from any thread after the work queued so far, with its error if any.
 
-        A callback that returns False leaves the error to the next synchronisation point.
+        If the callback returns False, the next synchronisation point raises the error.
         """
         ...
 
@@ -70,12 +70,12 @@ class Queue(Protocol):
 
 @runtime_checkable
 class CancellableQueue(Protocol):
-    """A queue whose work can be dropped; one without `cancel` always runs it to the end."""
+    """A queue whose work can be dropped."""
 
     def cancel(self) -> int:
-        """Drop the queued work, end the launch that runs; return how many commands were dropped.
+        """Drop the queued work and end the running launch; return the number of dropped commands.
 
-        Returns at once. Events recorded before complete, in order, once the launch has ended.
+        The call does not wait. Events recorded before complete in order after the launch.
         """
         ...
 
@@ -84,11 +84,11 @@ class EventHandle(Protocol):
     """A point in a queue that can be waited for."""
 
     def record(self, queue: Queue) -> None:
-        """Mark the end of everything queued so far."""
+        """Record the event behind the work queued so far."""
         ...
 
     def wait(self, queue: Queue) -> None:
-        """Make later work of `queue` wait for the last record; nothing if there is none."""
+        """Make later work of `queue` wait for the last record, if there is one."""
         ...
 
     def query(self) -> bool:
@@ -100,7 +100,7 @@ class EventHandle(Protocol):
         ...
 
     def host_wait(self) -> Callable[[], None]:
-        """Return what waits on the host for the record that is the last now, failed or not."""
+        """Return a function that waits on the host for the present last record, failed or not."""
         ...
 
     def elapsed_time(self, end: Any) -> float:

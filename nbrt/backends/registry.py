@@ -1,4 +1,4 @@
-"""Name -> backend, loaded on first use; third parties register or bring an entry point."""
+"""Backends by name, loaded on first use, with registration and entry points for more."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def register_interface_for_device(
     name : str
         The kind; devices are then named ``name:index``.
     interface : DeviceInterface or callable
-        The backend, or a function without arguments that makes it on first use.
+        The backend, or a function without arguments that creates it on first use.
     replace : bool
-        Take the place of a backend registered before.
+        Replace a registered backend.
 
     Raises
     ------
     ArgumentError
-        If the name is not an identifier, or is taken and `replace` is False.
+        If the name is not an identifier, or is registered and `replace` is False.
     ArgumentTypeError
         If `interface` is neither.
     """
@@ -97,11 +97,11 @@ def register_interface_for_device(
                 f"pass replace=True to take its place"
             )
         _forget(name)
-        _factories[name] = interface if not is_interface else lambda: interface  # type: ignore[assignment, return-value]  # told apart above
+        _factories[name] = interface if not is_interface else lambda: interface  # type: ignore[assignment, return-value]  # checked above
 
 
 def unregister_interface_for_device(name: str) -> None:
-    """Take a kind of device out again; devices of it are unknown from then on."""
+    """Remove a kind of device."""
     with _lock:
         if _factories.pop(name, None) is None:
             raise UnknownDeviceError(_unknown(name))
@@ -109,7 +109,7 @@ def unregister_interface_for_device(name: str) -> None:
 
 
 def on_removed(function: Callable[[str], None]) -> None:
-    """Call ``function(kind)`` when a backend is taken out or replaced, to drop what it made."""
+    """Call ``function(kind)`` when a loaded backend is removed or replaced."""
     _removed.append(function)
 
 
@@ -127,8 +127,8 @@ def get_interface_for_device(device: str | Device | _SupportsKind) -> DeviceInte
     Raises
     ------
     UnknownDeviceError
-        If there is no such backend; names those known, the nearest match, and why each of the
-        unavailable ones is unavailable.
+        If there is no such backend. The text names the known ones, the nearest match, and why
+        others are unavailable.
     BackendUnavailableError
         If the backend is known but its code cannot be loaded.
     """
@@ -144,18 +144,18 @@ def get_interface_for_device(device: str | Device | _SupportsKind) -> DeviceInte
 
 
 def known_backends() -> tuple[str, ...]:
-    """Return the names of every backend that can be asked for, sorted."""
+    """Return the sorted names of all backends."""
     with _lock:
         return tuple(sorted(_all_factories()))
 
 
 def ready_interfaces() -> tuple[DeviceInterface, ...]:
-    """Return the backends that are initialised: those whose arrays can exist."""
+    """Return the initialised backends; only their arrays can exist."""
     return tuple(interface for interface in _loaded.values() if interface.lazy.is_ready)
 
 
 def describe_unavailable() -> dict[str, str]:
-    """Return, for every known backend that cannot be used here, its own reason."""
+    """Return the reason of every backend that is unavailable here."""
     reasons = {}
     for name in known_backends():
         try:

@@ -1,6 +1,6 @@
-"""A queue and an event for work that runs at once, in the caller's thread.
+"""A queue and an event for work that runs synchronously in the caller's thread.
 
-They serve the CPU default stream and any backend that has no queues of its own.
+The CPU default stream uses them, and every backend without asynchronous queues.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["SynchronousEvent", "SynchronousQueue"]
 
 
 class SynchronousQueue:
-    """A queue whose work is done when `put` returns; errors are raised there.
+    """A queue whose work is done when `put` returns, and raises there.
 
-    One lock keeps it a queue when several threads share it; it is re-entrant, because a host call
-    may queue more work on the stream that runs it.
+    A lock serialises the work of several threads. It is reentrant, because a host call may queue
+    more work on its stream.
     """
 
     __slots__ = ("handle", "index", "lock", "name", "priority")
@@ -32,7 +32,7 @@ class SynchronousQueue:
         self.index = index
         self.priority = priority
         self.handle = 0
-        self.name = "a stream that runs work at once"
+        self.name = "a synchronous stream"
         self.lock = threading.RLock()
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
@@ -41,38 +41,38 @@ class SynchronousQueue:
             function(*args)
 
     def query(self) -> bool:
-        """Return whether no other thread is running work of this queue."""
+        """Return whether no other thread runs work of this queue."""
         if self.lock.acquire(blocking=False):
             self.lock.release()
             return True
         return False
 
     def synchronize(self) -> None:
-        """Wait for work that another thread is running."""
+        """Wait for the work of other threads."""
         with self.lock:
             pass
 
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
-        """Call back when work of other threads is done, without waiting for it here."""
+        """Call back after the work of other threads, without blocking."""
         if self.query():
             callback(None)
         else:
-            threading.Thread(target=self._notify_later, args=(callback,), daemon=True).start()
+            threading.Thread(target=self._call_later, args=(callback,), daemon=True).start()
 
-    def _notify_later(self, callback: Callable[[BaseException | None], object]) -> None:
+    def _call_later(self, callback: Callable[[BaseException | None], object]) -> None:
         self.synchronize()
         callback(None)
 
     def cancel(self) -> int:
-        """Return 0: nothing is ever queued."""
+        """Return 0: no work is ever queued."""
         return 0
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing: there is no resource."""
 
 
 class SynchronousEvent:
-    """An event of a queue that is never behind: recording it completes it."""
+    """An event of a synchronous queue: recording completes it."""
 
     __slots__ = ("_options", "_seconds")
 
@@ -81,7 +81,7 @@ class SynchronousEvent:
         self._seconds = 0.0
 
     def record(self, queue: Queue) -> None:
-        """Take the time once the queue is idle."""
+        """Record the time at which the queue is idle."""
         queue.put(self._stamp)
 
     def _stamp(self) -> None:
@@ -98,7 +98,7 @@ class SynchronousEvent:
         """Do nothing: the record is done."""
 
     def host_wait(self) -> Callable[[], None]:
-        """Return what does nothing: the record is done."""
+        """Return a function that does nothing: the record is done."""
         return _do_nothing
 
     def elapsed_time(self, end: SynchronousEvent) -> float:
@@ -106,14 +106,14 @@ class SynchronousEvent:
         return (end._seconds - self._seconds) * 1e3
 
     def ipc_handle(self) -> bytes:
-        """Refuse: the event lives in this process."""
+        """Raise NotSupportedError: the event lives in this process."""
         raise NotSupportedError(
             "expected an event of a device with interprocess events, got one that lives in this "
             "process; ipc handles exist on cuda"
         )
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing: there is no resource."""
 
 
 def _do_nothing() -> None:

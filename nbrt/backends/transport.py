@@ -1,7 +1,4 @@
-"""`Transport`: how a kind of device moves memory between ranks, where it has its own way.
-
-`Store` is where ranks meet that nothing connects yet.
-"""
+"""`Transport`: collectives of a kind of device; `Store`: a key-value store for the bootstrap."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ __all__ = ["Store", "Transport"]
 
 
 class Transport(Protocol):
-    """The ranks of a group, as the device sees them.
+    """Collectives over the ranks of a group.
 
-    Buffers are flat, contiguous arrays of bytes on the device. Operations are enqueued; every rank
-    of the group enqueues the same ones in the same order.
+    Buffers are flat, contiguous arrays of bytes on the device. Every rank of the group enqueues the
+    same operations in the same order.
     """
 
     def reduces(self, dtype: Any, op: Literal["sum", "prod", "min", "max"]) -> bool:
-        """Return whether the reductions below do this one, with NumPy's meaning."""
+        """Return whether the reductions below support an operation with NumPy's semantics."""
         ...
 
     def broadcast(self, queue: Queue, buffer: Array, root: int) -> None:
@@ -44,32 +41,32 @@ class Transport(Protocol):
     def reduce_scatter(
         self, queue: Queue, outgoing: Array, incoming: Array, dtype: Any, op: str
     ) -> None:
-        """Fill `incoming` with this rank's part, of equal ones, of the reduction."""
+        """Fill `incoming` with this rank's part of the reduction; the parts are equal in size."""
         ...
 
     def exchange(
         self, queue: Queue, outgoing: Mapping[int, Array], incoming: Mapping[int, Array]
     ) -> None:
-        """Send buffers to ranks and receive from ranks, all at once; sizes agree in pairs."""
+        """Send buffers to ranks and receive from ranks in one operation; sizes agree in pairs."""
         ...
 
     def close(self) -> None:
-        """Give it back; nothing enqueued may be left."""
+        """Release the transport, after its operations are done."""
         ...
 
     def abort(self) -> None:
-        """Give it up, with what is enqueued and waits for other ranks."""
+        """Release the transport and end its unfinished operations."""
         ...
 
 
 class Store(Protocol):
-    """Values by key, served by one process for all; both together take at most 200 bytes.
+    """A key-value store in one process; key and value have at most 200 bytes together.
 
-    Raises `OSError` while the server cannot be reached.
+    Methods raise `OSError` while the server is unreachable.
     """
 
     def get(self, key: str) -> bytes | None:
-        """Return a value; None if there is none yet."""
+        """Return a value; None if it is not set."""
         ...
 
     def set(self, key: str, value: bytes) -> None:
@@ -77,5 +74,5 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Give it back; the server ends."""
+        """Release the store; this ends the server."""
         ...

@@ -1,4 +1,4 @@
-"""Devices by name: which is current, which exist, what they are."""
+"""Devices by name: the current one, the existing ones, and their properties."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _default: tuple[Settings, int, Device] | None = None
 
 
 def default_device() -> Device:
-    """Return the device that is current where nobody chose one.
+    """Return the device that is current outside guards.
 
     ``NBRT_DEVICE`` if set, else ``cuda:0`` if a CUDA device works, else ``cpu:0``.
 
@@ -80,7 +80,7 @@ def current_device() -> Device:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Make `device` current in this thread or task, until the enclosing guard restores its own.
+    """Make `device` current in this thread or task, until the enclosing guard ends.
 
     None and -1 change nothing. Prefer the guard ``with nbrt.device(...)``.
     """
@@ -93,22 +93,22 @@ def set_device(device: DeviceLike) -> None:
 
 
 def resolve_device(device: DeviceLike) -> Device:
-    """Return the `Device` meant by a name, an index of the current kind, a Device or None.
+    """Return the `Device` of a name, an index of the current kind, a Device or None.
 
     Raises
     ------
     UnknownDeviceError
         If there is no such device.
     BackendUnavailableError
-        If its backend cannot be used here; the message gives the backend's reason.
+        If its backend is unavailable here; the text gives the reason.
     ArgumentTypeError
-        If `device` is none of these.
+        If `device` has another type.
     """
     return lookup(device)[0]
 
 
 def lookup(device: DeviceLike) -> tuple[Device, DeviceInterface]:
-    """Return a device that exists, and its backend."""
+    """Return an existing device and its backend."""
     global _checked_revision
     if device is None:
         device = current_device()
@@ -118,10 +118,10 @@ def lookup(device: DeviceLike) -> tuple[Device, DeviceInterface]:
         _checked.clear()
         _checked_revision = registry.revision
     try:
-        found = _checked.get(device)
+        known = _checked.get(device)
     except TypeError:
-        found = None
-    return _check(device) if found is None else found
+        known = None
+    return _check(device) if known is None else known
 
 
 def _check(device: object) -> tuple[Device, DeviceInterface]:
@@ -145,8 +145,8 @@ def _check(device: object) -> tuple[Device, DeviceInterface]:
             f"expected one of the {count} {wanted.kind} device(s), 0 to {count - 1}, got "
             f"{wanted}{more}"
         )
-    _checked[device] = found = (wanted, interface)
-    return found
+    _checked[device] = wanted, interface
+    return wanted, interface
 
 
 def interface_of(device: DeviceLike = None) -> DeviceInterface:
@@ -158,7 +158,7 @@ def interface_of(device: DeviceLike = None) -> DeviceInterface:
 
 
 def device_count(kind: str | None = None) -> int:
-    """Return how many devices of a kind there are; initialises nothing.
+    """Return the number of devices of a kind, without initialisation.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def device_count(kind: str | None = None) -> int:
 
 
 def is_available(kind: str | None = None) -> bool:
-    """Return whether a kind of device can be used here; initialises nothing.
+    """Return whether a kind of device is usable here, without initialisation.
 
     Parameters
     ----------
@@ -180,18 +180,18 @@ def is_available(kind: str | None = None) -> bool:
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
-    """Return what a device is: name, memory, processors, limits, and facts of its kind."""
+    """Return the name, memory, processors, limits and other properties of a device."""
     chosen, interface = lookup(device)
     return interface.get_device_properties(chosen.index)
 
 
 def get_device_name(device: DeviceLike = None) -> str:
-    """Return the device's name, as its maker gives it."""
+    """Return the product name of the device."""
     return get_device_properties(device).name
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int] | None:
-    """Return the compute capability (major, minor), or None on kinds without one."""
+    """Return the compute capability (major, minor); None for kinds without one."""
     chosen, interface = lookup(device)
     return interface.get_compute_capability(chosen.index)
 

@@ -1,7 +1,7 @@
 """Guards: blocks of code with another current device or stream.
 
-A guard object holds only what it was made with; what to restore lives in the ambient state. So the
-same object nests, and serves several threads and tasks at once.
+A guard object holds only its arguments; the ambient state holds the previous device and streams.
+So one object nests, and several threads and tasks can use it at once.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class DeviceGuard:
     Parameters
     ----------
     device : Device, str, int or None
-        The device; None and -1 make the guard do nothing, as in ``torch.cuda.device``.
+        The device; with None or -1 the guard does nothing, as in ``torch.cuda.device``.
 
     Attributes
     ----------
     device : Device or None
-        The device entered, None for a guard that does nothing.
+        The device; None for a guard that does nothing.
 
     Examples
     --------
@@ -92,7 +92,7 @@ device = DeviceGuard
 
 
 class OptionalDeviceGuard(DeviceGuard):
-    """A device guard that may start empty and be given its device inside the block.
+    """A device guard whose device may be set inside the block.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class OptionalDeviceGuard(DeviceGuard):
             undo()
 
     def set_device(self, device: DeviceLike) -> None:
-        """Make `device` current until the block ends; call it inside the block."""
+        """Make `device` current until the block ends."""
         chosen, interface = lookup(device)
         if interface.capabilities.driver_state:
             undo = _exchange(interface, chosen.index)
@@ -176,7 +176,7 @@ class StreamGuard:
 
 
 class OptionalStreamGuard(StreamGuard):
-    """A stream guard that does nothing when given None; ``nbrt.stream`` is this class.
+    """A stream guard that does nothing for None; ``nbrt.stream`` is this class.
 
     Examples
     --------
@@ -219,7 +219,7 @@ class MultiStreamGuard:
                 left = _enter_queue(stream)
                 if left is not None:
                     undo.append(left)
-                    # Entering a stream moved the driver's device along; that one stays here.
+                    # Entering a stream changed the driver's device; restore that.
                     kind = stream.interface
                     kind.exchange_device(scopes.current_index(kind.name))
         except BaseException:
@@ -241,7 +241,7 @@ class MultiStreamGuard:
 
 
 def set_stream(stream: Stream) -> None:
-    """Make `stream` and its device current, until an enclosing guard restores its own.
+    """Make `stream` and its device current, until the enclosing guard ends.
 
     Prefer the guard ``with nbrt.stream(...)``.
     """
@@ -253,7 +253,7 @@ def set_stream(stream: Stream) -> None:
 
 
 def _exchange(interface: DeviceInterface, index: int) -> Callable[[], None] | None:
-    # Before initialisation the driver has no state to move, and moving it would create a context.
+    # Before initialisation the driver has no state, and a change would create a context.
     if not interface.lazy.is_ready:
         return None
     before = interface.exchange_device(index)

@@ -40,9 +40,9 @@ _POOLS: dict[str, Callable[..., HostPool]] = {
 
 
 class CpuInterface(DeviceInterface):
-    """CPU devices: compiled kernels on OS threads, memory in pools of host memory.
+    """CPU devices: compiled kernels on OS threads, pools of host memory.
 
-    Numba is imported with the first kernel, so that streams and arrays alone start quickly.
+    The first kernel imports Numba; streams and arrays do not.
     """
 
     capabilities = Capabilities(
@@ -55,14 +55,14 @@ class CpuInterface(DeviceInterface):
     def __init__(self) -> None:
         super().__init__("cpu")
         self._count = 0
-        self._drawer: RandomFiller | None = None
+        self._random_filler: RandomFiller | None = None
 
     def device_count(self) -> int:
         """Return the number of virtual devices; fixed once the backend is initialised."""
         return self._count or settings().cpu_devices
 
     def initialize(self) -> None:
-        """Fix the number of devices, and of threads."""
+        """Fix the number of devices and of threads."""
         chosen = settings()
         if chosen.cpu_threads:
             set_num_threads(chosen.cpu_threads)
@@ -73,7 +73,7 @@ class CpuInterface(DeviceInterface):
         return cpu_properties()
 
     def create_queue(self, index: int, priority: int) -> WorkerQueue:
-        """Create a FIFO with its own thread."""
+        """Create a queue with its own thread."""
         return WorkerQueue(index, priority, f"a stream of cpu:{index}")
 
     def create_event(self, index: int, options: EventOptions) -> EventHandle:
@@ -142,16 +142,16 @@ class CpuInterface(DeviceInterface):
         shared: int,
         target: str | None,
     ) -> CpuCode:
-        """Return what the SIMT compiler makes of a kernel."""
+        """Return the code that the SIMT compiler generates for a kernel."""
         from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
         return CpuCode(function, args, block)
 
     def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""
-        if self._drawer is None:
+        if self._random_filler is None:
             from nbrt.backends.random_filler import RandomFiller
             from nbrt_kernels.random.requests import fills_of
 
-            self._drawer = RandomFiller(self.program, fills_of)
-        self._drawer.draw(queue, out, draw)
+            self._random_filler = RandomFiller(self.program, fills_of)
+        self._random_filler.draw(queue, out, draw)

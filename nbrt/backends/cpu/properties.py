@@ -1,4 +1,4 @@
-"""What the processor is, read from the operating system."""
+"""Properties of the processor, read from the operating system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may run on."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -31,7 +31,7 @@ def total_memory() -> int:
 
 
 def available_memory() -> int:
-    """Return the bytes that can be had without swapping."""
+    """Return the bytes available without swapping."""
     match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(_MEMINFO), re.MULTILINE)
     if match is not None:
         return int(match[1]) * 1024

@@ -1,4 +1,4 @@
-"""Waiting while no thread of a launch makes progress: another stream or the host may help it."""
+"""Waits of a launch without progress, for another stream or the host to change memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nbrt.config import settings
 
 __all__ = ["wait", "wait_address"]
 
-_GO_ON, _DEADLOCKED, _INTERRUPTED = range(3)
+_CONTINUE, _DEADLOCKED, _INTERRUPTED = range(3)
 _YIELDS = 100
-"""Attempts, soon after each other, before an OS thread sleeps between them."""
+"""Attempts without sleep between them."""
 
 _SLEEP = 200e-6
 _local = threading.local()
@@ -24,8 +24,8 @@ def wait(attempt: int) -> bool:
     Parameters
     ----------
     attempt : int
-        How many times in a row no thread of the launch has made progress, counted from 1; 0 if
-        threads in other OS threads have.
+        The number of consecutive attempts without progress of the launch, from 1 on; 0 if other OS
+        threads made progress.
 
     Returns
     -------
@@ -42,8 +42,8 @@ def wait(attempt: int) -> bool:
 
 def _wait_natively(attempt: int) -> int:
     try:
-        return _GO_ON if wait(attempt) else _DEADLOCKED
-    except BaseException:  # noqa: BLE001  # nothing may be raised through native code
+        return _CONTINUE if wait(attempt) else _DEADLOCKED
+    except BaseException:  # noqa: BLE001  # no exception may cross native code
         return _INTERRUPTED  # Ctrl-C: native code raises it again
 
 
@@ -53,7 +53,7 @@ _callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_wait_natively)
 def wait_address() -> int:
     """Return the address of `wait` as a function ``i64 (i64)`` that native code calls.
 
-    It gives 0 to go on, 1 to end the launch as deadlocked, 2 to end it because of an interrupt.
+    It returns 0 to continue, 1 to end the launch as deadlocked, 2 to end it after an interrupt.
     """
     address = ctypes.cast(_callback, ctypes.c_void_p).value
     assert address is not None

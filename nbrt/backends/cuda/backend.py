@@ -46,13 +46,12 @@ _PTDS_VARIABLES = (
 class CudaInterface(DeviceInterface):
     """CUDA devices.
 
-    Making one, and asking it how many devices there are, loads neither CuPy nor Numba and does not
-    initialise CUDA.
+    The constructor and `device_count` load neither CuPy nor Numba and do not initialise CUDA.
 
     Parameters
     ----------
     make_driver : callable, optional
-        Makes the layer that calls CUDA; tests put a fake there.
+        Creates the layer that calls CUDA; tests pass a fake.
     """
 
     # What every device since compute capability 7.0 reports; CUDA clamps, so asking for more is
@@ -80,18 +79,18 @@ class CudaInterface(DeviceInterface):
         self._lock = threading.RLock()
         self._driver: Driver
         self._copier: Copier
-        self._drawer: RandomFiller | None = None
+        self._random_filler: RandomFiller | None = None
 
-    # -- presence --------------------------------------------------------------------------------
+    # -- discovery -------------------------------------------------------------------------------
 
     def device_count(self) -> int:
-        """Return how many devices CUDA finds here."""
+        """Return the number of devices that CUDA finds here."""
         if self._count is not None:
             return self._count
         return 0 if self.unavailable_reason() is not None else discovery.count_visible_devices()
 
     def unavailable_reason(self) -> str | None:
-        """Return what is missing, and how to get it."""
+        """Return the missing component and how to install it."""
         if self._count is not None and self._count > 0:
             return None
         return None if self._make_driver is not None else discovery.why_unavailable()
@@ -139,7 +138,7 @@ class CudaInterface(DeviceInterface):
         return self._ready().get_device()
 
     def exchange_device(self, index: int) -> int:
-        """Make a device current in the driver, creating its context; return what was."""
+        """Make a device current in the driver, with its context; return the previous one."""
         before = self._ready().get_device()
         if not self._driver.is_current(index):
             self._driver.set_device(index)
@@ -246,7 +245,7 @@ class CudaInterface(DeviceInterface):
         return getattr(array, "data", array)
 
     def mem_get_info(self, index: int) -> tuple[int, int]:
-        """Return (free, total) bytes, as the driver counts for all processes."""
+        """Return the driver's (free, total) bytes, over all processes."""
         return self._ready().memory_info(index)
 
     def initial_memory_limit(self, index: int) -> int | None:
@@ -312,19 +311,19 @@ class CudaInterface(DeviceInterface):
         shared: int,
         target: str | None,
     ) -> CudaCode:
-        """Return what numba-cuda and ptxas make of a kernel; needs neither driver nor GPU."""
+        """Return the code that numba-cuda and ptxas generate for a kernel; needs no GPU."""
         from nbrt.backends.cuda.ptx import CudaCode
 
         return CudaCode(function, args, block, shared, target)
 
     def draw(self, queue: Any, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""
-        if self._drawer is None:
+        if self._random_filler is None:
             from nbrt.backends.random_filler import RandomFiller
             from nbrt_kernels.random.requests import fills_of
 
-            self._drawer = RandomFiller(self.program, functools.partial(fills_of, gpu=True))
-        self._drawer.draw(queue, out, draw)
+            self._random_filler = RandomFiller(self.program, functools.partial(fills_of, gpu=True))
+        self._random_filler.draw(queue, out, draw)
 
     # -- ranks -----------------------------------------------------------------------------------
 
@@ -341,7 +340,7 @@ class CudaInterface(DeviceInterface):
         from nbrt.backends.cuda.nccl import load_nccl
         from nbrt.backends.cuda.store import TcpStore
 
-        load_nccl()  # whose absence is to be known before ranks wait for each other
+        load_nccl()  # raises here if missing, before ranks wait for each other
         return TcpStore(host, port, is_server)
 
     def _ready(self) -> Driver:
