@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _N = 256
 _FACTOR = np.float32(2.5)
-_MOST_QUEUED = 1000
+_MAX_QUEUED = 1000
 
 
 def _vectors() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -134,7 +134,7 @@ def _submissions() -> list[Contender]:
     bare: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def queued(name: str, call: Callable[[], object], note: str = "") -> Contender:
-        return Contender(name, each(call), stream.synchronize, note, _MOST_QUEUED)
+        return Contender(name, each(call), stream.synchronize, note, _MAX_QUEUED)
 
     return [
         Contender("SimpleQueue.put", each(lambda: bare.put(_nothing)), lambda: _drain(bare)),
@@ -143,7 +143,7 @@ def _submissions() -> list[Contender]:
             each(lambda: pool.submit(_nothing)),
             lambda: pool.submit(_nothing).result(),
             "one worker",
-            _MOST_QUEUED,
+            _MAX_QUEUED,
         ),
         queued("nbrt launch", lambda: launch(out, _FACTOR, x, y)),
         queued("nbrt host call", lambda: stream.call(_nothing)),

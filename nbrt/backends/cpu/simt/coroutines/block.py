@@ -68,7 +68,7 @@ _PATIENT_ROUNDS = 1000
 
 _HERE = Path(__file__).parent
 _CACHE_LINE = 64
-_MOST_THREADS = WARP_SIZE * 32
+_MAX_THREADS = WARP_SIZE * 32
 """The warps of a block are the bits of one 32-bit number."""
 
 _WARP_FIELDS = ("[32 x i32]", "[32 x i32]", "[32 x i32]", "[32 x i64]", "[32 x i64]")
@@ -248,9 +248,9 @@ class _Writer:
         text = polled_thread(code.module, code.name, yielding)
         self._function = parse_function(text, code.name)
         self._threads = code.block[0] * code.block[1] * code.block[2]
-        if not 1 <= self._threads <= _MOST_THREADS:
+        if not 1 <= self._threads <= _MAX_THREADS:
             raise ArgumentError(
-                f"expected a block of 1 to {_MOST_THREADS} threads, got {code.block}: use more "
+                f"expected a block of 1 to {_MAX_THREADS} threads, got {code.block}: use more "
                 "and smaller blocks"
             )
         if re.search(rf'\bcall [^@]*@"?{re.escape(PREFIX)}', self._function.outside):
