@@ -42,7 +42,9 @@ def end_grace_with(world: Any, ranks: Set[int]) -> None:
     others = ranks - {world.rank}
     # A rank that has told no other yet is still within its timeout.
     clock.monotonic = _Clock(
-        lambda: known._place is not None and known._has_told and others <= known._heard.keys()
+        lambda: (
+            known._point is not None and known._has_announced and others <= known._reported.keys()
+        )
     )
 
 
@@ -51,7 +53,7 @@ def end_farewell_with(world: Any, paths: list[str]) -> None:
     known: Any = world._failure_detector
     watchdog._SHUTDOWN_GRACE = _LONG
     clock.monotonic = _Clock(
-        lambda: known._place is None and bool(paths) and all(map(os.path.exists, paths))
+        lambda: known._point is None and bool(paths) and all(map(os.path.exists, paths))
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks of what is given to a communicator, and reductions, shared by the adapters."""
+"""Checks of arguments of communicators, and reductions, shared by the adapters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 
 
 class MessageMemo(dict[int, Any]):
-    """What `copy.deepcopy` of an object for another rank goes by, so that objects can see it."""
+    """The memo of a `copy.deepcopy` for another rank, which objects can detect."""
 
 
 def check_array(array: Any) -> None:
@@ -90,7 +90,7 @@ def check_shapes(shapes: Sequence[tuple[int, ...]] | None, size: int) -> None:
 
 
 def check_elements(dtype: Any) -> None:
-    """Raise unless elements are bytes of a fixed number."""
+    """Raise unless elements have a fixed size."""
     if dtype.hasobject or dtype.itemsize == 0:
         raise ArgumentTypeError(
             f"expected an array of fixed-size elements, got dtype {dtype}; use all_gather_object "
@@ -99,7 +99,7 @@ def check_elements(dtype: Any) -> None:
 
 
 def check_members(ranks: Sequence[int], rank: int, size: int) -> tuple[int, ...]:
-    """Return the ranks of a new group if they differ, lie in this one, and `rank` is among them."""
+    """Return the ranks of a new group, checked: different, in this group, `rank` among them."""
     try:
         members = tuple(ranks)
     except TypeError:
@@ -129,7 +129,7 @@ def check_timeout(seconds: Any) -> float:
 
 
 def unsendable(value: object, error: Exception) -> ArgumentTypeError:
-    """Return the error of an object that cannot be copied to other ranks."""
+    """Return the error for an object that cannot be copied to other ranks."""
     return ArgumentTypeError(
         f"expected an object that can be pickled and copied, got {type(value).__name__}: "
         f"{describe_error(error)}"
@@ -137,7 +137,7 @@ def unsendable(value: object, error: Exception) -> ArgumentTypeError:
 
 
 def refuse_pickling(communicator: object) -> NoReturn:
-    """Raise: a communicator is of one rank, and as it is now."""
+    """Raise: a communicator belongs to one rank."""
     raise ArgumentTypeError(
         f"expected something that can be pickled and copied, got {communicator!r}, which belongs "
         f"to this rank; use world() or mesh.get_group() where it is needed"
@@ -145,8 +145,8 @@ def refuse_pickling(communicator: object) -> NoReturn:
 
 
 def reduced(arrays: Sequence[Array], op: ReduceOp) -> Array:
-    """Return the reduction of arrays, one after the other, in their dtype."""
-    if arrays[0].dtype.kind in "SU":  # which NumPy would join, and cut off
+    """Return the reduction of arrays in their order, in their dtype."""
+    if arrays[0].dtype.kind in "SU":  # NumPy would concatenate and truncate them
         raise ArgumentTypeError(f"expected numbers to reduce, got dtype {arrays[0].dtype}")
     combine = _UFUNCS[op]
     total = arrays[0].copy()

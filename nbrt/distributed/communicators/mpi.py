@@ -14,22 +14,17 @@ import numpy as np
 
 from nbrt import config
 from nbrt._internal.device import Device
+from nbrt.distributed.communicators.adapter import Adapter
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import (
-    check_array,
-    check_arrays,
-    check_elements,
     check_members,
-    check_op,
     check_root,
-    check_shapes,
     check_timeout,
-    refuse_pickling,
     unsendable,
 )
 from nbrt.distributed.communicators.packing import Packer, counts_of
 from nbrt.distributed.communicators.signatures import CallSignature, mismatch_error
-from nbrt.distributed.communicators.watchdog import FailureDetector, Place
+from nbrt.distributed.communicators.watchdog import FailureDetector, WaitPoint
 from nbrt.errors import (
     ArgumentTypeError,
     BackendUnavailableError,
@@ -42,7 +37,6 @@ from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import NoReturn
 
     from mpi4py import MPI
 
@@ -51,45 +45,43 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiCommunicator"]
 
-_MEETING = 2
-"""The tag of the empty messages with which the members of a new group meet."""
+_GROUP_TAG = 2
+"""The tag of the empty messages that members of a new group exchange."""
 
-_SMALL = 256
-"""Bytes of a pickled object, with its length, that travel in the first exchange."""
+_BLOCK_BYTES = 256
+"""Bytes of the first exchange of a pickled object: its length, and its start."""
 
-_ROOM = _SMALL - 8
+_MAX_INLINE = _BLOCK_BYTES - 8
 
 Shapes = list[tuple[int, ...]]
 
 
-class MpiCommunicator:
+class MpiCommunicator(Adapter):
     """A rank of a group of MPI processes; see `Communicator`.
 
-    Arrays of CPU devices are given to MPI as they are. Those of a GPU are too where MPI can read
-    its memory (``NBRT_MPI_CUDA_AWARE``, or what MPI says of itself), else copies in host memory.
+    MPI reads arrays of CPU devices directly. It reads arrays of a GPU directly if it supports GPU
+    memory (``NBRT_MPI_CUDA_AWARE``, or a report of MPI), else copies in host memory.
 
-    Ranks compare what they came to before each operation if ``NBRT_DISTRIBUTED_CHECK`` is 1, which
-    costs one more exchange of 8 bytes. Without it, different operations are found out when the
-    timeout is over, and arrays that do not fit end in MPI's own error or in wrong values.
+    With ``NBRT_DISTRIBUTED_CHECK=1`` ranks compare their operations before each one, which costs
+    one more exchange of 8 bytes. Without it, different operations end in a timeout, and arrays that
+    do not match end in an error of MPI or in wrong values.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Comm, optional
-        Whose ranks take part, all of them here and now; ``MPI.COMM_WORLD`` by default. It is
-        duplicated, so its own messages never mix with ours.
+        The ranks, all of which call this; ``MPI.COMM_WORLD`` by default. It is duplicated, so its
+        messages and those of nbrt stay separate.
     device : Device, str, int or None
-        Where this rank's arrays live; by default the ranks of a machine take the devices of the
+        The device of this rank's arrays; by default the ranks of a machine take the devices of the
         default kind in turn.
     timeout : float
-        Seconds to wait for the others, in each operation.
+        Seconds to wait for the other ranks in each operation.
 
     Raises
     ------
     BackendUnavailableError
         If mpi4py or an MPI library is missing.
     """
-
-    is_in_process = False
 
     def __init__(
         self,
@@ -126,158 +118,111 @@ class MpiCommunicator:
         is_host = current_stream(device).interface.capabilities.host_addressable
         self._packer = Packer(device, is_staged=not is_host and not _is_cuda_aware(comm))
 
-    @property
-    def timeout(self) -> float:
-        """Seconds to wait for the others."""
-        return self._timeout
-
-    @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        self._timeout = check_timeout(seconds)
-
-    def __repr__(self) -> str:
-        return f"MpiCommunicator(rank={self.rank}, size={self.size}, device='{self.device}')"
-
-    def __reduce__(self) -> NoReturn:
-        refuse_pickling(self)
-
-    def check_rank(self, generator: object, is_default: bool = False) -> None:
-        """Do nothing: a process is one rank; see `Communicator`."""
-
     # -- operations --------------------------------------------------------------------------------
 
-    def broadcast(self, array: Array, root: int = 0) -> Array:
-        """Return what `root` gave; see `Communicator`."""
-        check_array(array)
-        check_root(root, self.size)
-        header = CallSignature(
-            "broadcast", shape=array.shape, dtype=_name(array.dtype), root=int(root)
-        )
-        place = self._enter(header)
+    def _broadcast(self, array: Array, root: int, signature: CallSignature) -> Array:
+        point = self._enter(signature)
         is_root = self.rank == root
         buffer = self._packer.pack([array], True) if is_root else self._packer.new(array.nbytes)
-        self._wait(place, self._comm.Ibcast, [buffer, array.nbytes, _mpi().BYTE], root)
+        self._wait(point, self._comm.Ibcast, [buffer, array.nbytes, _mpi().BYTE], root)
         return self._packer.unpack(buffer, [array.shape], array.dtype)[0]
 
-    def all_reduce(self, array: Array, op: ReduceOp = "sum") -> Array:
-        """Return the reduction of what all gave; see `Communicator`."""
-        check_array(array)
-        check_op(op)
-        header = CallSignature("all_reduce", shape=array.shape, dtype=_name(array.dtype), op=op)
-        place = self._enter(header)
+    def _all_reduce(self, array: Array, op: ReduceOp, signature: CallSignature) -> Array:
+        point = self._enter(signature)
         known = _known_reduction(array.dtype, op)
         if known is None:
-            return self._packer.reduce(self._gather(place, array, [array.shape] * self.size), op)
+            return self._packer.reduce(self._gather(point, array, [array.shape] * self.size), op)
         datatype, operation = known
         buffer = self._packer.new(array.nbytes)
         outgoing = [self._packer.pack([array]), array.size, datatype]
         incoming = [buffer, array.size, datatype]
-        self._wait(place, self._comm.Iallreduce, outgoing, incoming, operation)
+        self._wait(point, self._comm.Iallreduce, outgoing, incoming, operation)
         return self._packer.unpack(buffer, [array.shape], array.dtype)[0]
 
-    def all_gather(
-        self, array: Array, shapes: Sequence[tuple[int, ...]] | None = None
-    ) -> list[Array]:
-        """Return what each rank gave; see `Communicator`."""
-        check_array(array)
-        check_shapes(shapes, self.size)
-        self._check_own_shape(array, shapes)
-        every = [array.shape] * self.size if shapes is None else [tuple(each) for each in shapes]
-        place = self._enter(
-            CallSignature("all_gather", shape=_said(every), dtype=_name(array.dtype))
-        )
-        return self._gather(place, array, every)
+    def _all_gather(self, array: Array, shapes: Shapes, signature: CallSignature) -> list[Array]:
+        return self._gather(self._enter(signature), array, shapes)
 
-    def reduce_scatter(self, arrays: Sequence[Array], op: ReduceOp = "sum") -> Array:
-        """Return the reduction of what all gave for this rank; see `Communicator`."""
-        check_arrays(arrays, self.size)
-        check_op(op)
+    def _reduce_scatter(
+        self, arrays: Sequence[Array], op: ReduceOp, signature: CallSignature
+    ) -> Array:
         shapes, dtype = [array.shape for array in arrays], arrays[0].dtype
-        mine = shapes[self.rank]
-        header = CallSignature("reduce_scatter", shape=_said(shapes), dtype=_name(dtype), op=op)
-        place = self._enter(header)
+        own = shapes[self.rank]
+        point = self._enter(signature)
         known = _known_reduction(dtype, op)
         if known is None:
-            return self._packer.reduce(self._exchange(place, arrays, [mine] * self.size), op)
+            return self._packer.reduce(self._exchange(point, arrays, [own] * self.size), op)
         datatype, operation = known
         counts = [math.prod(shape) for shape in shapes]
-        given = self._packer.pack(arrays)
+        sent = self._packer.pack(arrays)
         buffer = self._packer.new(counts[self.rank] * dtype.itemsize)
-        outgoing = [given, sum(counts), datatype]
+        outgoing = [sent, sum(counts), datatype]
         incoming = [buffer, counts[self.rank], datatype]
-        self._wait(place, self._comm.Ireduce_scatter, outgoing, incoming, counts, operation)
-        return self._packer.unpack(buffer, [mine], dtype)[0]
+        self._wait(point, self._comm.Ireduce_scatter, outgoing, incoming, counts, operation)
+        return self._packer.unpack(buffer, [own], dtype)[0]
 
-    def all_to_all(
-        self, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]] | None = None
+    def _all_to_all(
+        self, arrays: Sequence[Array], shapes: Shapes, signature: CallSignature
     ) -> list[Array]:
-        """Return what each rank gave for this one; see `Communicator`."""
-        check_arrays(arrays, self.size)
-        check_shapes(shapes, self.size)
-        given = [array.shape for array in arrays]
-        wanted = given if shapes is None else [tuple(shape) for shape in shapes]
-        place = self._enter(CallSignature("all_to_all", dtype=_name(arrays[0].dtype)))
-        self._compare_shapes(place, dict(enumerate(given)), dict(enumerate(wanted)))
-        return self._exchange(place, arrays, wanted)
+        sent = [array.shape for array in arrays]
+        point = self._enter(signature)
+        self._compare_shapes(point, dict(enumerate(sent)), dict(enumerate(shapes)))
+        return self._exchange(point, arrays, shapes)
 
-    def scatter(self, arrays: Sequence[Array] | None, out: Array, root: int = 0) -> Array:
-        """Fill `out` with what `root` gave for this rank; see `Communicator`."""
-        check_array(out)
-        check_root(root, self.size)
-        outgoing, given = None, {}
-        if self.rank == root:
-            check_arrays(arrays, self.size)
-            given = {rank: array.shape for rank, array in enumerate(arrays or ())}
-            if arrays is not None and arrays[0].dtype != out.dtype:
-                raise ArgumentTypeError(
-                    f"expected arrays of out's dtype {out.dtype}, got {arrays[0].dtype}"
-                )
-        place = self._enter(CallSignature("scatter", dtype=_name(out.dtype), root=int(root)))
-        self._compare_shapes(place, given, {int(root): out.shape})
-        if arrays is not None and given:
-            counts = counts_of(list(given.values()), arrays[0].dtype)
+    def _scatter(
+        self, arrays: Sequence[Array], out: Array, root: int, signature: CallSignature
+    ) -> Array:
+        if arrays and arrays[0].dtype != out.dtype:
+            raise ArgumentTypeError(
+                f"expected arrays of out's dtype {out.dtype}, got {arrays[0].dtype}"
+            )
+        point = self._enter(signature)
+        shapes = [array.shape for array in arrays]
+        self._compare_shapes(point, dict(enumerate(shapes)), {root: out.shape})
+        outgoing = None
+        if arrays:
+            counts = counts_of(shapes, out.dtype)
             outgoing = [self._packer.pack(arrays), counts, _mpi().BYTE]
         buffer = self._packer.new(out.nbytes)
         incoming = [buffer, out.nbytes, _mpi().BYTE]
-        self._wait(place, self._comm.Iscatterv, outgoing, incoming, root)
-        found = self._packer.unpack(buffer, [out.shape], out.dtype)[0]
-        copy(out, found, stream=current_stream(self.device))
+        self._wait(point, self._comm.Iscatterv, outgoing, incoming, root)
+        received = self._packer.unpack(buffer, [out.shape], out.dtype)[0]
+        copy(out, received, stream=current_stream(self.device))
         return out
 
     def barrier(self) -> None:
-        """Wait until every rank has come here."""
+        """Wait for every rank of the group."""
         self._wait(self._enter(CallSignature("barrier")), self._comm.Ibarrier)
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """Return what each rank gave, pickled; see `Communicator`."""
+        """Return the objects of all ranks, pickled; see `Communicator`."""
         data = _pickled(value)
         return self._gather_pickled(self._enter(CallSignature("all_gather_object")), data)
 
     def broadcast_object(self, value: Any, root: int = 0) -> Any:
-        """Return the object that `root` gave, pickled; see `Communicator`."""
+        """Return the object of `root`, pickled; see `Communicator`."""
         check_root(root, self.size)
         data = _pickled(value) if self.rank == root else b""
-        place = self._enter(CallSignature("broadcast_object", root=int(root)))
+        point = self._enter(CallSignature("broadcast_object", root=int(root)))
         block = _block(data)
-        self._wait(place, self._comm.Ibcast, block, root)
+        self._wait(point, self._comm.Ibcast, block, root)
         length = _length(block)
-        if length > _ROOM:
+        if length > _MAX_INLINE:
             block = np.frombuffer(bytearray(data or length), np.uint8)
-            self._wait(place, self._comm.Ibcast, block, root)
+            self._wait(point, self._comm.Ibcast, block, root)
             return pickle.loads(block.tobytes())
         return pickle.loads(block[8 : 8 + length].tobytes())
 
     def group(self, ranks: Sequence[int]) -> MpiCommunicator:
         """Return a group of some of these ranks; see `Communicator`."""
         members = check_members(ranks, self.rank, self.size)
-        # Its members count their groups alike, so the number tells groups of the same ranks apart.
+        # All members count their groups alike: the number distinguishes groups of the same ranks.
         number = self._groups[members] = self._groups.get(members, 0) + 1
         world_ranks = tuple(self.ranks[member] for member in members)
         key = (self._key, members, number)
-        self._meet(Place(key, world_ranks, 0, CallSignature("group", shape=members)), members)
+        self._meet(WaitPoint(key, world_ranks, 0, CallSignature("group", shape=members)), members)
         chosen = self._comm.group.Incl(members)
         made = object.__new__(MpiCommunicator)
-        comm = self._comm.Create_group(chosen, _MEETING)
+        comm = self._comm.Create_group(chosen, _GROUP_TAG)
         chosen.Free()
         made._set_up(comm, world_ranks, self.device, self._timeout, self._failure_detector, key)
         return made
@@ -285,16 +230,16 @@ class MpiCommunicator:
     # -- the end -----------------------------------------------------------------------------------
 
     def announce_failure(self, error: BaseException) -> None:
-        """Tell every rank of the world that this one ends with `error`.
+        """Notify every rank of the world that this rank ends with `error`.
 
-        They raise `RankFailedError` where they wait for others. A process that ends with an
-        exception nobody caught does so on its own.
+        The other ranks raise `RankFailedError` when they wait. A process that ends with an uncaught
+        exception calls this itself.
         """
         self._failure_detector.announce_failure(error)
 
     @contextmanager
     def announce_failures(self) -> Iterator[None]:
-        """Announce the exception that ends the block, if one does, and pass it on."""
+        """Announce an exception that ends the block, and raise it."""
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
@@ -302,137 +247,118 @@ class MpiCommunicator:
             raise
 
     def close(self) -> None:
-        """Give the group back to MPI; every member calls it.
+        """Free the group in MPI; every member calls it.
 
-        The world's waits for all ranks, and ends the job if one has failed and others stay. That
-        happens when the process exits, unless it has been called before.
+        For the world, wait for all ranks, and end the job if a rank has failed and others stay. The
+        exit of the process does the same.
         """
         if self._comm:
             if not self._key:
                 self._failure_detector.leave()
             self._comm.Free()
 
-    # -- how ---------------------------------------------------------------------------------------
-
-    def _enter(self, header: CallSignature) -> Place:
-        """Begin an operation."""
+    def _enter(self, signature: CallSignature) -> WaitPoint:
+        """Start an operation, and return the point at which this rank waits."""
         self._count += 1
-        place = Place(self._key, self.ranks, self._count, header)
-        self._failure_detector.check(place)
+        point = WaitPoint(self._key, self.ranks, self._count, signature)
+        self._failure_detector.check(point)
         if config.settings().distributed_check:
-            self._compare(place)
-        return place
+            self._compare(point)
+        return point
 
-    def _wait(self, place: Place, function: Callable[..., MPI.Request], *args: Any) -> None:
+    def _wait(self, point: WaitPoint, function: Callable[..., MPI.Request], *args: Any) -> None:
         if not self._packer.is_host:
-            current_stream(self.device).synchronize()  # MPI knows no streams
+            current_stream(self.device).synchronize()  # MPI has no streams
         nbytes = sum(getattr(each[0], "nbytes", 0) for each in args if isinstance(each, list))
         try:
-            self._failure_detector.wait(function(*args), place, self._timeout, nbytes, args)
+            self._failure_detector.wait(function(*args), point, self._timeout, nbytes, args)
         except _mpi().Exception as error:
             raise DistributedError(
-                f"MPI failed in {place.header} on rank {self.ranks[self.rank]}: "
-                f"{str(error).partition(',')[0]}; if ranks may have given arrays that do not fit, "
-                f"set NBRT_DISTRIBUTED_CHECK=1 to be told which"
+                f"MPI failed in {point.signature} on rank {self.ranks[self.rank]}: "
+                f"{str(error).partition(',')[0]}; if arrays may not match, set "
+                f"NBRT_DISTRIBUTED_CHECK=1 for the ranks that differ"
             ) from error
 
-    def _gather(self, place: Place, array: Array, shapes: Shapes) -> list[Array]:
+    def _gather(self, point: WaitPoint, array: Array, shapes: Shapes) -> list[Array]:
         counts = counts_of(shapes, array.dtype)
         buffer = self._packer.new(sum(counts))
         outgoing = [self._packer.pack([array]), counts[self.rank], _mpi().BYTE]
         if len(set(counts)) == 1:
-            self._wait(place, self._comm.Iallgather, outgoing, [buffer, _mpi().BYTE])
+            self._wait(point, self._comm.Iallgather, outgoing, [buffer, _mpi().BYTE])
         else:
-            self._wait(place, self._comm.Iallgatherv, outgoing, [buffer, counts, _mpi().BYTE])
+            self._wait(point, self._comm.Iallgatherv, outgoing, [buffer, counts, _mpi().BYTE])
         return self._packer.unpack(buffer, shapes, array.dtype)
 
-    def _exchange(self, place: Place, arrays: Sequence[Array], shapes: Shapes) -> list[Array]:
+    def _exchange(self, point: WaitPoint, arrays: Sequence[Array], shapes: Shapes) -> list[Array]:
         dtype = arrays[0].dtype
         sent, counts = counts_of([array.shape for array in arrays], dtype), counts_of(shapes, dtype)
         buffer = self._packer.new(sum(counts))
         outgoing = [self._packer.pack(arrays), sent, _mpi().BYTE]
-        self._wait(place, self._comm.Ialltoallv, outgoing, [buffer, counts, _mpi().BYTE])
+        self._wait(point, self._comm.Ialltoallv, outgoing, [buffer, counts, _mpi().BYTE])
         return self._packer.unpack(buffer, shapes, dtype)
 
-    def _gather_objects(self, place: Place, value: Any) -> list[Any]:
-        return self._gather_pickled(place, pickle.dumps(value))
+    def _gather_objects(self, point: WaitPoint, value: Any) -> list[Any]:
+        return self._gather_pickled(point, pickle.dumps(value))
 
-    def _gather_pickled(self, place: Place, data: bytes) -> list[Any]:
-        blocks = np.empty((self.size, _SMALL), np.uint8)
-        self._wait(place, self._comm.Iallgather, _block(data), blocks)
+    def _gather_pickled(self, point: WaitPoint, data: bytes) -> list[Any]:
+        blocks = np.empty((self.size, _BLOCK_BYTES), np.uint8)
+        self._wait(point, self._comm.Iallgather, _block(data), blocks)
         lengths = [_length(block) for block in blocks]
-        if max(lengths) <= _ROOM:
+        if max(lengths) <= _MAX_INLINE:
             return [
                 pickle.loads(block[8 : 8 + length].tobytes())
                 for block, length in zip(blocks, lengths, strict=True)
             ]
         every = np.empty(sum(lengths), np.uint8)
-        self._wait(place, self._comm.Iallgatherv, data, [every, lengths, _mpi().BYTE])
+        self._wait(point, self._comm.Iallgatherv, data, [every, lengths, _mpi().BYTE])
         ends = itertools.accumulate(lengths)
         return [
             pickle.loads(every[end - length : end].tobytes())
             for end, length in zip(ends, lengths, strict=True)
         ]
 
-    def _meet(self, place: Place, members: tuple[int, ...]) -> None:
-        """Wait until all members of a new group are here: MPI's own making of it cannot give up.
+    def _meet(self, point: WaitPoint, members: tuple[int, ...]) -> None:
+        """Wait for all members of a new group, because MPI's group creation has no timeout.
 
-        In each round a rank hears of twice as many (a dissemination barrier).
+        This is a dissemination barrier: each step doubles the ranks that a rank knows of.
         """
         position, step = members.index(self.rank), 1
         while step < len(members):
             ahead = members[(position + step) % len(members)]
             behind = members[position - step]
-            self._comm.Isend(b"", ahead, _MEETING).Free()
-            self._wait(place, self._comm.Irecv, bytearray(), behind, _MEETING)
+            self._comm.Isend(b"", ahead, _GROUP_TAG).Free()
+            self._wait(point, self._comm.Irecv, bytearray(), behind, _GROUP_TAG)
             step *= 2
 
-    def _compare(self, place: Place) -> None:
-        """Raise unless every rank came to the same operation."""
+    def _compare(self, point: WaitPoint) -> None:
+        """Raise if ranks are in different operations."""
         mine, every = self._digests
-        mine[0] = _digest(place.header)
-        self._wait(place, self._comm.Iallgather, mine, every)
+        mine[0] = _digest(point.signature)
+        self._wait(point, self._comm.Iallgather, mine, every)
         if every.tobytes() != mine.tobytes() * self.size:
-            headers = self._gather_objects(place, place.header)
+            headers = self._gather_objects(point, point.signature)
             raise mismatch_error(dict(zip(self.ranks, headers, strict=True)))
 
-    def _compare_shapes(self, place: Place, given: dict[int, Any], wanted: dict[int, Any]) -> None:
-        """Raise, in checks, unless what ranks give has the shapes that others wait for."""
+    def _compare_shapes(
+        self, point: WaitPoint, given: dict[int, Any], wanted: dict[int, Any]
+    ) -> None:
+        """Raise, with checks enabled, if shapes differ from those that receivers expect."""
         if not config.settings().distributed_check:
             return
-        every = self._gather_objects(place, (given, wanted))
+        every = self._gather_objects(point, (given, wanted))
         for giver, (shapes, _) in enumerate(every):
             for taker, shape in shapes.items():
                 expected = every[taker][1][giver]
                 if shape != expected:
                     raise RankMismatchError(
                         f"expected an array of shape {expected} from rank {self.ranks[giver]} for "
-                        f"rank {self.ranks[taker]} in {place.header}, got {shape}"
+                        f"rank {self.ranks[taker]} in {point.signature}, got {shape}"
                     )
 
-    def _check_own_shape(self, array: Array, shapes: Sequence[tuple[int, ...]] | None) -> None:
-        if shapes is not None and tuple(shapes[self.rank]) != array.shape:
-            raise ArgumentTypeError(
-                f"expected an array of shape {tuple(shapes[self.rank])}, as shapes says of rank "
-                f"{self.rank}, got {array.shape}"
-            )
-
 
 @functools.lru_cache
-def _name(dtype: np.dtype[Any]) -> str:
-    """Return what a header says of a dtype that can be sent."""
-    check_elements(dtype)
-    return str(dtype)
-
-
-@functools.lru_cache
-def _digest(header: CallSignature) -> int:
-    return zlib.crc32(str(header).encode())
-
-
-def _said(shapes: Shapes) -> Any:
-    """Return what a header says of shapes: one if all are equal."""
-    return shapes[0] if len(set(shapes)) == 1 else tuple(shapes)
+def _digest(signature: CallSignature) -> int:
+    return zlib.crc32(str(signature).encode())
 
 
 def _pickled(value: Any) -> bytes:
@@ -443,10 +369,10 @@ def _pickled(value: Any) -> bytes:
 
 
 def _block(data: bytes) -> Any:
-    """Return the first exchange of a pickled object: its length, and as much as has room."""
-    block = np.zeros(_SMALL, np.uint8)
+    """Return the first block of a pickled object: its length, and its start."""
+    block = np.zeros(_BLOCK_BYTES, np.uint8)
     block[:8].view(np.int64)[0] = len(data)
-    head = np.frombuffer(data[:_ROOM], np.uint8)
+    head = np.frombuffer(data[:_MAX_INLINE], np.uint8)
     block[8 : 8 + head.size] = head
     return block
 
@@ -457,9 +383,9 @@ def _length(block: Any) -> int:
 
 @functools.lru_cache
 def _known_reduction(dtype: np.dtype[Any], op: ReduceOp) -> tuple[MPI.Datatype, MPI.Op] | None:
-    """Return how MPI calls a reduction; None if it has none that gives what NumPy does.
+    """Return MPI's type and operation of a reduction; None if its results differ from NumPy's.
 
-    MPI knows neither half precision nor byte orders, and leaves open what the minimum of NaN is.
+    MPI has neither half precision nor byte orders, and does not define the minimum of NaN.
     """
     mpi = _mpi()
     if dtype.kind == "b":
@@ -474,7 +400,7 @@ def _is_cuda_aware(comm: MPI.Intracomm) -> bool:
     chosen = config.settings().mpi_cuda_aware
     if chosen is not None:
         return chosen
-    # MPI 4.1 says so; before that, no portable question exists.
+    # MPI 4.1 reports it; earlier versions have no portable query.
     return "cuda" in (comm.Get_info().Get("mpi_memory_alloc_kinds") or "")
 
 

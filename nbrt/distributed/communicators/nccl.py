@@ -9,25 +9,21 @@ import numpy as np
 
 from nbrt import config
 from nbrt._internal.device import Device
+from nbrt.distributed.communicators.adapter import Adapter, Shapes
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import (
-    check_array,
-    check_arrays,
-    check_elements,
-    check_op,
     check_root,
-    check_shapes,
     check_timeout,
 )
 from nbrt.distributed.communicators.packing import Packer, counts_of
 from nbrt.distributed.communicators.signatures import CallSignature, mismatch_error
 from nbrt.distributed.communicators.tcp_bootstrap import (
     RankAssignment,
-    Rendezvous,
+    TcpBootstrap,
     find_rank_assignment,
     polls,
 )
-from nbrt.errors import ArgumentError, ArgumentTypeError, CollectiveTimeoutError
+from nbrt.errors import ArgumentError, CollectiveTimeoutError
 from nbrt.runtime.array import copy, to, to_host
 from nbrt.runtime.device import device_count, resolve_device
 from nbrt.runtime.stream import current_stream
@@ -41,36 +37,36 @@ if TYPE_CHECKING:
 __all__ = ["NcclCommunicator"]
 
 _LONGEST_PAUSE = 1e-3
-"""Seconds between two looks whether objects have come."""
+"""Seconds between two polls for objects."""
 
 
-class NcclCommunicator:
+class NcclCommunicator(Adapter):
     """A rank with a device that has its own transport, such as a GPU with NCCL; see `Communicator`.
 
-    Ranks are started by MPI, or by anything else: then they meet over TCP at the address of rank 0,
-    as `rank`, `world_size` and `address` say, or the variables that torchrun sets (RANK,
-    WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and LOCAL_RANK for the device). torchrun itself listens
-    at MASTER_PORT; its ranks meet at the port after it. The store there is CuPy's, for networks
-    whose members are trusted, and lasts until all ranks have closed.
+    Ranks that MPI did not start connect over TCP at the address of rank 0: that of `rank`,
+    `world_size` and `address`, or of the variables that torchrun sets (RANK, WORLD_SIZE,
+    MASTER_ADDR, MASTER_PORT, and LOCAL_RANK for the device). torchrun itself listens at
+    MASTER_PORT; its ranks use the port after it. The store there is CuPy's, for trusted networks,
+    and lasts until all ranks have closed.
 
     Operations on arrays are enqueued on the current stream and do not wait for the other ranks.
-    Objects, barriers and the making of groups go over MPI, if ranks have it. Else objects are
-    arrays of bytes for NCCL, and who waits for `timeout` aborts NCCL's communicator. With
-    ``NBRT_DISTRIBUTED_CHECK`` the ranks meet before each operation, and are told of missing and
-    differing ones, and over MPI of failed ones.
+    Objects, barriers and new groups go over MPI, if ranks have it. Otherwise objects are arrays of
+    bytes for NCCL, and a rank that waits longer than `timeout` aborts the NCCL communicator. With
+    ``NBRT_DISTRIBUTED_CHECK`` the ranks synchronise before each operation, and errors name missing
+    and differing ranks, and over MPI failed ranks.
 
     Parameters
     ----------
     bootstrap : Communicator, optional
-        Of the same ranks, in host memory, such as threads or `MpiCommunicator`; the latter is the
-        default where neither arguments nor environment say who this rank is.
+        A communicator of the same ranks in host memory, such as threads or `MpiCommunicator`. The
+        latter is the default if neither arguments nor environment give the rank.
     device : Device, str, int or None
-        Where this rank's arrays live; by default the GPU with the rank's number (on the machine, if
-        LOCAL_RANK is set), modulo the number of GPUs of the machine. Every rank needs another one.
+        The device of this rank's arrays; by default the GPU with the rank's number (on the machine,
+        if LOCAL_RANK is set), modulo the number of GPUs of the machine. Ranks need different GPUs.
     timeout : float
-        Seconds to wait for the others, without a `bootstrap`.
+        Seconds to wait for the other ranks, without a `bootstrap`.
     rank, world_size : int, optional
-        This rank's number, and how many there are.
+        The number of this rank, and the number of ranks.
     address : str, optional
         ``"host:port"``: a name or IPv4 address of rank 0's machine, and a free port of it.
 
@@ -88,11 +84,9 @@ class NcclCommunicator:
         If the kind of device has no transport of its own.
     """
 
-    is_in_process = False
-
     def __init__(
         self,
-        bootstrap: Communicator | Rendezvous | None = None,
+        bootstrap: Communicator | TcpBootstrap | None = None,
         device: DeviceLike = None,
         timeout: float = DEFAULT_TIMEOUT,
         *,
@@ -108,55 +102,43 @@ class NcclCommunicator:
         self._packer = Packer(self.device)
         interface = current_stream(self.device).interface
         if isinstance(source, RankAssignment):
-            source = Rendezvous.open(interface, source, timeout)
+            source = TcpBootstrap.open(interface, source, timeout)
         self._bootstrap = source
         self.rank = source.rank
         self.size = source.size
         self.ranks = source.ranks
-        # Who carries objects: MPI or threads; None: the transport itself.
-        self._host = None if isinstance(source, Rendezvous) else source
-        share = source.share if isinstance(source, Rendezvous) else source.broadcast_object
+        # The communicator of objects: MPI or threads; None: the transport itself.
+        self._host = None if isinstance(source, TcpBootstrap) else source
+        share = source.share if isinstance(source, TcpBootstrap) else source.broadcast_object
         try:
             self._transport = interface.connect_ranks(
                 self.device.index, self.rank, self.size, share
             )
         except BaseException:
-            if isinstance(source, Rendezvous):
+            if isinstance(source, TcpBootstrap):
                 source.abandon()
             raise
 
     @property
     def timeout(self) -> float:
-        """Seconds to wait for the others, where ranks meet."""
+        """Seconds to wait for the other ranks."""
         return self._bootstrap.timeout
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
         self._bootstrap.timeout = check_timeout(seconds)
 
-    def __repr__(self) -> str:
-        return f"NcclCommunicator(rank={self.rank}, size={self.size}, device='{self.device}')"
-
-    def check_rank(self, generator: object, is_default: bool = False) -> None:
-        """Do nothing: a process is one rank; see `Communicator`."""
-
     # -- operations --------------------------------------------------------------------------------
 
-    def broadcast(self, array: Array, root: int = 0) -> Array:
-        """Return what `root` gave; see `Communicator`."""
-        check_array(array)
-        check_root(root, self.size)
-        self._enter("broadcast", array.dtype, array.shape, root=int(root))
+    def _broadcast(self, array: Array, root: int, signature: CallSignature) -> Array:
+        self._enter(signature)
         is_root = self.rank == root
         buffer = self._packer.pack([array], True) if is_root else self._packer.new(array.nbytes)
-        self._enqueue(self._transport.broadcast, buffer, int(root))
+        self._enqueue(self._transport.broadcast, buffer, root)
         return self._packer.unpack(buffer, [array.shape], array.dtype)[0]
 
-    def all_reduce(self, array: Array, op: ReduceOp = "sum") -> Array:
-        """Return the reduction of what all gave; see `Communicator`."""
-        check_array(array)
-        check_op(op)
-        self._enter("all_reduce", array.dtype, array.shape, op=op)
+    def _all_reduce(self, array: Array, op: ReduceOp, signature: CallSignature) -> Array:
+        self._enter(signature)
         if not self._transport.reduces(array.dtype, op):
             return self._packer.reduce(self._gather(array), op)
         buffer = self._packer.new(array.nbytes)
@@ -164,73 +146,51 @@ class NcclCommunicator:
         self._enqueue(self._transport.all_reduce, outgoing, buffer, array.dtype, op)
         return self._packer.unpack(buffer, [array.shape], array.dtype)[0]
 
-    def all_gather(
-        self, array: Array, shapes: Sequence[tuple[int, ...]] | None = None
-    ) -> list[Array]:
-        """Return what each rank gave; see `Communicator`."""
-        check_array(array)
-        check_shapes(shapes, self.size)
-        if shapes is None:
-            self._enter("all_gather", array.dtype, array.shape)
+    def _all_gather(self, array: Array, shapes: Shapes, signature: CallSignature) -> list[Array]:
+        self._enter(signature)
+        if len(set(shapes)) == 1:
             return self._gather(array)
-        every = [tuple(shape) for shape in shapes]
-        if every[self.rank] != array.shape:
-            raise ArgumentTypeError(
-                f"expected an array of shape {every[self.rank]}, as shapes says of rank "
-                f"{self.rank}, got {array.shape}"
-            )
-        self._enter("all_gather", array.dtype, tuple(every))
-        return self._exchange([array] * self.size, every)
+        return self._exchange([array] * self.size, shapes)
 
-    def reduce_scatter(self, arrays: Sequence[Array], op: ReduceOp = "sum") -> Array:
-        """Return the reduction of what all gave for this rank; see `Communicator`."""
-        check_arrays(arrays, self.size)
-        check_op(op)
+    def _reduce_scatter(
+        self, arrays: Sequence[Array], op: ReduceOp, signature: CallSignature
+    ) -> Array:
         shapes, dtype = [array.shape for array in arrays], arrays[0].dtype
-        self._enter("reduce_scatter", dtype, tuple(shapes), op=op)
-        mine = shapes[self.rank]
+        self._enter(signature)
+        own = shapes[self.rank]
         if len(set(shapes)) > 1 or not self._transport.reduces(dtype, op):
-            return self._packer.reduce(self._exchange(arrays, [mine] * self.size), op)
+            return self._packer.reduce(self._exchange(arrays, [own] * self.size), op)
         buffer = self._packer.new(arrays[0].nbytes)
         outgoing = self._packer.pack(arrays)
         self._enqueue(self._transport.reduce_scatter, outgoing, buffer, dtype, op)
-        return self._packer.unpack(buffer, [mine], dtype)[0]
+        return self._packer.unpack(buffer, [own], dtype)[0]
 
-    def all_to_all(
-        self, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]] | None = None
+    def _all_to_all(
+        self, arrays: Sequence[Array], shapes: Shapes, signature: CallSignature
     ) -> list[Array]:
-        """Return what each rank gave for this one; see `Communicator`."""
-        check_arrays(arrays, self.size)
-        check_shapes(shapes, self.size)
-        self._enter("all_to_all", arrays[0].dtype)
-        wanted = [array.shape for array in arrays] if shapes is None else shapes
-        return self._exchange(arrays, [tuple(shape) for shape in wanted])
+        self._enter(signature)
+        return self._exchange(arrays, shapes)
 
-    def scatter(self, arrays: Sequence[Array] | None, out: Array, root: int = 0) -> Array:
-        """Fill `out` with what `root` gave for this rank; see `Communicator`."""
-        check_array(out)
-        check_root(root, self.size)
-        given: Sequence[Array] = ()
-        if self.rank == root:
-            check_arrays(arrays, self.size)
-            given = arrays or ()
-        self._enter("scatter", out.dtype, root=int(root))
-        outgoing = {rank: self._packer.pack([array]) for rank, array in enumerate(given)}
+    def _scatter(
+        self, arrays: Sequence[Array], out: Array, root: int, signature: CallSignature
+    ) -> Array:
+        self._enter(signature)
+        outgoing = {rank: self._packer.pack([array]) for rank, array in enumerate(arrays)}
         buffer = self._packer.new(out.nbytes)
-        self._enqueue(self._transport.exchange, outgoing, {int(root): buffer})
-        found = self._packer.unpack(buffer, [out.shape], out.dtype)[0]
-        copy(out, found, stream=current_stream(self.device))
+        self._enqueue(self._transport.exchange, outgoing, {root: buffer})
+        received = self._packer.unpack(buffer, [out.shape], out.dtype)[0]
+        copy(out, received, stream=current_stream(self.device))
         return out
 
     def barrier(self) -> None:
-        """Wait until every rank has come here; says nothing of work on streams."""
+        """Wait for every rank of the group, but not for work on streams."""
         if self._host is None:
             self._gather_lengths(0)
         else:
             self._host.barrier()
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """Return what each rank gave, pickled; see `Communicator`."""
+        """Return the objects of all ranks, pickled; see `Communicator`."""
         if self._host is not None:
             return self._host.all_gather_object(value)
         data = self._as_bytes(value)
@@ -239,7 +199,7 @@ class NcclCommunicator:
         return [pickle.loads(self._read(each).tobytes()) for each in found]
 
     def broadcast_object(self, value: Any, root: int = 0) -> Any:
-        """Return the object that `root` gave, pickled; see `Communicator`."""
+        """Return the object of `root`, pickled; see `Communicator`."""
         if self._host is not None:
             return self._host.broadcast_object(value, root)
         check_root(root, self.size)
@@ -254,23 +214,19 @@ class NcclCommunicator:
         return NcclCommunicator(self._bootstrap.group(ranks), self.device)
 
     def close(self) -> None:
-        """Wait for the stream's work, and give the group back; every member calls it."""
+        """Wait for the stream, and free the group; every member calls it."""
         current_stream(self.device).synchronize()
         self._transport.close()
         close = getattr(self._bootstrap, "close", None)
         if close is not None:
             close()
 
-    # -- how ---------------------------------------------------------------------------------------
-
-    def _enter(self, operation: str, dtype: Any, shape: Any = None, **said: Any) -> None:
-        """Begin an operation; in checks, raise unless all ranks came to it."""
-        check_elements(dtype)
+    def _enter(self, signature: CallSignature) -> None:
+        """Start an operation; with checks enabled, raise if ranks are in different operations."""
         if config.settings().distributed_check:
-            header = CallSignature(operation, shape=shape, dtype=str(dtype), **said)
-            headers = self.all_gather_object(header)
-            if any(each != header for each in headers):
-                raise mismatch_error(dict(zip(self.ranks, headers, strict=True)))
+            signatures = self.all_gather_object(signature)
+            if any(each != signature for each in signatures):
+                raise mismatch_error(dict(zip(self.ranks, signatures, strict=True)))
 
     def _enqueue(self, function: Callable[..., None], *args: Any) -> None:
         stream = current_stream(self.device)
@@ -296,7 +252,7 @@ class NcclCommunicator:
         return to(np.frombuffer(bytearray(pickle.dumps(value)), np.uint8), self.device)
 
     def _gather_lengths(self, length: int) -> list[int]:
-        """Return the length that each rank says, when all have come."""
+        """Return the lengths of all ranks."""
         mine = to(np.array([length], np.int64), self.device)
         buffer = self._packer.new(self.size * mine.nbytes)
         self._enqueue(self._transport.all_gather, self._packer.pack([mine]), buffer)
@@ -304,7 +260,7 @@ class NcclCommunicator:
         return lengths
 
     def _read(self, buffer: Array) -> HostArray:
-        """Return a buffer in host memory, once it is full; NCCL itself would wait for ever."""
+        """Return a filled buffer in host memory, within the timeout, which NCCL itself lacks."""
         event = current_stream(self.device).record_event()
         for _ in polls(self.timeout, _LONGEST_PAUSE):
             if event.query():
@@ -318,13 +274,13 @@ class NcclCommunicator:
 
 
 def _source(
-    bootstrap: Communicator | Rendezvous | None,
+    bootstrap: Communicator | TcpBootstrap | None,
     timeout: float,
     rank: int | None,
     world_size: int | None,
     address: str | None,
-) -> Communicator | Rendezvous | RankAssignment:
-    """Return who tells this rank of the others."""
+) -> Communicator | TcpBootstrap | RankAssignment:
+    """Return the source of ranks: a bootstrap, or the assignment of this rank."""
     if bootstrap is not None:
         if (rank, world_size, address) != (None, None, None):
             raise ArgumentError(
@@ -332,9 +288,9 @@ def _source(
                 "knows them"
             )
         return bootstrap
-    seat = find_rank_assignment(rank, world_size, address)
-    if seat is not None:
-        return seat
+    assignment = find_rank_assignment(rank, world_size, address)
+    if assignment is not None:
+        return assignment
     from nbrt.distributed.communicators.mpi import MpiCommunicator
 
     return MpiCommunicator(device=Device("cpu", 0), timeout=timeout)

@@ -1,4 +1,4 @@
-"""Arrays as flat bytes, which is what transports move, and back."""
+"""`Packer`: converts arrays to the flat bytes that transports move, and back."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Packer:
-    """Makes the buffers of one rank, in order with the current stream of its device.
+    """Allocates and fills the buffers of one rank, in order with its current stream.
 
     Parameters
     ----------
     device : Device
-        Where the arrays live.
+        The device of the arrays.
     is_staged : bool
-        Buffers are in host memory, though the arrays are not.
+        Whether buffers are in host memory and arrays are not.
 
     Attributes
     ----------
     is_host : bool
-        The device's memory is host memory.
+        Whether the memory of the device is host memory.
     """
 
     def __init__(self, device: Device, is_staged: bool = False) -> None:
@@ -56,7 +56,7 @@ class Packer:
     def pack(self, arrays: Sequence[Array], is_copy: bool = False) -> Array:
         """Return the elements of arrays, one array after the other, as bytes.
 
-        A single array is not copied where its bytes are in order already, unless `is_copy`.
+        A single contiguous array is not copied, unless `is_copy`.
         """
         if self.is_staged:
             stream = current_stream(self.device)
@@ -87,7 +87,7 @@ class Packer:
             return reduced(arrays, op)
 
     def _on_stream(self) -> AbstractContextManager[object]:
-        """Return a guard under which the array library follows our stream; NumPy has none."""
+        """Return a guard that sets the stream of the array library; NumPy needs none."""
         return _NOTHING if self.is_host else OptionalStreamGuard(current_stream(self.device))
 
 

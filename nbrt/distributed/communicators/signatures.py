@@ -1,4 +1,4 @@
-"""What ranks say when they come to an operation or fail, and the error where they disagree."""
+"""Signatures of calls, which must be equal on all ranks, and texts of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["CallSignature", "describe_error", "mismatch_error"]
 
 
 class CallSignature(NamedTuple):
-    """What all ranks must say alike when they come to an operation."""
+    """The operation of a call and its arguments that must be equal on all ranks."""
 
     operation: str
     shape: Any = None
@@ -28,17 +28,17 @@ class CallSignature(NamedTuple):
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the kind and text of an exception, also of one that cannot be made a text."""
+    """Return the type and text of an exception, also if ``str`` raises."""
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # the other ranks must hear of it all the same
+    except Exception:  # noqa: BLE001  # the other ranks need a message in any case
         return f"{name} (its text cannot be shown)"
     return f"{name}: {text}" if text else name
 
 
 def mismatch_error(headers: dict[int, CallSignature]) -> RankMismatchError:
-    """Return the error of ranks (of the world) that came to different operations."""
+    """Return the error of world ranks that are in different operations."""
     said: dict[CallSignature, list[int]] = {}
     for rank, header in sorted(headers.items()):
         said.setdefault(header, []).append(rank)

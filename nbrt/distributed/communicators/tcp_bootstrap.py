@@ -1,4 +1,4 @@
-"""`Rendezvous`: how ranks that nothing connects yet meet, at a store that rank 0 serves."""
+"""`TcpBootstrap`: connects ranks through a key-value store that rank 0 serves over TCP."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.transport import Store
 
-__all__ = ["RankAssignment", "Rendezvous", "find_rank_assignment", "polls"]
+__all__ = ["RankAssignment", "TcpBootstrap", "find_rank_assignment", "polls"]
 
 _WORLD = "world"
 _SHORT = 5e-5
-"""Seconds between the first two looks of a wait."""
+"""Seconds between the first two polls of a wait."""
 
 
 class RankAssignment(NamedTuple):
-    """Which rank a process is, and where it meets the others.
+    """The rank of a process, the number of ranks, and the address of the store.
 
-    `local_rank` is its number among those of its machine, as far as the launcher tells.
+    `local_rank` is its number among the ranks of its machine, if the launcher gives it.
     """
 
     rank: int
@@ -38,23 +38,23 @@ class RankAssignment(NamedTuple):
     local_rank: int
 
 
-class Rendezvous:
-    """A rank of a group that meets at a store, to share what a transport starts with.
+class TcpBootstrap:
+    """A rank of a group that shares the first bytes of a transport through a store.
 
     Parameters
     ----------
     store : Store
-        Where they meet.
+        The store.
     address : str
-        Of the store, for messages.
+        The address of the store, for messages.
     ranks : tuple of int
-        The members' numbers in the world.
+        The world ranks of the members.
     rank : int
-        This one's number in the group.
+        The number of this rank in the group.
     timeout : float
-        Seconds to wait for the others.
+        Seconds to wait for the other ranks.
     key : str
-        Under which the group meets; no other group of the store has it.
+        The key of the group, unique in the store.
     """
 
     def __init__(
@@ -76,22 +76,22 @@ class Rendezvous:
         self._groups: dict[tuple[int, ...], int] = {}
 
     @classmethod
-    def open(cls, interface: DeviceInterface, seat: RankAssignment, timeout: float) -> Rendezvous:
-        """Return that of the world, whose rank 0 begins to serve the store."""
+    def open(cls, interface: DeviceInterface, seat: RankAssignment, timeout: float) -> TcpBootstrap:
+        """Return the bootstrap of the world; rank 0 starts the store."""
         seconds = check_timeout(timeout)
         store = interface.open_store(seat.host, seat.port, seat.rank == 0)
         ranks = tuple(range(seat.size))
         return cls(store, f"{seat.host}:{seat.port}", ranks, seat.rank, seconds)
 
     def share(self, value: Any) -> Any:
-        """Return, once all members have come, the few bytes that rank 0 gave; called once.
+        """Return the value of rank 0 after all members have connected; called once.
 
         Raises
         ------
         CollectiveTimeoutError
-            If ranks, or the store, did not come within the timeout.
+            If ranks or the store do not respond within the timeout.
         RankMismatchError
-            If ranks differ in how many they are.
+            If ranks differ in the number of ranks.
         """
         if self.rank == 0:
             came = self._collect(self._key)
@@ -104,8 +104,8 @@ class Rendezvous:
                     )
                 self._store.set(token, value)
             return value
-        # The answer is under a name of our own, and the question is asked again each time, so a
-        # store that an earlier world leaves at the same address misleads nobody.
+        # The key of the answer is random, and each poll repeats the request, so a store that an
+        # earlier world left at the same address gives no wrong answer.
         token, problem = secrets.token_hex(8), None
         for _ in polls(self.timeout):
             try:
@@ -115,15 +115,15 @@ class Rendezvous:
                 answer, problem = None, error
             if answer is not None:
                 return answer
-        raise self._late(problem, "rank 0 of the group, which waits for all, does not answer")
+        raise self._late(problem, "rank 0 of the group does not answer")
 
-    def group(self, ranks: Sequence[int]) -> Rendezvous:
-        """Return that of some of these ranks."""
+    def group(self, ranks: Sequence[int]) -> TcpBootstrap:
+        """Return the bootstrap of some of these ranks."""
         members = check_members(ranks, self.rank, self.size)
         number = self._groups[members] = self._groups.get(members, 0) + 1
         # Keys and values share the 256 bytes of a message, so a key is a digest.
         said = f"{self._key} {members} {number}".encode()
-        return Rendezvous(
+        return TcpBootstrap(
             self._store,
             self._address,
             tuple(self.ranks[member] for member in members),
@@ -133,27 +133,25 @@ class Rendezvous:
         )
 
     def close(self) -> None:
-        """Leave the world, whose rank 0 serves the store until all have left."""
+        """Leave the world; rank 0 serves the store until all ranks have left."""
         if self._key != _WORLD:
             return
         try:
             if self.rank == 0:
                 self._collect("end")
             else:
-                with contextlib.suppress(OSError):  # rank 0 has ended and waits for nobody
+                with contextlib.suppress(OSError):  # rank 0 has ended already
                     self._store.set(f"end/{self.rank}", b"")
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Leave the world without a word."""
+        """Leave the world without notice to other ranks."""
         if self._key == _WORLD:
             self._store.close()
 
-    # -- how ---------------------------------------------------------------------------------------
-
     def _collect(self, key: str) -> dict[int, bytes]:
-        """Return what each of the other ranks said under a key."""
+        """Return the values of the other ranks under a key."""
         came: dict[int, bytes] = {}
         problem: OSError | None = None
         for _ in polls(self.timeout):
@@ -184,10 +182,10 @@ class Rendezvous:
 def find_rank_assignment(
     rank: int | None, world_size: int | None, address: str | None
 ) -> RankAssignment | None:
-    """Return what the arguments say, and for those left out the environment.
+    """Return the rank of the arguments, or of the environment for missing arguments.
 
     The variables are those of torchrun: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, LOCAL_RANK.
-    None: there are no arguments, and no launcher has set the first two.
+    The result is None without arguments and without the first two variables.
     """
     given = (rank, world_size, address) != (None, None, None)
     if not given and not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
@@ -202,7 +200,7 @@ def find_rank_assignment(
 
 
 def polls(seconds: float, longest: float = 1.0) -> Iterator[None]:
-    """Yield once, and again after longer and longer pauses, until the time is over."""
+    """Yield once, and again after pauses of growing length, until the time is over."""
     deadline, pause = clock.monotonic() + seconds, _SHORT
     yield
     while (left := deadline - clock.monotonic()) > 0:
@@ -232,7 +230,7 @@ def _address(address: str | None) -> tuple[str, int]:
                 f"{' and '.join(missing)}"
             )
         address = ":".join(os.environ[name] for name in names)
-        # torchrun serves a store of its own at this port; the next one is ours.
+        # torchrun serves its own store at this port; nbrt uses the next one.
         is_shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     host, _, port = str(address).rpartition(":")
     if not host or ":" in host or not port.isdecimal() or not 0 < int(port) + is_shared < 65536:

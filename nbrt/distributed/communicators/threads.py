@@ -9,24 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt._internal import rank_context as context
+from nbrt.distributed.communicators.adapter import Adapter
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import (
     MessageMemo,
-    check_array,
-    check_arrays,
-    check_elements,
     check_members,
-    check_op,
     check_root,
-    check_shapes,
     check_timeout,
     reduced,
-    refuse_pickling,
     unsendable,
 )
 from nbrt.distributed.communicators.signatures import CallSignature
 from nbrt.distributed.communicators.thread_rendezvous import Member, ThreadWorld
-from nbrt.errors import ArgumentError, DistributedError, RankMismatchError
+from nbrt.errors import DistributedError, RankMismatchError
 from nbrt.runtime.array import copy
 from nbrt.runtime.creation import empty
 from nbrt.runtime.device import current_device
@@ -35,7 +30,6 @@ from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import NoReturn
 
     from nbrt._internal.device import Device
     from nbrt.distributed.communicators.base import ReduceOp
@@ -44,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["ThreadCommunicator", "thread_world"]
 
 
-class ThreadCommunicator:
+class ThreadCommunicator(Adapter):
     """A rank of a group of threads; see `Communicator`.
 
     An operation copies the arrays of each rank before it waits, so a rank may change them as soon
@@ -90,21 +84,6 @@ class ThreadCommunicator:
         """The device of this rank's arrays."""
         return self._device or current_device()
 
-    @property
-    def timeout(self) -> float:
-        """Seconds to wait for the other ranks."""
-        return self._timeout
-
-    @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        self._timeout = check_timeout(seconds)
-
-    def __repr__(self) -> str:
-        return f"ThreadCommunicator(rank={self.rank}, size={self.size}, device='{self.device}')"
-
-    def __reduce__(self) -> NoReturn:
-        refuse_pickling(self)
-
     # -- misuse by other ranks ---------------------------------------------------------------------
 
     def check_rank(self, generator: object, is_default: bool = False) -> None:
@@ -143,22 +122,11 @@ class ThreadCommunicator:
 
     # -- operations --------------------------------------------------------------------------------
 
-    def broadcast(self, array: Array, root: int = 0) -> Array:
-        """Return the array of `root`; see `Communicator`."""
-        check_array(array)
-        check_root(root, self.size)
-        signature = CallSignature(
-            "broadcast", shape=array.shape, dtype=str(array.dtype), root=int(root)
-        )
-        given = self._message(array) if root == self.rank else None
-        return self._copied(self._meet(signature, given)[root])
+    def _broadcast(self, array: Array, root: int, signature: CallSignature) -> Array:
+        sent = self._message(array) if root == self.rank else None
+        return self._copied(self._meet(signature, sent)[root])
 
-    def all_reduce(self, array: Array, op: ReduceOp = "sum") -> Array:
-        """Return the reduction of all arrays; see `Communicator`."""
-        check_array(array)
-        check_op(op)
-        signature = CallSignature("all_reduce", shape=array.shape, dtype=str(array.dtype), op=op)
-
+    def _all_reduce(self, array: Array, op: ReduceOp, signature: CallSignature) -> Array:
         def combine(messages: list[Any]) -> list[Any]:
             total = self._reduced(messages, op)
             current_stream(self.device).synchronize()
@@ -166,59 +134,43 @@ class ThreadCommunicator:
 
         return self._copied(self._meet(signature, self._message(array), combine)[0])
 
-    def all_gather(
-        self, array: Array, shapes: Sequence[tuple[int, ...]] | None = None
+    def _all_gather(
+        self,
+        array: Array,
+        shapes: list[tuple[int, ...]],  # noqa: ARG002  # of the interface
+        signature: CallSignature,
     ) -> list[Array]:
-        """Return the arrays of all ranks; see `Communicator`."""
-        check_array(array)
-        check_shapes(shapes, self.size)
-        self._check_shape(array, shapes)
-        same = array.shape if shapes is None else tuple(tuple(shape) for shape in shapes)
-        signature = CallSignature("all_gather", shape=same, dtype=str(array.dtype))
-        return [self._copied(given) for given in self._meet(signature, self._message(array))]
+        messages = self._meet(signature, self._message(array))
+        return [self._copied(message) for message in messages]
 
-    def reduce_scatter(self, arrays: Sequence[Array], op: ReduceOp = "sum") -> Array:
-        """Return the reduction of the arrays for this rank; see `Communicator`."""
-        check_arrays(arrays, self.size)
-        check_op(op)
-        shapes = tuple(array.shape for array in arrays)
-        signature = CallSignature("reduce_scatter", shape=shapes, dtype=str(arrays[0].dtype), op=op)
-        given = [self._message(array) for array in arrays]
-        messages = self._meet(signature, given)
+    def _reduce_scatter(
+        self, arrays: Sequence[Array], op: ReduceOp, signature: CallSignature
+    ) -> Array:
+        messages = self._meet(signature, [self._message(array) for array in arrays])
         return self._reduced([message[self.rank] for message in messages], op)
 
-    def all_to_all(
-        self, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]] | None = None
+    def _all_to_all(
+        self, arrays: Sequence[Array], shapes: list[tuple[int, ...]], signature: CallSignature
     ) -> list[Array]:
-        """Return the arrays that all ranks pass for this rank; see `Communicator`."""
-        check_arrays(arrays, self.size)
-        check_shapes(shapes, self.size)
-        signature = CallSignature("all_to_all", dtype=str(arrays[0].dtype))
-        wanted = [tuple(each.shape) for each in arrays] if shapes is None else shapes
-        given = ([self._message(array) for array in arrays], [tuple(each) for each in wanted])
-        found = self._meet(signature, given, self._exchanged)[self.rank]
-        return [self._copied(message) for message in found]
+        sent = [self._message(array) for array in arrays], shapes
+        received = self._meet(signature, sent, self._exchanged)[self.rank]
+        return [self._copied(message) for message in received]
 
-    def scatter(self, arrays: Sequence[Array] | None, out: Array, root: int = 0) -> Array:
-        """Fill `out` with the array of `root` for this rank; see `Communicator`."""
-        check_array(out)
-        check_root(root, self.size)
-        messages = None
-        if self.rank == root:
-            check_arrays(arrays, self.size)
-            messages = [self._message(array) for array in arrays or ()]
-        signature = CallSignature("scatter", dtype=str(out.dtype), root=int(root))
+    def _scatter(
+        self, arrays: Sequence[Array], out: Array, root: int, signature: CallSignature
+    ) -> Array:
+        messages = [self._message(array) for array in arrays]
 
         def combine(given: list[Any]) -> list[Any]:
-            found: list[Array] = given[root][0]
-            for rank, (message, (_, shape)) in enumerate(zip(found, given, strict=True)):
+            sent: list[Array] = given[root][0]
+            for rank, (message, (_, shape)) in enumerate(zip(sent, given, strict=True)):
                 if message.shape != shape or message.dtype != out.dtype:
                     raise RankMismatchError(
                         f"expected an array of {out.dtype} and shape {shape} for rank "
                         f"{self.ranks[rank]} in scatter, got {message.dtype} and {message.shape} "
                         f"from rank {self.ranks[root]}"
                     )
-            return found
+            return sent
 
         message = self._meet(signature, (messages, out.shape), combine)[self.rank]
         copy(out, message, stream=current_stream(self.device))
@@ -262,13 +214,6 @@ class ThreadCommunicator:
         member = Member(self.rank, self.ranks, self._timeout)
         return self._world.meet(member, (self._key, self._count), signature, contribution, combine)
 
-    def _check_shape(self, array: Array, shapes: Sequence[tuple[int, ...]] | None) -> None:
-        if shapes is not None and tuple(shapes[self.rank]) != array.shape:
-            raise ArgumentError(
-                f"expected an array of shape {tuple(shapes[self.rank])}, as shapes says of rank "
-                f"{self.rank}, got {array.shape}"
-            )
-
     def _exchanged(self, given: list[Any]) -> list[Any]:
         """Return the messages for each rank, and check their shapes."""
         for taker, (_, shapes) in enumerate(given):
@@ -283,7 +228,6 @@ class ThreadCommunicator:
 
     def _message(self, array: Array) -> Array:
         """Return a copy that the other threads may read."""
-        check_elements(array.dtype)
         message = self._copied(array)
         current_stream(self.device).synchronize()
         return message

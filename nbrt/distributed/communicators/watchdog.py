@@ -1,4 +1,4 @@
-"""How MPI ranks wait, and what they tell each other when waiting does not end.
+"""`FailureDetector`: waits of MPI ranks, with timeouts and diagnoses.
 
 The normal path costs nothing: a rank polls its request, giving way to other processes, and looks
 for notices only once it has waited for a millisecond. A rank that has waited for too long says
@@ -26,45 +26,45 @@ from nbrt.errors import (
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["FailureDetector", "Place"]
+__all__ = ["FailureDetector", "WaitPoint"]
 
 _TAG = 1
 _GRACE = 1.0
-"""Seconds that ranks have to say where they wait, once one has waited for too long."""
+"""Seconds to wait for the reports of other ranks after a timeout."""
 
 _SHUTDOWN_GRACE = 3.0
-"""Seconds that the others have to end on their own, once a rank has failed."""
+"""Seconds that other ranks have to end after a rank has failed."""
 
 _SHORT, _LONG = 5e-5, 1e-3
-"""Seconds between two looks, soon and late in a wait."""
+"""Seconds between two polls, at the start of a wait and later."""
 
 _BYTES_PER_SECOND = 1e8
-"""What a slow transport moves: for as long as it takes, polling goes on without sleeping."""
+"""Speed of a slow transport; during the transfer time, polling does not sleep."""
 
-_LONGEST = 2000
-"""Characters of an exception that others are told."""
+_MAX_TEXT = 2000
+"""Characters of an exception that other ranks receive."""
 
 
-class Place(NamedTuple):
-    """Where a rank waits: the operation, and its number among those of its group."""
+class WaitPoint(NamedTuple):
+    """The operation in which a rank waits, and its number in the group."""
 
     group: Any
     ranks: tuple[int, ...]
     number: int
-    header: CallSignature
+    signature: CallSignature
 
-    def meets(self, other: Place) -> bool:
+    def meets(self, other: WaitPoint) -> bool:
         """Return whether two ranks wait for each other."""
         return self.group == other.group and self.number == other.number
 
 
 class _Failed(NamedTuple):
     text: str
-    is_verdict: bool  # of waiting: those who wait for the same come to their own
+    is_diagnosis: bool  # ranks that wait at the same point reach the same diagnosis
 
 
 class _Waiting(NamedTuple):
-    place: Place
+    point: WaitPoint
     wants_answer: bool
 
 
@@ -72,11 +72,11 @@ def _yield() -> None:
     time.sleep(0)
 
 
-_give_way = getattr(os, "sched_yield", _yield)
+_yield_cpu = getattr(os, "sched_yield", _yield)
 
 
 class FailureDetector:
-    """What one rank of the world knows of the others' troubles.
+    """The knowledge of one rank about waiting and failed ranks.
 
     Parameters
     ----------
@@ -86,62 +86,62 @@ class FailureDetector:
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
-        self._place: Place | None = None
-        self._heard: dict[int, Place] = {}
-        self._has_told = False
+        self._point: WaitPoint | None = None
+        self._reported: dict[int, WaitPoint] = {}
+        self._has_announced = False
         self._failure: tuple[int, _Failed] | None = None
         self._sent: list[Any] = []
-        # MPI may still write to the buffers of operations that were given up.
-        self._given_up: list[tuple[MPI.Request, Any]] = []
+        # MPI may still write to the buffers of abandoned operations.
+        self._abandoned: list[tuple[MPI.Request, Any]] = []
         atexit.register(self.leave)
 
     def wait(
-        self, request: MPI.Request, place: Place, timeout: float, nbytes: int, buffers: Any
+        self, request: MPI.Request, point: WaitPoint, timeout: float, nbytes: int, buffers: Any
     ) -> None:
         """Wait until `request` is complete.
 
         Raises
         ------
         CollectiveTimeoutError
-            If it is not within `timeout` seconds.
+            If it does not complete within `timeout` seconds.
         RankFailedError
-            If a rank says that it has failed.
+            If a rank reports a failure.
         RankMismatchError
             If ranks wait for each other in different operations.
         """
         if request.Test():
             return
         start = clock.monotonic()
-        self._place = place
+        self._point = point
         try:
             while clock.monotonic() < start + _LONG:
-                _give_way()
+                _yield_cpu()
                 if request.Test():
                     return
-            self._wait_long(request, place, start, timeout, nbytes / _BYTES_PER_SECOND)
+            self._wait_long(request, point, start, timeout, nbytes / _BYTES_PER_SECOND)
         except BaseException:
-            self._given_up.append((request, buffers))
+            self._abandoned.append((request, buffers))
             raise
         finally:
-            self._place = None
-            self._has_told = False
+            self._point = None
+            self._has_announced = False
 
     def announce_failure(self, error: BaseException) -> None:
-        """Tell every rank that this one ends with `error`; only the first time counts."""
+        """Notify every rank that this one ends with `error`; only the first call counts."""
         if self._failure is None:
-            is_verdict = isinstance(error, (CollectiveTimeoutError, RankMismatchError))
-            text = describe_error(error)[:_LONGEST]  # short ones need no receiver
-            notice = _Failed(text, is_verdict)
+            is_diagnosis = isinstance(error, (CollectiveTimeoutError, RankMismatchError))
+            text = describe_error(error)[:_MAX_TEXT]  # short messages need no posted receive
+            notice = _Failed(text, is_diagnosis)
             self._failure = (self._comm.rank, notice)
-            self._tell(notice, range(self._comm.size))
+            self._send(notice, range(self._comm.size))
 
     def leave(self) -> None:
-        """Wait until every rank leaves; end the whole job if one has failed and others stay.
+        """Wait for every rank to leave; end the job if a rank has failed and others stay.
 
-        Called when the process exits: MPI's own end would wait for a failed rank for ever.
+        Runs when the process exits: MPI's finalisation would wait for a failed rank forever.
         """
         atexit.unregister(self.leave)
-        error = getattr(sys, "last_value", None)  # what the program ended with, if anything
+        error = getattr(sys, "last_value", None)  # the uncaught exception of the program
         if error is not None and not hasattr(sys, "ps1"):
             self.announce_failure(error)
         deadline = None
@@ -154,43 +154,43 @@ class FailureDetector:
                 self._abort()
             clock.sleep(_LONG)
         if self._is_stuck():
-            self._abort()  # MPI's end would wait for what was given up
+            self._abort()  # MPI would wait for the abandoned operations
 
-    def check(self, place: Place) -> None:
+    def check(self, point: WaitPoint) -> None:
         """Raise RankFailedError if a rank is known to have failed."""
         if self._failure is not None:
             rank, notice = self._failure
             raise RankFailedError(
                 f"rank {rank} ended with {notice.text}; rank {self._comm.rank} was in "
-                f"{place.header}",
+                f"{point.signature}",
                 rank,
             )
 
-    # -- how ---------------------------------------------------------------------------------------
-
     def _wait_long(
-        self, request: MPI.Request, place: Place, start: float, timeout: float, busy: float
+        self, request: MPI.Request, point: WaitPoint, start: float, timeout: float, busy: float
     ) -> None:
         give_up = None
         while True:
             self._receive()
-            if request.Test():  # after the notices: a rank may fail once the operation is over
+            if request.Test():  # after the notices: a rank may fail after the operation
                 return
             now = clock.monotonic()
-            if not (self._has_told and self._failure is not None and self._failure[1].is_verdict):
-                self.check(place)
-            if give_up is None and (self._has_told or now > start + timeout):
-                self._tell_where()
+            if not (
+                self._has_announced and self._failure is not None and self._failure[1].is_diagnosis
+            ):
+                self.check(point)
+            if give_up is None and (self._has_announced or now > start + timeout):
+                self._announce_point()
                 give_up = now + _GRACE
             if give_up is not None and now > give_up:
-                raise self._verdict(place, timeout)
+                raise self._diagnose(point, timeout)
             if now < start + busy:
-                _give_way()
+                _yield_cpu()
             else:
                 clock.sleep(min(_LONG, max(_SHORT, (now - start) / 100)))
 
     def _receive(self) -> None:
-        """Read the notices that have come, and answer them."""
+        """Read the notices that have arrived, and answer them."""
         while (message := self._comm.improbe(tag=_TAG)) is not None:
             status = _status()
             notice = message.recv(status)
@@ -198,35 +198,37 @@ class FailureDetector:
             if isinstance(notice, _Failed):
                 self._failure = self._failure or (rank, notice)
                 continue
-            self._heard[rank] = notice.place
-            if self._place is None or not notice.wants_answer:
+            self._reported[rank] = notice.point
+            if self._point is None or not notice.wants_answer:
                 continue
-            if self._place.meets(notice.place):
-                self._tell_where()
+            if self._point.meets(notice.point):
+                self._announce_point()
             else:
-                self._tell(_Waiting(self._place, wants_answer=False), [rank])
+                self._send(_Waiting(self._point, wants_answer=False), [rank])
 
-    def _tell_where(self) -> None:
-        """Tell the other members where this rank waits, once."""
-        if not self._has_told and self._place is not None:
-            self._has_told = True
-            # Who waits elsewhere may have moved on; who still does will answer.
-            self._heard = {
-                rank: place for rank, place in self._heard.items() if self._place.meets(place)
+    def _announce_point(self) -> None:
+        """Send the point at which this rank waits to the other members, once."""
+        if not self._has_announced and self._point is not None:
+            self._has_announced = True
+            # Ranks at other points may have moved on; those that still wait will answer.
+            self._reported = {
+                rank: point for rank, point in self._reported.items() if self._point.meets(point)
             }
-            self._tell(_Waiting(self._place, wants_answer=True), self._place.ranks)
+            self._send(_Waiting(self._point, wants_answer=True), self._point.ranks)
 
-    def _tell(self, notice: _Failed | _Waiting, ranks: Any) -> None:
+    def _send(self, notice: _Failed | _Waiting, ranks: Any) -> None:
         for rank in ranks:
             if rank != self._comm.rank:
                 self._sent.append(self._comm.isend(notice, rank, _TAG))
 
-    def _verdict(self, place: Place, timeout: float) -> DistributedError:
-        said = {self._comm.rank: place, **self._heard}
-        there = {rank: said[rank].header for rank in place.ranks if _is_at(said.get(rank), place)}
-        missing = [rank for rank in place.ranks if rank not in there]
+    def _diagnose(self, point: WaitPoint, timeout: float) -> DistributedError:
+        said = {self._comm.rank: point, **self._reported}
+        there = {
+            rank: said[rank].signature for rank in point.ranks if _is_at(said.get(rank), point)
+        }
+        missing = [rank for rank in point.ranks if rank not in there]
         elsewhere = "".join(
-            f"; rank {rank} waits in {said[rank].header} of ranks {said[rank].ranks}"
+            f"; rank {rank} waits in {said[rank].signature} of ranks {said[rank].ranks}"
             for rank in missing
             if rank in said
         )
@@ -234,16 +236,16 @@ class FailureDetector:
             return mismatch_error(there)
         if missing:
             return CollectiveTimeoutError(
-                f"expected ranks {missing} to come to {place.header} within {timeout:g} s"
+                f"expected ranks {missing} to come to {point.signature} within {timeout:g} s"
                 f"{elsewhere}; every rank of the group must call it, or raise timeout"
             )
         return CollectiveTimeoutError(
-            f"every rank came to {place.header}, but it did not end within {timeout:g} s; they may "
-            f"have given arrays that do not fit: set NBRT_DISTRIBUTED_CHECK=1, or raise timeout"
+            f"every rank came to {point.signature}, but it did not end within {timeout:g} s; their "
+            f"arrays may not match: set NBRT_DISTRIBUTED_CHECK=1, or raise timeout"
         )
 
     def _is_stuck(self) -> bool:
-        return any(not request.Test() for request, _ in self._given_up)
+        return any(not request.Test() for request, _ in self._abandoned)
 
     def _abort(self) -> None:
         sys.stdout.flush()
@@ -251,8 +253,8 @@ class FailureDetector:
         self._comm.Abort(1)
 
 
-def _is_at(found: Place | None, place: Place) -> bool:
-    return found is not None and found.meets(place)
+def _is_at(other: WaitPoint | None, point: WaitPoint) -> bool:
+    return other is not None and other.meets(point)
 
 
 def _status() -> MPI.Status:

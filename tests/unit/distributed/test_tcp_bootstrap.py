@@ -8,7 +8,7 @@ import pytest
 from helpers.clocks import JumpingClock
 from nbrt.distributed.communicators.tcp_bootstrap import (
     RankAssignment,
-    Rendezvous,
+    TcpBootstrap,
     find_rank_assignment,
     polls,
 )
@@ -100,12 +100,12 @@ def jumping_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rank_0_answers_when_all_have_come() -> None:
     shelf = Shelf()
     shelf.values = {"world/1": b"one 3", "world/2": b"two 3"}
-    assert Rendezvous(shelf, "here:80", (0, 1, 2), 0, 1).share(b"id") == b"id"
+    assert TcpBootstrap(shelf, "here:80", (0, 1, 2), 0, 1).share(b"id") == b"id"
     assert (shelf.get("one"), shelf.get("two")) == (b"id", b"id")
 
     del shelf.values["world/2"], shelf.values["one"]
     with pytest.raises(CollectiveTimeoutError, match=r"5 s, where rank 0 .*missing: \[2\]"):
-        Rendezvous(shelf, "here:80", (0, 1, 2), 0, 5).share(b"id")
+        TcpBootstrap(shelf, "here:80", (0, 1, 2), 0, 5).share(b"id")
     assert shelf.get("one") is None
 
 
@@ -113,13 +113,13 @@ def test_ranks_of_worlds_of_different_sizes_are_told() -> None:
     shelf = Shelf()
     shelf.values = {"world/1": b"one 3"}
     with pytest.raises(RankMismatchError, match="got 2 on rank 0 and 3 on rank 1"):
-        Rendezvous(shelf, "here:80", (0, 1), 0, 1).share(b"id")
+        TcpBootstrap(shelf, "here:80", (0, 1), 0, 1).share(b"id")
 
 
 @pytest.mark.usefixtures("jumping_clock")
 def test_groups_have_keys_of_their_own() -> None:
     shelf = Shelf()
-    world = Rendezvous(shelf, "here:80", tuple(range(2000)), 1999, 5)
+    world = TcpBootstrap(shelf, "here:80", tuple(range(2000)), 1999, 5)
     pair = world.group([7, 1999])
     groups = [
         world, pair, world.group([7, 1999]), world.group([8, 1999]), world.group(range(2000)),
@@ -134,7 +134,7 @@ def test_groups_have_keys_of_their_own() -> None:
 
 def test_only_the_world_ends_the_store() -> None:
     shelf = Shelf()
-    world = Rendezvous(shelf, "here:80", (0, 1), 1, 1)
+    world = TcpBootstrap(shelf, "here:80", (0, 1), 1, 1)
     world.group([1]).close()
     assert shelf.is_open
     assert shelf.values == {}
