@@ -1,4 +1,4 @@
-"""Whether the parts that ranks have make up one tensor."""
+"""Checks that values agree between ranks, and that their parts form one tensor."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["agree_on_shape", "check_alike"]
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 class _Part(NamedTuple):
-    """What the others are told of a rank's part."""
+    """The description of a rank's part that all ranks exchange."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -42,22 +42,22 @@ def agree_on_shape(
     placements: tuple[Placement, ...],
     shape: tuple[int, ...] | None,
 ) -> tuple[int, ...]:
-    """Return the shape of the tensor that all ranks' parts make up; one small collective.
+    """Return the shape of the tensor of all ranks' parts, after one small collective.
 
     Parameters
     ----------
     local : array
-        This rank's part.
+        The part of this rank.
     mesh, placements : DeviceMesh and tuple of Placement
-        How the parts make up the tensor.
+        The ranks and placements of the tensor.
     shape : tuple of int or None
-        What it should be.
+        The expected shape; None: computed from the parts.
 
     Raises
     ------
     RankMismatchError
-        On every rank of the mesh, naming the one that differs: in dtype, number of dimensions,
-        `shape` or placements, in the shape of its part, or in bits of what is replicated.
+        On every rank of the mesh, naming a rank that differs in dtype, number of dimensions,
+        `shape`, placements, shape of its part, or bits of replicated values.
     """
     replicated = any(isinstance(each, Replicate) for each in placements)
     mine = _Part(
@@ -96,13 +96,13 @@ def check_alike(
     key: Callable[[Any], Any] = lambda value: value,
     advice: str = "",
 ) -> None:
-    """Raise, naming the ranks, if some of them differ from most in a value that `key` returns."""
+    """Raise, naming the ranks, if some differ from the majority in a value that `key` returns."""
     said = [key(value) for value in values]
     usual = Counter(said).most_common(1)[0][0]
     others = [(rank, each) for rank, each in zip(ranks, said, strict=True) if each != usual]
     if others:
-        named = ", ".join(f"{each} on rank {rank}" for rank, each in others[:_MOST_NAMED])
-        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        named = ", ".join(f"{each} on rank {rank}" for rank, each in others[:_MAX_NAMED])
+        more = f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else ""
         raise RankMismatchError(
             f"expected the same {what} on every rank, {usual} as most have, got {named}{more}"
             + (f"; {advice}" if advice else "")
@@ -114,7 +114,7 @@ def _whole_shape(
     mesh_shape: tuple[int, ...],
     placements: tuple[Placement, ...],
 ) -> tuple[int, ...]:
-    """Return the sums of the parts' sizes along the dimensions of the mesh that cut them."""
+    """Return the sums of the sizes of parts along the dimensions of the mesh that split them."""
     ndim = len(next(iter(held.values())).shape)
     sizes = []
     for dim, cuts in enumerate(cuts_of(ndim, mesh_shape, placements)):
@@ -152,5 +152,5 @@ def _check_replicas(
 
 
 def _digest(local: Array) -> bytes:
-    """Return what two arrays have in common only if they have the same bits."""
+    """Return a digest of the bits of an array."""
     return hashlib.blake2b(to_host(local, copy=None).tobytes(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""`DTensor`: an array that the ranks of a mesh hold together."""
+"""`DTensor`: an array whose parts are distributed over the ranks of a mesh."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ __all__ = ["DTensor"]
 
 
 class DTensor(ArrayMethods):
-    """An array that the ranks of a mesh hold together, each a part: NumPy's on cpu, CuPy's on cuda.
+    """An array whose parts are on the ranks of a mesh: NumPy arrays on cpu, CuPy arrays on cuda.
 
-    Made by `DTensor.from_local`, `distribute_tensor`, the factories and operations. A rank that is
-    not in the mesh may hold one too: its part is empty, of shape (0,), and it does nothing.
+    `DTensor.from_local`, `distribute_tensor`, the factories and operations return tensors. A rank
+    off the mesh may hold one too, with an empty part of shape (0,).
 
     Parameters
     ----------
     local : array
-        This rank's part, which the tensor shares.
+        The part of this rank, which the tensor shares.
     spec : DTensorSpec
         Mesh, placements, shape and dtype.
 
@@ -67,10 +67,10 @@ class DTensor(ArrayMethods):
         run_check: bool = False,
         shape: Shape | None = None,
     ) -> DTensor:
-        """Return the tensor that the ranks' arrays make up.
+        """Return the tensor whose parts are the arrays of the ranks.
 
-        Nothing is copied where the array is on the mesh's device already (on cpu, any NumPy array
-        is): the tensor and the array share memory. A subclass of NumPy's counts as the plain array.
+        An array on the device of the mesh (on cpu, any NumPy array) is not copied: the tensor
+        shares its memory. Subclasses of `numpy.ndarray` are viewed as plain arrays.
 
         Parameters
         ----------
@@ -79,20 +79,19 @@ class DTensor(ArrayMethods):
         device_mesh : DeviceMesh, optional
             The ranks; the mesh of the innermost ``with mesh:`` by default.
         placements : sequence of Placement, optional
-            How the parts make up the tensor, for each dimension of the mesh; replicated by default.
+            The placement along each dimension of the mesh; replicated by default.
         run_check : bool
-            Let the ranks compare shapes, dtypes and, where replicated, bits: one small collective.
+            Compare shapes, dtypes and bits of replicas between ranks, in one small collective.
         shape : int or tuple of int, optional
-            Of the whole tensor. By default it follows from the parts: with `run_check` from all of
-            them, else as if all had this one's shape. So parts of different shapes need one of the
-            two.
+            The shape of the whole tensor. By default it follows from the shapes of all parts with
+            `run_check`, else from the shape of this part, as if all were equal.
 
         Raises
         ------
         RankMismatchError
-            With `run_check`, on every rank, naming the one that differs.
+            With `run_check`, on every rank; it names the rank that differs.
         ArgumentError
-            If the part's shape is not the one that a tensor of this shape has here.
+            If the part does not have the shape that follows from the shape of the tensor.
         """
         mesh = current_mesh() if device_mesh is None else checked_mesh(device_mesh)
         array = on_device_of(mesh, local)
@@ -103,13 +102,13 @@ class DTensor(ArrayMethods):
         return DTensor(*submit(FromLocal(mesh, places, whole, bool(run_check)), array))
 
     def to_local(self) -> Array:
-        """Return this rank's part: the array itself, not a copy."""
+        """Return the part of this rank, not a copy."""
         return self._local
 
     def full_tensor(self) -> Array:
-        """Return the whole, on every rank of the mesh; at most one collective, with one reduction.
+        """Return the whole on every rank, after at most one collective and one reduction.
 
-        An array of its own, unless the tensor is replicated already: then it is `to_local`.
+        The result is a new array, or `to_local` if the tensor is replicated.
         """
         return self.redistribute(placements=[Replicate()] * self._spec.mesh.ndim)._local
 
@@ -120,21 +119,21 @@ class DTensor(ArrayMethods):
     ) -> DTensor:
         """Return the same tensor under other placements, with the fewest collectives.
 
-        `plan_redistribute` says beforehand which, and what they move. Where a rank's part stays
-        what it is, the result shares it.
+        `plan_redistribute` returns them and their traffic. The result shares a part that does not
+        change.
 
         Parameters
         ----------
         device_mesh : DeviceMesh, optional
-            The tensor's own by default. Another one of the same world and kind takes one
-            all_to_all over the ranks of both, which must all call this.
+            The mesh of the tensor by default. Another mesh of the same world and device type takes
+            one all_to_all over the ranks of both, which must all call this.
         placements : sequence of Placement
-            What is wanted, for each dimension of the mesh.
+            The new placement along each dimension of the mesh.
 
         Raises
         ------
         PlacementError
-            If terms of a reduction are wanted that has no neutral element for the dtype.
+            If a new placement is partial without a neutral element for the dtype.
         """
         spec = self._spec
         if placements is None:
@@ -150,8 +149,8 @@ class DTensor(ArrayMethods):
     def item(self) -> Any:
         """Return the value of a tensor of one element, as a Python scalar.
 
-        The ranks of the mesh must all ask for it, as for `full_tensor`; so must they for ``bool``,
-        ``int``, ``float``, ``complex`` and, with a format, ``f"{x:.3f}"``.
+        All ranks of the mesh must call it, like `full_tensor`, and ``bool``, ``int``, ``float``,
+        ``complex`` and formats such as ``f"{x:.3f}"``.
         """
         if self.size != 1:
             raise ArgumentError(
@@ -184,13 +183,13 @@ class DTensor(ArrayMethods):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise ArgumentTypeError(
             f"expected an array in one place, got a DTensor over {self._spec.mesh}; call "
-            f"full_tensor() for the whole (the ranks talk), or to_local() for this rank's part"
+            f"full_tensor() for the whole (a collective), or to_local() for this rank's part"
         )
 
     def __nbrt_random__(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return what a function of `nbrt.random` makes of distributed tensors."""
+        """Return the result of a function of `nbrt.random` for distributed tensors."""
         return extension("dispatch")(function, args, kwargs)
 
     def __repr__(self) -> str:
@@ -218,9 +217,9 @@ class DTensor(ArrayMethods):
     __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DTensor:
-        """Return a tensor with a copy of this rank's part; nobody is waited for.
+        """Return a tensor with a copy of this rank's part, without communication.
 
-        Where the part is a thing beside the tensor, as in a list of both, it is copied once.
+        If the part itself is copied too, as in a list of both, there is one copy.
         """
         if isinstance(memo, MessageMemo):
             self.__reduce__()
@@ -232,22 +231,22 @@ class DTensor(ArrayMethods):
         return DTensor(known, self._spec)
 
     def __tensor_flatten__(self) -> tuple[list[str], DTensorSpec]:
-        """Return the names of the arrays inside and what else makes the tensor, as torch has it."""
+        """Return the names of the inner arrays, and the spec; torch's protocol."""
         return ["_local"], self._spec
 
     @staticmethod
     def __tensor_unflatten__(
         inner_tensors: dict[str, Array],
         flatten_spec: DTensorSpec,
-        outer_size: Any = None,  # torch's signature; the spec knows them
+        outer_size: Any = None,  # torch's signature; the spec has them
         outer_stride: Any = None,
     ) -> DTensor:
-        """Return the tensor of what `__tensor_flatten__` returned."""
+        """Return the tensor of the results of `__tensor_flatten__`."""
         return DTensor(inner_tensors["_local"], flatten_spec)
 
 
 def _checked_target(mesh: DeviceMesh, source: DeviceMesh) -> DeviceMesh:
-    """Return the mesh to move to, if ranks of both can talk in one world."""
+    """Return the target mesh, if it has the world and the device type of the source."""
     if mesh.device_type != source.device_type:
         raise ArgumentError(
             f"expected a mesh of kind {source.device_type!r}, as the tensor's, got {mesh}; make "
@@ -262,9 +261,9 @@ def _checked_target(mesh: DeviceMesh, source: DeviceMesh) -> DeviceMesh:
 
 
 def on_device_of(mesh: DeviceMesh, local: ArrayLike) -> Array:
-    """Return an array on the mesh's device; any host memory will do for devices that address it."""
+    """Return an array on the device of a mesh, or any host array if the device addresses it."""
     array = asarray(local, copy=None)
     capabilities = current_stream(mesh.device).interface.capabilities
     if isinstance(array, np.ndarray) and capabilities.host_addressable:
-        return np.asarray(array)  # of no subclass: their operations have other rules
+        return np.asarray(array)  # subclasses have operations with other rules
     return asarray(array, device=mesh.device)

@@ -1,4 +1,4 @@
-"""`run`: a function on several ranks that are threads of this process."""
+"""`run`: calls a function on several ranks that are threads of this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_MOST_RANKS = 4096
+_MAX_RANKS = 4096
 
 
 def run(
@@ -40,39 +40,39 @@ def run(
 ) -> list[Any]:
     """Call a function on several ranks, each a thread of this process, and return their results.
 
-    A rank is as good as a process: it has its own place in the world, its own current device,
-    meshes, trackers and default generators. The default generator of each rank's device starts
-    where the caller's current one is, so ranks agree: ``nbrt.manual_seed`` in the caller, before,
-    seeds them all, and in a rank that rank alone. What ranks draw does not move the caller's.
-    A thread that a rank starts belongs to the process, unless it runs in a copy of the rank's
-    context: by ``contextvars.copy_context().run``, as ``asyncio.to_thread`` does.
+    A rank has the state of a process: a number in the world, a current device, meshes, trackers and
+    default generators. The default generator of each rank's device starts in the state of the
+    caller's, so all ranks agree. ``nbrt.manual_seed`` before `run` seeds all ranks; inside
+    a rank it seeds that rank only. Draws of ranks do not move the caller's state. A thread that a
+    rank starts belongs to the process, unless it runs in a copy of the rank's context, by
+    ``contextvars.copy_context().run`` or ``asyncio.to_thread``.
 
     Parameters
     ----------
     function : callable
-        Called as ``function(*args)`` on each rank; `get_rank` inside says which.
+        Called as ``function(*args)`` on each rank; `get_rank` returns the rank inside.
     *args
         Its arguments, shared by the ranks.
     ranks : int
-        How many.
+        Number of ranks.
     device_type : str, optional
-        Kind of the devices, the current device's by default. Rank k gets device k modulo their
-        number.
+        Type of the devices, by default that of the current device. Rank k gets device k modulo
+        their number.
     timeout : float
-        Seconds that a rank waits for the others in a collective operation.
+        Seconds that a rank waits for the other ranks in a collective operation.
 
     Returns
     -------
     results : list
-        What each rank returned.
+        The result of each rank.
 
     Raises
     ------
     Exception
-        That of the first rank that failed, with notes that say which it was and what others raised;
-        the other ranks get a `RankFailedError` at the next operation that they do together.
+        The exception of the first rank that fails, with notes of the rank and of other exceptions.
+        The other ranks raise `RankFailedError` in their next collective operation.
     DistributedError
-        If ranks are still busy `timeout` seconds after another one failed.
+        If ranks still run `timeout` seconds after a rank failed.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def run(
     devices = _devices(ranks, device_type)
     world, members = thread_world(devices, timeout)
     ended: SimpleQueue[_Rank] = SimpleQueue()
-    # Ranks on different devices agree: all continue from where the caller is.
+    # Ranks on different devices agree: all start in the state of the caller.
     here = current_device()
     start = default_generator(here if here.kind == devices[0].kind else devices[0])._position.mark()
     runs = [_Rank(world, member, ended, function, args, start) for member in members]
@@ -104,8 +104,8 @@ def _devices(ranks: Any, device_type: str | None) -> list[Device]:
     number = as_int(ranks)
     if number is None:
         raise ArgumentTypeError(f"expected ranks as an int, got {ranks!r}")
-    if not 1 <= number <= _MOST_RANKS:
-        raise ArgumentError(f"expected from 1 to {_MOST_RANKS} ranks, got {number}")
+    if not 1 <= number <= _MAX_RANKS:
+        raise ArgumentError(f"expected from 1 to {_MAX_RANKS} ranks, got {number}")
     kind = current_device().kind if device_type is None else device_type
     if not isinstance(kind, str):
         raise ArgumentTypeError(f"expected device_type as a str, got {kind!r}")
@@ -116,7 +116,7 @@ def _devices(ranks: Any, device_type: str | None) -> list[Device]:
 
 
 class _Rank:
-    """One rank's thread, and how it ended."""
+    """The thread of a rank, and its outcome."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class _Rank:
         self._ended = ended
         self._work = (function, args)
         self._start = start
-        # The caller's guards and settings hold in its ranks.
+        # Ranks inherit the guards and settings of the caller.
         around = contextvars.copy_context()
         self.thread = threading.Thread(
             target=around.run, args=(self._run,), name=f"nbrt rank {member.rank}", daemon=True
@@ -180,7 +180,7 @@ def _start_and_join(
         rank, failure = world.failure
         raise DistributedError(
             f"rank {rank} ended with {describe_error(failure)}, and ranks {sorted(busy)} are still "
-            f"busy {grace:g} s later; they run on in the background"
+            f"busy {grace:g} s later; they continue in the background"
         ) from failure
     except BaseException as error:
         world.fail(-1, error)
@@ -188,7 +188,7 @@ def _start_and_join(
 
 
 def _raise_failures(world: ThreadWorld, runs: list[_Rank]) -> None:
-    """Raise what the first rank to fail raised; those that only heard of it are no news."""
+    """Raise the first failure; ignore errors that only report another rank's failure."""
     if world.failure is None:
         return
     first, error = world.failure

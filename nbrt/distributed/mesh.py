@@ -1,4 +1,4 @@
-"""`DeviceMesh`: the ranks of a program, arranged in dimensions that have names."""
+"""`DeviceMesh`: the ranks of a program in an array with named dimensions."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = [
     "remember",
 ]
 
-_MOST_SHOWN = 64
+_MAX_SHOWN = 64
 
 
 class DeviceMesh:
-    """Ranks in an n-dimensional array; the vocabulary of ``torch.distributed.device_mesh``.
+    """Ranks in an n-dimensional array, as in ``torch.distributed.device_mesh``.
 
-    Meshes of the same kind, ranks and names are equal. Making one talks to nobody: groups are made
-    when an operation first needs them, by their members alone.
+    Meshes of the same device type, ranks and names are equal. The constructor does not communicate:
+    the members of a group create it when an operation first needs it.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ class DeviceMesh:
     mesh : array_like of int
         Ranks of the world, each once.
     mesh_dim_names : sequence of str, optional
-        A name for each dimension. ``dim_names`` is accepted as well.
+        A name for each dimension; ``dim_names`` is an alias.
     communicator : Communicator, optional
-        What the ranks are numbers of: the world by default.
+        The communicator that numbers the ranks; the world by default.
 
     Examples
     --------
@@ -71,11 +71,11 @@ class DeviceMesh:
         communicator: Communicator | None = None,
     ) -> None:
         names = _either(mesh_dim_names, dim_names)
-        get_interface_for_device(device_type)  # raises on a kind that nobody knows
+        get_interface_for_device(device_type)  # raises for an unknown type
         if not isinstance(device_type, str) or ":" in device_type:
             raise ArgumentError(
-                f"expected a kind of device, such as 'cpu', got {device_type!r}; each rank has a "
-                f"device of its own"
+                f"expected a type of device, such as 'cpu', got {device_type!r}; the index follows "
+                f"from the rank"
             )
         everyone = world() if communicator is None else communicator
         if not hasattr(everyone, "ranks"):
@@ -85,19 +85,19 @@ class DeviceMesh:
         self._names = _checked_names(names, self._ranks.ndim)
         self.communicator = everyone
         self._groups: dict[tuple[int, ...], Communicator] = {}
-        self._specs: dict[Any, Any] = {}  # of the tensors that are drawn over it
+        self._specs: dict[Any, Any] = {}  # cache of `spec_of`
         self._root: DeviceMesh = self
         place = np.argwhere(self._ranks == everyone.rank)
         self._coordinate = tuple(int(one) for one in place[0]) if len(place) else None
-        # Meshes are equal by their ranks' numbers in the world, whatever they were counted in.
+        # Equality uses world ranks, not ranks of the given communicator.
         self._world_ranks = np.array(everyone.ranks, np.int64)[self._ranks]
         self._hash = hash((device_type, self.shape, self._world_ranks.tobytes(), self._names))
 
-    # -- what it is --------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def device_type(self) -> str:
-        """The kind of the ranks' devices."""
+        """The type of the devices of the ranks."""
         return self._device_type
 
     @property
@@ -125,7 +125,7 @@ class DeviceMesh:
         return self._ranks.size if mesh_dim is None else self.shape[self.dim(mesh_dim)]
 
     def dim(self, mesh_dim: int | str) -> int:
-        """Return the number of a dimension that is given by number or name."""
+        """Return the number of a dimension, given by number or name."""
         if isinstance(mesh_dim, str):
             if self._names is None or mesh_dim not in self._names:
                 raise ArgumentError(
@@ -166,7 +166,7 @@ class DeviceMesh:
 
     @property
     def device(self) -> Device:
-        """Where this rank's arrays live; raises if ranks are not of the mesh's kind of device."""
+        """The device of this rank's arrays; raises if it is of another type."""
         device = self.communicator.device
         if device.kind != self._device_type:
             raise DistributedError(
@@ -178,15 +178,15 @@ class DeviceMesh:
         return device
 
     def get_rank(self) -> int:
-        """Return this rank's number in the world, or in `communicator` if that is another one."""
+        """Return the number of this rank in `communicator`, by default the world."""
         return self.communicator.rank
 
     def get_coordinate(self) -> tuple[int, ...] | None:
-        """Return this rank's place along each dimension; None if it is not in the mesh."""
+        """Return the coordinate of this rank; None if it is not in the mesh."""
         return self._coordinate
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """Return this rank's place along a dimension, which a 1-D mesh need not name."""
+        """Return the coordinate of this rank along a dimension, optional for a 1-D mesh."""
         if self._coordinate is None:
             raise DistributedError(f"expected a rank of {self}, got rank {self.get_rank()}")
         if mesh_dim is None and self.ndim != 1:
@@ -194,13 +194,12 @@ class DeviceMesh:
         return self._coordinate[self.dim(0 if mesh_dim is None else mesh_dim)]
 
     def get_group(self, mesh_dim: int | str | Sequence[int | str] | None = None) -> Communicator:
-        """Return the communicator of the ranks along dimensions, this one among them.
+        """Return the communicator of the ranks along dimensions, including this rank.
 
         Parameters
         ----------
         mesh_dim : int, str or sequence of them, optional
-            The dimensions in which the ranks differ; None: all of the mesh. Several count in
-            row-major order.
+            The dimensions in which ranks differ; None: all. Ranks are in row-major order.
 
         Raises
         ------
@@ -240,7 +239,7 @@ class DeviceMesh:
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """Return the sub-mesh of some dimensions, in that order, that holds this rank.
 
-        A rank that is not in the mesh gets the one at the start of the other dimensions.
+        A rank off the mesh gets the sub-mesh at index 0 of the other dimensions.
         """
         chosen = (names,) if isinstance(names, str) else names
         if not isinstance(chosen, tuple) or not all(isinstance(each, str) for each in chosen):
@@ -263,7 +262,7 @@ class DeviceMesh:
         Parameters
         ----------
         mesh_dim_name : str, optional
-            Name of its dimension; the names of this one's, joined by "_", by default.
+            Name of its dimension; by default the names of this mesh joined by "_".
         """
         name = mesh_dim_name
         if name is None and self._names is not None:
@@ -279,7 +278,7 @@ class DeviceMesh:
 
     @property
     def root(self) -> DeviceMesh:
-        """The mesh that this one was taken from, or itself."""
+        """The mesh of which this one is a sub-mesh, or itself."""
         return self._root
 
     @classmethod
@@ -290,16 +289,16 @@ class DeviceMesh:
         mesh: Any = None,
         mesh_dim_names: Sequence[str] | None = None,
     ) -> Self:
-        """Return the mesh of ranks that already have groups.
+        """Return the mesh of existing groups.
 
         Parameters
         ----------
         group : Communicator, or a sequence of them
             The ranks, for a 1-D mesh; or, with `mesh`, one group along each of its dimensions.
         device_type : str, optional
-            That of the group's device by default.
+            By default that of the device of the group.
         mesh : array_like of int, optional
-            Ranks of the world; of a single group by default its own.
+            Ranks of the world; by default those of a single group.
         mesh_dim_names : sequence of str, optional
             A name for each dimension.
         """
@@ -332,7 +331,7 @@ class DeviceMesh:
             )
         self._groups[(dim,)] = group
 
-    # -- ambient -----------------------------------------------------------------------------------
+    # -- current mesh ------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         context.mesh_stack.set((*context.mesh_stack.get(), self))
@@ -358,18 +357,18 @@ def init_device_mesh(
 ) -> DeviceMesh:
     """Return a mesh of the first ranks of the world, in row-major order.
 
-    In a process that mpiexec started, or torchrun for GPUs, `init_process_group` is called first
-    if nobody has, as in torch: else each process would be a world of its own.
+    In a process that mpiexec started, or torchrun for GPUs, this calls `init_process_group` first,
+    as torch does, unless the process group exists.
 
     Parameters
     ----------
     device_type : str, optional
-        The current device's kind by default.
+        By default the type of the current device.
     mesh_shape : int or sequence of int, optional
-        Ranks along each dimension; all ranks in one dimension by default. At most as many as the
-        world has: the ranks beyond are not in the mesh.
+        Ranks along each dimension; all ranks in one dimension by default. Further ranks of the
+        world are off the mesh.
     mesh_dim_names : sequence of str, optional
-        A name for each dimension; ``dim_names`` is accepted as well.
+        A name for each dimension; ``dim_names`` is an alias.
 
     Examples
     --------
@@ -394,7 +393,7 @@ def init_device_mesh(
 
 
 def checked_mesh(mesh: object) -> DeviceMesh:
-    """Return a mesh if it is one."""
+    """Return `mesh` if it is a `DeviceMesh`, else raise."""
     if not isinstance(mesh, DeviceMesh):
         raise ArgumentTypeError(
             f"expected a DeviceMesh, got {mesh!r}; make one by init_device_mesh"
@@ -403,7 +402,7 @@ def checked_mesh(mesh: object) -> DeviceMesh:
 
 
 def current_mesh() -> DeviceMesh:
-    """Return the innermost mesh of the ``with mesh:`` blocks around, as this rank sees them.
+    """Return the mesh of the innermost ``with mesh:`` block of this rank.
 
     Raises
     ------
@@ -420,7 +419,7 @@ def current_mesh() -> DeviceMesh:
 
 def _checked_ranks(mesh: Any, world_size: int) -> HostArray:
     try:
-        ranks = np.array(mesh)  # a copy: the mesh must not change with what it was made of
+        ranks = np.array(mesh)  # a copy: the mesh is immutable
     except ValueError as error:
         raise ArgumentError(f"expected a mesh as an array of ranks, got {mesh!r}") from error
     if ranks.dtype.kind not in "iu" or ranks.ndim == 0 or ranks.size == 0:
@@ -441,10 +440,10 @@ def _checked_ranks(mesh: Any, world_size: int) -> HostArray:
 
 
 def _shown(ranks: HostArray) -> str:
-    """Return ranks as a nested list, without the middle of it where it is long."""
-    if ranks.size <= _MOST_SHOWN:
+    """Return ranks as a nested list, abbreviated if it is long."""
+    if ranks.size <= _MAX_SHOWN:
         return str(ranks.tolist())
-    return " ".join(np.array2string(ranks, separator=", ", threshold=_MOST_SHOWN).split())
+    return " ".join(np.array2string(ranks, separator=", ", threshold=_MAX_SHOWN).split())
 
 
 def _either(names: Sequence[str] | None, alias: Sequence[str] | None) -> Sequence[str] | None:
@@ -466,12 +465,16 @@ def _checked_names(names: Any, ndim: int) -> tuple[str, ...] | None:
 
 
 def remember(mesh: DeviceMesh) -> None:
-    """Note a mesh of the running rank, unless an equal one is known."""
+    """Record a mesh of the running rank, unless an equal one is recorded."""
     rank_context.meshes.get().setdefault(mesh, mesh)
 
 
 def mesh_of_this_rank(mesh: DeviceMesh) -> DeviceMesh:
-    """Return the running rank's mesh that equals one, in its own world; made if there is none."""
+    """Return the equal mesh of the running rank in its world; create it if missing.
+
+    The ranks of a mesh create its groups in the same order, so a mesh from elsewhere, such as a
+    recorded program, is replaced by the equal mesh of this rank.
+    """
     known = rank_context.meshes.get()
     found: DeviceMesh | None = known.get(checked_mesh(mesh))
     if found is None or found.communicator is not world():

@@ -1,4 +1,4 @@
-"""Placements: what the ranks along one dimension of a mesh hold of a tensor."""
+"""Placements: the distribution of a tensor along one dimension of a mesh."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = [
 ]
 
 TermOp: TypeAlias = ReduceOp | Literal["avg"]
-"""What terms combine by: a reduction of communicators, or a sum over the number of ranks."""
+"""The reduction of partial terms: one of communicators, or the mean over ranks."""
 
 _TERM_OPS = (*REDUCTIONS, "avg")
 
 
 class Placement:
-    """What the ranks along one dimension of a mesh hold of a tensor; one of the classes below."""
+    """The distribution of a tensor along one dimension of a mesh; base of the classes below."""
 
     __slots__ = ()
 
     def is_shard(self, dim: int | None = None) -> bool:
-        """Return whether the tensor is cut, along `dim` if given, strided or not."""
+        """Return whether the tensor is split, along `dim` if given, strided or not."""
         return isinstance(self, (Shard, StridedShard)) and dim in (None, self.dim)
 
     def is_replicate(self) -> bool:
-        """Return whether every rank holds all of it."""
+        """Return whether every rank holds the whole tensor."""
         return isinstance(self, Replicate)
 
     def is_partial(self, op: str | None = None) -> bool:
@@ -48,11 +48,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Shard(Placement):
-    """Cut along a dimension of the tensor, into one contiguous chunk for each rank.
+    """A split along a dimension of the tensor, into one contiguous chunk for each rank.
 
-    Chunks have ``ceil(n / ranks)`` indices; the last ones are shorter, or empty (as torch cuts). A
-    dimension that is cut along several dimensions of the mesh is cut by each in turn, the first
-    first.
+    Chunks have ``ceil(n / ranks)`` indices; the last ones are shorter, or empty, as in torch. If
+    several dimensions of the mesh split a dimension, they split it in order.
 
     Parameters
     ----------
@@ -71,11 +70,11 @@ class Shard(Placement):
 
 @dataclass(frozen=True, slots=True)
 class StridedShard(Placement):
-    """Cut in `split_factor` chunks, each of them cut for the ranks, which hold a piece of each.
+    """A split into `split_factor` chunks, each of which is split again for the ranks.
 
-    What a dimension looks like along one mesh dimension when another one, that comes later in the
-    mesh, cut it before: fully sharded data parallel over tensor parallel is ``[StridedShard(0,
-    split_factor=tensor ranks), Shard(0)]``. The same as torch's ``_StridedShard``.
+    A dimension of the mesh has this placement if a later one splits the dimension first: fully
+    sharded data parallel over tensor parallel is ``[StridedShard(0, split_factor=tensor ranks),
+    Shard(0)]``. The same as torch's ``_StridedShard``.
 
     Parameters
     ----------
@@ -103,7 +102,7 @@ class StridedShard(Placement):
 
 @dataclass(frozen=True, slots=True)
 class Replicate(Placement):
-    """Every rank holds all of it, with equal values."""
+    """Every rank holds the whole tensor, with equal values."""
 
     def __str__(self) -> str:
         return "R"
@@ -111,14 +110,14 @@ class Replicate(Placement):
 
 @dataclass(frozen=True, slots=True)
 class Partial(Placement):
-    """Every rank holds a term of the size of the whole; the tensor is their reduction.
+    """Every rank holds a term of the shape of the whole; the tensor is their reduction.
 
     Parameters
     ----------
     op : {"sum", "avg", "prod", "min", "max"}
-        The reduction. "avg", the sum over the number of ranks, is of floating-point and complex
-        numbers only. A tensor that becomes terms of it stays on every rank what it is; reduced
-        again, it is right up to rounding, and infinite where the sum over the ranks overflows.
+        The reduction. "avg", the sum divided by the number of ranks, needs floating-point or
+        complex numbers. A tensor that becomes its terms keeps its values on every rank; its
+        reduction is correct up to rounding, and infinite if the sum over ranks overflows.
     """
 
     op: TermOp = "sum"

@@ -1,4 +1,4 @@
-"""The world of the running rank: all ranks of the program, and how they talk."""
+"""The world of the running rank: the communicator of all ranks of the program."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 _BY_MPIEXEC = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
-"""Variables by which a process knows that mpiexec started it; any will do."""
+"""Environment variables of processes that mpiexec starts; one is enough."""
 
 _BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""Variables that torchrun and launchers like it set, all of them."""
+"""Environment variables that torchrun and similar launchers set, all of them."""
 
 _process: Communicator | None = None
 _alone: Communicator | None = None
@@ -39,10 +39,10 @@ _lock = threading.Lock()
 
 
 def world() -> Communicator:
-    """Return the communicator of all ranks, as the running rank sees it.
+    """Return the communicator of all ranks for the running rank.
 
-    A thread of `run` has that of its threads; else it is what `init_process_group` set up for the
-    process; else a world of one rank, on the current device.
+    In a thread of `run` it is that of the threads; else the world of `init_process_group`; else a
+    world of one rank, on the current device.
 
     Examples
     --------
@@ -67,12 +67,12 @@ def get_rank() -> int:
 
 
 def get_world_size() -> int:
-    """Return how many ranks the world has."""
+    """Return the number of ranks in the world."""
     return world().size
 
 
 def is_initialized() -> bool:
-    """Return whether the running rank has a world that somebody set up."""
+    """Return whether the running rank has a world of `run` or `init_process_group`."""
     return rank_context.world.get() is not None or _process is not None
 
 
@@ -88,17 +88,16 @@ def init_process_group(
     Parameters
     ----------
     backend : {"mpi", "nccl"}, optional
-        Who moves the bytes: MPI through mpi4py, or NCCL through CuPy. By default MPI if mpiexec
-        started the process, NCCL if torchrun did or ``address=`` is given, else a world of one
-        rank.
+        The transport: MPI through mpi4py, or NCCL through CuPy. By default MPI if mpiexec started
+        the process, NCCL if torchrun did or ``address=`` is given, else a world of one rank.
     device : Device, str, int or None
-        Where the rank's arrays live. By default one of the current kind: the rank's number among
-        those on its machine, modulo the number of devices; in a world of one rank, whatever the
-        current device is at the time.
+        The device of the rank's arrays. By default a device of the current type: the number of the
+        rank on its machine, modulo the number of devices; in a world of one rank, the current
+        device at each operation.
     timeout : float
-        Seconds that a rank waits for the others.
+        Seconds that a rank waits for the other ranks.
     **options
-        The rest is the backend's: ``comm=`` of `MpiCommunicator`; ``rank=``, ``world_size=``,
+        Options of the backend: ``comm=`` of `MpiCommunicator`; ``rank=``, ``world_size=``,
         ``address=`` or ``bootstrap=`` of `NcclCommunicator`.
 
     Raises
@@ -118,13 +117,13 @@ def init_process_group(
 
 
 def join_launched(kind: str) -> None:
-    """Set up the world of a process that was started as one of many, unless it has one.
+    """Set up the world of a process that a launcher started, unless it has one.
 
     Parameters
     ----------
     kind : str
-        Of the devices: what torchrun starts for devices that share the host's memory, and so have
-        no transport of their own, stays alone.
+        Type of the devices. Processes that torchrun starts for devices with host memory, which have
+        no transport, stay in worlds of one rank.
     """
     backend = None if is_initialized() else _launched_for({})
     if backend is None:
@@ -135,7 +134,7 @@ def join_launched(kind: str) -> None:
 
 
 def destroy_process_group() -> None:
-    """Forget the world that `init_process_group` set up; the process is alone again.
+    """Close the world of `init_process_group`; the process is a world of one rank again.
 
     Raises
     ------
@@ -179,7 +178,7 @@ def _connect(
 
 
 def _launched_for(options: dict[str, Any]) -> Literal["mpi", "nccl"] | None:
-    """Return the backend that the way in which this process was started asks for."""
+    """Return the backend of the launcher that started this process."""
     if any(name in os.environ for name in _BY_MPIEXEC):
         return "mpi"
     if "address" in options or all(name in os.environ for name in _BY_TORCHRUN):

@@ -1,15 +1,13 @@
-"""`FromLocal` and `Redistribute`: what ranks do together, as values that another rank can replay.
+"""`FromLocal` and `Redistribute`: collective operations as values that other ranks can replay.
 
-A distributed tensor is made from its parts, and brought to other placements, by one command on the
-one road: kind "collective", with the arguments ``(op, local)``. So a tap (`install_hook`), and a
-program that records commands, see the operation as a whole, with mesh and placements baked in; the
-copies that it is made of pass in between. A op holds nothing of the rank that recorded it: no
-array, no coordinate, no peers. ``op.replay(local)`` on another rank does that rank's share, with
-the mesh of equal value that the rank has, or makes, in its own world. As ever, all ranks of the
-mesh must come to it.
+Each runs as one command of kind "collective" with the arguments ``(op, local)``. So a hook
+(`install_hook`), or a program that records commands, sees the operation as a whole, and the copies
+inside it in between. An operation refers to no array, coordinate or peer of the rank that recorded
+it. ``op.replay(local)`` on another rank runs the share of that rank, with the equal mesh of that
+rank in its world. All ranks of the mesh must call it.
 
-The command runs in the caller's thread and not in a stream's queue: ranks that are threads may
-share a queue, and one that waited there for its peers would keep them from coming.
+The command runs in the thread of the caller and not in the queue of a stream: ranks that are
+threads may share a queue, and a rank that waited there would block its peers.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 from nbrt.distributed.consistency import agree_on_shape
 from nbrt.distributed.mesh import mesh_of_this_rank, remember
 from nbrt.distributed.placements import checked_placements
-from nbrt.distributed.redistribution.cross_mesh import move
+from nbrt.distributed.redistribution.cross_mesh import move_to_mesh
 from nbrt.distributed.redistribution.execute import execute
 from nbrt.distributed.redistribution.plan import plan_redistribute
 from nbrt.distributed.sharding import cuts_of
@@ -42,11 +40,11 @@ if TYPE_CHECKING:
 __all__ = ["FromLocal", "Redistribute", "ReplayableOp", "submit"]
 
 Parts: TypeAlias = "tuple[Array, DTensorSpec]"
-"""What a `DTensor` is made of."""
+"""The local part and the spec of a `DTensor`."""
 
 
 class ReplayableOp(Protocol):
-    """Something that the ranks of a mesh do together."""
+    """A collective operation of the ranks of a mesh."""
 
     label: ClassVar[str]
 
@@ -56,49 +54,49 @@ class ReplayableOp(Protocol):
         ...
 
     def run(self, local: Array) -> Parts:
-        """Do this rank's share."""
+        """Run the share of this rank."""
         ...
 
     def replay(self, local: Array) -> Parts:
-        """Do the running rank's share, whoever recorded it."""
+        """Run the share of the running rank, whichever rank recorded the operation."""
         ...
 
 
 class _Replayed:
-    """What ops share."""
+    """The method `replay` of both operations."""
 
     __slots__ = ()
 
     def replay(self: Any, local: Array) -> Parts:
-        """Do the running rank's share, whoever recorded it.
+        """Run the share of the running rank, whichever rank recorded the operation.
 
         Parameters
         ----------
         local : array
-            The running rank's part.
+            The part of the running rank.
 
         Returns
         -------
         local, spec : array and DTensorSpec
-            What ``DTensor(local, spec)`` takes.
+            The arguments of ``DTensor(local, spec)``.
         """
         return submit(self.here(), asarray(local, copy=None))
 
 
 @dataclass(frozen=True, slots=True)
 class FromLocal(_Replayed):
-    """Make a tensor from the parts that the ranks have; see `DTensor.from_local`.
+    """Create a tensor from the parts of the ranks; see `DTensor.from_local`.
 
     Attributes
     ----------
     mesh : DeviceMesh
         The ranks.
     placements : tuple of Placement
-        How the parts make up the tensor.
+        The placements of the tensor.
     shape : tuple of int or None
-        Of the tensor; None: as if all parts had the shape of this one.
+        Shape of the tensor; None: as if all parts had the shape of this part.
     run_check : bool
-        Whether the ranks compare what they have.
+        Whether the ranks compare their parts.
     """
 
     mesh: DeviceMesh
@@ -129,7 +127,7 @@ class FromLocal(_Replayed):
 
 @dataclass(frozen=True, slots=True)
 class Redistribute(_Replayed):
-    """Bring a tensor from its placements to others; see `DTensor.redistribute`.
+    """Change the placements of a tensor; see `DTensor.redistribute`.
 
     Attributes
     ----------
@@ -142,7 +140,7 @@ class Redistribute(_Replayed):
     dtype : numpy.dtype
         Of its elements.
     target_mesh : DeviceMesh or None
-        Another mesh to bring it to; None: it stays.
+        The new mesh; None: the same.
     """
 
     mesh: DeviceMesh
@@ -163,7 +161,7 @@ class Redistribute(_Replayed):
         spec = DTensorSpec(self.mesh, self.source, self.shape, self.dtype)
         if self.target_mesh is not None:
             target = DTensorSpec(self.target_mesh, self.target, self.shape, self.dtype)
-            return move(local, spec, target), target
+            return move_to_mesh(local, spec, target), target
         plan = plan_redistribute(spec, self.target)
         if plan.coordinate is None:
             return _nothing(plan.target), plan.target
@@ -172,7 +170,7 @@ class Redistribute(_Replayed):
 
 
 def submit(op: ReplayableOp, local: Array) -> Parts:
-    """Give a op to the current stream of its mesh's device, and return what came of it."""
+    """Run an operation as a command of the current stream, and return its result."""
     remember(op.mesh)
     stream = current_stream(op.mesh.device)
     parts: Parts = stream.enqueue("collective", _perform, (op, local), op.label)

@@ -57,7 +57,7 @@ class ShardedArray:
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """What the ranks hold, for each dimension of the mesh."""
+        """The placement along each dimension of the mesh."""
         return self._spec.placements
 
     @property

@@ -1,4 +1,4 @@
-"""`DTensorSpec`: what a distributed tensor is, apart from its values."""
+"""`DTensorSpec`: mesh, placements, shape and dtype of a distributed tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["DTensorSpec", "checked_spec", "spec_of"]
 
 _FIXED = ("mesh", "placements", "shape", "dtype")
-_MOST_SPECS = 256
+_MAX_SPECS = 256
 
 
 class DTensorSpec:
@@ -37,19 +37,19 @@ class DTensorSpec:
     placements : sequence of Placement, or None
         One for each dimension of the mesh; None: all replicated.
     shape : int or tuple of int
-        Of the whole tensor.
+        Shape of the whole tensor.
     dtype : dtype
-        Of its elements.
+        Type of its elements.
 
     Attributes
     ----------
     is_partial : bool
-        Whether the ranks along some dimension of the mesh hold terms of a reduction.
+        Whether a placement is `Partial`.
 
     Raises
     ------
     PlacementError
-        If integers are terms of an average.
+        If the dtype is of integers and a placement is an average.
     """
 
     mesh: DeviceMesh
@@ -77,7 +77,7 @@ class DTensorSpec:
             )
         key = (mesh, places, sizes, kind)
         is_partial = any(isinstance(each, Partial) for each in places)
-        # Past __setattr__, which takes its time.
+        # Not by __setattr__, which is slower.
         self.__dict__.update(zip(_FIXED, key, strict=True))
         self.__dict__.update(_key=key, _hash=hash(key), _local=None, is_partial=is_partial)
 
@@ -89,7 +89,7 @@ class DTensorSpec:
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What is memoised is of this rank, and its hash of this process.
+        # The local part depends on the rank, and the hash on the process.
         return DTensorSpec, self._key
 
     def __eq__(self, other: object) -> bool:
@@ -152,7 +152,7 @@ class DTensorSpec:
 
 
 def checked_spec(spec: object) -> DTensorSpec:
-    """Return a spec if it is one."""
+    """Return `spec` if it is a `DTensorSpec`, else raise."""
     if not isinstance(spec, DTensorSpec):
         raise ArgumentTypeError(f"expected a DTensorSpec, such as x.spec, got {spec!r}")
     return spec
@@ -161,24 +161,24 @@ def checked_spec(spec: object) -> DTensorSpec:
 def spec_of(
     mesh: DeviceMesh, placements: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> DTensorSpec:
-    """Return a `DTensorSpec`; the same one for equal arguments, which a program asks for often.
+    """Return a `DTensorSpec`, from the cache of the mesh.
 
     Parameters
     ----------
     mesh : DeviceMesh
-        The ranks; what is kept lives with it, and is of one rank like it.
+        The ranks; holds the cache, which like the mesh belongs to one rank.
     placements : Placement, tuple of Placement, or None
         As of `DTensorSpec`.
     shape : tuple of int
-        Of the whole tensor.
+        Shape of the whole tensor.
     dtype : dtype
-        Of its elements.
+        Type of its elements.
     """
     known = mesh._specs
     key = (placements, shape, dtype)
     spec: DTensorSpec | None = known.get(key)
     if spec is None:
-        if len(known) >= _MOST_SPECS:
+        if len(known) >= _MAX_SPECS:
             known.clear()
         spec = known[key] = DTensorSpec(mesh, placements, shape, dtype)
     return spec
@@ -191,5 +191,5 @@ def _runs(
     coordinate: tuple[int, ...],
     placements: tuple[Placement, ...],
 ) -> tuple[tuple[Runs, ...], ...]:
-    """Return `local_runs`: a program asks for the same few again and again, by new specs."""
+    """Return `local_runs`, cached across specs."""
     return local_runs(shape, mesh_shape, coordinate, placements)

@@ -41,7 +41,7 @@ _LONGEST_PAUSE = 1e-3
 
 
 class NcclCommunicator(Adapter):
-    """A rank with a device that has its own transport, such as a GPU with NCCL; see `Communicator`.
+    """A rank whose device has a transport, such as a GPU with NCCL; see `Communicator`.
 
     Ranks that MPI did not start connect over TCP at the address of rank 0: that of `rank`,
     `world_size` and `address`, or of the variables that torchrun sets (RANK, WORLD_SIZE,
@@ -81,7 +81,7 @@ class NcclCommunicator(Adapter):
     DistributedError
         If rank 0 cannot listen at the address, or NCCL cannot connect the ranks.
     NotSupportedError
-        If the kind of device has no transport of its own.
+        If devices of the type have no transport.
     """
 
     def __init__(

@@ -76,12 +76,14 @@ class TcpBootstrap:
         self._groups: dict[tuple[int, ...], int] = {}
 
     @classmethod
-    def open(cls, interface: DeviceInterface, seat: RankAssignment, timeout: float) -> TcpBootstrap:
+    def open(
+        cls, interface: DeviceInterface, assignment: RankAssignment, timeout: float
+    ) -> TcpBootstrap:
         """Return the bootstrap of the world; rank 0 starts the store."""
         seconds = check_timeout(timeout)
-        store = interface.open_store(seat.host, seat.port, seat.rank == 0)
-        ranks = tuple(range(seat.size))
-        return cls(store, f"{seat.host}:{seat.port}", ranks, seat.rank, seconds)
+        store = interface.open_store(assignment.host, assignment.port, assignment.rank == 0)
+        ranks = tuple(range(assignment.size))
+        return cls(store, f"{assignment.host}:{assignment.port}", ranks, assignment.rank, seconds)
 
     def share(self, value: Any) -> Any:
         """Return the value of rank 0 after all members have connected; called once.

@@ -3,7 +3,7 @@
 The normal path costs nothing: a rank polls its request, giving way to other processes, and looks
 for notices only once it has waited for a millisecond. A rank that has waited for too long says
 where; ranks that wait there too answer, and the others are named as missing. Notices travel on
-a communicator of their own.
+a separate communicator.
 """
 
 from __future__ import annotations

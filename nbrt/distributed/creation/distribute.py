@@ -1,4 +1,4 @@
-"""`distribute_tensor`: from one array to a tensor that a mesh holds."""
+"""`distribute_tensor`: distributes an array over a mesh."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def distribute_tensor(
     *,
     src_data_rank: int | None = 0,
 ) -> DTensor:
-    """Return an array's values as a tensor over a mesh; each rank's part is a copy of its own.
+    """Return the values of an array as a tensor over a mesh; each rank has a copy of its part.
 
     The result never shares memory with `array`, whatever the placements and the number of ranks.
 
@@ -47,23 +47,23 @@ def distribute_tensor(
     device_mesh : DeviceMesh, optional
         The ranks; the mesh of the innermost ``with mesh:`` by default.
     placements : sequence of Placement, optional
-        What each rank gets, for each dimension of the mesh; replicated by default.
+        The placement along each dimension of the mesh; replicated by default.
     src_data_rank : int or None
-        Whose values count: the rank's number in the mesh, in row-major order. It gives them in one
-        collective, after the ranks agreed on what it is. None: every rank cuts its part out of
-        its own array, which must be alike everywhere, and nobody talks.
+        The rank whose values count, by its number in the mesh in row-major order. It sends them in
+        one collective, after a check that all ranks pass the same source. None: every rank takes
+        its part of its array without communication; the arrays must be equal.
 
     Returns
     -------
     tensor : DTensor
-        On a rank that is not in the mesh, one with an empty part.
+        On a rank off the mesh, with an empty part.
 
     Raises
     ------
     RankMismatchError
-        On every rank, if shapes, dtypes, placements or sources differ, naming the rank.
+        On every rank, if shapes, dtypes, placements or sources differ; it names the rank.
     PlacementError
-        If placements have `Partial`: terms of what reduction cannot be known.
+        If placements have `Partial`, whose terms are undefined here.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tensors over a mesh from nothing: empty, zeros, ones, full; each rank makes its part alone."""
+"""`empty`, `zeros`, `ones`, `full` and `*_like`: each rank creates its part."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def zeros(
     *size : int, or one tuple of int
         Its shape.
     dtype : dtype
-        Of its elements.
+        Type of its elements.
     device_mesh : DeviceMesh, optional
         The ranks; the mesh of the innermost ``with mesh:`` by default.
     placements : sequence of Placement, optional
-        What each rank holds, for each dimension of the mesh; replicated by default. `Partial` is
-        allowed here alone: zeros are the terms of zero in every reduction.
+        The placement along each dimension of the mesh; replicated by default. Only zeros may be
+        `Partial`: they are the terms of zero in every reduction.
 
     Examples
     --------
@@ -131,11 +131,11 @@ def zeros_like(
     Parameters
     ----------
     tensor : DTensor
-        What to be like.
+        The template.
     dtype : dtype, optional
-        That of `tensor` by default.
+        By default that of `tensor`.
     placements : sequence of Placement, optional
-        Those of `tensor` by default.
+        By default those of `tensor`.
     """
     return _zeros(_spec_like(tensor, dtype, placements))
 
@@ -169,7 +169,7 @@ def spec_of(
     device_mesh: DeviceMesh | None,
     placements: Placement | Sequence[Placement] | None,
 ) -> DTensorSpec:
-    """Return the spec that the arguments of a factory describe.
+    """Return the spec of the arguments of a factory.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""NumPy's operations on distributed tensors: which placements go in, which come out.
+"""NumPy's operations on distributed tensors, and their rules of placements.
 
-`arithmetic` has the methods; `ufuncs` and `functions` take what NumPy hands over. The rules are
+`arithmetic` has the methods; `ufuncs` and `functions` implement NumPy's protocols. The rules are
 pure functions of shapes and placements (`propagation`, `elementwise_rules`, `matmul.spread_matmul`,
-`reductions.reduced_placements`), so that every rank, also one off the mesh, comes to the same
-result without asking the others.
+`reductions.reduced_placements`), so that every rank, also off the mesh, computes the same
+result without communication.
 """

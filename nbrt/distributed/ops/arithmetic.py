@@ -1,4 +1,4 @@
-"""`ArrayMethods`: operators and methods by which a distributed tensor works like an array."""
+"""`ArrayMethods`: the operators and methods of arrays for distributed tensors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["ArrayMethods"]
 
 
 class ArrayMethods(ShardedArray, NDArrayOperatorsMixin):
-    """Operators, indexing and NumPy's methods, for a class with ``_local`` and ``_spec``.
+    """Operators, indexing and NumPy's methods of a distributed tensor.
 
-    What an operation returns is a distributed tensor whose placements follow from its operands';
-    the modules of this package say how. Parameters are those of `numpy.ndarray`'s methods.
+    The placements of results follow from those of operands, by the rules in the modules of this
+    package. Parameters are those of the methods of `numpy.ndarray`.
     """
 
     # -- NumPy's protocols -------------------------------------------------------------------------
@@ -53,9 +53,7 @@ class ArrayMethods(ShardedArray, NDArrayOperatorsMixin):
 
     def __iter__(self) -> Iterator[Self]:
         rows = range(len(self))
-        source = redistribute_to(
-            self, replicate_dims(self.placements, [0])
-        )  # once, and not for each of them
+        source = redistribute_to(self, replicate_dims(self.placements, [0]))  # once for all rows
         return (source[row] for row in rows)
 
     def astype(self, dtype: DTypeLike, *, copy: bool = True) -> Self:
@@ -129,7 +127,7 @@ class ArrayMethods(ShardedArray, NDArrayOperatorsMixin):
         out: Any = None,
         keepdims: bool = False,
     ) -> Self:
-        """Return the sum along axes; `Partial` along dimensions of the mesh that cut them."""
+        """Return the sum along axes; `Partial` along dimensions of the mesh that split them."""
         return reduce_by(np.add, self, axis, dtype, out, keepdims)
 
     def prod(

@@ -1,9 +1,8 @@
-"""Element-wise operations: every rank works on its part; placements follow `elementwise_rules`.
+"""Element-wise operations on local parts; placements follow `elementwise_rules`.
 
-The library's own functions work on the parts, so an element has the bits of a computation on one
-device, wherever the library gives an element the same bits at any place of an array. Partial terms
-are the exception: their sum, like that of any ``all_reduce``, is rounded once for each rank, so in
-floating point it depends on how many there are.
+The functions of the array library compute the parts, so an element has the bits of a computation on
+one device, if the library's results do not depend on the position. Partial terms are an exception:
+their floating-point sum, as in any ``all_reduce``, is rounded once for each rank.
 """
 
 from __future__ import annotations
@@ -61,16 +60,16 @@ def elementwise_all(
     values : sequence
         Distributed tensors of one mesh, and scalars.
     out : DTensor or tuple of them, optional
-        For the results; None in a tuple: a new one. They keep their placements.
+        For the results; None in a tuple: a new tensor. They keep their placements.
     where : DTensor or bool
-        Where to compute; elsewhere results are as they were in `out`.
+        Where to compute; other elements of `out` do not change.
     **kwargs
-        Passed on, such as ``dtype`` and ``casting``.
+        Arguments of the function, such as ``dtype`` and ``casting``.
 
     Returns
     -------
     results : tuple of DTensor
-        As many as `function` has.
+        The results of `function`.
     """
     name = getattr(function, "__name__", str(function))
     masked = where is not True
@@ -117,7 +116,7 @@ def astype(tensor: ShardedT, dtype: DTypeLike, copy: bool = False) -> ShardedT:
 
 
 def store(out: Any, result: ShardedT, name: str) -> ShardedT:
-    """Put a result in the tensor that was given for it, which keeps its placements."""
+    """Copy a result to `out`, which keeps its placements; return the result if `out` is None."""
     if out is None:
         return result
     target: ShardedT = _checked_outs(out, name)[0]
@@ -168,7 +167,7 @@ def _result_shape(
 
 
 def _keeps_terms(function: Callable[..., Any], operands: Operands, kwargs: dict[str, Any]) -> bool:
-    """Return whether the result's terms may be made of the operands', by dtypes and scalars."""
+    """Return whether dtypes and scalars allow results from terms of the operands."""
     partial = [each for each in operands.tensors if each._spec.is_partial]
     terms = {each.dtype for each in partial}
     if not terms:
@@ -181,7 +180,7 @@ def _keeps_terms(function: Callable[..., Any], operands: Operands, kwargs: dict[
     results = found if isinstance(found, tuple) else (found,)
     if {each.dtype for each in results} != terms:
         return False  # a sum that wraps would not
-    # By these, 5 - 3 is infinite, but the sum of what 5 and -3 become is not a number.
+    # Divided by 0, the sum 5 - 3 is infinite, but its terms become inf and -inf.
     scalars = [each for each in operands.values if not is_dtensor(each)]
     by_zero = function is np.divide and 0 in scalars
     scales = function in (np.multiply, np.divide)

@@ -1,4 +1,4 @@
-"""Element-wise operations: cuts follow broadcasting, partial terms stay where that is exact."""
+"""Rules of element-wise operations: splits follow broadcasting; exact terms stay partial."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ONE_PARTIAL = {
     "maximum": ("max",),
     "minimum": ("min",),
 }
-"""Operations on terms and what every rank has: f(reduce(a), b) = reduce(f(a, b))."""
+"""Operations on terms and replicated values: f(reduce(a), b) = reduce(f(a, b))."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -55,27 +55,27 @@ def spread_elementwise(
     linear: bool = True,
     result: Placements | None = None,
 ) -> tuple[Placements, tuple[Placements, ...]]:
-    """Return the placements of the result, and those that each operand needs.
+    """Return the placements of the result and of each operand.
 
     Parameters
     ----------
     name : str
-        The operation's, as ``np.add.__name__``.
+        Name of the operation, such as ``np.add.__name__``.
     mesh_shape : tuple of int
         Ranks along each dimension of the mesh.
     operands : tuple of OperandSpec
-        Whose shapes broadcast.
+        The operands, whose shapes broadcast.
     scalars : bool
-        Whether there are other operands, which every rank has.
+        Whether there are scalar operands.
     linear : bool
-        Whether partial terms may stay terms at all.
+        Whether partial terms may stay terms.
     result : tuple of Placement, optional
-        What the result must have.
+        The required placements of the result.
 
     Raises
     ------
     PlacementError
-        If the result must be partial, and would not be.
+        If the result must be partial, and cannot be.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def _offers(
 
 
 def _way(shape: tuple[int, ...], operands: Sequence[OperandSpec], result: Placement) -> Strategy:
-    """Return what operands need for a result that is cut or replicated."""
+    """Return the strategy of a split or replicated result."""
     return Strategy(result, tuple(_needed(shape, each, result) for each in operands))
 
 
@@ -136,7 +136,7 @@ def _needed(shape: tuple[int, ...], operand: OperandSpec, result: Placement) -> 
         return Replicate()
     dim = target + len(operand.shape) - len(shape)
     if dim < 0 or operand.shape[dim] != shape[target]:
-        return Replicate()  # broadcast along the cut: every rank needs all of it
+        return Replicate()  # broadcast along the split: every rank needs the whole
     return on_other_dim(result, dim)
 
 
@@ -148,7 +148,7 @@ def _partial_ways(
     placement: Partial,
     scalars: bool,
 ) -> Iterator[Strategy]:
-    # What every rank has becomes terms for nothing: one rank keeps it, the others take zeros.
+    # Replicated values become terms without communication: one rank keeps them, others use zeros.
     alike = len(operands) > 1 and all(
         each.placements[mesh_dim] in (placement, Replicate())
         and {one for one in each.placements if one.is_partial()} <= {placement}
@@ -164,5 +164,5 @@ def _partial_ways(
 
 
 def _is_of_one_reduction(operand: OperandSpec) -> bool:
-    """Whether terms may stay: of several reductions, the order in which they come matters."""
+    """Return whether terms may stay: the order of several reductions matters."""
     return len({each for each in operand.placements if isinstance(each, Partial)}) <= 1

@@ -1,4 +1,4 @@
-"""`argmax` and `argmin`: each rank offers the first of its extremes, by its index in the whole."""
+"""`argmax` and `argmin`: a minimum over the ranks' global indices of the extreme."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def arg_extreme(
 ) -> ShardedT:
     """Return the index of the first maximum or minimum along an axis, as NumPy does.
 
-    The extreme itself is agreed on first (``all_reduce`` over the dimensions of the mesh that cut
-    the axis); the smallest index of those who have it is the result, whose dtype is int64.
+    An ``all_reduce`` over the dimensions of the mesh that split the axis computes the extreme. The
+    result is the smallest index of the ranks that hold it, in int64.
 
     Parameters
     ----------
     ufunc : {numpy.maximum, numpy.minimum}
-        Which.
+        The extreme.
     tensor : DTensor
-        Where to look.
+        The tensor.
     axis : int, optional
-        Along which axis; None: in all of the tensor, read in row-major order.
+        The axis; None: the whole tensor in row-major order.
     out, keepdims
         As NumPy's.
     """
@@ -77,7 +77,7 @@ def arg_extreme(
 def _offered(
     find: Callable[..., Any], source: ShardedT, axis: int | None, part: Array, value: Array
 ) -> Array:
-    """Return where in the whole this rank's first extreme is, if it is the whole's."""
+    """Return the global index of this rank's first extreme, if it is the global extreme."""
     place = find(part, axis=axis, keepdims=True)
     if axis is None:
         flat = place.reshape(-1)
@@ -86,12 +86,12 @@ def _offered(
     else:
         own = np.take_along_axis(part, place, axis)
         index = _index(source, axis % source.ndim, place)
-    is_best = (own == value) | ((own != own) & (value != value))  # not-a-number is every extreme
+    is_best = (own == value) | ((own != own) & (value != value))  # NaN is every extreme
     return np.where(is_best, index, np.full_like(index, _NOWHERE))
 
 
 def _flat_index(source: ShardedT, flat: Array, local_shape: tuple[int, ...]) -> Array:
-    """Return where in the whole, read in row-major order, positions of a part so read are."""
+    """Return global row-major indices of row-major positions of a part."""
     index, stride = np.zeros_like(flat), 1
     for dim in reversed(range(source.ndim)):
         flat, at = divmod(flat, local_shape[dim])
@@ -101,7 +101,7 @@ def _flat_index(source: ShardedT, flat: Array, local_shape: tuple[int, ...]) -> 
 
 
 def _index(source: ShardedT, dim: int, positions: Array) -> Array:
-    """Return which indices of the whole a part's positions along a dimension are."""
+    """Return global indices of positions of a part along a dimension."""
     if not any(shard_dim(each) == dim for each in source.placements):
         return positions
     return asarray(held_indices(source, dim), device=source.device_mesh.device, copy=None)[

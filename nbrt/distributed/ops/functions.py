@@ -1,4 +1,4 @@
-"""`__array_function__` of distributed tensors: a table of NumPy's functions that have a meaning."""
+"""`__array_function__` of distributed tensors: a table of the supported functions of NumPy."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["array_function", "clip", "reduction", "same_shape"]
 
 
 def array_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Do what a NumPy function does, with distributed tensors.
+    """Call the rule of a NumPy function for distributed tensors.
 
     Raises
     ------
     PlacementError
-        If it has no rule here, or not for these arguments.
+        If there is no rule for the function or for these arguments.
     """
     name = f"np.{function.__name__}"
     rule = _RULES.get(function)
@@ -52,7 +52,7 @@ def array_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def reduction(ufunc: np.ufunc) -> Callable[..., Any]:
-    """Return what reduces by a ufunc, with the parameters of ``np.sum``."""
+    """Return the reduction of a ufunc, with the parameters of ``np.sum``."""
 
     def reduce(
         a: ShardedT,
@@ -69,7 +69,7 @@ def reduction(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 def _order(ufunc: np.ufunc) -> Callable[..., Any]:
-    """Return what reduces by a ufunc, with the parameters of ``np.max``: there is no dtype."""
+    """Return the reduction of a ufunc, with the parameters of ``np.max``: there is no dtype."""
 
     def reduce(
         a: ShardedT,
@@ -85,7 +85,7 @@ def _order(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 def _logical(ufunc: np.ufunc) -> Callable[..., Any]:
-    """Return what reduces by a ufunc, with the parameters of ``np.all``."""
+    """Return the reduction of a ufunc, with the parameters of ``np.all``."""
 
     def reduce(
         a: ShardedT,
@@ -101,7 +101,7 @@ def _logical(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 def same_shape(function: Callable[..., Any], default: int | None) -> Callable[..., Any]:
-    """Return what works along an axis, which is gathered if it is cut, and keeps the shape."""
+    """Return a function along one axis that keeps the shape; a split axis is gathered."""
 
     def along(
         a: ShardedT, axis: int | None = default, *, out: Any = None, **kwargs: Any
@@ -237,7 +237,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     np.where: _where,
     np.zeros_like: creation.zeros_like,
 }
-"""What stands in for a function; it takes fewer arguments where the others have no meaning."""
+"""The rule of each function; a rule lacks arguments that are not supported."""
 
 _ADVICE: dict[Any, str] = {
     np.einsum: "write it with np.matmul, np.transpose, products and sums",

@@ -1,4 +1,4 @@
-"""`concatenate` and `stack`: along a dimension that is whole, so every rank joins what it holds."""
+"""`concatenate` and `stack` along an unsplit dimension: every rank joins its parts."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["concatenate", "stack"]
 
 
 def concatenate(tensors: Sequence[ShardedT], axis: int | None = 0) -> ShardedT:
-    """Return tensors one after the other along an axis, which is gathered first where it is cut.
+    """Join tensors along an axis, which is gathered first if it is split.
 
     Parameters
     ----------
     tensors : sequence of DTensor
-        Of one mesh, and of the same shape apart from `axis`. Their other cuts stay if all have
-        them, or become those for which the fewest bytes move; partial sums stay if all are.
+        Tensors of one mesh, and of the same shape except for `axis`. Their other splits stay if all
+        have them, else those that move the fewest bytes; partial sums stay if all are partial.
     axis : int
-        Along which to join.
+        The axis.
     """
     operands = sorted_operands(list(tensors), "concatenate")
     if not operands.values or len(operands.places) != len(operands.values):
@@ -63,7 +63,7 @@ def concatenate(tensors: Sequence[ShardedT], axis: int | None = 0) -> ShardedT:
 
 
 def stack(tensors: Sequence[ShardedT], axis: int = 0) -> ShardedT:
-    """Return tensors of one shape one after the other along a new axis."""
+    """Join tensors of one shape along a new axis."""
     given = list(tensors)
     operands = sorted_operands(given, "stack")
     if len(operands.places) != len(given):

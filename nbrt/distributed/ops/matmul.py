@@ -1,7 +1,7 @@
-"""Matrix products: cut by rows, by columns, by batches, or along the sum that they make.
+"""Matrix products: split by rows, columns, batches, or along the dimension of the sum.
 
-Column times row, as in tensor-parallel transformers, needs no communication: ``x @ w1`` with the
-columns of ``w1`` cut gives cut columns, and those times cut rows of ``w2`` give `Partial` sums.
+Column-parallel times row-parallel, as in transformers, needs no communication: ``x @ w1`` with
+split columns of ``w1`` has split columns, and their product with split rows of ``w2`` is `Partial`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = ["matmul", "spread_matmul"]
 def matmul(left: Any, right: Any, out: Any = None, **kwargs: Any) -> Any:
     """Return the matrix product of two distributed tensors, as ``numpy.matmul``.
 
-    Placements follow `spread_matmul`. A sum that is cut over ranks is `Partial`, and its bits in
-    floating point depend on their number, as those of any matrix product depend on its blocking.
+    Placements follow `spread_matmul`. A sum that is split over ranks is `Partial`. Its bits in
+    floating point depend on the number of ranks, as those of any product depend on its blocking.
     """
     operands = sorted_operands([left, right], "matmul")
     if len(operands.places) != 2:
@@ -90,16 +90,16 @@ def _product(left: ShardedT, right: ShardedT) -> ShardedT:
 def spread_matmul(
     mesh_shape: tuple[int, ...], left: OperandSpec, right: OperandSpec, *, linear: bool = True
 ) -> tuple[Placements, tuple[Placements, ...]]:
-    """Return the placements of the product, and those that each factor needs.
+    """Return the placements of the product and of each factor.
 
     Parameters
     ----------
     mesh_shape : tuple of int
         Ranks along each dimension of the mesh.
     left, right : OperandSpec
-        The factors, of at least two dimensions.
+        The factors, of two or more dimensions.
     linear : bool
-        Whether terms of a factor may stay terms of the product.
+        Whether terms of a factor may become terms of the product.
 
     Examples
     --------
@@ -127,13 +127,13 @@ def _offers(
         if dim is None:
             continue
         from_end = dim - len(operand.shape)
-        if from_end == (-1, -2)[number]:  # the dimension that the sum goes over
+        if from_end == (-1, -2)[number]:  # the dimension of the sum
             row = (
                 on_other_dim(placement, len(left.shape) - 1),
                 on_other_dim(placement, len(right.shape) - 2),
             )
             other = (right, left)[number].placements[mesh_dim]
-            # Terms put a reduction off, not away: nothing is moved in order to get them.
+            # Terms only defer a reduction: no data moves to create them.
             if other in (whole, row[1 - number]):
                 yield Strategy(Partial("sum"), row)
         else:
@@ -144,7 +144,7 @@ def _offers(
 def _cut_way(
     left: OperandSpec, right: OperandSpec, cut: Placement, from_end: int, ndim: int
 ) -> Strategy:
-    """Return what the factors need for a product that is cut, in a dimension not summed over."""
+    """Return the strategy of a product that is split in a dimension other than that of the sum."""
     dims: list[int | None] = []
     for number, operand in enumerate((left, right)):
         dim = from_end + len(operand.shape)

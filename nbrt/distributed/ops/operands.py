@@ -1,4 +1,4 @@
-"""What an operation is given: distributed tensors of one mesh, scalars, and nothing else."""
+"""Operands: distributed tensors of one mesh, and scalars; calls on their local parts."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 
 class Operands(NamedTuple):
-    """The arguments of an operation, with the distributed ones told apart.
+    """The arguments of an operation, and the positions of the distributed tensors.
 
     Attributes
     ----------
     values : list
-        All of them; arrays of no dimension as scalars.
+        All arguments; arrays without dimensions as scalars.
     places : list of int
-        Where the distributed tensors are.
+        Positions of the distributed tensors.
     """
 
     values: list[Any]
@@ -71,13 +71,13 @@ def is_dtensor(value: Any) -> bool:
 
 
 def sorted_operands(values: Sequence[Any], name: str) -> Operands:
-    """Return the arguments of an operation if it can take them.
+    """Return the arguments of an operation, checked.
 
     Raises
     ------
     ArgumentTypeError
-        If one is an array of the caller's own: whether it is the same on all ranks, or this rank's
-        part, only the caller knows. If one is no scalar of a dtype.
+        If one is a plain array, which could be the same on all ranks or the part of this rank; or
+        if one is an object without a dtype.
     PlacementError
         If distributed tensors are of different meshes.
     """
@@ -100,7 +100,7 @@ def sorted_operands(values: Sequence[Any], name: str) -> Operands:
                 f"{_described(value)}; call distribute_tensor(array, mesh, placements) on it first"
             )
         elif isinstance(value, np.ndarray):
-            value = value[()]  # an array of no dimension is as strongly typed as a NumPy scalar
+            value = value[()]  # an array without dimensions is as strongly typed as a NumPy scalar
         elif not isinstance(value, (int, float, complex, np.generic, str, bytes)):
             _check_is_scalar(value, name)
         kept.append(value)
@@ -108,7 +108,7 @@ def sorted_operands(values: Sequence[Any], name: str) -> Operands:
 
 
 def _check_is_scalar(value: Any, name: str) -> None:
-    # NumPy would call the object's own methods, on ranks that have elements alone.
+    # NumPy would call methods of the object, only on ranks that have elements.
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     if dtype.hasobject:
         raise ArgumentTypeError(
@@ -128,19 +128,19 @@ def _described(value: Any) -> str:
 
 
 def operand_spec(tensor: ShardedT) -> OperandSpec:
-    """Return what the rules of propagation need to know of a tensor."""
+    """Return the operand of the propagation rules for a tensor."""
     return OperandSpec(tensor.shape, tensor.dtype.itemsize, tensor.placements)
 
 
 def redistribute_to(tensor: ShardedT, placements: Placements) -> ShardedT:
-    """Return the tensor with placements, itself if it has them."""
+    """Return the tensor with placements; itself if it has them."""
     if tensor.placements == placements:
         return tensor
     return tensor.redistribute(placements=placements)
 
 
 def local_call(tensor: ShardedT, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call a function on local parts, after the work that was queued for them."""
+    """Call a function on local parts, after the work queued on their stream."""
     stream = current_stream(tensor.device_mesh.device)
     if stream.interface.capabilities.host_addressable:
         stream.synchronize()
@@ -150,7 +150,7 @@ def local_call(tensor: ShardedT, function: Callable[..., T], *args: Any, **kwarg
 
 
 def checked_call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call a function of the array library; what it refuses is an error in the arguments."""
+    """Call a function of the array library, and convert its errors to errors of arguments."""
     try:
         return function(*args, **kwargs)
     except NbrtError:
@@ -168,7 +168,7 @@ def _refused(error: Exception) -> str:
 def tensor_like(
     tensor: ShardedT, local: Any, placements: Placements, shape: tuple[int, ...]
 ) -> ShardedT:
-    """Return a tensor on the mesh of `tensor` with a local part, whose dtype it has."""
+    """Return a tensor on the mesh of `tensor` with a local part, in the dtype of the part."""
     array = np.asarray(local) if isinstance(local, np.generic) else local
     spec = tensor._spec
     if spec.placements != placements or spec.shape != shape or spec.dtype != array.dtype:
@@ -186,8 +186,8 @@ def map_local(
 ) -> ShardedT:
     """Return a tensor whose local part is a function of that of `tensor`.
 
-    A rank that is off the mesh has no part to call the function with; what it keeps is empty and
-    has `dtype`, that of `tensor` by default.
+    A rank off the mesh does not call the function; its part is empty and has `dtype`, by default
+    that of `tensor`.
     """
     if tensor.device_mesh.get_coordinate() is None:
         kind = tensor.dtype if dtype is None else dtype

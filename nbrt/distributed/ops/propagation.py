@@ -40,14 +40,14 @@ class OperandSpec(NamedTuple):
 
 
 class Strategy(NamedTuple):
-    """A way to spread an operation along one dimension of the mesh."""
+    """Placements of the result and the operands along one dimension of the mesh."""
 
     result: Placement
     operands: Placements
 
 
 def on_other_dim(placement: Placement, dim: int) -> Placement:
-    """Return the cut that a placement makes, along another dimension of the tensor.
+    """Return a split placement for another dimension of the tensor.
 
     Examples
     --------
@@ -60,14 +60,14 @@ def on_other_dim(placement: Placement, dim: int) -> Placement:
 
 
 def shard_dim(placement: Placement) -> int | None:
-    """Return the dimension of the tensor that a placement cuts; None if it cuts none."""
+    """Return the dimension of the tensor that a placement splits; None if it splits none."""
     return placement.dim if isinstance(placement, (Shard, StridedShard)) else None
 
 
 def replicate_dims(
     placements: Sequence[Placement], dims: Sequence[int] = (), *, partial: bool = False
 ) -> Placements:
-    """Return placements that leave dimensions of the tensor whole, and perhaps no partial terms.
+    """Return placements that split none of some dimensions and, if `partial`, have no terms.
 
     Examples
     --------
@@ -90,9 +90,9 @@ def cheapest(
     mesh_shape : sequence of int
         Ranks along each dimension of the mesh.
     operands : sequence of OperandSpec
-        What there is.
+        The operands.
     ways : sequence of sequence of Strategy
-        For each dimension of the mesh; of equally cheap ones the first is taken.
+        The strategies of each dimension of the mesh; of equal costs the first is best.
     """
 
     @functools.cache
@@ -118,10 +118,9 @@ def cheapest(
 def bytes_moved(mesh_shape: Sequence[int], held: OperandSpec, placements: Placements) -> int:
     """Return about how many bytes each rank receives when a tensor gets other placements.
 
-    Ring algorithms' figures for ``n`` bytes over ``r`` ranks: ``(r - 1) / r * n`` for a gather or a
-    scattered reduction, twice that for a reduction that all ranks get, that of a rank's part for an
-    exchange; cutting what a rank has already is free. A rank's other cuts make ``n`` smaller where
-    they stay.
+    The costs are those of ring algorithms for ``n`` bytes over ``r`` ranks: ``(r - 1) / r * n`` for
+    a gather or a scattered reduction, twice that for an all-reduce, and that of one part for an
+    exchange. Splitting local data is free. Other splits that stay make ``n`` smaller.
 
     Examples
     --------
@@ -148,7 +147,7 @@ def bytes_moved(mesh_shape: Sequence[int], held: OperandSpec, placements: Placem
 
 
 def _change_bytes(ranks: int, whole: int, old: Placement, new: Placement, is_outer: bool) -> int:
-    """Return the bytes for a dimension of the mesh; `is_outer`: a later one cuts there already."""
+    """Return the bytes of one dimension of the mesh; `is_outer`: a later one splits there too."""
     share = whole * (ranks - 1) // ranks
     if isinstance(old, Partial):
         return 2 * share if shard_dim(new) is None else share

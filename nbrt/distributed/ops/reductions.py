@@ -1,8 +1,8 @@
-"""Reductions: every rank reduces its part; what was cut becomes terms of the rest of the reduction.
+"""Reductions: every rank reduces its part, and the results are terms of the whole reduction.
 
-Along dimensions of the mesh that cut a reduced axis, the result is `Partial`: the ranks talk when
-somebody needs the values, and not at all if nobody does. Sums and products of floating-point
-numbers therefore depend on the number of ranks, in their last bits; everything else does not.
+Along dimensions of the mesh that split a reduced axis, the result is `Partial`: ranks communicate
+only when an operation needs the values. The last bits of sums and products of floating-point
+numbers therefore depend on the number of ranks; all other results do not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class _Reduction(NamedTuple):
-    """A function of arrays that reduces, and how the ranks' results combine."""
+    """A reduction of arrays, and the reduction of the results of ranks."""
 
     function: Callable[..., Any]
     op: ReduceOp
@@ -63,7 +63,7 @@ def reduce_by(
     initial: Any = None,
     where: Any = True,
 ) -> ShardedT:
-    """Reduce along axes, as ``ufunc.reduce``; `initial` is one more value, whatever the ranks.
+    """Reduce along axes, as ``ufunc.reduce``; `initial` counts once for all ranks.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ def reduce_by(
         One with two operands. Terms of add, multiply, minimum, maximum, logical_and and logical_or
         stay on their ranks; for the others the reduced axes are gathered first.
     tensor : DTensor
-        What to reduce.
+        The tensor to reduce.
     axis : int, tuple of int or None
-        Along which axes; None: all.
+        The axes; None: all.
     dtype, out, keepdims, initial
         As NumPy's.
 
@@ -96,7 +96,7 @@ def reduce_by(
     if initial is not None and initial is not np._NoValue:
         first = initial
         if not is_dtensor(initial):
-            first = checked_call(np.full, (), initial, result.dtype)  # in its dtype, as NumPy's
+            first = checked_call(np.full, (), initial, result.dtype)  # in its dtype, as in NumPy
         result = elementwise(ufunc, result, first, dtype=result.dtype, casting="same_kind")
     return store(out, result, ufunc.__name__)
 
@@ -148,7 +148,7 @@ def _reduce_parts(
 
 
 def extreme(dtype: np.dtype[Any], op: ReduceOp) -> Any:
-    """Return the value that no minimum ("min") or maximum ("max") takes: their identity.
+    """Return the identity of a minimum ("min") or maximum ("max") of a dtype.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def extreme(dtype: np.dtype[Any], op: ReduceOp) -> Any:
 
 
 def checked_axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Return the axes that NumPy's `axis` means, none negative.
+    """Return the axes of NumPy's `axis`, none negative.
 
     Examples
     --------
@@ -203,13 +203,13 @@ def reduced_placements(
     Parameters
     ----------
     placements : tuple of Placement
-        Of what was reduced.
+        Placements of the reduced tensor.
     axes : sequence of int
-        Along which.
+        The reduced axes.
     op : {"sum", "prod", "min", "max"} or None
-        How the ranks' results combine; None: no reduced axis is cut.
+        The reduction over ranks; None: no reduced axis is split.
     keepdims : bool
-        Whether reduced axes stay, with one element.
+        Whether reduced axes stay, with size 1.
 
     Examples
     --------

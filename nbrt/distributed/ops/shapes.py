@@ -1,7 +1,7 @@
-"""Operations that change a shape alone: transposed, squeezed, reshaped; values stay where they are.
+"""Operations that change only the shape: transpose, squeeze, reshape.
 
-A cut goes where its dimension goes. Only `reshape` may have to gather: it keeps a cut if the
-dimension stays as it is, or leads the dimensions that it becomes or merges with and divides evenly.
+A split moves with its dimension. Only `reshape` may gather: it keeps a split if the dimension is
+unchanged, or leads the dimensions that it becomes or merges with and divides evenly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["expand_dims", "moveaxis", "renumbered", "reshape", "squeeze", "swapa
 
 
 def renumbered(placements: Placements, dims: Mapping[int, int]) -> Placements:
-    """Return placements for a tensor whose dimensions have other numbers."""
+    """Return placements with other numbers of dimensions."""
     return tuple(
         each if (dim := shard_dim(each)) is None else on_other_dim(each, dims[dim])
         for each in placements
@@ -68,7 +68,7 @@ def moveaxis(
 
 
 def expand_dims(tensor: ShardedT, axis: int | Sequence[int]) -> ShardedT:
-    """Return the tensor with new dimensions of one element, `axis` of the result."""
+    """Return the tensor with new dimensions of size 1, `axis` of the result."""
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = checked_axes(axis, tensor.ndim + count)
     kept = [dim for dim in range(tensor.ndim + count) if dim not in new]
@@ -79,7 +79,7 @@ def expand_dims(tensor: ShardedT, axis: int | Sequence[int]) -> ShardedT:
 
 
 def squeeze(tensor: ShardedT, axis: int | Sequence[int] | None = None) -> ShardedT:
-    """Return the tensor without dimensions of one element; one that is cut is gathered first."""
+    """Return the tensor without dimensions of size 1; split ones are gathered first."""
     ones = tuple(dim for dim, size in enumerate(tensor.shape) if size == 1)
     gone = ones if axis is None else checked_axes(axis, tensor.ndim)
     if not set(gone) <= set(ones):
@@ -97,9 +97,9 @@ def reshape(tensor: ShardedT, shape: int | Sequence[int]) -> ShardedT:
     Parameters
     ----------
     tensor : DTensor
-        What to reshape; shares its memory where the library's own reshape does.
+        The tensor; the result shares its memory if the reshape of the array library does.
     shape : int or sequence of int
-        One may be -1: what is left.
+        The shape; one size may be -1.
     """
     target = _checked_target(tensor, shape)
     kept = _kept_dims(tensor, target)
@@ -136,7 +136,7 @@ def _checked_target(tensor: ShardedT, shape: int | Sequence[int]) -> tuple[int, 
 
 
 def _kept_dims(tensor: ShardedT, target: tuple[int, ...]) -> dict[int, int]:
-    """Return the dimensions that may stay cut, and which of the result's they become."""
+    """Return the dimensions that may stay split, with their numbers in the result."""
     kept: dict[int, int] = {}
     for old, new in _groups(tensor.shape, target):
         if len(old) == len(new) == 1:
@@ -159,7 +159,7 @@ def _pieces(tensor: ShardedT, dim: int) -> int:
 
 
 def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """Give the dimensions, but those of one element, that become one another: products agree."""
+    """Yield groups of old and new dimensions of equal products, without dimensions of size 1."""
     if 0 in old:
         return
     olds = [dim for dim, size in enumerate(old) if size != 1]

@@ -1,4 +1,4 @@
-"""Means, variances and counts, from sums whose number of elements is that of the whole tensor."""
+"""Means, variances and counts, computed from sums over the whole tensor."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def count_nonzero(
 
 
 def _dtypes(tensor: ShardedT, dtype: DTypeLike | None) -> tuple[Any, np.dtype[Any]]:
-    """Return the dtype to add up in, None for the tensor's, and that of the result, as NumPy's."""
+    """Return the dtypes of the sum, None for that of the tensor, and of the result, as in NumPy."""
     if dtype is not None:
         kind = checked_call(np.dtype, dtype)
         return kind, kind
@@ -94,7 +94,7 @@ def _dtypes(tensor: ShardedT, dtype: DTypeLike | None) -> tuple[Any, np.dtype[An
 
 
 def _divided(total: ShardedT, count: float) -> ShardedT:
-    """Return sums by a count; it has the sums' dtype, so that their terms stay terms."""
+    """Return sums divided by a count, in the dtype of the sums, so that terms stay terms."""
     return elementwise(np.true_divide, total, total.dtype.type(count))
 
 

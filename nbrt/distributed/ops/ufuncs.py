@@ -18,7 +18,7 @@ __all__ = ["array_ufunc"]
 def array_ufunc(
     ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Do what NumPy hands over: a ufunc's call, or its ``reduce``."""
+    """Run the call or ``reduce`` of a ufunc that NumPy dispatches."""
     if any(map(_has_rules_of_its_own, inputs)):
         return NotImplemented
     out = kwargs.get("out")
@@ -39,7 +39,7 @@ def array_ufunc(
 
 
 def _has_rules_of_its_own(value: Any) -> bool:
-    """Whether another library's type is to be asked, which NumPy does if this returns True."""
+    """Return whether NumPy should try the protocol of another library's type."""
     if is_dtensor(value) or hasattr(value, "shape"):
         return False
     return hasattr(value, "__array_ufunc__") and not isinstance(value, np.generic)

@@ -1,4 +1,4 @@
-"""Which ranks draw equal values where torch's offsets start their shards."""
+"""`collisions`: ranks that draw equal values under torch's offsets."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Collisions", "collisions"]
 
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 _LARGE = 2**60
 
 
 class Collisions(NamedTuple):
-    """Ranks that draw what others draw; the first rank stands for all that hold the same shard.
+    """Ranks that draw values of other ranks; one rank stands for all replicas of a shard.
 
     Attributes
     ----------
     equal : tuple of tuple of int
-        Ranks of different shards whose draws start at the same place: they are equal as far as both
-        go. In the pairs below the first of them stands for all.
+        Ranks of different shards whose draws start at the same offset: they are equal up to the
+        shorter length. In the pairs below the first rank stands for all.
     overlapping : tuple of (int, int)
-        Pairs of ranks of which the second starts in the middle of what the first one draws.
+        Pairs of ranks; the draw of the second starts inside that of the first.
     next_draw : tuple of (int, int)
-        Pairs of a rank and one that draws values of it again in the next draw of such a tensor.
+        Pairs of ranks; the second repeats values of the first in the next draw of the spec.
     """
 
     equal: tuple[tuple[int, ...], ...] = ()
@@ -59,15 +59,12 @@ class Collisions(NamedTuple):
                 for first, second in self.next_draw
             ),
         ]
-        more = len(said) - _MOST_NAMED
-        return "; ".join([*said[:_MOST_NAMED], f"and {more} more"] if more > 0 else said)
+        more = len(said) - _MAX_NAMED
+        return "; ".join([*said[:_MAX_NAMED], f"and {more} more"] if more > 0 else said)
 
 
 class _Shards(NamedTuple):
-    """Arrays, in the order of `starts`: where draws start and stop, and the ranks that make them.
-
-    Of int64, unless numbers of this size do not fit.
-    """
+    """Starts, stops and ranks of draws, sorted by start: int64, or Python ints if too large."""
 
     starts: HostArray
     stops: HostArray
@@ -77,15 +74,15 @@ class _Shards(NamedTuple):
 def collisions(spec: DTensorSpec, words: Callable[[int], int] | None = None) -> Collisions:
     """Return which ranks draw equal values under an `OffsetBasedRNGTracker`.
 
-    The cost is in proportion to the number of shards, and of pairs that are found.
+    The cost is proportional to the number of shards and of pairs in the result.
 
     Parameters
     ----------
     spec : DTensorSpec
         The tensor.
     words : callable, optional
-        Returns by how much a plain draw of n elements moves the offset; by default by one block,
-        as torch's kernels do for up to as many elements as the GPU runs threads.
+        Returns the offset that a plain draw of n elements adds; by default one block, as in torch's
+        kernels for up to as many elements as the GPU runs threads.
 
     Examples
     --------
@@ -109,7 +106,7 @@ def collisions(spec: DTensorSpec, words: Callable[[int], int] | None = None) -> 
         tuple(sorted(shards.ranks[start:end].tolist()))
         for start, end in zip(first[shared], ends[shared], strict=True)
     )
-    # Of those that start together, the one that goes furthest, which is the last.
+    # The longest of the draws that start together is the last.
     leading = _Shards(
         shards.starts[first], shards.stops[ends - 1], np.minimum.reduceat(shards.ranks, first)
     )
@@ -119,7 +116,7 @@ def collisions(spec: DTensorSpec, words: Callable[[int], int] | None = None) -> 
 def _overlaps(
     shards: _Shards, after: int
 ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-    """Return the pairs that overlap, in a draw and in the next one, `after` words later."""
+    """Return the pairs that overlap in a draw, and with the next draw `after` words later."""
     starts, stops, ranks = shards
     at = np.arange(starts.size)
     one, other = _pairs(at + 1, np.searchsorted(starts, stops))
@@ -133,14 +130,14 @@ def _overlaps(
 
 
 def _pairs(first: HostArray, stop: HostArray) -> tuple[HostArray, HostArray]:
-    """Return, for each i, i beside all of range(first[i], stop[i])."""
+    """Return pairs of each i with each number in range(first[i], stop[i])."""
     counts = np.maximum(stop - first, 0)
     one = np.repeat(np.arange(first.size), counts)
     return one, np.arange(one.size) + np.repeat(first - np.cumsum(counts) + counts, counts)
 
 
 def _shards(spec: DTensorSpec, words: Callable[[int], int] | None) -> _Shards:
-    """Return, for each shard that has elements, what its first rank draws."""
+    """Return the draw of the first rank of each shard with elements."""
     shape, mesh_shape, placements = spec.shape, spec.mesh.shape, spec.placements
     cuts = cuts_of(spec.ndim, mesh_shape, placements)
     cutting = {cut.mesh_dim for each in cuts for cut in each}

@@ -1,4 +1,4 @@
-"""Named streams as Megatron-LM has them, for programs that come from there.
+"""Named streams of Megatron-LM.
 
 Seeds and names follow megatron/core/tensor_parallel/random.py.
 """
@@ -39,20 +39,20 @@ def model_parallel_manual_seed(
     """Seed this rank as Megatron's ``model_parallel_cuda_manual_seed`` does.
 
     The default generators start from `seed`, on all ranks. In the block of `fork` they follow the
-    stream "model-parallel-rng" of seed ``seed + 2718 + t``, where t is the rank's place in its
+    stream "model-parallel-rng" of seed ``seed + 2718 + t``, where t is the rank's number in its
     tensor parallel group: ranks of that group draw different values, and those that differ in
-    data parallel place alone draw the same ones. Streams that were there are forgotten.
+    data parallel place alone draw the same ones. Previous streams are removed.
 
     Parameters
     ----------
     seed : int
-        The same one on all ranks.
+        The seed, equal on all ranks.
     mesh : DeviceMesh
         Holds this rank.
     tensor_parallel : str, int or None
-        The dimension of the mesh along which tensor parallel ranks lie; None: there is none.
+        The dimension of tensor parallel ranks in the mesh; None: there is none.
     expert_parallel, expert_tensor_parallel : str, int or None
-        Those of experts; if one is given there is a stream "expert-parallel-rng" too, of seed
+        The dimensions of experts; with one of them there is a stream "expert-parallel-rng", of seed
         ``seed + 1024 + 100 * e + t``.
 
     Returns
@@ -98,7 +98,7 @@ def fork(name: str = MODEL_PARALLEL) -> AbstractContextManager[Generator]:
 
 
 def get_rng_tracker() -> RNGStateTracker:
-    """Return `current_tracker`, by the name that users of Megatron know."""
+    """Return `current_tracker`, under its name in Megatron."""
     return current_tracker()
 
 

@@ -1,4 +1,4 @@
-"""`OffsetBasedRNGTracker`: shards drawn as torch's DTensor draws them, offset for offset."""
+"""`OffsetBasedRNGTracker`: the offsets and draws of torch's DTensor."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ if TYPE_CHECKING:
 
 __all__ = ["OffsetBasedRNGTracker"]
 
-_MOST_OFFSETS = 4096
+_MAX_OFFSETS = 4096
 
 
 class OffsetBasedRNGTracker(RNGStateTracker):
-    """Starts every shard at torch's offset, and draws it like a tensor of its own.
+    """Starts every shard at torch's offset, and draws it like a separate tensor.
 
     For parity with ``torch.distributed.tensor``, best with generators of ``layout="torch"``. Values
-    depend on the sharding, and different shards may draw equal ones (see `collisions`); a
-    `RngCollisionWarning` then names the ranks, once for each kind of tensor. Ranks off the mesh
-    neither draw nor move.
+    depend on the sharding, and different shards may draw equal values (see `collisions`); a
+    `RngCollisionWarning` then names the ranks, once for each spec. Ranks off the mesh neither draw
+    nor move the state.
 
-    The place of a region is taken when it is entered, so regions nest: the inner one draws behind
-    the outer one. A draw that is no part of a distributed tensor, such as a permutation, is made
-    as without a tracker.
+    A region reserves its offsets at entry, so an inner region draws after the outer one. A draw
+    that is no part of a distributed tensor, such as a permutation, does not use the tracker.
 
     Parameters
     ----------
     mesh : DeviceMesh
-        Of this rank.
+        The mesh of this rank.
     run_state_sync : bool
-        Continue on every rank of the world from the state that rank 0 has, which all ranks of the
-        world must then do together. Warns (``RuntimeWarning``) where that was not the state; torch
-        calls that deprecated: seed all ranks equally instead.
+        Set the state of every rank of the world to that of rank 0; all ranks must do so together.
+        Ranks whose state differs warn (``RuntimeWarning``). This is deprecated in torch: seed all
+        ranks equally instead.
     """
 
     def __init__(self, mesh: DeviceMesh, run_state_sync: bool = True) -> None:
@@ -63,7 +62,7 @@ class OffsetBasedRNGTracker(RNGStateTracker):
         key = (spec, coordinate)
         if key not in self._offsets:
             self._warn(generator, spec)
-            if len(self._offsets) >= _MOST_OFFSETS:
+            if len(self._offsets) >= _MAX_OFFSETS:
                 self._offsets.clear()
             ahead = compute_pre_offset(spec.shape, spec.mesh.shape, coordinate, spec.placements)
             self._offsets[key] = ahead, compute_post_offset(spec.shape)

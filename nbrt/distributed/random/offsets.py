@@ -1,4 +1,4 @@
-"""Where torch's DTensor starts the draw of each shard: the arithmetic of its offset-based tracker.
+"""Offsets of shards in torch's DTensor: the arithmetic of its offset-based tracker.
 
 Pure functions of plain ints, equal to those of torch/distributed/tensor/_random.py (2.13 to 2.15).
 """
@@ -30,9 +30,9 @@ def compute_pre_offset(
     coordinate: Sequence[int],
     placements: Sequence[Placement],
 ) -> int:
-    """Return by how much the offset of the rank at a coordinate is ahead when it draws.
+    """Return the offset of the draw of the rank at a coordinate, relative to the state.
 
-    The number of its shard times the size of the first one, rounded up to whole blocks of 4.
+    It is the number of the shard times the size of the first shard, in whole blocks of 4.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def compute_pre_offset(
 
 
 def compute_post_offset(shape: Sequence[int]) -> int:
-    """Return by how much a draw moves the offset of every rank: its elements, in whole blocks."""
+    """Return the offset that a draw adds on every rank: its elements, in whole blocks."""
     return whole_blocks(math.prod(shape))
 
 
@@ -70,7 +70,7 @@ def shard_linear_index(
 def first_shard_size(
     shape: Sequence[int], mesh_shape: Sequence[int], placements: Sequence[Placement]
 ) -> tuple[int, ...]:
-    """Return what torch takes for the shape of the first shard.
+    """Return the shape of the first shard in torch's arithmetic.
 
     Of a dimension that is cut more than once, the last cut is taken as if it were the only one, so
     it is larger than the shard.

@@ -1,4 +1,4 @@
-"""`manual_seed`: one seed for all ranks of a mesh, checked."""
+"""`manual_seed`: sets one seed on all ranks of a mesh, and compares it between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["manual_seed"]
 
-_ADVICE = "pass the same one, or seed ranks of a kind over a mesh of their own, such as mesh['tp']"
+_ADVICE = "pass the same one, or seed groups of ranks over separate meshes, such as mesh['tp']"
 
 
 def manual_seed(seed: int, mesh: DeviceMesh, check: bool = True) -> Generator:
@@ -27,19 +27,19 @@ def manual_seed(seed: int, mesh: DeviceMesh, check: bool = True) -> Generator:
     seed : int
         In [-2**63, 2**64); the same one on all ranks of the mesh.
     mesh : DeviceMesh
-        Ranks that are not in it seed themselves and need not agree.
+        The ranks; ranks off the mesh set their seed without a check.
     check : bool
-        Compare the seeds of the ranks, which takes one exchange of small objects; False: trust.
+        Compare the seeds of the ranks, in one exchange of small objects.
 
     Returns
     -------
     generator : Generator
-        The default one of this rank's device.
+        The default generator of this rank's device.
 
     Raises
     ------
     RankMismatchError
-        If the ranks gave different seeds; on all of them, and no generator has changed.
+        On all ranks, if seeds differ; no generator changes.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def manual_seed(seed: int, mesh: DeviceMesh, check: bool = True) -> Generator:
     [2, 2]
     """
     is_checked = checked_mesh(mesh).get_coordinate() is not None and check
-    # First of all: a seed that is none must not keep the other ranks waiting.
+    # The exchange comes before validation, so an invalid seed does not block the other ranks.
     number = as_int(seed)
     said = repr(seed if number is None else number)
     seeds = mesh.get_group().all_gather_object(said) if is_checked else []

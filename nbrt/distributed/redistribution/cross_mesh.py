@@ -1,4 +1,4 @@
-"""From one mesh to another one of the same world: one all_to_all over the ranks of both."""
+"""`move_to_mesh`: redistribution to another mesh by one all_to_all over the ranks of both."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from nbrt.index_sets import Runs
     from nbrt.typing import Array
 
-__all__ = ["move"]
+__all__ = ["move_to_mesh"]
 
 
-def move(local: Array, source: DTensorSpec, target: DTensorSpec) -> Array:
-    """Return this rank's part of a tensor under another mesh.
+def move_to_mesh(local: Array, source: DTensorSpec, target: DTensorSpec) -> Array:
+    """Return this rank's part of a tensor on another mesh.
 
-    Terms of a reduction are combined before, and made after, over the mesh that they belong to.
+    Partial terms are reduced on the source mesh before, and created on the target mesh after.
 
     Parameters
     ----------
     local : array
-        The rank's part under `source`; of shape (0,) if it is not in that mesh.
+        The part under `source`; of shape (0,) if the rank is not in that mesh.
     source, target : DTensorSpec
-        Before and after: of one shape and dtype, over meshes of one world and kind.
+        Specs of one shape and dtype, over meshes of one world and device type.
 
     Returns
     -------
@@ -61,23 +61,23 @@ def _without_terms(spec: DTensorSpec) -> DTensorSpec:
 
 
 def _exchange(local: Array, result: Array, source: DTensorSpec, target: DTensorSpec) -> None:
-    """Fill a rank's part under `target` with what the ranks of `source` have of it."""
-    parties = np.union1d(source.mesh.mesh, target.mesh.mesh)
-    mesh = mesh_of_this_rank(DeviceMesh(target.mesh.device_type, parties))
+    """Fill this rank's part under `target` with data of the ranks of `source`."""
+    ranks = np.union1d(source.mesh.mesh, target.mesh.mesh)
+    mesh = mesh_of_this_rank(DeviceMesh(target.mesh.device_type, ranks))
     if mesh.get_coordinate() is None:
         return
     route = _Route(source, target)
     me = mesh.get_rank()
     stream = current_stream(mesh.device)
     given = []
-    for peer in parties.tolist():
+    for peer in ranks.tolist():
         shared = route.between(me, peer)
         given.append(
             empty((0,), target.dtype, stream=stream)
             if shared is None
             else take(local, intersect(*shared).first, stream)
         )
-    found = [route.between(peer, me) for peer in parties.tolist()]
+    found = [route.between(peer, me) for peer in ranks.tolist()]
     shapes = [(0,) if each is None else intersect(*each).shape for each in found]
     pieces = _exchanged(mesh.get_group(), given, shapes, f"{source.mesh} to {target.mesh}")
     for shared, piece in zip(found, pieces, strict=True):
@@ -88,10 +88,10 @@ def _exchange(local: Array, result: Array, source: DTensorSpec, target: DTensorS
 def _exchanged(
     group: Communicator, given: list[Array], shapes: list[tuple[int, ...]], way: str
 ) -> list[Array]:
-    """Return what comes to this rank; where ranks go different ways, the errors say which."""
+    """Return the arrays for this rank; add the meshes to errors of ranks that disagree."""
     try:
         return group.all_to_all(given, shapes)
-    except RankMismatchError:  # which all ranks get
+    except RankMismatchError:  # on all ranks
         said = group.all_gather_object(way)
         advice = "a sub-mesh by name, such as mesh['dp'], is another one on other ranks"
         check_alike(said, group.ranks, "meshes of a redistribution", advice=advice)
@@ -102,7 +102,7 @@ def _exchanged(
 
 
 class _Route:
-    """Who gives what to whom: the same on every rank."""
+    """The senders of each receiver, computed equally on every rank."""
 
     def __init__(self, source: DTensorSpec, target: DTensorSpec) -> None:
         self._shape = source.shape
@@ -110,23 +110,23 @@ class _Route:
         self._held = layout_of(source.shape, source.mesh.shape, source.placements)
         self._wanted = layout_of(target.shape, target.mesh.shape, target.placements)
         self._cut = cut_dims(self._held)
-        self._givers = _places(source.mesh)
-        self._takers = _places(target.mesh)
-        # Who gives to a rank of which the source knows nothing: its replicas, in turn.
+        self._senders = _places(source.mesh)
+        self._receivers = _places(target.mesh)
+        # Ranks off the source mesh receive from the replicas in turn.
         turns = itertools.cycle(itertools.product(*map(range, self._mesh_shape)))
         self._nearest = {
-            rank: self._givers.get(rank, turn)
-            for rank, turn in zip(self._takers, turns, strict=False)
+            rank: self._senders.get(rank, turn)
+            for rank, turn in zip(self._receivers, turns, strict=False)
         }
 
     def between(
-        self, giver: int, taker: int
+        self, sender: int, receiver: int
     ) -> tuple[tuple[tuple[Runs, ...], ...], tuple[tuple[Runs, ...], ...]] | None:
-        """Return the parts of two ranks if the first gives to the second, else None."""
-        here, there = self._givers.get(giver), self._takers.get(taker)
+        """Return the parts of two ranks if the first sends to the second, else None."""
+        here, there = self._senders.get(sender), self._receivers.get(receiver)
         if here is None or there is None:
             return None
-        replica = self._nearest[taker]
+        replica = self._nearest[receiver]
         if any(here[dim] != replica[dim] for dim in range(len(here)) if dim not in self._cut):
             return None
         return self._part(self._held, here), self._part(self._wanted, there)

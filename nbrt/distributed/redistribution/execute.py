@@ -1,4 +1,4 @@
-"""Carrying out a `Plan` on one rank's part."""
+"""`execute`: runs a `Plan` on the part of one rank."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__ = ["execute", "put", "take"]
 
 
 def execute(plan: Plan, local: Array) -> Array:
-    """Return this rank's part under the plan's target, with its peers if there is need.
+    """Return this rank's part under the target of a plan.
 
     Parameters
     ----------
     plan : Plan
-        For this rank.
+        The plan for this rank.
     local : array
-        Its part under the plan's source; not changed.
+        The part under the source of the plan; not changed.
 
     Returns
     -------
     part : array
-        A new array; `local` itself if there is nothing to do.
+        A new array; `local` itself if the plan has no steps.
     """
     if plan.coordinate is None:
         return local
@@ -55,7 +55,7 @@ def execute(plan: Plan, local: Array) -> Array:
 
 
 class _Work:
-    """The operations, by the names of the steps."""
+    """The operations of steps, as methods of the same names."""
 
     def __init__(self, plan: Plan, coordinate: tuple[int, ...]) -> None:
         self._shape = plan.source.shape
@@ -103,14 +103,14 @@ class _Work:
         return self._joined(step, parts, pieces)
 
     def terms(self, step: Step, local: Array) -> Array:
-        """Return the values where this rank gives them, and neutral elements elsewhere."""
+        """Return the values if this rank contributes them, and neutral elements otherwise."""
         part = self._part(step.target)
         whole = set(step.mesh_dims) - cut_dims(step.source)
-        # Equal terms average to themselves, up to rounding, so an average leaves nobody out.
+        # The average of equal terms is the term, up to rounding, so all ranks contribute.
         ops = [(dim, op) for dim, op in step.terms if op != "avg"]
         away = [dim for dim, _ in ops if dim in whole and self._coordinate[dim]]
-        # Where another rank gives the values, the innermost reduction must come to the neutral
-        # element of the outer one that leaves this rank out.
+        # If another rank contributes the values, the innermost reduction must result in the neutral
+        # element of the outer reduction to which this rank does not contribute.
         _, op = max(
             (
                 (dim, op)
@@ -127,7 +127,7 @@ class _Work:
 
     def _combined(self, step: Step, total: Array, ranks: int) -> Array:
         if step.op == "avg":
-            # Not complex numbers as such: by 2 + 0j, -0.0 becomes 0.0.
+            # Not as complex numbers: division by 2 + 0j turns -0.0 into 0.0.
             for each in (total.real, total.imag) if total.dtype.kind == "c" else (total,):
                 _now(self._stream, functools.partial(np.divide, each, ranks, out=each))
         return total
@@ -158,7 +158,7 @@ def take(array: Array, selection: Selection, stream: Stream) -> Array:
 
 
 def put(array: Array, selection: Selection, values: Array, stream: Stream) -> None:
-    """Replace the elements of a selection."""
+    """Set the elements of a selection."""
     if all(isinstance(each, slice) for each in selection):
         copy(array[(*selection, ...)], values, stream=stream)
         return
@@ -170,7 +170,7 @@ def put(array: Array, selection: Selection, values: Array, stream: Stream) -> No
 
 
 def _now(stream: Stream, function: Callable[[], Any]) -> Any:
-    """Call what an array library does by itself, in the order of the stream."""
+    """Call a function of the array library in the order of the stream."""
     if stream.interface.capabilities.host_addressable:
         stream.synchronize()
     with OptionalStreamGuard(stream):
@@ -178,13 +178,13 @@ def _now(stream: Stream, function: Callable[[], Any]) -> Any:
 
 
 def _operation(step: Step) -> ReduceOp:
-    """Return what the communicator does of a step that combines terms."""
+    """Return the reduction of the communicator for a step."""
     assert step.op is not None
     return "sum" if step.op == "avg" else step.op
 
 
 def _neutral(op: TermOp, dtype: np.dtype[Any]) -> Any:
-    """Return what changes nothing in a reduction, to the bit: -0.0 + -0.0 is -0.0."""
+    """Return the neutral element of a reduction, bit for bit: -0.0 + -0.0 is -0.0."""
     if op == "prod":
         return 1
     if op == "sum":

@@ -1,4 +1,4 @@
-"""Which operations bring a tensor from one list of placements to another: alike on every rank.
+"""Operations that change a tensor from one list of placements to another, equal on every rank.
 
 What one rank has and another one needs is seen from the cuts of the two layouts alone, so the cost
 does not depend on the number of ranks. Few operations come first, then few bytes:
@@ -49,16 +49,16 @@ class Step(NamedTuple):
     Attributes
     ----------
     operation : str
-        A collective operation; or, without communication, "cut": keep a part of what one has, or
-        "terms": become the terms of a reduction.
+        A collective operation; or, without communication, "cut": keep a part of the local data, or
+        "terms": create the terms of a reduction.
     mesh_dims : tuple of int
-        The dimensions of the mesh along which it works.
+        The dimensions of the mesh over which it works.
     source, target : Layout
-        How the tensor is cut before and after.
+        The splits of the tensor before and after.
     op : str or None
         The reduction of "all_reduce" and "reduce_scatter".
     terms : tuple of (int, str)
-        For "terms": all dimensions of the mesh that hold terms afterwards, with their reductions.
+        For "terms": all dimensions of the mesh with terms afterwards, and their reductions.
     """
 
     operation: Operation
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
     @property
     def is_collective(self) -> bool:
-        """Whether ranks talk."""
+        """Whether ranks communicate."""
         return self.operation not in ("cut", "terms")
 
 
@@ -86,7 +86,7 @@ def steps_between(
     Parameters
     ----------
     shape, mesh_shape : tuple of int
-        Of the tensor and of the mesh.
+        Shapes of the tensor and of the mesh.
     source, target : tuple of Placement
         One for each dimension of the mesh.
 
@@ -124,7 +124,7 @@ def steps_between(
 def _reductions(
     mesh_shape: tuple[int, ...], source: _Placements, target: _Placements
 ) -> tuple[set[int], list[tuple[TermOp, tuple[int, ...]]]]:
-    """Return the dimensions that keep their terms, and the reductions of the others, in turn."""
+    """Return the dimensions that keep terms, and the reductions of the others in order."""
     kept: set[int] = set()
     reduced: list[tuple[TermOp, int]] = []
     for dim, placement in enumerate(source):
@@ -170,7 +170,7 @@ def _exchange(here: Layout, there: Layout) -> list[Step]:
 
 
 def _cut_further(here: Layout, there: Layout, without: Sequence[int] = ()) -> Layout:
-    """Return `here` with the further cuts of `there` where they go on and need nobody else.
+    """Return `here` with the further splits of `there` that need no other rank.
 
     So it goes up to the first cut along a dimension of the mesh that cuts already, or of `without`.
     """

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Tile", "dtensor_html", "mesh_html", "sharding_figure", "tiles_of"]
 
 _WIDTH, _HEIGHT = 360.0, 240.0
-_MOST_RANKS = 64
-_MOST_LEGEND = 16
+_MAX_RANKS = 64
+_MAX_LEGEND = 16
 _MARGIN = 44.0
 
 
@@ -102,7 +102,7 @@ def mesh_html(mesh: DeviceMesh) -> str:
     here = mesh.get_rank()
     off = "" if mesh.get_coordinate() is not None else f", rank {here} is not in it"
     title = f"<div>DeviceMesh on {html.escape(mesh.device_type)}: {sizes}{off}</div>"
-    if mesh.size() > _MOST_RANKS:
+    if mesh.size() > _MAX_RANKS:
         return title
     tables = "".join(
         _mesh_table(mesh, names, leading) for leading in np.ndindex(*mesh.shape[: mesh.ndim - 2])
@@ -149,7 +149,7 @@ def dtensor_html(tensor: DTensor | DTensorSpec) -> str:
     tiles = tiles_of(spec)
     about = "; ".join(part for part in (spec_text(spec), sides_text(spec)) if part)
     title = f"<div>DTensor {html.escape(about)}</div>"
-    if not tiles or len(tiles) > _MOST_RANKS:
+    if not tiles or len(tiles) > _MAX_RANKS:
         return f"<pre>{html.escape(visualize_sharding(spec))}</pre>"
     return f"{title}{_svg(spec, tiles)}{_legend(spec)}"
 
@@ -243,7 +243,7 @@ def _legend(spec: DTensorSpec) -> str:
 
 
 def _first_coordinates(mesh: DeviceMesh) -> Iterator[tuple[int, ...]]:
-    for number in range(min(_MOST_LEGEND, mesh.size())):
+    for number in range(min(_MAX_LEGEND, mesh.size())):
         yield tuple(int(at) for at in np.unravel_index(number, mesh.shape))
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["holders_text", "sides_text", "spec_of", "spec_text", "visualize_sharding"]
 
-_MOST_ROWS = 32
-_MOST_COLUMNS = 16
-_MOST_NAMED = 8
+_MAX_ROWS = 32
+_MAX_COLUMNS = 16
+_MAX_NAMED = 8
 
 _ALL = Piece(0, 1, ())
 """The side of a table that no dimension takes."""
@@ -74,7 +74,7 @@ def visualize_sharding(tensor: DTensor | DTensorSpec) -> str:
     if dims is not None and is_drawable(spec):
         axes = [pieces(spec, dim) for dim in dims]
         rows, columns = _rows_and_columns(axes)
-        if len(rows) <= _MOST_ROWS and len(columns) <= _MOST_COLUMNS:
+        if len(rows) <= _MAX_ROWS and len(columns) <= _MAX_COLUMNS:
             lines += [text] if (text := sides_text(spec)) else []
             return "\n".join([*lines, *_table(spec, rows, columns)])
     return "\n".join([*lines, *_listed(spec)])
@@ -124,7 +124,7 @@ def _named(ranks: Sequence[int], between: str) -> str:
 
 
 def _shortened(texts: Sequence[str], between: str) -> str:
-    if len(texts) <= _MOST_NAMED:
+    if len(texts) <= _MAX_NAMED:
         return between.join(texts)
     return f"{between.join(texts[:2])}{between}...{between}{texts[-1]} ({len(texts)})"
 
@@ -162,17 +162,17 @@ def _listed(spec: DTensorSpec) -> list[str]:
     """Return a line for each rank: the ranges that it holds along each dimension."""
     lines: list[str] = []
     mesh: Any = spec.mesh.mesh
-    for coordinate in itertools.islice(np.ndindex(*mesh.shape), _MOST_ROWS):
+    for coordinate in itertools.islice(np.ndindex(*mesh.shape), _MAX_ROWS):
         ranges = [
             "+".join(
                 f"{run.start + number * run.step}:{run.start + number * run.step + run.length}"
                 for run in runs
-                for number in range(min(run.count, _MOST_NAMED))
+                for number in range(min(run.count, _MAX_NAMED))
             )
-            + ("+..." if any(run.count > _MOST_NAMED for run in runs) else "")
+            + ("+..." if any(run.count > _MAX_NAMED for run in runs) else "")
             for runs in spec.runs_of(coordinate)
         ]
         lines.append(f"rank {mesh[coordinate]} at {coordinate}: [{', '.join(ranges)}]")
-    if mesh.size > _MOST_ROWS:
-        lines.append(f"... and {mesh.size - _MOST_ROWS} ranks more")
+    if mesh.size > _MAX_ROWS:
+        lines.append(f"... and {mesh.size - _MAX_ROWS} ranks more")
     return lines

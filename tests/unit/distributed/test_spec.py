@@ -62,7 +62,7 @@ def test_each_rank_finds_its_own_part() -> None:
 
 
 def test_specs_of_draws_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spec_module, "_MOST_SPECS", 3)
+    monkeypatch.setattr(spec_module, "_MAX_SPECS", 3)
     mesh = init_device_mesh("cpu", (1,))
     for size in (4, 5, 6, 7, 4, 5):
         x = dist.rand(size, device_mesh=mesh, placements=[Shard(0)])

@@ -392,7 +392,7 @@ def test_other_draws_take_their_arguments_apart_as_well() -> None:
 
 
 def test_what_is_kept_of_specs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_based, "_MOST_OFFSETS", 4)
+    monkeypatch.setattr(offset_based, "_MAX_OFFSETS", 4)
     mesh = dist.init_device_mesh("cpu", (1,))
     tracker = dist.OffsetBasedRNGTracker(mesh)
     own, expected = nbrt.Generator(3), nbrt.Generator(3)
