@@ -419,7 +419,7 @@ def test_tasks_do_not_share_the_stack() -> None:
 
 def test_a_kind_is_no_device() -> None:
     for wrong in ("cpu:0", nbrt.Device("cpu", 0)):
-        with pytest.raises(ArgumentError, match="expected a kind of device, such as 'cpu', got"):
+        with pytest.raises(ArgumentError, match="expected a type of device, such as 'cpu', got"):
             dist.DeviceMesh(wrong, [0])  # type: ignore[arg-type]
 
 
