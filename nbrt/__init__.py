@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt._internal.lazy_exports import lazy_exports
+from nbrt._lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from nbrt import config as config

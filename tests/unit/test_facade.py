@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import nbrt
-from nbrt._internal.lazy_exports import lazy_exports
+from nbrt._lazy_exports import lazy_exports
 
 FACADES = (nbrt, nbrt.distributed, nbrt.memory, nbrt.random)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,8 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["lazy_exports"]
-
-_EXPORT = re.compile(r"^    from ([\w.]+) import \(?\s*(\w+) as (\w+)", re.MULTILINE)
 
 
 def lazy_exports(
@@ -45,9 +41,16 @@ def lazy_exports(
         source = spec.loader.get_data(spec.origin).decode()  # type: ignore[union-attr]
     except (AttributeError, OSError) as error:
         raise ImportError(f"expected the source file of {package}, got none: {error}") from error
-    exports = {name: (home, attribute) for home, attribute, name in _EXPORT.findall(source)}
+    exports = {}
+    # Not `re`: to compile a pattern costs more than the rest of ``import nbrt``.
+    for statement in source.split("\n    from ")[1:]:
+        home, _, imported = statement.partition(" import ")
+        attribute, _, name = imported.lstrip("(\n ").split(maxsplit=3)[:3]
+        exports[name.rstrip(",")] = home, attribute
 
     def load(name: str) -> object:
+        import importlib
+
         if name not in exports:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home, attribute = exports[name]
