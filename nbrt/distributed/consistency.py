@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nbrt.distributed.placements import Replicate
-from nbrt.distributed.sharding import compute_local_shape, cuts_of
+from nbrt.distributed.sharding import compute_local_shape, mesh_splits
 from nbrt.errors import RankMismatchError
 from nbrt.runtime.array import to_host
 
@@ -117,8 +117,8 @@ def _whole_shape(
     """Return the sums of the sizes of parts along the dimensions of the mesh that split them."""
     ndim = len(next(iter(held.values())).shape)
     sizes = []
-    for dim, cuts in enumerate(cuts_of(ndim, mesh_shape, placements)):
-        cutting = {cut.mesh_dim for cut in cuts}
+    for dim, splits in enumerate(mesh_splits(ndim, mesh_shape, placements)):
+        cutting = {split.mesh_dim for split in splits}
         sizes.append(
             sum(
                 part.shape[dim]

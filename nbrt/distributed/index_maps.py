@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nbrt.distributed.spec import checked_spec
+from nbrt.index_sets import dense
 from nbrt.runtime.array import asarray
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def index_map(tensor: DTensor | DTensorSpec) -> Array:
 
     Examples
     --------
+    >>> import nbrt
     >>> import nbrt.distributed as dist
     >>> from nbrt_kernels.random import global_index, uniform4
     >>> from numba import cuda
@@ -79,39 +81,35 @@ def _axes(shape: Sequence[int], local_runs: Sequence[Sequence[Runs]]) -> tuple[i
     """Return the first element of a part, and its merged axes, the innermost first."""
     start, stride = 0, 1
     axes: list[_Axis] = []
+    regular: list[tuple[int, int]] = []  # (count, step) not in `axes` yet, outermost first
     for size, runs in zip(reversed(shape), reversed(local_runs), strict=True):
         if len(runs) == 1:
-            only = runs[0]
-            start += only.start * stride
-            _add(axes, _Axis(only.length, stride))
-            _add(axes, _Axis(only.count, only.step * stride))
+            run = runs[0]
+            start += run.start * stride
+            regular = [(run.count, run.step * stride), (run.length, stride), *regular]
         else:
+            axes += _merged(regular)
             axes.append(_Axis(sum(run.size for run in runs), stride, tuple(runs)))
+            regular = []
         stride *= size
-    return start, axes
+    return start, axes + _merged(regular)
 
 
-def _add(axes: list[_Axis], axis: _Axis) -> None:
-    """Add an axis outside the others; merge it with the last one if that is dense in it."""
-    if axis.size == 1:
-        return
-    inner = axes[-1] if axes else None
-    if inner is not None and not inner.runs and axis.stride == inner.size * inner.stride:
-        axes[-1] = inner._replace(size=inner.size * axis.size)
-    else:
-        axes.append(axis)
+def _merged(dims: Sequence[tuple[int, int]]) -> list[_Axis]:
+    """Return as few axes as hold the dimensions, the innermost first."""
+    return [_Axis(size, stride) for size, stride in reversed(dense(dims))]
 
 
 def _numbers(start: int, axes: Sequence[_Axis]) -> list[int]:
     """Return the map: a head, the axes, then all runs; see ``nbrt_kernels.random.shards``."""
-    found = [start, len(axes)]
+    head = [start, len(axes)]
     tail: list[int] = []
-    first = len(found) + _NUMBERS * len(axes)
+    first = len(head) + _NUMBERS * len(axes)
     for axis in axes:
         at = first + len(tail) if axis.runs else 0
-        found += [axis.size, axis.stride, len(axis.runs), at]
+        head += [axis.size, axis.stride, len(axis.runs), at]
         end = 0
         for run in axis.runs:
             end += run.size
             tail += [end, run.start, run.length, run.step]
-    return found + tail
+    return head + tail

@@ -22,7 +22,7 @@ from nbrt.distributed.placements import checked_placements
 from nbrt.distributed.redistribution.cross_mesh import move_to_mesh
 from nbrt.distributed.redistribution.execute import execute
 from nbrt.distributed.redistribution.plan import plan_redistribute
-from nbrt.distributed.sharding import cuts_of
+from nbrt.distributed.sharding import mesh_splits
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError
 from nbrt.runtime.array import asarray
@@ -185,9 +185,9 @@ def _shape_of_equal_parts(
     local_shape: tuple[int, ...], mesh_shape: tuple[int, ...], placements: tuple[Placement, ...]
 ) -> tuple[int, ...]:
     sizes = list(local_shape)
-    for dim, cuts in enumerate(cuts_of(len(sizes), mesh_shape, placements)):
-        for cut in cuts:
-            sizes[dim] *= cut.ranks
+    for dim, splits in enumerate(mesh_splits(len(sizes), mesh_shape, placements)):
+        for split in splits:
+            sizes[dim] *= split.ranks
     return tuple(sizes)
 
 

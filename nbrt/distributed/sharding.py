@@ -3,10 +3,10 @@
 The functions take plain ints, do not communicate, and cost the same for any number of ranks and
 elements.
 
-Dimensions of the mesh cut a dimension of the tensor one after the other: `Shard` into contiguous
+Dimensions of the mesh split a dimension of the tensor one after the other: `Shard` into contiguous
 chunks of ``ceil(n / ranks)`` indices, `StridedShard` into `split_factor` such chunks, each of which
-is cut for the ranks. So a rank holds few regular runs of indices (`Runs`): one, unless a strided
-cut does not divide its dimension. Two such cuts leave about `split_factor` irregular runs.
+is split for the ranks. So a rank holds few regular runs of indices (`Runs`): one, unless a strided
+split does not divide its dimension. Two such splits leave about `split_factor` irregular runs.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
-    "Cut",
+    "MeshSplit",
     "chunk",
     "compute_local_shape",
     "compute_local_shape_and_global_offset",
-    "cuts_of",
     "dim_runs",
     "global_to_local",
     "local_runs",
     "local_to_global",
+    "mesh_splits",
 ]
 
 
-class Cut(NamedTuple):
-    """One cut of a dimension of the tensor by a dimension of the mesh.
+class MeshSplit(NamedTuple):
+    """One split of a dimension of the tensor by a dimension of the mesh.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Cut(NamedTuple):
     ranks : int
         Its size.
     factor : int
-        Number of chunks that are cut separately: 1, or `split_factor` of a `StridedShard`.
+        Number of chunks that are split separately: 1, or `split_factor` of a `StridedShard`.
     """
 
     mesh_dim: int
@@ -52,21 +52,21 @@ class Cut(NamedTuple):
     factor: int
 
 
-def cuts_of(
+def mesh_splits(
     ndim: int, mesh_shape: Sequence[int], placements: Sequence[Placement]
-) -> tuple[tuple[Cut, ...], ...]:
-    """Return the cuts of each dimension of a tensor, in the order of the mesh's dimensions."""
-    cuts: list[list[Cut]] = [[] for _ in range(ndim)]
+) -> tuple[tuple[MeshSplit, ...], ...]:
+    """Return the splits of each dimension of a tensor, in the order of the mesh's dimensions."""
+    splits: list[list[MeshSplit]] = [[] for _ in range(ndim)]
     for mesh_dim, (ranks, placement) in enumerate(zip(mesh_shape, placements, strict=True)):
         if isinstance(placement, Shard):
-            cuts[placement.dim].append(Cut(mesh_dim, ranks, 1))
+            splits[placement.dim].append(MeshSplit(mesh_dim, ranks, 1))
         elif isinstance(placement, StridedShard):
-            cuts[placement.dim].append(Cut(mesh_dim, ranks, placement.split_factor))
-    return tuple(tuple(each) for each in cuts)
+            splits[placement.dim].append(MeshSplit(mesh_dim, ranks, placement.split_factor))
+    return tuple(tuple(each) for each in splits)
 
 
 def chunk(size: int, pieces: int, index: int) -> tuple[int, int]:
-    """Return start and length of a chunk of ``ceil(size / pieces)`` indices, as torch.chunk cuts.
+    """Return start and length of a chunk of ``ceil(size / pieces)`` indices, as torch.chunk splits.
 
     Examples
     --------
@@ -78,15 +78,15 @@ def chunk(size: int, pieces: int, index: int) -> tuple[int, int]:
     return start, min(size - start, width)
 
 
-def dim_runs(size: int, cuts: Sequence[Cut], coordinate: Sequence[int]) -> tuple[Runs, ...]:
+def dim_runs(size: int, splits: Sequence[MeshSplit], coordinate: Sequence[int]) -> tuple[Runs, ...]:
     """Return the indices along a dimension that the rank at a coordinate holds, in order.
 
     Parameters
     ----------
     size : int
         Size of the dimension.
-    cuts : sequence of Cut
-        Its cuts, in order.
+    splits : sequence of MeshSplit
+        Its splits, in order.
     coordinate : sequence of int
         The rank's coordinate in the mesh.
 
@@ -98,16 +98,16 @@ def dim_runs(size: int, cuts: Sequence[Cut], coordinate: Sequence[int]) -> tuple
 
     Examples
     --------
-    >>> dim_runs(16, [Cut(0, 2, 2), Cut(1, 2, 1)], (1, 0))
+    >>> dim_runs(16, [MeshSplit(0, 2, 2), MeshSplit(1, 2, 1)], (1, 0))
     (Runs(start=4, length=4, count=1, step=0),)
-    >>> dim_runs(16, [Cut(0, 2, 2)], (1,))
+    >>> dim_runs(16, [MeshSplit(0, 2, 2)], (1,))
     (Runs(start=4, length=4, count=2, step=8),)
     """
     held: list[Runs] = [Runs(0, size)]
-    for cut in cuts:
+    for split in splits:
         length = sum(run.size for run in held)
         parts: list[Runs] = []
-        for piece in _pieces(length, cut, coordinate[cut.mesh_dim]):
+        for piece in _pieces(length, split, coordinate[split.mesh_dim]):
             if len(held) == 1 and held[0].count == 1:
                 parts.append(piece._replace(start=held[0].start + piece.start))
             else:
@@ -127,8 +127,8 @@ def local_runs(
     """Return, for each dimension of a tensor, the indices that the rank at a coordinate holds."""
     sizes, ranks, places = _checked(shape, mesh_shape, placements)
     place = _checked_index(coordinate, ranks, "a rank's coordinate in a mesh")
-    cuts = cuts_of(len(sizes), ranks, places)
-    return tuple(dim_runs(size, each, place) for size, each in zip(sizes, cuts, strict=True))
+    splits = mesh_splits(len(sizes), ranks, places)
+    return tuple(dim_runs(size, each, place) for size, each in zip(sizes, splits, strict=True))
 
 
 def compute_local_shape(
@@ -225,22 +225,24 @@ def global_to_local(
     positions = _checked_index(index, sizes, "an index in a tensor")
     coordinate: list[int | None] = [None] * len(ranks)
     local = []
-    for size, cuts, where in zip(sizes, cuts_of(len(sizes), ranks, places), positions, strict=True):
+    for size, splits, where in zip(
+        sizes, mesh_splits(len(sizes), ranks, places), positions, strict=True
+    ):
         held = size
-        for cut in cuts:
-            rank, where = _owner(held, cut, where)
-            coordinate[cut.mesh_dim] = rank
-            held = sum(piece.size for piece in _pieces(held, cut, rank))
+        for split in splits:
+            rank, where = _owner(held, split, where)
+            coordinate[split.mesh_dim] = rank
+            held = sum(piece.size for piece in _pieces(held, split, rank))
         local.append(where)
     return tuple(coordinate), tuple(local)
 
 
-def _pieces(size: int, cut: Cut, rank: int) -> Iterator[Runs]:
-    """Return the positions of a rank after one cut: in the equal chunks, then in the rest."""
-    width = -(-size // cut.factor)
+def _pieces(size: int, split: MeshSplit, rank: int) -> Iterator[Runs]:
+    """Return the positions of a rank after one split: in the equal chunks, then in the rest."""
+    width = -(-size // split.factor)
     whole = size // width if width else 0
     if whole:
-        start, length = chunk(width, cut.ranks, rank)
+        start, length = chunk(width, split.ranks, rank)
         if length == width:
             yield Runs(0, whole * width)
         elif whole == 1:
@@ -249,18 +251,18 @@ def _pieces(size: int, cut: Cut, rank: int) -> Iterator[Runs]:
             yield Runs(start, length, whole, width)
     rest = size - whole * width
     if rest:
-        start, length = chunk(rest, cut.ranks, rank)
+        start, length = chunk(rest, split.ranks, rank)
         yield Runs(whole * width + start, length)
 
 
-def _owner(size: int, cut: Cut, position: int) -> tuple[int, int]:
-    """Return the rank of a position after one cut, and the position in that rank's part."""
-    width = -(-size // cut.factor)
+def _owner(size: int, split: MeshSplit, position: int) -> tuple[int, int]:
+    """Return the rank of a position after one split, and the position in that rank's part."""
+    width = -(-size // split.factor)
     number, within = divmod(position, width)
     held = min(width, size - number * width)
-    piece = -(-held // cut.ranks)
+    piece = -(-held // split.ranks)
     rank = within // piece
-    before = number * chunk(width, cut.ranks, rank)[1]
+    before = number * chunk(width, split.ranks, rank)[1]
     return rank, before + within - rank * piece
 
 

@@ -42,6 +42,7 @@ def dispatchable(function: Callable[P, R]) -> Callable[P, R]:
 
     Examples
     --------
+    >>> import nbrt
     >>> import numpy as np
     >>> class Named:
     ...     def __init__(self, array):

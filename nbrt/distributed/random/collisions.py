@@ -11,7 +11,7 @@ from nbrt.distributed.random.offsets import (
     compute_post_offset,
     first_shard_size,
 )
-from nbrt.distributed.sharding import cuts_of
+from nbrt.distributed.sharding import mesh_splits
 from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentTypeError
 from nbrt.random.state import whole_blocks
@@ -19,7 +19,7 @@ from nbrt.random.state import whole_blocks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.distributed.sharding import Cut
+    from nbrt.distributed.sharding import MeshSplit
     from nbrt.distributed.spec import DTensorSpec
     from nbrt.typing import HostArray
 
@@ -139,8 +139,8 @@ def _pairs(first: HostArray, stop: HostArray) -> tuple[HostArray, HostArray]:
 def _shards(spec: DTensorSpec, words: Callable[[int], int] | None) -> _Shards:
     """Return the draw of the first rank of each shard with elements."""
     shape, mesh_shape, placements = spec.shape, spec.mesh.shape, spec.placements
-    cuts = cuts_of(spec.ndim, mesh_shape, placements)
-    cutting = {cut.mesh_dim for each in cuts for cut in each}
+    splits = mesh_splits(spec.ndim, mesh_shape, placements)
+    cutting = {split.mesh_dim for each in splits for split in each}
     local = math.prod(first_shard_size(shape, mesh_shape, placements))
     kind = np.int64 if spec.mesh.size() * local < _LARGE and spec.size < _LARGE else object
     places = [
@@ -149,12 +149,12 @@ def _shards(spec: DTensorSpec, words: Callable[[int], int] | None) -> _Shards:
     ]
     index: Any = np.zeros([1] * len(mesh_shape), kind)
     counts: Any = np.ones([1] * len(mesh_shape), kind)
-    for size, each in zip(shape, cuts, strict=True):
+    for size, each in zip(shape, splits, strict=True):
         # With dimensions: an array of objects without becomes a plain int in arithmetic.
         held: Any = np.full([1] * len(mesh_shape), size, kind)
-        for cut in each:
-            index = index * cut.ranks + places[cut.mesh_dim]
-            held = _share(held, cut, places[cut.mesh_dim])
+        for split in each:
+            index = index * split.ranks + places[split.mesh_dim]
+            held = _share(held, split, places[split.mesh_dim])
         counts = counts * held
     first = tuple(slice(None) if dim in cutting else 0 for dim in range(len(mesh_shape)))
     starts: Any = whole_blocks(index * local)
@@ -169,14 +169,14 @@ def _shards(spec: DTensorSpec, words: Callable[[int], int] | None) -> _Shards:
     return _Shards(starts[order], stops[order], ranks[order])
 
 
-def _share(held: Any, cut: Cut, rank: Any) -> Any:
-    """Return how many of `held` indices ranks get by a cut: what `dim_runs` adds up to."""
-    width = -(-held // cut.factor)
+def _share(held: Any, split: MeshSplit, rank: Any) -> Any:
+    """Return how many of `held` indices ranks get by a split: what `dim_runs` adds up to."""
+    width = -(-held // split.factor)
     whole = held // np.maximum(width, 1)
     rest = held - whole * width
 
     def chunk(size: Any) -> Any:
-        most = -(-size // cut.ranks)
+        most = -(-size // split.ranks)
         return np.clip(size - rank * most, 0, most)
 
     return whole * chunk(width) + chunk(rest)

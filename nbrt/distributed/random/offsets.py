@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from nbrt.distributed.sharding import cuts_of, dim_runs
+from nbrt.distributed.sharding import dim_runs, mesh_splits
 from nbrt.random.state import whole_blocks
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def shard_linear_index(
     if each cut what the one before left, also where a strided cut does not.
     """
     linear = 0
-    for cuts in cuts_of(ndim, mesh_shape, placements):
-        for cut in cuts:
-            linear = linear * cut.ranks + coordinate[cut.mesh_dim]
+    for splits in mesh_splits(ndim, mesh_shape, placements):
+        for split in splits:
+            linear = linear * split.ranks + coordinate[split.mesh_dim]
     return linear
 
 
@@ -72,12 +72,12 @@ def first_shard_size(
 ) -> tuple[int, ...]:
     """Return the shape of the first shard in torch's arithmetic.
 
-    Of a dimension that is cut more than once, the last cut is taken as if it were the only one, so
-    it is larger than the shard.
+    Of a dimension that is split more than once, only the last split counts, so the shape is larger
+    than the shard.
     """
-    cuts = cuts_of(len(shape), mesh_shape, placements)
+    splits = mesh_splits(len(shape), mesh_shape, placements)
     origin = (0,) * len(mesh_shape)
     return tuple(
         sum(run.size for run in dim_runs(size, each[-1:], origin))
-        for size, each in zip(shape, cuts, strict=True)
+        for size, each in zip(shape, splits, strict=True)
     )

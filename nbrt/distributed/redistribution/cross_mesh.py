@@ -11,8 +11,8 @@ from nbrt.distributed.consistency import check_alike
 from nbrt.distributed.mesh import DeviceMesh, mesh_of_this_rank
 from nbrt.distributed.placements import Partial, Replicate
 from nbrt.distributed.redistribution.execute import execute, put, take
-from nbrt.distributed.redistribution.layout import cut_dims, layout_of, part_of
 from nbrt.distributed.redistribution.plan import plan_redistribute
+from nbrt.distributed.redistribution.split_order import part_of, split_mesh_dims, split_order_of
 from nbrt.errors import CollectiveTimeoutError, RankMismatchError
 from nbrt.index_sets import intersect
 from nbrt.runtime.creation import empty
@@ -20,7 +20,7 @@ from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from nbrt.distributed.communicators.base import Communicator
-    from nbrt.distributed.redistribution.layout import Layout
+    from nbrt.distributed.redistribution.split_order import SplitOrder
     from nbrt.distributed.spec import DTensorSpec
     from nbrt.index_sets import Runs
     from nbrt.typing import Array
@@ -107,9 +107,9 @@ class _Route:
     def __init__(self, source: DTensorSpec, target: DTensorSpec) -> None:
         self._shape = source.shape
         self._mesh_shape = source.mesh.shape
-        self._held = layout_of(source.shape, source.mesh.shape, source.placements)
-        self._wanted = layout_of(target.shape, target.mesh.shape, target.placements)
-        self._cut = cut_dims(self._held)
+        self._held = split_order_of(source.shape, source.mesh.shape, source.placements)
+        self._wanted = split_order_of(target.shape, target.mesh.shape, target.placements)
+        self._split_mesh_dims = split_mesh_dims(self._held)
         self._senders = _places(source.mesh)
         self._receivers = _places(target.mesh)
         # Ranks off the source mesh receive from the replicas in turn.
@@ -127,12 +127,16 @@ class _Route:
         if here is None or there is None:
             return None
         replica = self._nearest[receiver]
-        if any(here[dim] != replica[dim] for dim in range(len(here)) if dim not in self._cut):
+        if any(
+            here[dim] != replica[dim]
+            for dim in range(len(here))
+            if dim not in self._split_mesh_dims
+        ):
             return None
         return self._part(self._held, here), self._part(self._wanted, there)
 
-    def _part(self, layout: Layout, place: tuple[int, ...]) -> tuple[tuple[Runs, ...], ...]:
-        return part_of(self._shape, layout, place)
+    def _part(self, order: SplitOrder, place: tuple[int, ...]) -> tuple[tuple[Runs, ...], ...]:
+        return part_of(self._shape, order, place)
 
 
 def _places(mesh: DeviceMesh) -> dict[int, tuple[int, ...]]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.distributed.redistribution.layout import Layout, cut_dims, part_of
 from nbrt.distributed.redistribution.plan import peers
+from nbrt.distributed.redistribution.split_order import SplitOrder, part_of, split_mesh_dims
 from nbrt.index_sets import box_shape, intersect, open_mesh
 from nbrt.runtime.array import copy
 from nbrt.runtime.creation import empty, full
@@ -105,7 +105,7 @@ class _Work:
     def terms(self, step: Step, local: Array) -> Array:
         """Return the values if this rank contributes them, and neutral elements otherwise."""
         part = self._part(step.target)
-        whole = set(step.mesh_dims) - cut_dims(step.source)
+        whole = set(step.mesh_dims) - split_mesh_dims(step.source)
         # The average of equal terms is the term, up to rounding, so all ranks contribute.
         ops = [(dim, op) for dim, op in step.terms if op != "avg"]
         away = [dim for dim, _ in ops if dim in whole and self._coordinate[dim]]
@@ -142,9 +142,9 @@ class _Work:
         return result
 
     def _part(
-        self, layout: Layout, coordinate: tuple[int, ...] | None = None
+        self, order: SplitOrder, coordinate: tuple[int, ...] | None = None
     ) -> tuple[tuple[Runs, ...], ...]:
-        return part_of(self._shape, layout, self._coordinate if coordinate is None else coordinate)
+        return part_of(self._shape, order, self._coordinate if coordinate is None else coordinate)
 
     def _peers(self, step: Step) -> Any:
         return peers(self._mesh.shape, self._coordinate, step.mesh_dims)

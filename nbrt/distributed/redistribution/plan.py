@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.checks import checked_ints
 from nbrt.distributed.placements import Partial
-from nbrt.distributed.redistribution.layout import part_of
+from nbrt.distributed.redistribution.split_order import part_of
 from nbrt.distributed.redistribution.steps import Step, steps_between
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentError, ArgumentTypeError, PlacementError

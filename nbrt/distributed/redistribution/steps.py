@@ -1,10 +1,10 @@
 """Operations that change a tensor from one list of placements to another, equal on every rank.
 
-What one rank has and another one needs is seen from the cuts of the two layouts alone, so the cost
-does not depend on the number of ranks. Few operations come first, then few bytes:
+The two split orders determine the elements that ranks exchange, so the cost does not depend on the
+number of ranks. Few operations come first, then few bytes:
 
-- cuts that go on from those there are cost nothing (``cut``), as does making terms (``terms``);
-- fewer of the same cuts are one ``all_gather`` over the ranks of all dimensions that change;
+- splits that go on from those there are cost nothing (``cut``), as does making terms (``terms``);
+- fewer of the same splits are one ``all_gather`` over the ranks of all dimensions that change;
 - terms of a reduction that stay whole are one ``all_reduce``, those that are cut one
   ``reduce_scatter``, over all dimensions with the same reduction;
 - anything else is one ``all_to_all``, after the reduction if there is one. Dimensions of the mesh
@@ -19,15 +19,15 @@ import math
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from nbrt.distributed.placements import Partial, Placement
-from nbrt.distributed.redistribution.layout import (
-    Layout,
+from nbrt.distributed.redistribution.split_order import (
+    SplitOrder,
     continues,
-    cut_dims,
     elements,
-    layout_of,
     shared,
+    split_mesh_dims,
+    split_order_of,
 )
-from nbrt.distributed.sharding import Cut
+from nbrt.distributed.sharding import MeshSplit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Step(NamedTuple):
         "terms": create the terms of a reduction.
     mesh_dims : tuple of int
         The dimensions of the mesh over which it works.
-    source, target : Layout
+    source, target : SplitOrder
         The splits of the tensor before and after.
     op : str or None
         The reduction of "all_reduce" and "reduce_scatter".
@@ -63,8 +63,8 @@ class Step(NamedTuple):
 
     operation: Operation
     mesh_dims: tuple[int, ...]
-    source: Layout
-    target: Layout
+    source: SplitOrder
+    target: SplitOrder
     op: TermOp | None = None
     terms: tuple[tuple[int, TermOp], ...] = ()
 
@@ -97,8 +97,8 @@ def steps_between(
     """
     if not math.prod(shape):
         return ()
-    here = layout_of(shape, mesh_shape, source)
-    there = layout_of(shape, mesh_shape, target)
+    here = split_order_of(shape, mesh_shape, source)
+    there = split_order_of(shape, mesh_shape, target)
     kept, reductions = _reductions(mesh_shape, source, target)
     steps: list[Step] = []
     for op, dims in reductions[:-1]:
@@ -140,59 +140,62 @@ def _reductions(
 
 
 def _own_terms(
-    here: Layout, there: Layout, created: tuple[int, ...], terms: Sequence[tuple[int, TermOp]]
-) -> Layout:
-    """Return a layout whose parts, filled up with neutral elements, are terms under `there`."""
+    here: SplitOrder,
+    there: SplitOrder,
+    created: tuple[int, ...],
+    terms: Sequence[tuple[int, TermOp]],
+) -> SplitOrder:
+    """Return an order whose parts, filled up with neutral elements, are terms under `there`."""
     ops = {op for _, op in terms}
     if len(ops) != 1 or "avg" in ops:  # which has no neutral element
         return there
     return tuple(
-        cuts + tuple(cut for cut in ours if cut.mesh_dim in created)
-        for ours, cuts in zip(here, there, strict=True)
+        splits + tuple(split for split in ours if split.mesh_dim in created)
+        for ours, splits in zip(here, there, strict=True)
     )
 
 
-def _exchange(here: Layout, there: Layout) -> list[Step]:
-    """Return the steps between layouts without terms: at most one collective operation."""
+def _exchange(here: SplitOrder, there: SplitOrder) -> list[Step]:
+    """Return the steps between split orders without terms: at most one collective operation."""
     nearer = _cut_further(here, there)
     cut = [] if nearer == here else [_cut(here, nearer)]
     if nearer == there:
         return cut
     if continues(nearer, there):
-        dims = cut_dims(nearer) - cut_dims(there)
+        dims = split_mesh_dims(nearer) - split_mesh_dims(there)
         return [*cut, Step("all_gather", tuple(sorted(dims)), nearer, there)]
     talking = {
-        cut.mesh_dim
+        split.mesh_dim
         for ours, theirs in zip(here, there, strict=True)
-        for cut in ours[shared(ours, theirs) :]
+        for split in ours[shared(ours, theirs) :]
     }
     return [Step("all_to_all", tuple(sorted(talking)), here, there)]
 
 
-def _cut_further(here: Layout, there: Layout, without: Sequence[int] = ()) -> Layout:
+def _cut_further(here: SplitOrder, there: SplitOrder, without: Sequence[int] = ()) -> SplitOrder:
     """Return `here` with the further splits of `there` that need no other rank.
 
-    So it goes up to the first cut along a dimension of the mesh that cuts already, or of `without`.
+    It ends before the first split along a dimension of `without`, or one that splits already.
     """
-    taken = cut_dims(here).union(without)
+    taken = split_mesh_dims(here).union(without)
     return tuple(
         ours
-        + tuple(itertools.takewhile(lambda cut: cut.mesh_dim not in taken, theirs[len(ours) :]))
+        + tuple(itertools.takewhile(lambda split: split.mesh_dim not in taken, theirs[len(ours) :]))
         if theirs[: len(ours)] == ours
         else ours
         for ours, theirs in zip(here, there, strict=True)
     )
 
 
-def _cut(here: Layout, there: Layout) -> Step:
-    return Step("cut", tuple(sorted(cut_dims(there) - cut_dims(here))), here, there)
+def _cut(here: SplitOrder, there: SplitOrder) -> Step:
+    return Step("cut", tuple(sorted(split_mesh_dims(there) - split_mesh_dims(here))), here, there)
 
 
 def _reduce(
     shape: tuple[int, ...],
     mesh_shape: tuple[int, ...],
-    here: Layout,
-    there: Layout,
+    here: SplitOrder,
+    there: SplitOrder,
     dims: tuple[int, ...],
     op: TermOp,
 ) -> list[list[Step]]:
@@ -209,21 +212,21 @@ def _reduce(
 def _scattered(
     shape: tuple[int, ...],
     mesh_shape: tuple[int, ...],
-    here: Layout,
-    there: Layout,
+    here: SplitOrder,
+    there: SplitOrder,
     dims: tuple[int, ...],
-) -> list[Layout]:
-    """Return layouts that go on from `here` with cuts along `dims`, as far as `there` uses them."""
+) -> list[SplitOrder]:
+    """Return orders that continue `here` with the splits along `dims` that `there` uses."""
     useful = tuple(
-        ours + tuple(cut for cut in theirs if cut.mesh_dim in dims and cut not in ours)
+        ours + tuple(split for split in theirs if split.mesh_dim in dims and split not in ours)
         for ours, theirs in zip(_cut_further(here, there), there, strict=True)
     )
     if useful == here:
         return []
-    left = [dim for dim in dims if dim not in cut_dims(useful)]
+    left = [dim for dim in dims if dim not in split_mesh_dims(useful)]
     longest = max(range(len(shape)), key=lambda dim: shape[dim])
-    more = tuple(Cut(dim, mesh_shape[dim], 1) for dim in left)
-    finest = tuple(cuts + more if dim == longest else cuts for dim, cuts in enumerate(useful))
+    more = tuple(MeshSplit(dim, mesh_shape[dim], 1) for dim in left)
+    finest = tuple(splits + more if dim == longest else splits for dim, splits in enumerate(useful))
     return list(dict.fromkeys((useful, finest)))
 
 

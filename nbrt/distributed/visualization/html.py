@@ -19,10 +19,10 @@ from nbrt.distributed.visualization.text import (
     visualize_sharding,
 )
 from nbrt.distributed.visualization.tiles import (
+    dim_intervals,
     empty_ranks,
     holders,
     is_drawable,
-    pieces,
     shown_dims,
 )
 from nbrt.errors import DistributedError
@@ -73,7 +73,9 @@ def tiles_of(spec: DTensorSpec) -> list[Tile]:
     dims = shown_dims(spec)
     if dims is None or not is_drawable(spec) or spec.size == 0:
         return []
-    sides = [[(each.start, each.stop, each.places) for each in pieces(spec, dim)] for dim in dims]
+    sides = [
+        [(each.start, each.stop, each.places) for each in dim_intervals(spec, dim)] for dim in dims
+    ]
     while len(sides) < 2:
         sides.insert(0, [(0, 1, ())])
     return [

@@ -10,11 +10,11 @@ import numpy as np
 from nbrt.distributed.placements import Partial
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.distributed.visualization.tiles import (
-    Piece,
+    DimInterval,
+    dim_intervals,
     empty_ranks,
     holders,
     is_drawable,
-    pieces,
     shown_dims,
 )
 from nbrt.errors import ArgumentTypeError
@@ -30,7 +30,7 @@ _MAX_ROWS = 32
 _MAX_COLUMNS = 16
 _MAX_NAMED = 8
 
-_ALL = Piece(0, 1, ())
+_ALL = DimInterval(0, 1, ())
 """The side of a table that no dimension takes."""
 
 
@@ -72,7 +72,7 @@ def visualize_sharding(tensor: DTensor | DTensorSpec) -> str:
         return f"{lines[0]}\nno elements"
     dims = shown_dims(spec)
     if dims is not None and is_drawable(spec):
-        axes = [pieces(spec, dim) for dim in dims]
+        axes = [dim_intervals(spec, dim) for dim in dims]
         rows, columns = _rows_and_columns(axes)
         if len(rows) <= _MAX_ROWS and len(columns) <= _MAX_COLUMNS:
             lines += [text] if (text := sides_text(spec)) else []
@@ -129,15 +129,15 @@ def _shortened(texts: Sequence[str], between: str) -> str:
     return f"{between.join(texts[:2])}{between}...{between}{texts[-1]} ({len(texts)})"
 
 
-def _rows_and_columns(axes: list[list[Piece]]) -> tuple[list[Piece], list[Piece]]:
+def _rows_and_columns(axes: list[list[DimInterval]]) -> tuple[list[DimInterval], list[DimInterval]]:
     """Return the table's two sides; a single dimension goes from left to right."""
     if len(axes) == 2:
         return axes[0], axes[1]
     return [_ALL], axes[0] if axes else [_ALL]
 
 
-def _table(spec: DTensorSpec, rows: list[Piece], columns: list[Piece]) -> list[str]:
-    grid = [["", *(_range(piece) for piece in columns)]]
+def _table(spec: DTensorSpec, rows: list[DimInterval], columns: list[DimInterval]) -> list[str]:
+    grid = [["", *(_range(interval) for interval in columns)]]
     for row in rows:
         cells = [holders_text(spec, (*row.places, *column.places)) for column in columns]
         grid.append([_range(row), *cells])
@@ -152,10 +152,10 @@ def _table(spec: DTensorSpec, rows: list[Piece], columns: list[Piece]) -> list[s
     return lines + ([f"nothing: {_named(empty, ', ')}"] if empty else [])
 
 
-def _range(piece: Piece) -> str:
-    if piece is _ALL:
+def _range(interval: DimInterval) -> str:
+    if interval is _ALL:
         return "all"
-    return f"{piece.start}:{piece.stop}"
+    return f"{interval.start}:{interval.stop}"
 
 
 def _listed(spec: DTensorSpec) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tiles: the boxes into which a sharding cuts a tensor, and the ranks of each."""
+"""Tiles: the boxes into which a sharding splits a tensor, and the ranks of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.distributed.placements import Partial
-from nbrt.distributed.sharding import cuts_of, dim_runs
+from nbrt.distributed.sharding import dim_runs, mesh_splits
 from nbrt.index_sets import expand
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from nbrt.distributed.spec import DTensorSpec
 
-__all__ = ["Piece", "empty_ranks", "holders", "is_drawable", "pieces", "shown_dims"]
+__all__ = ["DimInterval", "dim_intervals", "empty_ranks", "holders", "is_drawable", "shown_dims"]
 
 _MAX_TILES = 4096
 
 
-class Piece(NamedTuple):
+class DimInterval(NamedTuple):
     """An interval of indices along a dimension, and the coordinates of the ranks that hold it.
 
     Attributes
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
     start, stop : int
         The indices.
     places : tuple of (int, int)
-        Dimensions of the mesh that cut here, with the coordinate along each.
+        Dimensions of the mesh that split here, with the coordinate along each.
     """
 
     start: int
@@ -36,26 +36,26 @@ class Piece(NamedTuple):
     places: tuple[tuple[int, int], ...]
 
 
-def pieces(spec: DTensorSpec, dim: int) -> list[Piece]:
-    """Return the intervals into which a dimension of a tensor is cut, in order.
+def dim_intervals(spec: DTensorSpec, dim: int) -> list[DimInterval]:
+    """Return the intervals into which a dimension of a tensor is split, in order.
 
     Examples
     --------
     >>> import nbrt.distributed as dist
     >>> mesh = dist.DeviceMesh("cpu", [0])
-    >>> pieces(dist.DTensorSpec(mesh, [dist.Shard(0)], (4, 6), "float32"), 0)
-    [Piece(start=0, stop=4, places=((0, 0),))]
+    >>> dim_intervals(dist.DTensorSpec(mesh, [dist.Shard(0)], (4, 6), "float32"), 0)
+    [DimInterval(start=0, stop=4, places=((0, 0),))]
     """
     mesh_shape = spec.mesh.shape
-    cuts = cuts_of(spec.ndim, mesh_shape, spec.placements)[dim]
+    splits = mesh_splits(spec.ndim, mesh_shape, spec.placements)[dim]
     found = []
-    for along in itertools.product(*(range(cut.ranks) for cut in cuts)):
-        places = tuple(zip((cut.mesh_dim for cut in cuts), along, strict=True))
+    for along in itertools.product(*(range(split.ranks) for split in splits)):
+        places = tuple(zip((split.mesh_dim for split in splits), along, strict=True))
         coordinate = [dict(places).get(mesh_dim, 0) for mesh_dim in range(len(mesh_shape))]
-        runs = expand(dim_runs(spec.shape[dim], cuts, coordinate))
+        runs = expand(dim_runs(spec.shape[dim], splits, coordinate))
         for start, length in zip(*(column.tolist() for column in runs), strict=True):
             if length:
-                found.append(Piece(start, start + length, places))
+                found.append(DimInterval(start, start + length, places))
     return sorted(found)
 
 
@@ -67,7 +67,7 @@ def holders(spec: DTensorSpec, places: Mapping[int, int]) -> list[list[int]]:
     spec : DTensorSpec
         Of the tensor.
     places : mapping of int to int
-        The coordinate along each dimension of the mesh that cuts the tensor.
+        The coordinate along each dimension of the mesh that splits the tensor.
 
     Returns
     -------
@@ -92,28 +92,35 @@ def holders(spec: DTensorSpec, places: Mapping[int, int]) -> list[list[int]]:
 
 def empty_ranks(spec: DTensorSpec) -> list[int]:
     """Return the ranks of the mesh that hold no element."""
-    held = [{piece.places for piece in pieces(spec, dim)} for dim in range(spec.ndim)]
+    held = [{interval.places for interval in dim_intervals(spec, dim)} for dim in range(spec.ndim)]
     found = []
     for coordinate in itertools.product(*map(range, spec.mesh.shape)):
-        for dim, cuts in enumerate(cuts_of(spec.ndim, spec.mesh.shape, spec.placements)):
-            if tuple((cut.mesh_dim, coordinate[cut.mesh_dim]) for cut in cuts) not in held[dim]:
+        for dim, splits in enumerate(mesh_splits(spec.ndim, spec.mesh.shape, spec.placements)):
+            if (
+                tuple((split.mesh_dim, coordinate[split.mesh_dim]) for split in splits)
+                not in held[dim]
+            ):
                 found.append(int(spec.mesh.mesh[coordinate]))
                 break
     return sorted(found)
 
 
 def shown_dims(spec: DTensorSpec) -> tuple[int, ...] | None:
-    """Return the at most two dimensions that a picture shows; None if more are cut."""
+    """Return the at most two dimensions that a picture shows; None if more are split."""
     if spec.ndim <= 2:
         return tuple(range(spec.ndim))
-    cut = tuple(
-        dim for dim, cuts in enumerate(cuts_of(spec.ndim, spec.mesh.shape, spec.placements)) if cuts
+    split = tuple(
+        dim
+        for dim, splits in enumerate(mesh_splits(spec.ndim, spec.mesh.shape, spec.placements))
+        if splits
     )
-    return cut if len(cut) <= 2 else None
+    return split if len(split) <= 2 else None
 
 
 def is_drawable(spec: DTensorSpec) -> bool:
     """Return whether ranks and tiles are few enough to draw."""
-    cuts = cuts_of(spec.ndim, spec.mesh.shape, spec.placements)
-    most = max((math.prod(cut.ranks * cut.factor for cut in each) for each in cuts), default=1)
+    splits = mesh_splits(spec.ndim, spec.mesh.shape, spec.placements)
+    most = max(
+        (math.prod(split.ranks * split.factor for split in each) for each in splits), default=1
+    )
     return max(spec.mesh.size(), most) <= _MAX_TILES
