@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Journey", "journeys", "main", "trace"]
 
 _PACKAGE = str(Path(nbrt.__file__).parent)
+_GENERATED = "<captures>"
+"""File name of the function that `nbrt.backends.captures` generates for each kernel."""
 _REPETITIONS = 20
 _BEGIN, _END = "<!-- call journeys: begin -->", "<!-- call journeys: end -->"
 
@@ -38,7 +40,7 @@ class Journey(NamedTuple):
     name : str
         Its name in the table.
     prepare : callable
-        Returns the operation, a function without parameters; called before each repetition.
+        Returns the operation, a function without parameters.
     is_warm : bool
         Whether repetitions come before the one that counts.
     before : str
@@ -105,29 +107,29 @@ def journeys() -> list[Journey]:
     """Return the journeys of the table."""
     return [
         Journey("`kernel[grid, block](x, y)`, several blocks", _launch, True, "13 in 8"),
-        Journey("`nbrt.zeros(n)`", _zeros, True, "15 in 12"),
+        Journey("`nbrt.zeros(n)`", _zeros, True, "13 in 11"),
         Journey("an allocation of a new size class, cold", _cold_allocation, False, "88 in 16"),
-        Journey("`generator.standard_normal(n)`", _normal, True, "23 in 16"),
+        Journey("`generator.standard_normal(n)`", _normal, True, "26 in 18"),
         Journey(
             "`distributed.rand(...)` before the draw",
             _distributed_rand,
             True,
-            "87 in 22",
+            "56 in 19",
             "._draw",
         ),
-        Journey("`with nbrt.stream(s): event.record()`", _record, True, "18 in 8"),
+        Journey("`with nbrt.stream(s): event.record()`", _record, True, "17 in 9"),
     ]
 
 
 def trace(journey: Journey) -> list[tuple[str, str]]:
     """Return the file and the qualified name of each function of nbrt that the journey calls."""
-    for _ in range(_REPETITIONS if journey.is_warm else 0):
-        journey.prepare()()
     operation = journey.prepare()
+    for _ in range(_REPETITIONS if journey.is_warm else 0):
+        operation()
     codes: list[CodeType] = []
 
     def profile(frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
+        if event == "call" and frame.f_code.co_filename.startswith((_PACKAGE, _GENERATED)):
             codes.append(frame.f_code)
 
     sys.setprofile(profile)
@@ -135,7 +137,7 @@ def trace(journey: Journey) -> list[tuple[str, str]]:
         operation()
     finally:
         sys.setprofile(None)
-    calls = [(code.co_filename[len(_PACKAGE) + 1 :], code.co_qualname) for code in codes]
+    calls = [(code.co_filename.removeprefix(_PACKAGE + "/"), code.co_qualname) for code in codes]
     ends = (
         number
         for number, (file, name) in enumerate(calls)
