@@ -1,6 +1,6 @@
-"""Distributed random numbers: what a shard costs over a local draw, a tracker over none, a plan.
+"""Distributed random numbers: the cost of a shard, of a tracker, and of a plan.
 
-A draw talks to nobody, so one rank of a made-up world is measured.
+A draw does not communicate, so the benchmark measures one rank of a simulated world.
 """
 
 from __future__ import annotations

@@ -5,23 +5,27 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from nbrt import config
+from nbrt.distributed.communicators.signatures import describe_error
 from nbrt.distributed.placements import Replicate
 from nbrt.distributed.sharding import compute_local_shape, mesh_splits
-from nbrt.errors import RankMismatchError
+from nbrt.errors import RankFailedError, RankMismatchError
 from nbrt.runtime.array import to_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.distributed.placements import Placement
+    from nbrt.random.generator import Generator
     from nbrt.typing import Array
 
-__all__ = ["agree_on_shape", "check_alike"]
+__all__ = ["agree_on_shape", "check_alike", "check_equal_states", "fail_together"]
 
 _MAX_NAMED = 8
 
@@ -107,6 +111,48 @@ def check_alike(
             f"expected the same {what} on every rank, {usual} as most have, got {named}{more}"
             + (f"; {advice}" if advice else "")
         )
+
+
+@contextmanager
+def fail_together(mesh: DeviceMesh) -> Iterator[None]:
+    """Raise on all ranks of a mesh if a block raises on some of them.
+
+    The ranks exchange objects at the end of the block. Ranks that are processes do this only with
+    ``NBRT_DISTRIBUTED_CHECK=1``.
+
+    Raises
+    ------
+    RankFailedError
+        On the ranks whose block did not raise; it names the first rank whose block did.
+    """
+    is_enabled = mesh.communicator.is_in_process or config.settings().distributed_check
+    if mesh.size() == 1 or mesh.get_coordinate() is None or not is_enabled:
+        yield
+        return
+    group = mesh.get_group()
+    try:
+        yield
+    except Exception as error:
+        group.all_gather_object(describe_error(error))
+        raise
+    for rank, failure in zip(group.ranks, group.all_gather_object(None), strict=True):
+        if failure is not None:
+            raise RankFailedError(
+                f"expected every rank to draw its part, but rank {rank} raised {failure}", rank
+            )
+
+
+def check_equal_states(generator: Generator, mesh: DeviceMesh) -> None:
+    """Raise on all ranks of a mesh if the states of their generators differ.
+
+    This takes one exchange of small objects. Without it, the parts could belong to different draws.
+    """
+    if mesh.get_coordinate() is None:
+        return
+    group = mesh.get_group()
+    states = group.all_gather_object(repr(generator.state))
+    advice = "call nbrt.distributed.manual_seed(seed, mesh) before"
+    check_alike(states, group.ranks, "state of the generator", advice=advice)
 
 
 def _whole_shape(

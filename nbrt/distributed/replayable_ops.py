@@ -13,8 +13,9 @@ threads may share a queue, and a rank that waited there would block its peers.
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from nbrt.distributed.consistency import agree_on_shape
 from nbrt.distributed.mesh import mesh_of_this_rank, remember
@@ -43,48 +44,28 @@ Parts: TypeAlias = "tuple[Array, DTensorSpec]"
 """The local part and the spec of a `DTensor`."""
 
 
-class ReplayableOp(Protocol):
+class ReplayableOp(ABC):
     """A collective operation of the ranks of a mesh."""
 
+    __slots__ = ()
     label: ClassVar[str]
+    mesh: DeviceMesh
 
-    @property
-    def mesh(self) -> DeviceMesh:
-        """The ranks."""
-        ...
+    @abstractmethod
+    def here(self) -> ReplayableOp:
+        """Return the operation over the meshes of the running rank."""
 
+    @abstractmethod
     def run(self, local: Array) -> Parts:
-        """Run the share of this rank."""
-        ...
+        """Return the part of this rank, and the spec: the arguments of `DTensor`."""
 
     def replay(self, local: Array) -> Parts:
         """Run the share of the running rank, whichever rank recorded the operation."""
-        ...
-
-
-class _Replayed:
-    """The method `replay` of both operations."""
-
-    __slots__ = ()
-
-    def replay(self: Any, local: Array) -> Parts:
-        """Run the share of the running rank, whichever rank recorded the operation.
-
-        Parameters
-        ----------
-        local : array
-            The part of the running rank.
-
-        Returns
-        -------
-        local, spec : array and DTensorSpec
-            The arguments of ``DTensor(local, spec)``.
-        """
         return submit(self.here(), asarray(local, copy=None))
 
 
 @dataclass(frozen=True, slots=True)
-class FromLocal(_Replayed):
+class FromLocal(ReplayableOp):
     """Create a tensor from the parts of the ranks; see `DTensor.from_local`.
 
     Attributes
@@ -106,7 +87,7 @@ class FromLocal(_Replayed):
     label: ClassVar[str] = "from_local"
 
     def here(self) -> FromLocal:
-        """Return the op over the running rank's mesh."""
+        """Return the operation over the mesh of the running rank."""
         return dataclasses.replace(self, mesh=mesh_of_this_rank(self.mesh))
 
     def run(self, local: Array) -> Parts:
@@ -126,7 +107,7 @@ class FromLocal(_Replayed):
 
 
 @dataclass(frozen=True, slots=True)
-class Redistribute(_Replayed):
+class Redistribute(ReplayableOp):
     """Change the placements of a tensor; see `DTensor.redistribute`.
 
     Attributes
@@ -152,7 +133,7 @@ class Redistribute(_Replayed):
     label: ClassVar[str] = "redistribute"
 
     def here(self) -> Redistribute:
-        """Return the op over the running rank's meshes."""
+        """Return the operation over the meshes of the running rank."""
         target = None if self.target_mesh is None else mesh_of_this_rank(self.target_mesh)
         return dataclasses.replace(self, mesh=mesh_of_this_rank(self.mesh), target_mesh=target)
 

@@ -10,15 +10,20 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from nbrt.distributed.ops import indexing, shapes, statistics
 from nbrt.distributed.ops.elementwise import astype, elementwise
 from nbrt.distributed.ops.extrema import arg_extreme
-from nbrt.distributed.ops.functions import array_function, clip
+from nbrt.distributed.ops.functions import (
+    array_function,
+    array_ufunc,
+    clip,
+    logical_reduction,
+    order_reduction,
+    reduction,
+)
 from nbrt.distributed.ops.operands import redistribute_to
 from nbrt.distributed.ops.propagation import replicate_dims
-from nbrt.distributed.ops.reductions import reduce_by
-from nbrt.distributed.ops.ufuncs import array_ufunc
 from nbrt.distributed.sharded_array import ShardedArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from typing import Self
 
     from nbrt.typing import DTypeLike
@@ -90,13 +95,8 @@ class ArrayMethods(ShardedArray, NDArrayOperatorsMixin):
         order = axes[0] if len(axes) == 1 else axes
         return shapes.transpose(self, order if order != () else None)
 
-    def swapaxes(self, axis1: int, axis2: int) -> Self:
-        """Return the tensor with two dimensions exchanged."""
-        return shapes.swapaxes(self, axis1, axis2)
-
-    def squeeze(self, axis: int | Sequence[int] | None = None) -> Self:
-        """Return the tensor without dimensions of one element."""
-        return shapes.squeeze(self, axis)
+    swapaxes = shapes.swapaxes
+    squeeze = shapes.squeeze
 
     def reshape(self, *shape: Any) -> Self:
         """Return the tensor with another shape; see `nbrt.distributed.ops.shapes`."""
@@ -120,81 +120,15 @@ class ArrayMethods(ShardedArray, NDArrayOperatorsMixin):
 
     # -- reductions --------------------------------------------------------------------------------
 
-    def sum(
-        self,
-        axis: int | Sequence[int] | None = None,
-        dtype: DTypeLike | None = None,
-        out: Any = None,
-        keepdims: bool = False,
-    ) -> Self:
-        """Return the sum along axes; `Partial` along dimensions of the mesh that split them."""
-        return reduce_by(np.add, self, axis, dtype, out, keepdims)
-
-    def prod(
-        self,
-        axis: int | Sequence[int] | None = None,
-        dtype: DTypeLike | None = None,
-        out: Any = None,
-        keepdims: bool = False,
-    ) -> Self:
-        """Return the product along axes."""
-        return reduce_by(np.multiply, self, axis, dtype, out, keepdims)
-
-    def min(
-        self, axis: int | Sequence[int] | None = None, out: Any = None, keepdims: bool = False
-    ) -> Self:
-        """Return the minimum along axes."""
-        return reduce_by(np.minimum, self, axis, None, out, keepdims)
-
-    def max(
-        self, axis: int | Sequence[int] | None = None, out: Any = None, keepdims: bool = False
-    ) -> Self:
-        """Return the maximum along axes."""
-        return reduce_by(np.maximum, self, axis, None, out, keepdims)
-
-    def all(
-        self, axis: int | Sequence[int] | None = None, out: Any = None, keepdims: bool = False
-    ) -> Self:
-        """Return whether all elements along axes are true."""
-        return reduce_by(np.logical_and, self, axis, None, out, keepdims)
-
-    def any(
-        self, axis: int | Sequence[int] | None = None, out: Any = None, keepdims: bool = False
-    ) -> Self:
-        """Return whether any element along axes is true."""
-        return reduce_by(np.logical_or, self, axis, None, out, keepdims)
-
-    def mean(
-        self,
-        axis: int | Sequence[int] | None = None,
-        dtype: DTypeLike | None = None,
-        out: Any = None,
-        keepdims: bool = False,
-    ) -> Self:
-        """Return the mean along axes."""
-        return statistics.mean(self, axis, dtype, out, keepdims)
-
-    def var(
-        self,
-        axis: int | Sequence[int] | None = None,
-        dtype: DTypeLike | None = None,
-        out: Any = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-    ) -> Self:
-        """Return the variance along axes."""
-        return statistics.var(self, axis, dtype, out, ddof, keepdims)
-
-    def std(
-        self,
-        axis: int | Sequence[int] | None = None,
-        dtype: DTypeLike | None = None,
-        out: Any = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-    ) -> Self:
-        """Return the standard deviation along axes."""
-        return statistics.std(self, axis, dtype, out, ddof, keepdims)
+    sum: Callable[..., Self] = reduction(np.add)
+    prod: Callable[..., Self] = reduction(np.multiply)
+    min: Callable[..., Self] = order_reduction(np.minimum)
+    max: Callable[..., Self] = order_reduction(np.maximum)
+    all: Callable[..., Self] = logical_reduction(np.logical_and)
+    any: Callable[..., Self] = logical_reduction(np.logical_or)
+    mean = statistics.mean
+    var = statistics.var
+    std = statistics.std
 
     def argmax(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Self:
         """Return the index of the first maximum."""

@@ -1,4 +1,4 @@
-"""`__array_function__` of distributed tensors: a table of the supported functions of NumPy."""
+"""NumPy's protocols for distributed tensors: rules of ufuncs, and a table of functions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,61 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.distributed.ops import creation, joining, matmul, shapes, statistics
-from nbrt.distributed.ops.elementwise import elementwise, store
+from nbrt.distributed.ops import joining, matmul, shapes, statistics
+from nbrt.distributed.ops.elementwise import elementwise, elementwise_all, store
 from nbrt.distributed.ops.extrema import arg_extreme
 from nbrt.distributed.ops.indexing import setitem
 from nbrt.distributed.ops.operands import checked_call, is_dtensor, map_local, redistribute_to
 from nbrt.distributed.ops.propagation import replicate_dims
 from nbrt.distributed.ops.reductions import checked_axes, reduce_by
 from nbrt.errors import PlacementError
+from nbrt.runtime.creation import empty, full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nbrt.distributed.sharded_array import ShardedT
+    from nbrt.distributed.spec import DTensorSpec
+    from nbrt.typing import DTypeLike
 
-__all__ = ["array_function", "clip", "reduction", "same_shape"]
+__all__ = [
+    "array_function",
+    "array_ufunc",
+    "clip",
+    "logical_reduction",
+    "order_reduction",
+    "reduction",
+]
+
+
+def array_ufunc(
+    ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run the call or ``reduce`` of a ufunc that NumPy dispatches."""
+    if any(map(_has_other_protocol, inputs)):
+        return NotImplemented
+    out = kwargs.get("out")
+    if isinstance(out, tuple) and len(out) == 1:
+        kwargs["out"] = out[0]
+    if ufunc is np.matmul and method == "__call__":
+        return matmul.matmul(*inputs, **kwargs)
+    if ufunc.signature is None and method == "__call__":
+        results = elementwise_all(ufunc, inputs, **kwargs)
+        return results if ufunc.nout > 1 else results[0]
+    if ufunc.signature is None and method == "reduce":
+        return reduce_by(ufunc, *inputs, **kwargs)
+    called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    raise PlacementError(
+        f"expected an element-wise operation or a reduction, got np.{called}, which has no rule "
+        f"for distributed tensors; use it on full_tensor() or to_local()"
+    )
+
+
+def _has_other_protocol(value: Any) -> bool:
+    """Return whether NumPy should try the protocol of another library's type."""
+    if is_dtensor(value) or hasattr(value, "shape"):
+        return False
+    return hasattr(value, "__array_ufunc__") and not isinstance(value, np.generic)
 
 
 def array_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -65,10 +105,10 @@ def reduction(ufunc: np.ufunc) -> Callable[..., Any]:
     ) -> ShardedT:
         return reduce_by(ufunc, a, axis, dtype, out, keepdims, initial, where)
 
-    return reduce
+    return _documented(reduce, ufunc)
 
 
-def _order(ufunc: np.ufunc) -> Callable[..., Any]:
+def order_reduction(ufunc: np.ufunc) -> Callable[..., Any]:
     """Return the reduction of a ufunc, with the parameters of ``np.max``: there is no dtype."""
 
     def reduce(
@@ -81,10 +121,10 @@ def _order(ufunc: np.ufunc) -> Callable[..., Any]:
     ) -> ShardedT:
         return reduce_by(ufunc, a, axis, None, out, keepdims, initial, where)
 
-    return reduce
+    return _documented(reduce, ufunc)
 
 
-def _logical(ufunc: np.ufunc) -> Callable[..., Any]:
+def logical_reduction(ufunc: np.ufunc) -> Callable[..., Any]:
     """Return the reduction of a ufunc, with the parameters of ``np.all``."""
 
     def reduce(
@@ -97,10 +137,15 @@ def _logical(ufunc: np.ufunc) -> Callable[..., Any]:
     ) -> ShardedT:
         return reduce_by(ufunc, a, axis, None, out, keepdims, None, where)
 
+    return _documented(reduce, ufunc)
+
+
+def _documented(reduce: Callable[..., Any], ufunc: np.ufunc) -> Callable[..., Any]:
+    reduce.__doc__ = f"Return ``np.{ufunc.__name__}.reduce`` along axes, all by default."
     return reduce
 
 
-def same_shape(function: Callable[..., Any], default: int | None) -> Callable[..., Any]:
+def _same_shape(function: Callable[..., Any], default: int | None) -> Callable[..., Any]:
     """Return a function along one axis that keeps the shape; a split axis is gathered."""
 
     def along(
@@ -135,6 +180,35 @@ def clip(
     if low is None:
         return elementwise(np.minimum, a, high, out=out)
     return elementwise(np.clip, a, low, high, out=out)
+
+
+def full_like(tensor: ShardedT, fill_value: Any, dtype: DTypeLike | None = None) -> ShardedT:
+    """Return a tensor of one value with the shape and the splits of another; none is partial."""
+    spec = _spec_like(tensor, dtype)
+    local = full(spec.local_shape, fill_value, spec.dtype, device=spec.mesh.device)
+    return type(tensor)(local, spec)
+
+
+def zeros_like(tensor: ShardedT, dtype: DTypeLike | None = None) -> ShardedT:
+    """Return a tensor of zeros; see `full_like`."""
+    return full_like(tensor, 0, dtype)
+
+
+def ones_like(tensor: ShardedT, dtype: DTypeLike | None = None) -> ShardedT:
+    """Return a tensor of ones; see `full_like`."""
+    return full_like(tensor, 1, dtype)
+
+
+def empty_like(tensor: ShardedT, dtype: DTypeLike | None = None) -> ShardedT:
+    """Return a tensor of arbitrary values; see `full_like`."""
+    spec = _spec_like(tensor, dtype)
+    return type(tensor)(empty(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
+
+
+def _spec_like(tensor: ShardedT, dtype: DTypeLike | None) -> DTensorSpec:
+    placements = replicate_dims(tensor.placements, partial=True)
+    changes = {} if dtype is None else {"dtype": dtype}
+    return tensor._spec.replaced(placements=placements, **changes)
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
@@ -184,39 +258,39 @@ _signature = functools.cache(inspect.signature)
 _ENDS = (np.maximum, np.minimum)
 
 _RULES: dict[Any, Callable[..., Any]] = {
-    np.all: _logical(np.logical_and),
+    np.all: logical_reduction(np.logical_and),
     np.allclose: _allclose,
-    np.any: _logical(np.logical_or),
+    np.any: logical_reduction(np.logical_or),
     np.argmax: lambda a, axis=None, out=None, *, keepdims=False: arg_extreme(
         np.maximum, a, axis, out, keepdims
     ),
     np.argmin: lambda a, axis=None, out=None, *, keepdims=False: arg_extreme(
         np.minimum, a, axis, out, keepdims
     ),
-    np.argsort: same_shape(np.argsort, -1),
+    np.argsort: _same_shape(np.argsort, -1),
     np.array_equal: _array_equal,
     np.clip: clip,
     np.concatenate: joining.concatenate,
     np.copy: _unary(np.copy),
     np.copyto: lambda dst, src: setitem(dst, ..., src),
     np.count_nonzero: statistics.count_nonzero,
-    np.cumprod: same_shape(np.cumprod, None),
-    np.cumsum: same_shape(np.cumsum, None),
+    np.cumprod: _same_shape(np.cumprod, None),
+    np.cumsum: _same_shape(np.cumsum, None),
     np.dot: _dot,
-    np.empty_like: creation.empty_like,
+    np.empty_like: empty_like,
     np.expand_dims: shapes.expand_dims,
-    np.full_like: creation.full_like,
+    np.full_like: full_like,
     np.imag: _unary(np.imag),
     np.isclose: _isclose,
-    np.max: _order(np.maximum),
+    np.max: order_reduction(np.maximum),
     np.mean: statistics.mean,
-    np.min: _order(np.minimum),
+    np.min: order_reduction(np.minimum),
     np.moveaxis: shapes.moveaxis,
     np.nan_to_num: lambda x, *, nan=0.0, posinf=None, neginf=None: elementwise(
         np.nan_to_num, x, nan=nan, posinf=posinf, neginf=neginf
     ),
     np.ndim: lambda a: a.ndim,
-    np.ones_like: creation.ones_like,
+    np.ones_like: ones_like,
     np.prod: reduction(np.multiply),
     np.ptp: _ptp,
     np.ravel: lambda a: shapes.reshape(a, -1),
@@ -226,7 +300,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     np.round: lambda a, decimals=0, out=None: elementwise(np.round, a, out=out, decimals=decimals),
     np.shape: lambda a: a.shape,
     np.size: lambda a, axis=None: math.prod(a.shape[each] for each in checked_axes(axis, a.ndim)),
-    np.sort: same_shape(np.sort, -1),
+    np.sort: _same_shape(np.sort, -1),
     np.squeeze: shapes.squeeze,
     np.stack: joining.stack,
     np.std: statistics.std,
@@ -235,7 +309,7 @@ _RULES: dict[Any, Callable[..., Any]] = {
     np.transpose: shapes.transpose,
     np.var: statistics.var,
     np.where: _where,
-    np.zeros_like: creation.zeros_like,
+    np.zeros_like: zeros_like,
 }
 """The rule of each function; a rule lacks arguments that are not supported."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
+from nbrt.distributed.consistency import fail_together
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import replicate_dims
-from nbrt.distributed.random.generator_checks import fail_together
 from nbrt.distributed.random.mesh_generator import MeshGenerator
 from nbrt.distributed.random.parameters import checked_tensor, is_scalar_tensor, scalar_value
 from nbrt.distributed.spec import DTensorSpec

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 
 from nbrt._internal.checks import checked_shape
+from nbrt.distributed.consistency import fail_together
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.mesh import checked_mesh, current_mesh
 from nbrt.distributed.ops.propagation import replicate_dims
 from nbrt.distributed.placements import Placement
 from nbrt.distributed.random import sampling
-from nbrt.distributed.random.generator_checks import fail_together
 from nbrt.distributed.random.parameters import (
     UnknownScalar,
     accept_scalar_tensors,

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from nbrt import config
 from nbrt._internal import rank_context
+from nbrt.distributed.consistency import check_equal_states
 from nbrt.distributed.process_group import world
-from nbrt.distributed.random.generator_checks import check_equal_states
 from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
 from nbrt.index_sets import Region

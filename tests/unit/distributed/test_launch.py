@@ -1,4 +1,4 @@
-"""`run`: ranks as threads, what each has of its own, and how failures reach the caller."""
+"""`run`: ranks as threads, the state of each rank, and failures that reach the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to one rank is refused to the others, who would speak and draw as that rank."""
+"""Meshes, groups and generators of one rank raise when another rank uses them."""
 
 from __future__ import annotations
 

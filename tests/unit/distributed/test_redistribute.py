@@ -357,11 +357,11 @@ class Signal:
             self.come.set()
 
     def after(self, stream: Stream, command: Command, result: object) -> None:
-        """Look at nothing: what came of it is checked by the caller."""
+        """Check nothing: the caller checks the result."""
 
 
 def behind_a_latch(source: Placement, target: Placement, shared: dict[str, Any]) -> Any:
-    """Redistribute on rank 0 what a stream of its own has yet to make."""
+    """Redistribute on rank 0 an array that another stream has not yet written."""
     mesh = dist.init_device_mesh("cpu", (2,))
     spec = dist.DTensorSpec(mesh, [source], (5,), "float32")
     x = np.arange(5, dtype="float32")

@@ -1,4 +1,4 @@
-"""Who holds what: against cutting arrays of indices, against torch, and at scale."""
+"""The indices of each rank: against cut arrays of indices, against torch, and at scale."""
 
 from __future__ import annotations
 

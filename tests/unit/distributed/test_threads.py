@@ -202,7 +202,7 @@ def test_every_rank_is_told_which_one_differs(what: str) -> None:
     def differ(comm: ThreadCommunicator) -> Any:
         with pytest.raises(RankMismatchError, match=message):
             (other if comm.rank == 2 else usual)(comm)
-        # Nobody is out of step for it.
+        # The ranks still agree on the next operation.
         return comm.all_gather_object(comm.rank)
 
     assert outcomes(4, differ) == [[0, 1, 2, 3]] * 4
@@ -248,7 +248,7 @@ def test_a_timeout_names_the_missing_ranks(name: str, manual_clock: ManualClock)
 
     first, *idle, last = outcomes(4, wait, timeout=0.05)
     assert idle == [None, None]
-    # Whoever gives up first says it for all.
+    # The first rank that times out ends the operation for all.
     for error in (first, last):
         assert type(error) is CollectiveTimeoutError
         assert isinstance(error, TimeoutError)

@@ -64,7 +64,7 @@ def test_parameters_may_be_arrays(mesh, placements, ranks) -> None:
 
 @EVERY_MATRIX
 def test_parameters_may_be_distributed_tensors(mesh, placements, ranks) -> None:
-    """Cut in any way of their own, and broadcast."""
+    """Parameters with any placements broadcast to the shape of the draw."""
     means, scales = np.arange(35.0).reshape(7, 5), np.arange(1.0, 6.0)
 
     def draw(generator: Any) -> tuple[Any, ...]:
