@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from nbrt._internal.callsite import CallSite
 from nbrt.backends.pools import SMALL_LIMIT, AddressableBlock
 from nbrt.errors import ArgumentError
 from nbrt.runtime.commands import Command
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
-    from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
     from nbrt.backends.interface import Block
     from nbrt.backends.queue import Queue
@@ -41,6 +41,12 @@ MAX_UNREAD = 250
 MAX_UNREAD_BYTES = 512 << 10
 """Limits of the unprocessed events, and of the bytes that they stand for. Blocks that were freed
 recently are in the processor's caches, so they are reused first."""
+
+_MIN_REUSE = 8 << 10
+"""Bytes from which reusing the block that was freed last costs less than processing the log."""
+
+_MAX_REUSE_LOG = 1000
+"""Events up to which the log grows by such reuse."""
 
 _MAX_REQUESTS = 4096
 """Limit of the requested sizes whose bin is cached."""
@@ -96,7 +102,7 @@ class FreeRecord(weakref.ref[Any]):
 
     allocation: Allocation
     is_reused: bool
-    """The block is in use again, so the event log must not free it."""
+    """The block was allocated again at once, for as many bytes: one event stands for both."""
 
 
 class HookedFree(Command):
@@ -348,16 +354,20 @@ class SizeClassCache:
         OutOfMemoryError
             If the device has no room.
         """
+        reused = None
         if allocation is None:
             unread = len(self._events)
-            if unread * nbytes > MAX_UNREAD_BYTES or unread > MAX_UNREAD:
-                return self._allocate_slow(self, nbytes, stream, shape, dtype)
-            try:
-                allocation = self.requests[nbytes].pop()
-            except (KeyError, IndexError):
-                allocation = None
+            if unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD:
+                try:
+                    allocation = self.requests[nbytes].pop()
+                except (KeyError, IndexError):
+                    allocation = None
             if allocation is None:
-                return self._allocate_slow(self, nbytes, stream, shape, dtype)
+                if nbytes >= _MIN_REUSE and unread <= _MAX_REUSE_LOG:
+                    reused = self._reuse_last(nbytes)
+                if reused is None:
+                    return self._allocate_slow(self, nbytes, stream, shape, dtype)
+                allocation = reused.allocation
         handle: Any
         allocation.free_record = None
         try:
@@ -378,14 +388,47 @@ class SizeClassCache:
             # Python looks for signals after calls only. So an interrupt finds either no record
             # here, or a complete event.
             allocation.free_record = record
-            self._append(allocation)
+            if reused is None:
+                self._append(allocation)
         except BaseException:
             if allocation.free_record is None:
                 record = None  # or it calls back when the array dies
-                if on_free is None:
+                if reused is not None:
+                    self._undo_reuse(reused)
+                elif on_free is None:
                     self._return_block(allocation)
             raise
         return array
+
+    def _reuse_last(self, nbytes: int) -> FreeRecord | None:
+        """Return the newest event, marked, if it freed a block for a request of as many bytes."""
+        events: deque[object] = self._events
+        state = self.state
+        last = events[-1] if events else None
+        if (
+            not isinstance(last, FreeRecord)
+            or (allocation := last.allocation).requested != nbytes
+            or allocation.pool is not state
+            or not state.is_reused_directly
+            or allocation.recorded is not None
+            or state.is_closed
+        ):
+            return None
+        site = None if allocation.is_small else CallSite.here(depth=2)
+        # Threads and signal handlers run after calls only, so between these lines none does.
+        if last.is_reused or not events or events[-1] is not last:
+            return None
+        last.is_reused = True
+        allocation.site = site
+        return last
+
+    def _undo_reuse(self, record: FreeRecord) -> None:
+        """Free a block that was reused, and that no array was made over."""
+        events = self._events
+        is_counted = record not in events
+        record.is_reused = False
+        if is_counted:
+            events.append(record)
 
     def bin_of(self, nbytes: int) -> tuple[int, list[Allocation]]:
         """Return the size class of a request, and its bin."""

@@ -45,12 +45,6 @@ Blocks: TypeAlias = list[Allocation]
 
 _SEGMENT_EVENTS: tuple[RuntimeEventKind, ...] = ("segment_free", "segment_alloc")
 
-_MIN_REUSE = 8 << 10
-"""Bytes from which reusing the block that was freed last costs less than processing the log."""
-
-_MAX_REUSE_LOG = 1000
-"""Events up to which the log grows by such reuse."""
-
 _MIN_IDLE_SHARE = 16
 """Bins are emptied before a pool grows if they hold more than one in so many reserved bytes."""
 
@@ -155,32 +149,7 @@ class DeviceAllocator:
         shape: tuple[int, ...] | None,
         dtype: Any,
     ) -> Array:
-        """Return an array over the block that was freed last, or one that is not in the bins."""
-        events = self.log.events
-        if nbytes >= _MIN_REUSE and len(events) <= _MAX_REUSE_LOG:
-            # The lock keeps other threads from processing the log; a signal handler may do so.
-            with self.lock:
-                last = events[-1] if events else None
-                if (
-                    type(last) is FreeRecord
-                    and not last.is_reused
-                    and (allocation := last.allocation).requested == nbytes
-                    and allocation.pool is (state := cache.state)
-                    and state.is_reused_directly
-                    and allocation.recorded is None
-                    and not state.is_closed
-                ):
-                    try:
-                        last.is_reused = True
-                        if events and events[-1] is last:  # else processed before it was marked
-                            if not allocation.is_small:
-                                allocation.site = CallSite.here(depth=1)
-                            return cache.allocate(nbytes, stream, shape, dtype, allocation)
-                        last.is_reused = False
-                    except BaseException:
-                        if last.is_reused and allocation.free_record is last:
-                            self._return_block(allocation)
-                        raise
+        """Return an array over a block that is not in the bins."""
         attempt = partial(self._allocate_locked, cache, nbytes, stream, shape, dtype)
         return self._attempt(cache, nbytes, attempt)
 

@@ -104,15 +104,18 @@ class EventLog:
             ]
             if isinstance(event, Allocation):
                 _count_allocation(counters, event)
+                continue
+            _count_free(counters, allocation)
+            if event.is_reused:
+                _count_allocation(counters, allocation)
             else:
-                _count_free(counters, allocation)
                 on_free(event)
 
     def _process_run(self, pool: PoolState, free_type: type[Free], is_small: bool) -> None:
         """Process events from the front while they are alike; local variables hold the sums."""
         events, pop = self.events, self.events.popleft
         count = nbytes = requested = made = made_bytes = made_requested = 0
-        top = top_bytes = top_requested = 0
+        top = top_bytes = top_asked = 0
         while events:
             event: Any = pop()
             if type(event) is Allocation:
@@ -122,27 +125,26 @@ class EventLog:
                 size, request, made = event.nbytes, event.requested, made + 1
                 made_bytes += size
                 made_requested += request
-                free: Any = events[0] if events else None
+                free: Any = pop() if events else None
                 if (
                     type(free) is free_type
                     and free.allocation is event
+                    and not free.is_reused
                     and event.recorded is None
-                    and (event.bin is not None or free.is_reused)
+                    and event.bin is not None
                 ):
-                    pop()  # freed at once, as most: it may make a peak, and changes nothing else
-                    if count >= top:
-                        top = count + 1
-                    if nbytes + size > top_bytes:
-                        top_bytes = nbytes + size
-                    if requested + request > top_requested:
-                        top_requested = requested + request
-                    if not free.is_reused:
-                        event.site = None
-                        event.bin.append(event)  # type: ignore[union-attr]  # tested
-                else:
-                    count += 1
-                    nbytes += size
-                    requested += request
+                    # Freed at once, as most: it may make a peak, and changes nothing else.
+                    if count >= top or nbytes + size > top_bytes or requested + request > top_asked:
+                        top, top_bytes = max(top, count + 1), max(top_bytes, nbytes + size)
+                        top_asked = max(top_asked, requested + request)
+                    event.site = None
+                    event.bin.append(event)
+                    continue
+                count += 1
+                nbytes += size
+                requested += request
+                if free is not None:
+                    events.appendleft(free)
                 continue
             allocation = event.allocation if type(event) is free_type else None
             if (
@@ -154,19 +156,20 @@ class EventLog:
             ):
                 events.appendleft(event)
                 break
-            if count > top:
-                top = count
-            if nbytes > top_bytes:
-                top_bytes = nbytes
-            if requested > top_requested:
-                top_requested = requested
-            count -= 1
-            nbytes -= allocation.nbytes
-            requested -= allocation.requested
-            if not event.is_reused:
+            if count > top or nbytes > top_bytes or requested > top_asked:
+                top, top_bytes = max(top, count), max(top_bytes, nbytes)
+                top_asked = max(top_asked, requested)
+            if event.is_reused:
+                made += 1
+                made_bytes += allocation.nbytes
+                made_requested += allocation.requested
+            else:
+                count -= 1
+                nbytes -= allocation.nbytes
+                requested -= allocation.requested
                 allocation.site = None
                 allocation.bin.append(allocation)  # type: ignore[union-attr]  # tested
-        tops = max(top, count), max(top_bytes, nbytes), max(top_requested, requested)
+        tops = max(top, count), max(top_bytes, nbytes), max(top_asked, requested)
         made_all = made, made_bytes, made_requested
         _count_run(self.statistics_of(pool), is_small, tops, (count, nbytes, requested), made_all)
 
