@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from helpers.coroutines import compiled, store, thread
-from nbrt.backends.cpu.simt.coroutines import needs_grid
 
 RANK = """
   %gx.row = mul i32 %bid.z, %grid.y
@@ -61,7 +60,6 @@ end:
 def test_grid_sync_over_several_blocks(grid: tuple[int, int, int], order: Any) -> None:
     count = 8 * int(np.prod(grid))
     code = thread(RING, "ptr %out, i64 %count, i64 %rounds", 8)
-    assert needs_grid(code)
     call = compiled(code, "grid", order=order)
     out, seed = np.arange(count, dtype=np.int32), 9 if order == "seeded" else None
     assert call(out, count, 5, grid=grid, dynamic=np.zeros(8, np.int32), seed=seed) == 0

@@ -1,4 +1,4 @@
-"""CPU versions of the dialect's functions, which the dialect pass puts in place of the names.
+"""CPU versions of the dialect's functions, by which the dialect pass replaces the names.
 
 Operations of a warp, a block or the grid become calls of markers (``simt/placeholders.py``); all
 others are code of one thread. Files that register hundreds of functions with Numba are imported
@@ -19,7 +19,7 @@ from nbrt.backends.cpu.simt.builtins import (
     arithmetic,
     atomics,
     barriers,
-    half,  # noqa: F401  # for what it makes known to Numba: values of the type float16
+    half,  # noqa: F401  # registers the type float16 with Numba
     hints,
     memory,
     warp,
@@ -84,7 +84,7 @@ def vector_type(name: str) -> Any:
     Parameters
     ----------
     name : str
-        Its name there, such as ``"float32x4"``.
+        Name in ``numba.cuda``, such as ``"float32x4"``.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Atomic operations: real ones, so that blocks on different OS threads see each other's.
+"""Atomic operations, as LLVM's atomic instructions: blocks run in different OS threads.
 
 Types, index forms and the meaning of NaN are those of numba-cuda. Ordering is monotonic, as on
-CUDA; the result is the value before.
+CUDA; the result is the previous value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+
+    from nbrt.backends.cpu.simt.builtins.registry import Values
 
     Update = Callable[[ir.IRBuilder, Any, ir.Value, ir.Value], ir.Value]
 
@@ -27,7 +29,7 @@ _ORDERING = "monotonic"
 
 
 def index_type(name: str, array: Any, index: Any, *, reals: bool = False) -> Any:
-    """Check an array and an index into it; give the type that the index is converted to."""
+    """Check an array and an index; return the type that the index is converted to."""
     if not isinstance(array, types.Array):
         raise errors.NumbaTypeError(f"{name} works on an array, got {array}")
     members = index.types if isinstance(index, types.BaseTuple) else (index,)
@@ -41,8 +43,8 @@ def index_type(name: str, array: Any, index: Any, *, reals: bool = False) -> Any
 
 
 def _checked_index(name: str, array: Any, index: Any, accepted: tuple[Any, ...]) -> Any:
-    # In a tuple reals as well, cut off: what comes of `%` of a uint64 and an int64, for one.
-    taken = index_type(
+    # A tuple may hold reals, which are truncated: `%` of a uint64 and an int64 returns one.
+    converted = index_type(
         f"cuda.atomic.{name}", array, index, reals=isinstance(index, types.BaseTuple)
     )
     if array.dtype not in accepted:
@@ -50,13 +52,11 @@ def _checked_index(name: str, array: Any, index: Any, accepted: tuple[Any, ...])
         raise errors.NumbaTypeError(
             f"cuda.atomic.{name} works on arrays of {known}, not on one of {array.dtype}"
         )
-    return taken
+    return converted
 
 
-def element_pointer(
-    context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
-) -> ir.Value:
-    """Return the address of an element, the index being the call's second argument."""
+def element_pointer(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
+    """Return the address of the element that the second argument of a call indexes."""
     array, index = sig.args[:2]
     if isinstance(index, types.BaseTuple):
         parts = cgutils.unpack_tuple(builder, args[1], count=len(index))
@@ -75,9 +75,7 @@ def _atomic(name: str, accepted: tuple[Any, ...], update: Update) -> Callable[..
     def atomic(_typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         index = _checked_index(name, array, index, accepted)
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
             pointer = element_pointer(context, builder, sig, args)
             return update(builder, array.dtype, pointer, args[2])
 
@@ -87,7 +85,7 @@ def _atomic(name: str, accepted: tuple[Any, ...], update: Update) -> Callable[..
 
 
 def _instruction(integer: str, unsigned: str = "", real: str = "") -> Update:
-    """Make an update that one ``atomicrmw`` does."""
+    """Return an update by one ``atomicrmw`` instruction."""
 
     def update(builder: ir.IRBuilder, dtype: Any, pointer: ir.Value, value: ir.Value) -> ir.Value:
         if isinstance(dtype, types.Float):
@@ -100,10 +98,10 @@ def _instruction(integer: str, unsigned: str = "", real: str = "") -> Update:
 
 
 def _extreme(name: str, better: str, *, skips_nan: bool) -> Update:
-    """Make ``max``, ``min`` and their ``nan`` forms.
+    """Return the update of ``max``, ``min`` or a ``nan`` form.
 
-    A NaN given as value changes nothing. A NaN in the array stays, or gives way to any number in
-    the ``nan`` forms. No ``atomicrmw`` does either.
+    A value that is NaN changes nothing. A NaN in the array stays; in the ``nan`` forms any number
+    replaces it. No ``atomicrmw`` instruction does either.
     """
     integers = _instruction(name, f"u{name}")
 
@@ -119,9 +117,9 @@ def _extreme(name: str, better: str, *, skips_nan: bool) -> Update:
 def _extreme_function(
     module: ir.Module, real: ir.Type, better: str, *, skips_nan: bool
 ) -> ir.Function:
-    """Define, once in a module, the loop that stores a value if the one there is less good.
+    """Define, once in a module, a function that replaces an element by a better value.
 
-    It is a function of its own so that the thread's code stays without the loop.
+    It is not inlined, so the thread's code does not contain its loop.
     """
     kind = "nan" if skips_nan else ""
     symbol = f"nbrt_atomic_{kind}{'max' if better == '<' else 'min'}_{real}"
@@ -151,17 +149,17 @@ def _extreme_function(
     builder.position_at_end(attempt)
     expected, new = builder.bitcast(old, bits), builder.bitcast(value, bits)
     swap = builder.cmpxchg(pointer, expected, new, _ORDERING, _ORDERING)
-    found = builder.bitcast(builder.extract_value(swap, 0), real)
+    current = builder.bitcast(builder.extract_value(swap, 0), real)
     builder.cbranch(builder.extract_value(swap, 1), done, test)
     old.add_incoming(first, entry)
-    old.add_incoming(found, attempt)
+    old.add_incoming(current, attempt)
 
     builder.position_at_end(done)
     builder.ret(old)
     return function
 
 
-def _swap_if(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+def _swap_if(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
     pointer = element_pointer(context, builder, sig, args)
     swap = builder.cmpxchg(pointer, args[2], args[3], _ORDERING, _ORDERING)
     return builder.extract_value(swap, 0)
@@ -178,9 +176,7 @@ def _compare_and_swap(_typingctx: Any, array: Any, expected: Any, value: Any) ->
     _checked_index("compare_and_swap", array, types.intp, _INTEGERS)
     sig = signature(array.dtype, array, array.dtype, array.dtype)
 
-    def codegen(
-        context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
-    ) -> ir.Value:
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
         first = signature(sig.return_type, sig.args[0], types.intp, *sig.args[1:])
         zero = context.get_constant(types.intp, 0)
         return _swap_if(context, builder, first, (args[0], zero, *args[1:]))

@@ -15,7 +15,7 @@ from numba.core.typing.templates import (
 )
 from numba.extending import intrinsic, lower_builtin, register_model
 
-from nbrt.backends.cpu.simt.builtins.registry import call_external, nothing, register
+from nbrt.backends.cpu.simt.builtins.registry import Values, call_external, nothing, register
 from nbrt.backends.cpu.simt.placeholders import BARRIER, GRID_SYNC, WARP_SYNC
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _barrier(builder: ir.IRBuilder, _args: Sequence[ir.Value]) -> ir.Value:
     return nothing()
 
 
-def _warp_barrier(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _warp_barrier(builder: ir.IRBuilder, args: Values) -> ir.Value:
     call_external(builder, WARP_SYNC, ir.VoidType(), args or (_FULL_WARP,))
     return nothing()
 
@@ -43,16 +43,14 @@ def _fence(builder: ir.IRBuilder, _args: Sequence[ir.Value]) -> ir.Value:
 
 
 def _deciding_barrier(kind: str) -> Callable[..., Any]:
-    """Make ``syncthreads_count``, ``_and`` or ``_or``: any integer decides, as on CUDA."""
+    """Return ``syncthreads_count``, ``_and`` or ``_or``, with an integer predicate, as on CUDA."""
 
     @intrinsic
     def barrier(_typingctx: Any, predicate: Any) -> Any:
         if not isinstance(predicate, (types.Integer, types.Boolean)):
             return None
 
-        def codegen(
-            _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(_context: Any, builder: ir.IRBuilder, _sig: Any, args: Values) -> ir.Value:
             return call_external(builder, f"{BARRIER}.{kind}", _I32, args)
 
         return signature(types.int32, types.int32), codegen
@@ -61,7 +59,7 @@ def _deciding_barrier(kind: str) -> Callable[..., Any]:
 
 
 class GridGroupType(types.Type):
-    """Numba type of what ``cg.this_grid()`` gives."""
+    """Numba type of the result of ``cg.this_grid()``."""
 
     def __init__(self) -> None:
         super().__init__(name="grid group")

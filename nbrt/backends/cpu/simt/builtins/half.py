@@ -1,9 +1,8 @@
-"""The type ``float16``: Numba's CPU target knows its name and has no code for it.
+"""The type ``float16``, which Numba's CPU target declares without code.
 
-Values are LLVM's ``half``. Arithmetic goes through ``float`` and is rounded once more, which for
-``+ - * /`` and the square root of so short a format gives the correctly rounded result. Typing is
-numba-cuda's: an operator with one ``float16`` operand works in ``float16`` where the other operand
-converts to it safely.
+Values are LLVM's ``half``. Arithmetic computes in ``float`` and rounds again; for ``+ - * /`` and
+the square root of so short a format, the result is correctly rounded. Typing is numba-cuda's: an
+operator with one ``float16`` operand computes in ``float16`` if the other converts to it safely.
 """
 
 from __future__ import annotations
@@ -21,7 +20,14 @@ from numba.core.typeconv import Conversion
 from numba.core.typing.templates import AbstractTemplate, signature
 from numba.extending import lower_builtin, lower_cast, register_model
 
-from nbrt.backends.cpu.simt.builtins.registry import call_intrinsic
+from nbrt.backends.cpu.simt.builtins.registry import (
+    Emit,
+    Values,
+    by_intrinsic,
+    call_intrinsic,
+    lowering,
+    real_to_integer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,15 +54,15 @@ register_model(types.Float)(_FloatModel)
 
 
 def half_bits(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """Return the bits of a half as an integer, or a half made of such bits."""
+    """Return the bits of a half as an integer, or the half with such bits."""
     return builder.bitcast(value, _BITS if value.type == _HALF else _HALF)
 
 
 def from_double(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """Round a double to the nearest half, once.
 
-    LLVM would call a function of the C compiler's library that may not be there. Rounding to float
-    first is safe if that rounds to odd: the last bit then remembers that something was cut off.
+    LLVM would call a function of the C compiler's library, which may be missing. Rounding to float
+    first is safe if it rounds to odd: the last bit then records that the float is inexact.
     """
     nearest = builder.fptrunc(value, _SINGLE)
     back = builder.fpext(nearest, _DOUBLE)
@@ -73,13 +79,8 @@ def from_double(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
 def to_integer(
     builder: ir.IRBuilder, value: ir.Value, rounding: str, width: int, *, signed: bool
 ) -> ir.Value:
-    """Convert a half to an integer as the GPU does: NaN to 0, what is out of range to the end."""
-    single = builder.fpext(value, _SINGLE)
-    rounded = call_intrinsic(builder, rounding, single)
-    integer = ir.IntType(width)
-    name = f"llvm.fpto{'s' if signed else 'u'}i.sat.i{width}.f32"
-    kind = ir.FunctionType(integer, [_SINGLE])
-    return builder.call(builder.module.declare_intrinsic(name, (), kind), [rounded])
+    """Convert a half to an integer as a GPU does: saturating, and NaN to 0."""
+    return real_to_integer(builder, builder.fpext(value, _SINGLE), rounding, width, signed=signed)
 
 
 @lower_cast(types.float16, types.Float)
@@ -102,7 +103,7 @@ def _from_float(
 def _to_integer(
     _context: Any, builder: ir.IRBuilder, _from: Any, to: Any, value: ir.Value
 ) -> ir.Value:
-    # To the nearest, unlike float32: that is the instruction numba-cuda chooses.
+    # To the nearest, unlike float32: numba-cuda uses this instruction.
     return to_integer(builder, value, "llvm.rint", to.bitwidth, signed=to.signed)
 
 
@@ -111,7 +112,7 @@ def _to_integer(
 def _from_integer(
     context: Any, builder: ir.IRBuilder, source: Any, _to: Any, value: ir.Value
 ) -> ir.Value:
-    # Exact in float32 as far as float16 reaches.
+    # float32 is exact in the range of float16.
     if isinstance(source, types.IntegerLiteral):
         value = context.cast(builder, value, source, source.literal_type)
         source = source.literal_type
@@ -131,100 +132,63 @@ def _unbox(typ: Any, obj: Any, c: Any) -> Any:
     return NativeValue(from_double(c.builder, wide.value), is_error=wide.is_error)
 
 
-# In place of Numba's own, which knows the two other sizes only: its registry has no second entry.
+# Replaces Numba's function for float32 and float64, as its registry has one entry for all floats.
 _unboxers.functions[types.Float] = _unbox
 
-# -- typing of operators -----------------------------------------------------------------------
+# -- operators ---------------------------------------------------------------------------------
 
-_UNARY: tuple[Callable[..., Any], ...] = (abs, operator.neg, operator.pos)
+_HALVES = (types.float16, types.float16)
+_SAFE = (Conversion.exact, Conversion.promote, Conversion.safe)
+
+
+def _type_operator(function: Callable[..., Any], result: Any, count: int) -> None:
+    """Put the typing of an operator first: Numba's own would take a float16 for a float32."""
+
+    class Template(AbstractTemplate):
+        key = function
+
+        def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
+            if kws or len(args) != count or types.float16 not in args:
+                return None
+            if any(self.context.can_convert(arg, types.float16) not in _SAFE for arg in args):
+                return None
+            return signature(result, *_HALVES[:count])
+
+    context = cpu_target.typing_context
+    known = context._lookup_global(function)
+    context._remove_global(function)
+    context._insert_global(function, types.Function((Template, *known.templates)))
+
+
+_UNARY: dict[Callable[..., Any], Emit] = {
+    float: lambda _builder, args: args[0],
+    abs: by_intrinsic("llvm.fabs"),
+    operator.neg: lambda builder, args: builder.fneg(args[0]),
+    operator.pos: lambda _builder, args: args[0],
+}
 _BINARY: tuple[Callable[..., Any], ...] = (
     *(operator.add, operator.sub, operator.mul, operator.truediv),
     *(operator.iadd, operator.isub, operator.imul, operator.itruediv),
 )
-_COMPARISONS: tuple[Callable[..., Any], ...] = (
-    operator.eq,
-    operator.ne,
-    operator.lt,
-    operator.le,
-    operator.gt,
-    operator.ge,
-)
-_SAFE = (Conversion.exact, Conversion.promote, Conversion.safe)
+_COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
 
-def _prefer(function: Callable[..., Any], template: Any) -> None:
-    """Make a template the first that Numba asks: its own would take a float16 for a float32."""
-    context = cpu_target.typing_context
-    known = context._lookup_global(function)
-    context._remove_global(function)
-    context._insert_global(function, types.Function((template, *known.templates)))
-
-
-def _type_unary(function: Callable[..., Any]) -> None:
-    class Template(AbstractTemplate):
-        key = function
-
-        def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
-            if kws or tuple(args) != (types.float16,):
-                return None
-            return signature(types.float16, types.float16)
-
-    _prefer(function, Template)
-
-
-def _type_binary(function: Callable[..., Any], result: Any) -> None:
-    class Template(AbstractTemplate):
-        key = function
-
-        def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
-            if kws or len(args) != 2 or types.float16 not in args:
-                return None
-            other = args[1] if args[0] == types.float16 else args[0]
-            if self.context.can_convert(other, types.float16) not in _SAFE:
-                return None
-            return signature(result, types.float16, types.float16)
-
-    _prefer(function, Template)
-
-
-cpu_target.typing_context.refresh()
-for _function in _UNARY:
-    _type_unary(_function)
-for _function in _BINARY:
-    _type_binary(_function, types.float16)
-for _function in _COMPARISONS:
-    _type_binary(_function, types.boolean)
-_type_unary(float)
-
-
-@lower_builtin(float, types.float16)
-@lower_builtin(operator.pos, types.float16)
-def _same(_context: Any, _builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]) -> ir.Value:
-    return args[0]
-
-
-@lower_builtin(operator.neg, types.float16)
-def _negative(
-    _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
-) -> ir.Value:
-    return builder.fneg(args[0])
-
-
-@lower_builtin(abs, types.float16)
-def _absolute(
-    _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
-) -> ir.Value:
-    return call_intrinsic(builder, "llvm.fabs", *args)
-
-
-@lower_builtin(operator.truediv, types.float16, types.float16)
-@lower_builtin(operator.itruediv, types.float16, types.float16)
-def _quotient(
-    _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
-) -> ir.Value:
+def _divide(builder: ir.IRBuilder, args: Values) -> ir.Value:
     return builder.fdiv(*args)
 
 
-@lower_builtin(bool, types.float16)
-def _truth(_context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+def _is_nonzero(builder: ir.IRBuilder, args: Values) -> ir.Value:
     return builder.fcmp_unordered("!=", args[0], ir.Constant(_HALF, 0.0))
+
+
+cpu_target.typing_context.refresh()
+for _function, _emit in _UNARY.items():
+    _type_operator(_function, types.float16, 1)
+    lower_builtin(_function, types.float16)(lowering(_emit))
+for _function in _BINARY:
+    _type_operator(_function, types.float16, 2)
+for _function in _COMPARISONS:
+    _type_operator(_function, types.boolean, 2)
+for _function in (operator.truediv, operator.itruediv):
+    lower_builtin(_function, *_HALVES)(lowering(_divide))
+lower_builtin(bool, types.float16)(lowering(_is_nonzero))

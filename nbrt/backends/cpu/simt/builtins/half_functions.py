@@ -1,7 +1,7 @@
-"""The functions of ``cuda.fp16``, under the names that CUDA's header gives them.
+"""The functions of ``cuda.fp16``, under the names of CUDA's header.
 
-Arithmetic is rounded once, as on the device. Functions such as ``hsin`` are float64's, rounded to
-float16: within the error bounds that CUDA states, and not always the same last bit.
+Arithmetic rounds once, as on the device. Functions such as ``hsin`` compute in float64 and round to
+float16: within CUDA's error bounds, and not always with the same last bit.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numba.core.typing.templates import signature
 from nbrt.backends.cpu.simt.builtins.half import from_double, half_bits, to_integer
 from nbrt.backends.cpu.simt.builtins.registry import (
     Emit,
+    Values,
     by_intrinsic,
     call_intrinsic,
     define,
@@ -51,7 +52,7 @@ def _add(name: str, result: Any, arguments: Sequence[Any], emit: Emit) -> None:
 
 
 def _directed(builder: ir.IRBuilder, value: ir.Value, rounding: str) -> ir.Value:
-    """Round a double to a half in a given direction: step back from the nearest if it is beyond."""
+    """Round a double to a half: take the nearest, and step back if it is beyond the value."""
     nearest = from_double(builder, value)
     if rounding == "rn":
         return nearest
@@ -75,9 +76,7 @@ def _directed(builder: ir.IRBuilder, value: ir.Value, rounding: str) -> ir.Value
 def _add_conversions() -> None:
     for rounding, intrinsic in _ROUNDINGS.items():
 
-        def from_single(
-            builder: ir.IRBuilder, args: Sequence[ir.Value], rounding: str = rounding
-        ) -> ir.Value:
+        def from_single(builder: ir.IRBuilder, args: Values, rounding: str = rounding) -> ir.Value:
             return _directed(builder, builder.fpext(args[0], _DOUBLE), rounding)
 
         _add(f"__float2half_{rounding}", _f16, [types.float32], from_single)
@@ -85,7 +84,7 @@ def _add_conversions() -> None:
 
             def to_half(
                 builder: ir.IRBuilder,
-                args: Sequence[ir.Value],
+                args: Values,
                 rounding: str = rounding,
                 signed: bool = typ.signed,
             ) -> ir.Value:
@@ -94,7 +93,7 @@ def _add_conversions() -> None:
 
             def from_half(
                 builder: ir.IRBuilder,
-                args: Sequence[ir.Value],
+                args: Values,
                 intrinsic: str = intrinsic,
                 typ: Any = typ,
             ) -> ir.Value:
@@ -115,16 +114,16 @@ def _add_conversions() -> None:
 # -- arithmetic --------------------------------------------------------------------------------
 
 
-def _fused(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-    # The product is exact in double, and whenever the sum is not, one operand alone decides.
+def _fused(builder: ir.IRBuilder, args: Values) -> ir.Value:
+    # The product is exact in double. If the sum is not, one operand alone decides the result.
     a, b, c = (builder.fpext(arg, _DOUBLE) for arg in args)
     return from_double(builder, builder.fadd(builder.fmul(a, b), c))
 
 
 def _clamped(emit: Emit, *, above: bool) -> Emit:
-    """Make the saturating form (to [0, 1], a NaN becomes 0), or the rectified one (from 0)."""
+    """Return the saturating form (to [0, 1], NaN to 0), or the rectified form (negative to 0)."""
 
-    def clamped(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def clamped(builder: ir.IRBuilder, args: Values) -> ir.Value:
         value = emit(builder, args)
         zero, one = ir.Constant(_HALF, 0.0), ir.Constant(_HALF, 1.0)
         positive = (builder.fcmp_ordered if above else builder.fcmp_unordered)(">", value, zero)
@@ -137,8 +136,8 @@ def _clamped(emit: Emit, *, above: bool) -> Emit:
 
 
 def _extreme(sign: str, *, keeps_nan: bool) -> Emit:
-    def extreme(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        # The order of the bits tells the two zeros apart: -0 is less than +0.
+    def extreme(builder: ir.IRBuilder, args: Values) -> ir.Value:
+        # The order of the bits distinguishes the two zeros: -0 is less than +0.
         a, b = args
         smaller = _orders_before(builder, a, b)
         chosen = builder.select(smaller, a, b) if sign == "min" else builder.select(smaller, b, a)
@@ -184,7 +183,7 @@ def _add_arithmetic() -> None:
 
 
 def _compared(sign: str, *, ordered: bool) -> Emit:
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         compare = builder.fcmp_ordered if ordered else builder.fcmp_unordered
         return compare(sign, *args)
 
@@ -200,7 +199,7 @@ def _add_comparisons() -> None:
     _add("__hisinf", types.int32, [_f16], _infinite)
 
 
-def _infinite(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _infinite(builder: ir.IRBuilder, args: Values) -> ir.Value:
     """Return 1 for plus infinity, -1 for minus infinity, else 0."""
     bits, result = half_bits(builder, args[0]), ir.IntType(32)
     plus = builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 0x7C00))
@@ -212,9 +211,9 @@ def _infinite(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
 
 
 def _through_double(name: str, compute: Callable[..., Any]) -> None:
-    """Define a function of one half by what Python code does with a double."""
+    """Define a function of a half by Python code that computes in double."""
 
-    def lower(context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+    def lower(context: Any, builder: ir.IRBuilder, _sig: Any, args: Values) -> ir.Value:
         kind = signature(types.float64, types.float64)
         wide = builder.fpext(args[0], _DOUBLE)
         return from_double(builder, context.compile_internal(builder, compute, kind, [wide]))
@@ -222,7 +221,7 @@ def _through_double(name: str, compute: Callable[..., Any]) -> None:
     REPLACEMENTS[f"fp16.{name}"] = define(name, [signature(_f16, _f16)], lower)
 
 
-def _reciprocal_root(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _reciprocal_root(builder: ir.IRBuilder, args: Values) -> ir.Value:
     root = call_intrinsic(builder, "llvm.sqrt", builder.fpext(args[0], _DOUBLE))
     return from_double(builder, builder.fdiv(ir.Constant(_DOUBLE, 1.0), root))
 

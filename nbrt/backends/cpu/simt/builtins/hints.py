@@ -1,4 +1,4 @@
-"""Hints to the hardware: cached loads and stores, ``nanosleep``. A CPU core needs none of them."""
+"""Hints to the hardware: cached loads and stores, ``nanosleep``; without effect on a CPU."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
 from nbrt.backends.cpu.simt.builtins.atomics import element_pointer, index_type
-from nbrt.backends.cpu.simt.builtins.registry import nothing, register
+from nbrt.backends.cpu.simt.builtins.registry import Values, nothing, register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from llvmlite import ir
 
@@ -34,16 +34,14 @@ def _checked_index(name: str, array: Any, index: Any) -> Any:
 def _load(name: str) -> Callable[..., Any]:
     @intrinsic
     def load(_typingctx: Any, array: Any, index: Any) -> Any:
-        taken = _checked_index(name, array, index)
+        converted = _checked_index(name, array, index)
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
             return context.unpack_value(
                 builder, array.dtype, element_pointer(context, builder, sig, args)
             )
 
-        return signature(array.dtype, array, taken), codegen
+        return signature(array.dtype, array, converted), codegen
 
     return load  # type: ignore[no-any-return]
 
@@ -51,16 +49,14 @@ def _load(name: str) -> Callable[..., Any]:
 def _store(name: str) -> Callable[..., Any]:
     @intrinsic
     def store(_typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-        taken = _checked_index(name, array, index)
+        converted = _checked_index(name, array, index)
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
             pointer = element_pointer(context, builder, sig, args)
             context.pack_value(builder, array.dtype, args[2], pointer)
             return nothing()
 
-        return signature(types.none, array, taken, array.dtype), codegen
+        return signature(types.none, array, converted, array.dtype), codegen
 
     return store  # type: ignore[no-any-return]
 

@@ -1,6 +1,6 @@
-"""Inverses of the error function, and its scaled form: in no C library, so written here.
+"""Inverses of the error function, and its scaled form, which the C library lacks.
 
-A first guess is refined by Halley's steps on ``erf`` or ``erfc``. The guess near the middle is
+Halley's steps on ``erf`` or ``erfc`` refine a first guess. The guess near the middle is
 M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), single precision.
 """
 
@@ -13,7 +13,7 @@ from numba import njit
 
 __all__ = ["erfcinv", "erfcx", "erfinv", "normcdfinv"]
 
-# A division by zero is an infinity, as in the kernel around it.
+# A division by zero returns an infinity, as in kernels.
 _compiled = njit(error_model="numpy", no_cpython_wrapper=True)
 
 _SLOPE = 2 / math.sqrt(math.pi)
@@ -21,12 +21,12 @@ _CENTRE = (
     *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
     *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
 )
-_FAR = 26.0  # beyond it the series for erfcx is exact to the last bit
+_FAR = 26.0  # above it, the series of erfcx is exact to the last bit
 
 
 @_compiled
 def _guess(y: Any) -> Any:
-    """Guess ``erfcinv(y)`` for y in (0, 1]."""
+    """Return a first guess of ``erfcinv(y)`` for y in (0, 1]."""
     w = -math.log(y * (2.0 - y))
     if w >= 5.0:
         tail = math.sqrt(-math.log(y * math.sqrt(math.pi) * math.sqrt(w)))
@@ -74,7 +74,7 @@ def erfinv(y: Any) -> Any:
 
 @_compiled
 def normcdfinv(p: Any) -> Any:
-    """Return x below which a standard normal variable falls with probability p, in double."""
+    """Return the quantile of the standard normal distribution at probability p, in double."""
     return -math.sqrt(2.0) * erfcinv(2.0 * p)
 
 

@@ -1,7 +1,7 @@
-"""Functions of ``cuda.libdevice`` over real numbers: what they mean on a CPU.
+"""Functions of ``cuda.libdevice`` over real numbers.
 
-A function and its ``f`` form share a formula; Numba compiles it for double and for float. The
-``fast_`` forms are the exact ones. Arithmetic rounded other than to the nearest is not there.
+A function and its ``f`` form share a formula, which Numba compiles for double and for float. The
+``fast_`` forms are equal to the exact ones. Arithmetic with directed rounding is not implemented.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from nbrt.backends.cpu.simt.builtins.inverse_erf import erfcinv, erfcx, erfinv, 
 from nbrt.backends.cpu.simt.builtins.python import split_whole
 from nbrt.backends.cpu.simt.builtins.registry import (
     Emit,
+    Values,
     by_intrinsic,
     call_external,
     define,
@@ -36,14 +37,14 @@ _i32 = types.int32
 REPLACEMENTS: dict[str, Callable[..., Any]] = {}
 
 
-# -- ways of defining one ----------------------------------------------------------------------
+# -- registration ------------------------------------------------------------------------------
 
 
 def _formula(name: str, compute: Callable[..., Any], result: Any, arguments: Sequence[Any]) -> None:
-    """Define a function by Python code, compiled for the types given."""
+    """Define a function by Python code, compiled for its argument types."""
     kind = signature(result, *arguments)
 
-    def lower(context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+    def lower(context: Any, builder: ir.IRBuilder, _sig: Any, args: Values) -> ir.Value:
         return context.compile_internal(builder, compute, kind, args)
 
     REPLACEMENTS[f"libdevice.{name}"] = define(name, [kind], lower)
@@ -54,9 +55,9 @@ def _emitted(name: str, emit: Emit, result: Any, arguments: Sequence[Any]) -> No
 
 
 def _external(symbol: str) -> Emit:
-    """Call a function of the C library; the result is of the last argument's type."""
+    """Emit a call of a function of the C library; the result has the type of the last argument."""
 
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         suffix = "f" if args[-1].type == ir.FloatType() else ""
         return call_external(builder, symbol + suffix, args[-1].type, args)
 
@@ -170,14 +171,14 @@ def _reciprocal(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return builder.fdiv(ir.Constant(value.type, 1.0), value)
 
 
-def _remquo(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _remquo(builder: ir.IRBuilder, args: Values) -> ir.Value:
     quotient = cgutils.alloca_once(builder, ir.IntType(32))
     rest = _external_with_result("remquo", builder, args, quotient)
     return cgutils.pack_struct(builder, (rest, builder.load(quotient)))
 
 
 def _external_with_result(
-    symbol: str, builder: ir.IRBuilder, args: Sequence[ir.Value], pointer: ir.Value
+    symbol: str, builder: ir.IRBuilder, args: Values, pointer: ir.Value
 ) -> ir.Value:
     real = args[0].type
     suffix = "f" if real == ir.FloatType() else ""
@@ -187,7 +188,7 @@ def _external_with_result(
 def _test(sign: str, against: float) -> Emit:
     """Compare the magnitude of a real with a constant; a NaN compares as true with ``uno``."""
 
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         size = by_intrinsic("llvm.fabs")(builder, args)
         compare = builder.fcmp_unordered if sign == "uno" else builder.fcmp_ordered
         return builder.zext(compare(sign, size, ir.Constant(size.type, against)), ir.IntType(32))
@@ -195,7 +196,7 @@ def _test(sign: str, against: float) -> Emit:
     return emit
 
 
-def _sign_bit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _sign_bit(builder: ir.IRBuilder, args: Values) -> ir.Value:
     width = 32 if args[0].type == ir.FloatType() else 64
     bits = builder.bitcast(args[0], ir.IntType(width))
     sign = builder.icmp_signed("<", bits, ir.Constant(bits.type, 0))
@@ -233,7 +234,7 @@ def _add_reals() -> None:
         _emitted(f"signbit{kind}", _sign_bit, _i32, [real])
         _emitted("finitef" if suffix else "isfinited", _test("<", math.inf), _i32, [real])
         for name, operation in _ARITHMETIC.items():
-            if f"{kind}{name}" != "dsub":  # the one that libdevice leaves out
+            if f"{kind}{name}" != "dsub":  # libdevice has no dsub_rn
                 _emitted(f"{kind}{name}_rn", operation, real, [real, real])
         _emitted(f"{kind}rcp_rn", lambda b, args: _reciprocal(b, args[0]), real, [real])
         _emitted(f"{kind}sqrt_rn", by_intrinsic("llvm.sqrt"), real, [real])

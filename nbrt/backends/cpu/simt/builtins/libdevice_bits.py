@@ -1,7 +1,7 @@
 """Functions of ``cuda.libdevice`` over integers and bits, and its conversions.
 
-libdevice types every integer as signed; whether the bits mean an unsigned number is in the name.
-Conversions to integers end at the largest and smallest one, and a NaN becomes 0, as on a GPU.
+libdevice types every integer as signed; the name of a function states whether it is unsigned.
+Conversions to integers saturate, and a NaN becomes 0, as on a GPU.
 """
 
 from __future__ import annotations
@@ -12,8 +12,15 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.typing.templates import signature
 
+from nbrt.backends.cpu.simt.builtins.arithmetic import find_first_set
 from nbrt.backends.cpu.simt.builtins.half import half_bits
-from nbrt.backends.cpu.simt.builtins.registry import Emit, by_intrinsic, call_intrinsic, register
+from nbrt.backends.cpu.simt.builtins.registry import (
+    Emit,
+    Values,
+    by_intrinsic,
+    real_to_integer,
+    register,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,9 +57,9 @@ def _flag(value: bool) -> ir.Value:
 def _widened(
     operation: Callable[[ir.IRBuilder, Sequence[ir.Value]], ir.Value], shift: int, *, signed: bool
 ) -> Emit:
-    """Compute in twice the width and give the result shifted right."""
+    """Compute in twice the width, and shift the result right."""
 
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         width = args[0].type.width
         wide = operation(
             builder, [_resized(builder, arg, 2 * width, signed=signed) for arg in args]
@@ -64,20 +71,20 @@ def _widened(
 
 
 def _sum(extra: int) -> Emit:
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         return builder.add(builder.add(*args), ir.Constant(args[0].type, extra))
 
     return emit
 
 
-def _product(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _product(builder: ir.IRBuilder, args: Values) -> ir.Value:
     return builder.mul(*args)
 
 
 def _low_product(*, signed: bool) -> Emit:
     """Multiply the low 24 bits of each operand."""
 
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         eight = ir.Constant(args[0].type, 8)
         shift = builder.ashr if signed else builder.lshr
         return builder.mul(*(shift(builder.shl(arg, eight), eight) for arg in args))
@@ -86,7 +93,7 @@ def _low_product(*, signed: bool) -> Emit:
 
 
 def _difference_added(*, signed: bool) -> Emit:
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         a, b, c = args
         compare = builder.icmp_signed if signed else builder.icmp_unsigned
         less = compare("<", a, b)
@@ -95,38 +102,30 @@ def _difference_added(*, signed: bool) -> Emit:
     return emit
 
 
-def _byte_perm(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _byte_perm(builder: ir.IRBuilder, args: Values) -> ir.Value:
     """Pick four of eight bytes by the low three bits of each nibble of the third argument."""
     low, high, selector = (builder.zext(arg, ir.IntType(64)) for arg in args)
     pool = builder.or_(low, builder.shl(high, ir.Constant(low.type, 32)))
     result = ir.Constant(pool.type, 0)
-    for place in range(4):
-        nibble = builder.lshr(selector, ir.Constant(pool.type, 4 * place))
+    for position in range(4):
+        nibble = builder.lshr(selector, ir.Constant(pool.type, 4 * position))
         start = builder.shl(
             builder.and_(nibble, ir.Constant(pool.type, 7)), ir.Constant(pool.type, 3)
         )
         byte = builder.and_(builder.lshr(pool, start), ir.Constant(pool.type, 255))
-        result = builder.or_(result, builder.shl(byte, ir.Constant(pool.type, 8 * place)))
+        result = builder.or_(result, builder.shl(byte, ir.Constant(pool.type, 8 * position)))
     return builder.trunc(result, ir.IntType(32))
 
 
-def _first_set(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-    value = args[0]
-    place = builder.add(builder.cttz(value, _flag(False)), ir.Constant(value.type, 1))
-    zero = ir.Constant(value.type, 0)
-    found = builder.select(builder.icmp_signed("==", value, zero), zero, place)
-    return _resized(builder, found, 32, signed=False)
-
-
 def _counted(name: str) -> Emit:
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         count = builder.ctpop(args[0]) if name == "popc" else builder.ctlz(args[0], _flag(False))
         return _resized(builder, count, 32, signed=False)
 
     return emit
 
 
-def _absolute(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _absolute(builder: ir.IRBuilder, args: Values) -> ir.Value:
     kind = ir.FunctionType(args[0].type, [args[0].type, ir.IntType(1)])
     name = f"llvm.abs.i{args[0].type.width}"
     return builder.call(builder.module.declare_intrinsic(name, (), kind), [args[0], _flag(False)])
@@ -138,7 +137,7 @@ def _add_integers() -> None:
         _add(f"brev{suffix}", typ, [typ], by_intrinsic("llvm.bitreverse"))
         _add(f"clz{suffix}", _i32, [typ], _counted("clz"))
         _add(f"popc{suffix}", _i32, [typ], _counted("popc"))
-        _add(f"ffs{suffix}", _i32, [typ], _first_set)
+        _add(f"ffs{suffix}", _i32, [typ], find_first_set)
         for name in ("max", "min"):
             _add(f"{prefix}{name}", typ, [typ] * 2, by_intrinsic(f"llvm.s{name}"))
             _add(f"u{prefix}{name}", typ, [typ] * 2, by_intrinsic(f"llvm.u{name}"))
@@ -156,18 +155,14 @@ def _add_integers() -> None:
 
 
 def _to_integer(rounding: str, width: int, *, signed: bool) -> Emit:
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        real = args[0].type
-        name = f"llvm.fpto{'s' if signed else 'u'}i.sat.i{width}.{real.intrinsic_name}"
-        kind = ir.FunctionType(ir.IntType(width), [real])
-        function = builder.module.declare_intrinsic(name, (), kind)
-        return builder.call(function, [call_intrinsic(builder, rounding, args[0])])
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
+        return real_to_integer(builder, args[0], rounding, width, signed=signed)
 
     return emit
 
 
 def _from_integer(real: ir.Type, *, signed: bool) -> Emit:
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         return (builder.sitofp if signed else builder.uitofp)(args[0], real)
 
     return emit
@@ -176,14 +171,14 @@ def _from_integer(real: ir.Type, *, signed: bool) -> Emit:
 def _half(part: int) -> Emit:
     """Return the low (0) or high (1) 32 bits of a double."""
 
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         bits = builder.bitcast(args[0], ir.IntType(64))
         return builder.trunc(builder.lshr(bits, ir.Constant(bits.type, 32 * part)), ir.IntType(32))
 
     return emit
 
 
-def _joined(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _joined(builder: ir.IRBuilder, args: Values) -> ir.Value:
     high, low = (builder.zext(arg, ir.IntType(64)) for arg in args)
     bits = builder.or_(builder.shl(high, ir.Constant(high.type, 32)), low)
     return builder.bitcast(bits, ir.DoubleType())
@@ -213,11 +208,11 @@ def _add_conversions() -> None:
     _add("half2float", f32, [types.int16], _half_bits_to_single)
 
 
-def _single_to_half_bits(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _single_to_half_bits(builder: ir.IRBuilder, args: Values) -> ir.Value:
     return half_bits(builder, builder.fptrunc(args[0], ir.HalfType()))
 
 
-def _half_bits_to_single(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _half_bits_to_single(builder: ir.IRBuilder, args: Values) -> ir.Value:
     return builder.fpext(half_bits(builder, args[0]), ir.FloatType())
 
 

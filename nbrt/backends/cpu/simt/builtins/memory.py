@@ -14,7 +14,7 @@ from numba.core.typing.npydecl import parse_dtype
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin
 
-from nbrt.backends.cpu.simt.builtins.registry import call_external, stand_in
+from nbrt.backends.cpu.simt.builtins.registry import Values, call_external, stand_in
 from nbrt.backends.cpu.simt.placeholders import SHARED_BYTES, SHARED_DYNAMIC, shared_array
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _literal_shape(name: str, shape: Any) -> tuple[int, ...]:
     members = shape if isinstance(shape, types.BaseTuple) else (shape,)
     if not all(isinstance(member, types.IntegerLiteral) for member in members):
         raise errors.RequireLiteralValue(
-            f"the shape of {name} must be made of integers known at compile time"
+            f"the shape of {name} must consist of integers known at compile time"
         )
     return tuple(member.literal_value for member in members)
 
@@ -81,15 +81,15 @@ def _local_array(_typingctx: Any, shape: Any, dtype: Any, alignment: Any = None)
         data = context.get_data_type(array.dtype)
         # In the function's entry block: allocated once per call, not in each iteration of a loop,
         # and LLVM merges it into the caller's frame when inlining. Numba's alloca_once would store
-        # zeros, which LLVM splits into elements (minutes for 16000).
+        # zeros, and LLVM splits them into one store an element (minutes for 16000).
         with builder.goto_entry_block():
             storage = builder.alloca(ir.ArrayType(data, math.prod(extents)))
         storage.align = max(aligned or 0, _LOCAL_ALIGNMENT)
         shape = [context.get_constant(types.intp, extent) for extent in extents]
         return _wrap_array(context, builder, array, storage, shape)
 
-    given = types.Omitted(None) if alignment is None else alignment
-    return array(shape, dtype, given), codegen
+    alignment_type = types.Omitted(None) if alignment is None else alignment
+    return array(shape, dtype, alignment_type), codegen
 
 
 @intrinsic(prefer_literal=True)
@@ -110,7 +110,7 @@ def _shared_array(
         _check(name, context, array.dtype, () if dynamic else extents)
         itemsize = context.get_abi_sizeof(context.get_data_type(array.dtype))
         if dynamic:
-            # Every such array begins where the memory begins, whatever its type, as on CUDA.
+            # Arrays of all types begin at the start of dynamic shared memory, as on CUDA.
             symbol = SHARED_DYNAMIC
             total = call_external(builder, SHARED_BYTES, ir.IntType(64))
             shape = [builder.udiv(total, ir.Constant(total.type, itemsize))]
@@ -121,14 +121,14 @@ def _shared_array(
         storage = call_external(builder, symbol, _POINTER)
         return _wrap_array(context, builder, array, storage, shape)
 
-    given = types.Omitted(None) if alignment is None else alignment
-    return array(shape, dtype, given, site), codegen
+    alignment_type = types.Omitted(None) if alignment is None else alignment
+    return array(shape, dtype, alignment_type, site), codegen
 
 
 def _site(function: Any, number: int) -> str:
     """Return the name of a call site, unique for each compiled function."""
     # The mangled name distinguishes two closures of one text, and one function compiled for two
-    # types; the text before it is for readers.
+    # types; the label in front helps readers of the assembly.
     digest = hashlib.sha256(function.mangled_name.encode()).hexdigest()[:16]
     label = re.sub(r"\W", "_", function.qualname.rpartition(".")[2], flags=re.ASCII)
     return f"{label}_{number}_{digest}"
@@ -137,7 +137,7 @@ def _site(function: Any, number: int) -> str:
 def _wrap_array(
     context: Any, builder: ir.IRBuilder, array: Any, storage: ir.Value, shape: Sequence[ir.Value]
 ) -> ir.Value:
-    """Make a Numba array value that views ``storage``."""
+    """Return a Numba array value that views ``storage``."""
     itemsize = context.get_constant(
         types.intp, context.get_abi_sizeof(context.get_data_type(array.dtype))
     )
@@ -172,10 +172,8 @@ infer_global(_array_like, types.Function(_ArrayLikeTemplate))
 
 
 @lower_builtin(_array_like, types.Array)
-def _lower_array_like(
-    _context: Any, _builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
-) -> ir.Value:
-    # A global array is compiled in as a constant already.
+def _lower_array_like(_context: Any, _builder: ir.IRBuilder, _sig: Any, args: Values) -> ir.Value:
+    # Numba compiles a global array as a constant.
     return args[0]
 
 

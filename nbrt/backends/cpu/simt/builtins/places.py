@@ -1,4 +1,4 @@
-"""Markers of source locations where threads may wait, for messages."""
+"""Markers of the source locations where threads may wait, for error messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Python's functions where the CUDA target means something else than Numba's CPU target.
+"""Python's functions that differ between the CUDA target and Numba's CPU target.
 
-``math.floor`` of a float is a float there, ``max`` of two floats ignores a NaN, and some functions
-of ``math`` exist there only. Typing cases are those of numba-cuda.
+On the CUDA target ``math.floor`` of a float is a float, ``max`` of two floats ignores a NaN, and
+more functions of ``math`` exist. Typing cases are those of numba-cuda.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin, overload
 
 from nbrt.backends.cpu.simt.builtins.registry import (
+    Values,
     call_external,
     call_intrinsic,
+    call_numba,
     define,
     register,
     stand_in,
@@ -30,7 +32,7 @@ __all__ = ["PYTHON", "split_whole"]
 
 _f16, _f32, _f64, _i32 = types.float16, types.float32, types.float64, types.int32
 _REALS = (_f32, _f64)
-# The order decides what a boolean becomes.
+# The order decides the type that a boolean converts to.
 _ONE_REAL = [
     *(signature(_f64, t) for t in (types.int64, types.uint64)),
     *(signature(t, t) for t in (*_REALS, _f16)),
@@ -38,9 +40,9 @@ _ONE_REAL = [
 
 
 def _rounded(name: str) -> Callable[..., Any]:
-    """Make ``floor``, ``ceil`` or ``trunc``: a real stays one, an integer becomes a double."""
+    """Return ``floor``, ``ceil`` or ``trunc``; they convert an integer to a double."""
 
-    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
         value = context.cast(builder, args[0], sig.args[0], sig.return_type)
         if isinstance(sig.args[0], types.Integer):
             return value
@@ -50,21 +52,21 @@ def _rounded(name: str) -> Callable[..., Any]:
 
 
 def _from_numba(
-    name: str, cases: Sequence[Any], computed: Callable[[Any], Any]
+    name: str, cases: Sequence[Any], numba_case: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """Take Numba's code for a function of ``math``, under other typing cases.
+    """Return a function of ``math`` with Numba's code under other typing cases.
 
-    `computed` gives, for each case, the signature under which Numba knows it.
+    `numba_case` returns the signature of Numba's code for a case.
     """
     function = getattr(math, name)
 
-    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
-        known = computed(sig)
-        given = [
+    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
+        known = numba_case(sig)
+        values = [
             context.cast(builder, arg, typ, wanted)
             for arg, typ, wanted in zip(args, sig.args, known.args, strict=True)
         ]
-        result = context.get_function(function, known)(builder, given)
+        result = context.get_function(function, known)(builder, values)
         return context.cast(builder, result, known.return_type, sig.return_type)
 
     return define(name, cases, lower)
@@ -75,10 +77,10 @@ def _same(sig: Any) -> Any:
 
 
 def _half_or_numba(name: str) -> Callable[..., Any]:
-    """Make a function of ``math`` that knows float16 as well, computed as float32."""
+    """Return a function of ``math`` that also takes float16, computed in float32."""
     function = getattr(math, name)
 
-    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
         if sig.args[0] != _f16:
             return context.get_function(function, sig)(builder, args)
         wide = context.cast(builder, args[0], _f16, _f32)
@@ -88,29 +90,29 @@ def _half_or_numba(name: str) -> Callable[..., Any]:
     return define(name, _ONE_REAL, lower)
 
 
-def _fmod(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _fmod(builder: ir.IRBuilder, args: Values) -> ir.Value:
     return builder.frem(*args)
 
 
-def _remainder(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _remainder(builder: ir.IRBuilder, args: Values) -> ir.Value:
     real = args[0].type
     symbol = "remainderf" if real == ir.FloatType() else "remainder"
     return call_external(builder, symbol, real, args)
 
 
 def split_whole(x: Any) -> Any:
-    """Do what ``math.modf`` does."""
+    """Return the fractional and the integer part of a real, as ``math.modf`` does."""
     whole = math.copysign(float(math.floor(abs(x))), x) if abs(x) < 2.0**53 else x
     rest = 0.0 if math.isinf(x) else x - whole
     return math.copysign(rest, x), whole
 
 
-def _modf(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+def _modf(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
     return context.compile_internal(builder, split_whole, sig, args)
 
 
 def _extremum(name: str) -> Callable[..., Any]:
-    """Make ``max`` or ``min``: of exactly two floats the one that is a number, else Python's."""
+    """Return ``max`` or ``min``: of two floats the one that is a number, else Python's."""
     python = {"max": max, "min": min}[name]
     function = stand_in(name)
 
@@ -128,12 +130,10 @@ def _extremum(name: str) -> Callable[..., Any]:
     infer_global(function, types.Function(Template))
 
     @lower_builtin(function, types.VarArg(types.Any))
-    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
         if _are_two_reals(sig.args):
             return call_intrinsic(builder, f"llvm.{name}num", *args)
-        known = context.get_function(context.typing_context.resolve_value_type(python), sig)
-        context.add_linking_libs(getattr(known, "libs", ()))
-        return known(builder, args)
+        return call_numba(context, builder, python, sig, args)
 
     return function
 
@@ -143,7 +143,7 @@ def _are_two_reals(args: Sequence[Any]) -> bool:
 
 
 def _gcd() -> Callable[..., Any]:
-    """Make ``gcd`` of integers, under NumPy's typing on both targets; Numba's takes floats too."""
+    """Return ``gcd`` of integers, typed as NumPy's on both targets; Numba's also takes floats."""
     function = stand_in("gcd")
 
     def implementing(x: Any, y: Any) -> Callable[..., Any] | None:

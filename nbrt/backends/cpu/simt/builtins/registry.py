@@ -1,7 +1,7 @@
 """Registration of the dialect's builtins with Numba's CPU target.
 
 A builtin with fixed typing cases uses `register`; others are ``@intrinsic`` functions. The dialect
-pass puts either in place of the name.
+pass replaces the name of a builtin by either.
 """
 
 from __future__ import annotations
@@ -17,17 +17,27 @@ from numba.extending import lower_builtin
 __all__ = [
     "Emit",
     "Lower",
+    "Values",
     "by_intrinsic",
     "call_external",
     "call_intrinsic",
+    "call_numba",
     "define",
+    "lowering",
     "nothing",
+    "real_to_integer",
     "register",
     "stand_in",
 ]
 
-Emit = Callable[[ir.IRBuilder, Sequence[ir.Value]], ir.Value]
-Lower = Callable[[Any, ir.IRBuilder, Any, Sequence[ir.Value]], ir.Value]
+Values = Sequence[ir.Value]
+"""LLVM values of the arguments of a call."""
+
+Emit = Callable[[ir.IRBuilder, Values], ir.Value]
+"""Emits a builtin whose code depends on the LLVM types of its arguments only."""
+
+Lower = Callable[[Any, ir.IRBuilder, Any, Values], ir.Value]
+"""Emits a builtin, as ``numba.extending.lower_builtin`` takes it."""
 
 
 def stand_in(name: str) -> Callable[..., Any]:
@@ -51,15 +61,14 @@ def define(name: str, signatures: Sequence[Any], lower: Lower) -> Callable[..., 
     return function
 
 
+def lowering(emit: Emit) -> Lower:
+    """Return the lowering of a builtin whose code depends on LLVM types only."""
+    return lambda _context, builder, _sig, args: emit(builder, args)
+
+
 def register(name: str, signatures: Sequence[Any], emit: Emit) -> Callable[..., Any]:
     """Register a builtin with fixed typing cases whose code depends on LLVM types only."""
-
-    def lower(
-        _context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[ir.Value]
-    ) -> ir.Value:
-        return emit(builder, args)
-
-    return define(name, signatures, lower)
+    return define(name, signatures, lowering(emit))
 
 
 def call_intrinsic(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
@@ -69,18 +78,40 @@ def call_intrinsic(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Valu
     return builder.call(builder.module.declare_intrinsic(name, [typ], kind), args)
 
 
+def real_to_integer(
+    builder: ir.IRBuilder, value: ir.Value, rounding: str, width: int, *, signed: bool
+) -> ir.Value:
+    """Convert a float or double to an integer as a GPU does: saturating, and NaN to 0.
+
+    `rounding` is the LLVM intrinsic that rounds to an integer.
+    """
+    name = f"llvm.fpto{'s' if signed else 'u'}i.sat.i{width}.{value.type.intrinsic_name}"
+    kind = ir.FunctionType(ir.IntType(width), [value.type])
+    function = builder.module.declare_intrinsic(name, (), kind)
+    return builder.call(function, [call_intrinsic(builder, rounding, value)])
+
+
 def by_intrinsic(name: str) -> Emit:
     """Emit a call of an LLVM intrinsic whose arguments and result are all of one type."""
     return lambda builder, args: call_intrinsic(builder, name, *args)
 
 
 def call_external(
-    builder: ir.IRBuilder, symbol: str, result: ir.Type, args: Sequence[ir.Value] = ()
+    builder: ir.IRBuilder, symbol: str, result: ir.Type, args: Values = ()
 ) -> ir.Value:
-    """Call a function that another module, or a lowering of the block, defines."""
+    """Call a function that another module or a lowering of the block defines."""
     kind = ir.FunctionType(result, [arg.type for arg in args])
     function = cgutils.get_or_insert_function(builder.module, kind, symbol)
     return builder.call(function, args)
+
+
+def call_numba(
+    context: Any, builder: ir.IRBuilder, function: Any, sig: Any, args: Values
+) -> ir.Value:
+    """Call Numba's code for a function of Python or NumPy."""
+    code = context.get_function(context.typing_context.resolve_value_type(function), sig)
+    context.add_linking_libs(getattr(code, "libs", ()))
+    return code(builder, args)
 
 
 def nothing() -> ir.Value:

@@ -1,7 +1,7 @@
-"""NumPy functions that need other code than Numba has.
+"""NumPy functions for which a kernel needs other code than Numba's.
 
-Numba's code of some universal functions traps or is wrong; that of reductions allocates an array,
-which a kernel cannot do.
+Numba's code of some universal functions traps or is wrong. Its code of reductions allocates an
+array, which a kernel cannot do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import lower_builtin, overload
 
 from nbrt.backends import numpy_functions
-from nbrt.backends.cpu.simt.builtins.registry import stand_in
+from nbrt.backends.cpu.simt.builtins.registry import Values, call_numba, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ __all__ = ["REDUCTIONS", "UFUNCS"]
 
 
 def _kind(sig: Any) -> str | None:
-    """Return the kind of the replacement for a call; None: Numba's code is used."""
+    """Return the kind of the replacement for a call, or None for Numba's code."""
     if not all(isinstance(kind, types.Number) for kind in sig.args):
         return None
     result = sig.return_type[0] if isinstance(sig.return_type, types.BaseTuple) else sig.return_type
@@ -50,13 +50,11 @@ def _replaced(ufunc: Any, codes: Mapping[str, Callable[..., Any]]) -> Callable[.
     infer_global(function, types.Function(Template))
 
     @lower_builtin(function, types.VarArg(types.Any))
-    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]) -> ir.Value:
+    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
         code = codes.get(_kind(sig) or "")
         if code is not None:
             return context.compile_internal(builder, code, sig, args)
-        known = context.get_function(context.typing_context.resolve_value_type(ufunc), sig)
-        context.add_linking_libs(getattr(known, "libs", ()))
-        return known(builder, args)
+        return call_numba(context, builder, ufunc, sig, args)
 
     return function
 

@@ -1,7 +1,7 @@
-"""Vector types: ``cuda.float32x4`` and its relatives, under the names of their elements.
+"""Vector types: ``cuda.float32x4`` and others, by element type and length.
 
-A constructor takes numbers and shorter vectors of the same element type, in any mixture that adds
-up to its length.
+A constructor takes numbers and shorter vectors of the same element type, which together have as
+many elements as the vector.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba.core.datamodel.models import StructModel
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, make_attribute_wrapper, register_model
 
-from nbrt.backends.cpu.simt.builtins.registry import stand_in
+from nbrt.backends.cpu.simt.builtins.registry import Values, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,9 +35,9 @@ class VectorType(types.Type):
     Parameters
     ----------
     element : numba type
-        What it holds.
+        Type of the elements.
     length : int
-        How many, 1 to 4.
+        Number of elements, 1 to 4.
     """
 
     def __init__(self, element: Any, length: int) -> None:
@@ -51,7 +51,7 @@ def _is_scalar(typ: Any) -> bool:
 
 
 def _make_type(element: Any, length: int) -> Any:
-    # A class for each: Numba finds data models and attributes by class.
+    # One class per type: Numba finds data models and attributes by class.
     kind = type(f"{element}x{length}", (VectorType,), {})
 
     @register_model(kind)
@@ -72,26 +72,24 @@ def _make_constructor(vector: Any) -> Callable[..., Any]:
         key = constructor
 
         def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
-            taken, length = [], 0
+            parameters, length = [], 0
             for arg in args:
                 if isinstance(arg, VectorType) and arg.element == vector.element:
-                    taken.append(arg)
+                    parameters.append(arg)
                     length += len(arg.fields)
                 elif _is_scalar(arg):
-                    taken.append(vector.element)
+                    parameters.append(vector.element)
                     length += 1
                 else:
                     return None
             if kws or length != len(vector.fields):
                 return None
-            return signature(vector, *taken)
+            return signature(vector, *parameters)
 
     infer_global(constructor, types.Function(Template))
 
     @lower_builtin(constructor, types.VarArg(types.Any))
-    def construct(
-        context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
-    ) -> ir.Value:
+    def construct(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
         parts: list[ir.Value] = []
         for typ, arg in zip(sig.args, args, strict=True):
             if isinstance(typ, VectorType):
@@ -99,16 +97,16 @@ def _make_constructor(vector: Any) -> Callable[..., Any]:
                 parts.extend(getattr(proxy, name) for name in typ.fields)
             else:
                 parts.append(arg)
-        made = cgutils.create_struct_proxy(vector)(context, builder)
+        result = cgutils.create_struct_proxy(vector)(context, builder)
         for name, part in zip(vector.fields, parts, strict=True):
-            setattr(made, name, part)
-        return made._getvalue()
+            setattr(result, name, part)
+        return result._getvalue()
 
     return constructor
 
 
 TYPES: dict[str, Any] = {}
-"""Name of a vector type -> the type, for where it stands as the type of an array's elements."""
+"""Name of a vector type -> the type, for arrays with such elements."""
 
 for _element in _ELEMENTS:
     for _length in (1, 2, 3, 4):

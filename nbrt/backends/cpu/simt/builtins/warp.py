@@ -1,4 +1,4 @@
-"""Warp operations: shuffles, votes, matches and masks, typed as numba-cuda types them."""
+"""Warp operations: shuffles, votes, matches and masks, with the typing of numba-cuda."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numba.core import cgutils, errors, types
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from nbrt.backends.cpu.simt.builtins.registry import Emit, call_external, register
+from nbrt.backends.cpu.simt.builtins.registry import Emit, Values, call_external, register
 from nbrt.backends.cpu.simt.placeholders import ACTIVEMASK, MATCH, SHUFFLE, VOTE
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def _shuffle(kind: str) -> Callable[..., Any]:
                 f"the mask and the lane of a warp shuffle are integers, got {mask} and {lane}"
             )
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
             bits = _as_bits(builder, args[1], value)
             members, source = (
                 context.cast(builder, arg, typ, types.int32)
@@ -67,9 +65,7 @@ def _vote(kind: str) -> Callable[..., Any]:
                 f"the predicate of a warp vote is an integer or a boolean, got {predicate}"
             )
 
-        def codegen(
-            context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value]
-        ) -> ir.Value:
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
             members = context.cast(builder, args[0], mask, types.int32)
             test = builder.zext(cgutils.is_not_null(builder, args[1]), _I32)
             voted = call_external(builder, f"{VOTE}{kind}", _I32, (members, test))
@@ -81,14 +77,14 @@ def _vote(kind: str) -> Callable[..., Any]:
 
 
 def _match(kind: str) -> Callable[..., Any]:
-    def emit(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    def emit(builder: ir.IRBuilder, args: Values) -> ir.Value:
         mask, value = args
         width = 32 if value.type in (_I32, ir.FloatType()) else 64
         bits = builder.bitcast(value, ir.IntType(width))
-        found = call_external(builder, f"{MATCH}{kind}.i{width}", _I32, (mask, bits))
+        lanes = call_external(builder, f"{MATCH}{kind}.i{width}", _I32, (mask, bits))
         if kind == "any":
-            return found
-        return cgutils.pack_struct(builder, (found, cgutils.is_not_null(builder, found)))
+            return lanes
+        return cgutils.pack_struct(builder, (lanes, cgutils.is_not_null(builder, lanes)))
 
     pair = types.Tuple((types.int32, types.boolean))
     result = types.int32 if kind == "any" else pair
@@ -100,7 +96,7 @@ def _active_mask(builder: ir.IRBuilder, _args: Sequence[ir.Value]) -> ir.Value:
     return call_external(builder, ACTIVEMASK, _I32)
 
 
-def _lanes_below(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _lanes_below(builder: ir.IRBuilder, args: Values) -> ir.Value:
     one = ir.Constant(_I32, 1)
     return builder.sub(builder.shl(one, args[0]), one)
 
@@ -121,6 +117,6 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "match_any_sync": _match("any"),
     "match_all_sync": _match("all"),
     "activemask": _mask("activemask", (), _active_mask),
-    # The dialect pass gives it the lane, which only the hidden argument knows.
+    # The dialect pass adds the lane, a field of the hidden argument.
     "lanemask_lt": _mask("lanemask_lt", (types.int32,), _lanes_below),
 }

@@ -1,4 +1,4 @@
-"""Stage 4, the entry: the native function that runs the blocks of a launch.
+"""Code generation of the entry function, which runs the blocks of a launch.
 
 Its arguments are the address of a `LaunchRecord` and the kernel's. It claims blocks from the record
 until none is left, so several OS threads can run it on one record. The lowering decides how a block

@@ -2,7 +2,7 @@
 
 The thread function becomes an LLVM coroutine that suspends where it waits for other threads, and a
 scheduler resumes the coroutines of a block in turn. It is slower than lanes and correct for any
-control flow: the fallback of the compiler, and the reference of the tests.
+control flow: the fallback of the compiler, and the reference in tests.
 """
 
 from nbrt.backends.cpu.simt.coroutines.block import (
@@ -11,7 +11,6 @@ from nbrt.backends.cpu.simt.coroutines.block import (
     coroutine_block,
     coroutine_grid,
     coroutine_resident,
-    needs_grid,
 )
 
 __all__ = [
@@ -20,5 +19,4 @@ __all__ = [
     "coroutine_block",
     "coroutine_grid",
     "coroutine_resident",
-    "needs_grid",
 ]

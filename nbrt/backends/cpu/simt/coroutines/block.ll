@@ -1,7 +1,7 @@
 declare ptr @malloc(i64)
 declare void @free(ptr)
 
-; Run one block; its record and the frames of its threads are in one piece of memory.
+; Run one block. Its record and the frames of its threads are one allocation.
 define i32 ${name}.block"(${parameters}) {
 simt.entry:
   %simt.bytes = call i64 @simt.block.bytes()

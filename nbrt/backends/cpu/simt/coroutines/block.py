@@ -54,7 +54,6 @@ __all__ = [
     "coroutine_block",
     "coroutine_grid",
     "coroutine_resident",
-    "needs_grid",
 ]
 
 Order = Literal["linear", "seeded"]
@@ -127,12 +126,6 @@ class Resumed:
     def text(self) -> str:
         """Return LLVM assembly of ``@simt.resumed``."""
         return Template(_RESUMED).substitute(symbol=self.symbol, context=self.context)
-
-
-def needs_grid(code: ThreadIR) -> bool:
-    """Return whether threads wait for the whole grid: `coroutine_grid` is for such code."""
-    function = parse_function(code.module, code.name)
-    return any(item.detail == GRID_SYNC for item in waits(function))
 
 
 def coroutine_block(

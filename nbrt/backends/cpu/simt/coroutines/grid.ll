@@ -1,7 +1,7 @@
-; All blocks of a grid alive at once: each runs until its threads have returned or wait at the
-; grid's barrier, which lets them pass when that is true of every block.
+; The scheduler of a whole grid. Each block runs until its threads have returned or wait at the barrier
+; of the grid. When every block has done so, the barrier releases the threads.
 
-; Move the threads at the grid's barrier to the block's; tell whether there were any.
+; Move the threads at the barrier of the grid to the block's; return whether there were any.
 define internal i1 @simt.grid.release(ptr %block) {
 start:
   br label %next
@@ -23,7 +23,7 @@ end:
   ret i1 %any
 }
 
-; Run the blocks, which are %distance bytes apart; give the one that failed, or null.
+; Run the blocks, which are %distance bytes apart; return the one that failed, or null.
 define internal ptr @simt.grid.run(ptr %blocks, i64 %distance, i64 %count) {
 start:
   br label %phase

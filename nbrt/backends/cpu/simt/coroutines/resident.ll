@@ -1,8 +1,8 @@
-; The blocks of a launch whose threads spin: each OS thread keeps several blocks, the resident ones,
-; and gives every thread of them its turn until it yields, waits or returns. It begins further
-; blocks where the resident ones do not make progress by themselves.
+; The scheduler of resident blocks, for launches whose threads spin. Each OS thread has several
+; resident blocks and runs each of their threads in turn until it yields, waits or returns. It begins
+; further blocks if the resident ones make no progress.
 
-; Note that a thread has made progress: it has changed memory, or has come to another place.
+; Record that a thread has made progress: it has changed memory or reached another site.
 define internal void @simt.changed(ptr %block, i1 %is) alwaysinline {
   %at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 8
   %old = load i32, ptr %at
@@ -12,7 +12,7 @@ define internal void @simt.changed(ptr %block, i1 %is) alwaysinline {
   ret void
 }
 
-; Resume the lanes of a warp that have yielded, and those that a warp operation lets go on.
+; Resume the lanes of a warp that have yielded or that a warp operation has released.
 define internal i32 @simt.warp.turn(ptr %block, i32 %warp) {
 start:
   %status.at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 0
@@ -46,8 +46,8 @@ end:
   ret i32 %result
 }
 
-; The threads of a block that have not returned, as bits: 1 if there are any, 2 if any of them is
-; elsewhere than at what has this kind.
+; Return bits for the threads of a block that have not returned: 1 if there are any, 2 if one of them
+; does not wait for an operation of this kind.
 define internal i32 @simt.block.live(ptr %block, i32 %kind) {
 start:
   %one = insertelement <32 x i32> poison, i32 %kind, i32 0
@@ -77,7 +77,7 @@ end:
   ret i32 %after
 }
 
-; Let the threads go on that wait for what has this kind.
+; Release the threads that wait for an operation of this kind.
 define internal void @simt.block.release(ptr %block, i32 %kind) {
 start:
   br label %next
@@ -96,8 +96,8 @@ end:
   ret void
 }
 
-; Give every thread of a block that can go on a turn, and more as long as all meet at barriers:
-; 0 if some have not returned, 1 if all have, 2 if one has failed.
+; Run every thread of a block that can run, again as long as all threads meet at barriers. Return 0 if
+; some have not returned, 1 if all have, 2 if one has failed.
 define internal i32 @simt.block.turn(ptr %block) {
 start:
   %arrived.at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 2
@@ -133,9 +133,9 @@ failed:
   ret i32 2
 }
 
-; The launch's activity, one word that all its OS threads share: an epoch (31 bits), which counts
-; what has changed, how many OS threads work on the launch (16), and how many of them have found in
-; this epoch that their blocks make no progress (16). Negative once the launch has failed.
+; The activity of a launch is one word that its OS threads share: an epoch, the count of changes (31
+; bits), the number of OS threads that work on the launch (16), and the number of those whose blocks
+; have made no progress in this epoch (16). It is negative after the launch has failed.
 
 define internal void @simt.activity.add(ptr %activity, i64 %threads) {
 start:
@@ -159,8 +159,8 @@ end:
   ret void
 }
 
-; Say that this OS thread's blocks have made no progress since the activity was %seen; tell whether
-; that is true of all OS threads. %declared holds the epoch in which it has said so.
+; Declare that the blocks of this OS thread have made no progress since the activity was %seen; return
+; whether all OS threads have declared so. %declared holds the epoch of the last declaration.
 define internal i1 @simt.activity.idle(ptr %activity, i64 %seen, ptr %declared) {
 start:
   %epoch = lshr i64 %seen, 32
@@ -195,7 +195,7 @@ busy:
   ret i1 false
 }
 
-; Take the number of the next block, -1 if there is none.
+; Claim the next block: return its number, or -1 if there is none.
 define internal i64 @simt.claim(ptr %next, i64 %count, ptr %order) {
 start:
   %turn = atomicrmw add ptr %next, i64 1 monotonic
@@ -214,7 +214,7 @@ none:
   ret i64 -1
 }
 
-; Let the threads at the grid's barrier go on if all of the grid's are there; tell whether.
+; Release the threads at the barrier of the grid if all threads of the grid wait there; return whether.
 define internal i1 @simt.grid.pass(ptr %table, i64 %count) {
 start:
   br label %look
@@ -243,7 +243,7 @@ no:
   ret i1 false
 }
 
-; Store the threadIdx and the blockIdx of the thread that the block has noted.
+; Store the threadIdx and the blockIdx of the thread in the block's record.
 define internal void @simt.where.grid(ptr %block, ptr %where) {
   call void @simt.where(ptr %block, ptr %where)
   %from = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 3, i32 ${block_field}
@@ -253,7 +253,7 @@ define internal void @simt.where.grid(ptr %block, ptr %where) {
   ret void
 }
 
-; Find a thread that yields, else one that waits, and note where: its place, its block's, its site.
+; Find a thread that yields, else one that waits; store its threadIdx, blockIdx and site.
 define internal void @simt.find(ptr %table, i64 %count, ptr %where) {
 start:
   br label %look
@@ -296,8 +296,8 @@ found:
   ret void
 }
 
-; Run blocks until none is left. %simt.next, %simt.count and %simt.order: claiming; %simt.limit:
-; most resident blocks; %simt.wait: called when no block makes progress.
+; Run blocks until none is left. Blocks are claimed from %simt.next, %simt.count and %simt.order;
+; %simt.limit is the maximum number of resident blocks; %simt.wait is called if no block makes progress.
 define i32 ${name}.resident"(${parameters}) {
 simt.entry:
   %simt.live.slot = alloca i64
@@ -332,7 +332,7 @@ simt.begin:
   call void @simt.activity.add(ptr %simt.activity, i64 1)
   br label %simt.fill
 
-; Begin as many blocks as wanted, as far as there are any.
+; Begin blocks up to the wanted number, as long as there are any.
 simt.fill:
   %simt.got = phi i1 [ false, %simt.begin ], [ false, %simt.empty ], [ false, %simt.more ], [ true, %simt.started ]
   %simt.live = load i64, ptr %simt.live.slot
@@ -402,7 +402,7 @@ simt.progress:
   store i64 0, ptr %simt.stuck.slot
   br label %simt.sweep
 
-; Give every resident block its turn.
+; Run every resident block once.
 simt.sweep:
   %simt.code = call i32 @simt.poll(ptr %simt.stop)
   %simt.going = icmp eq i32 %simt.code, 0

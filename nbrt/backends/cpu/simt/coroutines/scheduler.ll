@@ -1,11 +1,11 @@
-; The threads of one block, resumed warp by warp until each has returned or waits at the grid's
-; barrier.
+; The scheduler of one block. It resumes the threads warp by warp until each has returned or waits at
+; the barrier of the grid.
 
 declare void @llvm.coro.resume(ptr)
 declare i32 @llvm.cttz.i32(i32, i1 immarg)
 declare i32 @llvm.fshr.i32(i32, i32, i32)
 
-; Read the stop word: 0 to go on, else the status with which the launch is left.
+; Read the stop word: return 0 to continue, else the status of the ended launch.
 define internal i32 @simt.poll(ptr %stop) alwaysinline {
 start:
   %word = load atomic i64, ptr %stop monotonic, align 8
@@ -25,7 +25,7 @@ define internal ptr @simt.state(ptr %block, i32 %rank) alwaysinline {
   ret ptr %at
 }
 
-; What a thread calls before it suspends or ends
+; Calls of a thread before it suspends or ends
 
 define internal void @simt.wait(ptr %block, i32 %rank, i32 %state) alwaysinline {
   %at = call ptr @simt.state(ptr %block, i32 %rank)
@@ -85,7 +85,7 @@ end:
   ret void
 }
 
-; The lanes of a warp that wait for something of one kind
+; Return the lanes of a warp that wait for an operation of one kind.
 
 define internal i32 @simt.waiting(ptr %block, i32 %warp, i32 %kind) alwaysinline {
   %at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 1, i32 %warp, i32 0
@@ -98,7 +98,7 @@ define internal i32 @simt.waiting(ptr %block, i32 %warp, i32 %kind) alwaysinline
   ret i32 %lanes
 }
 
-; Choose one of the bits: the lowest, or any when the order is seeded.
+; Select one of the bits: the lowest, or a pseudo-random one if the order is seeded.
 define internal i32 @simt.pick(ptr %block, i32 %bits) alwaysinline {
   br i1 ${seeded}, label %any, label %lowest
 lowest:
@@ -119,7 +119,7 @@ any:
   ret i32 %chosen
 }
 
-; Resume a warp's lanes that stood at the barrier until no lane can go on; give those at the next.
+; Resume the lanes of a warp from a barrier until none can run; return the lanes at the next barrier.
 define internal i32 @simt.warp.run(ptr %block, i32 %warp) {
 start:
   %status.at = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 2, i32 0
@@ -199,8 +199,8 @@ end:
   ret i32 %result
 }
 
-; Where the frames of a block begin, and how far apart they are. An odd number of cache lines keeps
-; them from falling on the same few sets of the cache.
+; The offset of the first frame of a block, and the distance between frames: an odd number of cache
+; lines, which spreads the frames over all sets of the cache.
 
 define internal i64 @simt.header() alwaysinline {
   %size = ptrtoint ptr getelementptr (%simt.block, ptr null, i32 1) to i64
@@ -236,7 +236,7 @@ define internal ptr @simt.aligned(ptr %memory) alwaysinline {
   ret ptr %aligned
 }
 
-; Make the threads of a block whose arguments are in place; each waits to be resumed.
+; Create the threads of a block, suspended; the record holds its arguments.
 define internal void @simt.block.start(ptr %block, i64 %number, i64 %seed) {
 start:
   %header = call i64 @simt.header()

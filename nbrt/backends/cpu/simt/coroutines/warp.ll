@@ -1,5 +1,6 @@
-; The operations of a warp: lanes that wait at the same one with the same mask are a group, which is
-; answered at once, 32 lanes wide, as soon as it holds every lane of its mask that has not returned.
+; Warp operations. Lanes that wait at the same operation with the same mask are a group. A group is
+; complete when it holds every lane of its mask that has not returned; its results are then computed
+; for 32 lanes at once.
 
 declare i32 @llvm.vector.reduce.umin.v32i32(<32 x i32>)
 declare <32 x i64> @llvm.masked.gather.v32i64.v32p0(<32 x ptr>, i32 immarg, <32 x i1>, <32 x i64>)
@@ -17,7 +18,7 @@ define internal <32 x i64> @simt.answer(i32 %value) alwaysinline {
   ret <32 x i64> %wide
 }
 
-; What a thread calls before it suspends, and after
+; Calls of a thread before and after it suspends
 
 define internal void @simt.ask(ptr %block, i32 %rank, i32 %state, i32 %mask, i64 %value, i32 %source) alwaysinline {
   %warp = lshr i32 %rank, 5
@@ -42,7 +43,7 @@ define internal i64 @simt.answered(ptr %block, i32 %rank) alwaysinline {
   ret i64 %answer
 }
 
-; Shuffles: a source outside of the warp, or not in the group, means the lane's own value.
+; Shuffles. A source outside of the warp or the group selects the lane's own value.
 
 define internal <32 x i64> @simt.shuffle(ptr %record, i32 %group, <32 x i32> %source) alwaysinline {
   %inside = icmp ult <32 x i32> %source, splat (i32 32)
@@ -186,7 +187,7 @@ define internal <32 x i64> @simt.warp.sync(ptr %record, i32 %group) alwaysinline
   ret <32 x i64> zeroinitializer
 }
 
-; Answer a group, whose lanes wait for something of one kind.
+; Compute the results of a group, whose lanes wait for an operation of one kind.
 define internal void @simt.warp.answer(ptr %record, i32 %kind, i32 %group) {
 start:
   switch i32 %kind, label %none [
@@ -203,7 +204,7 @@ store:
   ret void
 }
 
-; The lanes among %candidates that wait for the same as %lane and with the same mask
+; Return the lanes among %candidates that wait at the operation of %lane with its mask.
 define internal i32 @simt.warp.group(ptr %record, i32 %lane, i32 %candidates) alwaysinline {
   %state.at = getelementptr inbounds %simt.warp, ptr %record, i32 0, i32 0, i32 %lane
   %state = load i32, ptr %state.at
@@ -224,7 +225,7 @@ define internal i32 @simt.warp.group(ptr %record, i32 %lane, i32 %candidates) al
   ret i32 %group
 }
 
-; No lane of a warp can go on: answer the groups that are complete; give the lanes that can go on.
+; No lane of a warp can run: compute the results of complete groups; return the lanes that can run.
 define internal i32 @simt.warp.resolve(ptr %block, i32 %warp) {
 start:
   %record = getelementptr inbounds %simt.block, ptr %block, i32 0, i32 1, i32 %warp
@@ -273,9 +274,9 @@ end:
   ret i32 %result
 }
 
-; No group is complete. Lanes at an activemask are as many as will ever come; then, at the first
-; site in the order of the code, lanes go on without those missing: a warp never hangs. A lane that
-; has yielded may still come.
+; No group is complete: release lanes without the missing ones, so that a warp never hangs. Lanes at
+; an activemask are first, then those at the first site in the order of the code. A lane that has
+; yielded may still arrive.
 define internal i32 @simt.warp.unstick(ptr %record, i32 %warp, i32 %asking) {
 start:
   %states = load <32 x i32>, ptr %record, align 64

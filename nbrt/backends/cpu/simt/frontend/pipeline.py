@@ -1,4 +1,4 @@
-"""Stage 3, one thread: Numba's CPU pipeline with the dialect pass.
+"""Compilation of the code of one thread: Numba's CPU pipeline with the dialect pass.
 
 A kernel and each device function become native functions of one thread, always inlined. Reference
 counting (``_nrt``) is off: a kernel owns no memory, and counting would prevent vector loops.

@@ -1,4 +1,4 @@
-"""Stage 2, the dialect: replaces the names of ``numba.cuda`` in Numba IR.
+"""The dialect pass, which replaces the names of ``numba.cuda`` in Numba IR.
 
 The pass works on IR made from bytecode, so it needs no source text and recognises every spelling of
 a name. The function then reads its index in the launch from the hidden argument, calls CPU versions

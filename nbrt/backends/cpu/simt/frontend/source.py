@@ -1,6 +1,6 @@
-"""Stage 1: the plain Python function of a kernel.
+"""Extraction of the plain Python function of a kernel.
 
-The stage accepts a function or a dispatcher (``py_func``), checks that it can be a kernel, and
+It accepts a function or a dispatcher (``py_func``), checks that it can be a kernel, and
 copies it for the compiler: the same bytecode under a signature with the hidden argument in front.
 Numba reads argument names from the signature and everything else from the bytecode, so the copy
 needs no source text and no change of the bytecode.

@@ -1,9 +1,9 @@
-"""What a kernel is made of, as one hash: its bytecode and every value that compiling freezes.
+"""Hash of a kernel: its bytecode and every value that compilation freezes.
 
 The compiler freezes globals, closure variables and attributes of modules at their current values
 and compiles in the functions that a kernel calls. All of it goes into the hash. What cannot be
-hashed for certain raises `UnhashableError`, and the kernel is then not kept on disk: a cache that
-is now and then useless is better than one that is now and then wrong.
+hashed for certain raises `UnhashableError`, and the kernel is then not cached on disk: a missing
+cache entry is better than a wrong one.
 """
 
 from __future__ import annotations
