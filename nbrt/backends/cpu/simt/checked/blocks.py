@@ -13,9 +13,9 @@ from nbrt.backends.cpu.simt.checked.layout import MAX_RESIDENT_THREADS
 from nbrt.backends.cpu.simt.checked.memory import PREFIX, state_address
 from nbrt.backends.cpu.simt.checked.probes import call_runtime
 from nbrt.backends.cpu.simt.codegen.block_calls import BlockCalls, lowered_if_spinning
-from nbrt.backends.cpu.simt.codegen.block_loops import BlockLoops, hidden_argument, note_failure
+from nbrt.backends.cpu.simt.codegen.block_loops import BlockLoops
 from nbrt.backends.cpu.simt.codegen.lowering import lower_to_coroutines
-from nbrt.backends.cpu.simt.codegen.resident_calls import ResidentCall
+from nbrt.backends.cpu.simt.codegen.resident_calls import emit_resident_call
 from nbrt.backends.cpu.simt.codegen.thread_ir import thread_code
 from nbrt.backends.cpu.simt.coroutines import Resumed
 from nbrt.backends.cpu.simt.frontend.pipeline import marker_kinds
@@ -23,6 +23,7 @@ from nbrt.backends.cpu.simt.frontend.pipeline import marker_kinds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nbrt.backends.cpu.simt.codegen.block_loops import EntryBuilder
     from nbrt.backends.cpu.simt.codegen.entry import BlockLoopType
     from nbrt.backends.cpu.simt.codegen.lowering import Lowered
     from nbrt.typing import Dim3
@@ -66,14 +67,16 @@ class CheckedRecord(LaunchRecord):
         self.seed, self.together = seed, together
 
 
-def emit_linear(*context: Any) -> None:
+def emit_linear(entry: EntryBuilder, loop: BlockLoopType, limits: None) -> None:
     """Emit the blocks of a checked launch; see `emit_blocks` of `codegen.entry`."""
-    _emit(False, *context)
+    del limits
+    _emit(entry, loop, seeded=False)
 
 
-def emit_seeded(*context: Any) -> None:
+def emit_seeded(entry: EntryBuilder, loop: BlockLoopType, limits: None) -> None:
     """Emit the same with the threads of a block in an order that depends on a seed."""
-    _emit(True, *context)
+    del limits
+    _emit(entry, loop, seeded=True)
 
 
 def spins(thread: Any) -> bool:
@@ -81,17 +84,8 @@ def spins(thread: Any) -> bool:
     return bool(thread.metadata.get(_SPINS))
 
 
-def _emit(
-    seeded: bool,
-    context: Any,
-    builder: ir.IRBuilder,
-    loop: BlockLoopType,
-    results: tuple[Any, None],
-    record: ir.Value,
-    arguments: list[ir.Value],
-) -> None:
-    body, _ = results
-    block, kinds = loop.block, marker_kinds(body)
+def _emit(entry: EntryBuilder, loop: BlockLoopType, *, seeded: bool) -> None:
+    body, block, kinds = entry.body, loop.block, marker_kinds(entry.body)
     options: dict[str, Any] = {
         "order": "seeded" if seeded else "linear",
         "resumed": Resumed(f"{PREFIX}begin_thread", state_address()),
@@ -103,30 +97,19 @@ def _emit(
     if chosen is not None:
         loop.lowering = chosen.lowering
         body.metadata[_SPINS] = chosen.resident
-    blocks = _CheckedBlocks(context, builder, body, chosen, record, arguments, seeded)
-    BlockLoops(builder, blocks, record).emit()
+    BlockLoops(entry, _CheckedBlocks(entry, chosen, seeded)).emit()
 
 
 class _CheckedBlocks:
     """Emits the blocks of a launch with calls of the shadow runtime around each of them."""
 
-    def __init__(
-        self,
-        context: Any,
-        builder: ir.IRBuilder,
-        body: Any,
-        chosen: Lowered | None,
-        record: ir.Value,
-        arguments: list[ir.Value],
-        seeded: bool,
-    ) -> None:
-        self._context, self._builder, self._body = context, builder, body
-        self._chosen, self._record, self._arguments = chosen, record, arguments
+    def __init__(self, entry: EntryBuilder, chosen: Lowered | None, seeded: bool) -> None:
+        self._entry, self._chosen, self._builder = entry, chosen, entry.builder
         self._seed = [self._load("seed")] if seeded else []
-        self._together = builder.icmp_signed("!=", self._load("together"), _I64(0))
+        self._together = entry.builder.icmp_signed("!=", self._load("together"), _I64(0))
         self._calls: BlockCalls | None = None
         if chosen is not None and not chosen.resident:
-            self._calls = BlockCalls(context, builder, body, chosen, record, arguments, self._seed)
+            self._calls = BlockCalls(entry, chosen, self._seed)
 
     def emit_limits(self, grid: list[ir.Value]) -> None:
         """Reserve dynamic shared memory, filled with a pattern that is unlikely to go unnoticed."""
@@ -155,46 +138,43 @@ class _CheckedBlocks:
             if self._calls is not None:
                 self._calls.emit_call(grid, self._unravel(first, grid[:2]))
             elif self._chosen is not None:
-                self._emit_resident(grid, self._chosen, order)
+                self._emit_resident(self._chosen, order)
             else:
                 self._emit_threads(grid, self._unravel(first, grid[:2]))
         call_runtime(builder, "end_block", [number])
 
     def _emit_threads(self, grid: list[ir.Value], block: list[ir.Value]) -> None:
         """Run threads that do not wait for each other one after another."""
-        context, builder, body = self._context, self._builder, self._body
-        signature = body.signature
-        width, height, depth = signature.args[0].block
+        context, builder, body, _, arguments = self._entry
+        width, height, depth = body.signature.args[0].block
         context.add_linking_libs([body.library])
         with cgutils.for_range(builder, _I64(width * height * depth)) as turn:
             rank = builder.load(builder.gep(self._order("threads"), [turn.index]))
             thread = self._unravel(rank, [_I64(width), _I64(height)])
-            hidden = hidden_argument(context, builder, signature.args[0], grid, block, thread)
+            hidden = self._entry.hidden_argument(grid, block, thread)
             status, _ = context.call_internal_no_propagate(
-                builder, body.fndesc, signature, [hidden, *self._arguments]
+                builder, body.fndesc, body.signature, [hidden, *arguments]
             )
             with cgutils.if_unlikely(builder, status.is_error):
-                place = [builder.trunc(value, _I32) for value in (*thread, *block)]
-                note_failure(builder, self._record, place[:3], place[3:])
+                failed = [builder.trunc(value, _I32) for value in (*thread, *block)]
+                self._entry.note_failure(failed[:3], failed[3:])
                 context.call_conv.return_status_propagate(builder, status)
 
-    def _emit_resident(self, grid: list[ir.Value], chosen: Lowered, order: ir.Value) -> None:
+    def _emit_resident(self, chosen: Lowered, order: ir.Value) -> None:
         """Run blocks whose threads spin: all at once or, in large launches, one by one."""
         builder = self._builder
-        name = self._body.fndesc.qualname.rpartition(".")[2]
-        call = ResidentCall(self._context, builder, name, self._body, chosen, self._record)
+        name = self._entry.body.fndesc.qualname.rpartition(".")[2]
         count = builder.select(self._together, self._load("total"), _I64(1))
         following, activity = (cgutils.alloca_once(builder, _I64) for _ in range(2))
         builder.store(_I64(0), following)
         builder.store(_I64(0), activity)
         wait = builder.inttoptr(self._load("wait"), ir.IntType(8).as_pointer())
         claims = [following, count, order, activity, count, wait, *self._seed]
-        call.emit(grid, self._arguments, claims, _ADVICE)
+        emit_resident_call(self._entry, name, chosen, claims, _ADVICE)
 
     def _load(self, name: str) -> ir.Value:
         """Load a field of the record."""
-        offset = getattr(CheckedRecord, name).offset
-        return self._builder.load(self._builder.gep(self._record, [_I64(offset // 8)]))
+        return self._entry.load(name, CheckedRecord)
 
     def _order(self, name: str) -> ir.Value:
         """Return the address of the order of blocks or threads."""

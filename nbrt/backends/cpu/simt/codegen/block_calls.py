@@ -10,12 +10,6 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbrt.backends.cpu.simt.codegen.block_loops import (
-    BlockLoops,
-    hidden_argument,
-    note_failure,
-    record_field,
-)
 from nbrt.backends.cpu.simt.codegen.lowering import (
     Lowered,
     lower,
@@ -31,20 +25,20 @@ from nbrt.backends.cpu.simt.frontend.pipeline import (
     may_spin,
 )
 from nbrt.backends.cpu.simt.placeholders import SHARED, shared_extent
-from nbrt.backends.cpu.simt.stop_codes import INTERRUPTED
+from nbrt.backends.cpu.simt.stop_codes import INTERRUPTED, WAIT_INTERRUPTED
 from nbrt.errors import LaunchError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nbrt.backends.cpu.simt.codegen.block_loops import EntryBuilder
+
 __all__ = [
     "STATIC_SHARED_LIMIT",
     "BlockCalls",
+    "call_block_function",
     "check_static_shared",
-    "emit_block_calls",
     "emit_shared_check",
-    "emit_status",
-    "link_block_function",
     "lowered",
     "lowered_if_diverging",
     "lowered_if_spinning",
@@ -57,28 +51,6 @@ _I64 = ir.IntType(64)
 
 _DYNAMIC_PADDING = 2048
 """Bytes before and after dynamic shared memory that vectors may access."""
-
-
-def link_block_function(context: Any, chosen: Lowered) -> None:
-    """Link the module of a block function into the code that a context compiles."""
-    library = ThreadLibrary(context.codegen(), chosen.symbol)
-    module = llvm.parse_assembly(chosen.module)
-    if chosen.lowering.kind == "coroutines":
-        # Its loops release memory at their end, so it must not be inlined into the entry.
-        module.get_function(chosen.symbol).add_function_attribute("noinline")
-    library.add_llvm_module(module)
-    context.add_linking_libs([library])
-
-
-def emit_status(context: Any, builder: ir.IRBuilder, code: ir.Value, exception: ir.Value) -> Any:
-    """Leave the entry where a block function was stopped; return Numba's status of its call."""
-    convention = context.call_conv
-    with cgutils.if_unlikely(builder, builder.icmp_signed("<=", code, _I32(INTERRUPTED))):
-        emit_leave(builder, code)
-    with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
-        message = "no host memory is left for the threads of a block; use smaller blocks"
-        convention.return_user_exc(builder, OutOfMemoryError, (message,))
-    return convention._get_return_status(builder, code, builder.load(exception))
 
 
 def lowered(body: Any, block: tuple[int, int, int], kinds: set[str]) -> Lowered:
@@ -110,17 +82,80 @@ def lowered_if_spinning(body: Any, block: tuple[int, int, int], **options: Any) 
     return replace(chosen, static_shared=static_shared_bytes(code.module))
 
 
-def emit_block_calls(
-    context: Any,
-    builder: ir.IRBuilder,
-    body: Any,
+def call_block_function(
+    entry: EntryBuilder,
     chosen: Lowered,
-    record: ir.Value,
-    arguments: Sequence[ir.Value],
-) -> None:
-    """Emit the launch of a kernel by calls of its block function; see `BlockCalls`."""
-    calls = BlockCalls(context, builder, body, chosen, record, arguments)
-    BlockLoops(builder, calls, record).emit()
+    grid: Sequence[ir.Value],
+    index: Sequence[ir.Value],
+    shared: tuple[ir.Value, ir.Value],
+    more: Sequence[ir.Value],
+) -> tuple[ir.Value, Any, list[ir.Value]]:
+    """Link a block function, call it, and leave the entry if the launch is stopped.
+
+    Parameters
+    ----------
+    entry : EntryBuilder
+        The entry function.
+    chosen : Lowered
+        The block function.
+    grid, index : sequence of llvmlite values
+        Blocks of the grid, and the index of the block, along x, y and z.
+    shared : tuple of llvmlite values
+        Address and bytes of dynamic shared memory.
+    more : sequence of llvmlite values
+        Further arguments of the block function, after its parameter ``where``.
+
+    Returns
+    -------
+    code : llvmlite value
+        The result of the call.
+    status
+        Numba's status of the call.
+    where : list of llvmlite values
+        Addresses of the thread, block and site that the function stores when it fails.
+    """
+    context, builder, body, _, arguments = entry
+    _link(context, chosen)
+    signature = body.signature
+    kind = context.call_conv.get_function_type(signature.return_type, signature.args)
+    values = context.get_arg_packer(signature.args).as_arguments(
+        builder, [entry.hidden_argument(grid, index), *arguments]
+    )
+    result = cgutils.alloca_once(builder, kind.args[0].pointee)
+    exception = cgutils.alloca_once_value(builder, ir.Constant(kind.args[1].pointee, None))
+    words = cgutils.alloca_once(builder, ir.ArrayType(_I32, 7))
+    where = builder.bitcast(words, _I32.as_pointer())
+    extra = [*shared, entry.field("stop"), where, *more]
+    whole = ir.FunctionType(_I32, [*kind.args, *(value.type for value in extra)])
+    callee = cgutils.get_or_insert_function(builder.module, whole, chosen.symbol)
+    code = builder.call(callee, [result, exception, *values, *extra])
+    if chosen.resident:
+        with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(WAIT_INTERRUPTED))):
+            context.call_conv.return_user_exc(builder, KeyboardInterrupt, ())
+    status = _emit_status(context, builder, code, exception)
+    return code, status, [builder.gep(where, [_I64(position)]) for position in range(7)]
+
+
+def _link(context: Any, chosen: Lowered) -> None:
+    """Link the module of a block function into the code that a context compiles."""
+    library = ThreadLibrary(context.codegen(), chosen.symbol)
+    module = llvm.parse_assembly(chosen.module)
+    if chosen.lowering.kind == "coroutines":
+        # Its loops release memory at their end, so it must not be inlined into the entry.
+        module.get_function(chosen.symbol).add_function_attribute("noinline")
+    library.add_llvm_module(module)
+    context.add_linking_libs([library])
+
+
+def _emit_status(context: Any, builder: ir.IRBuilder, code: ir.Value, exception: ir.Value) -> Any:
+    """Leave the entry where a block function was stopped; return Numba's status of its call."""
+    convention = context.call_conv
+    with cgutils.if_unlikely(builder, builder.icmp_signed("<=", code, _I32(INTERRUPTED))):
+        emit_leave(builder, code)
+    with cgutils.if_unlikely(builder, builder.icmp_signed("==", code, _I32(-1))):
+        message = "no host memory is left for the threads of a block; use smaller blocks"
+        convention.return_user_exc(builder, OutOfMemoryError, (message,))
+    return convention._get_return_status(builder, code, builder.load(exception))
 
 
 class BlockCalls:
@@ -128,16 +163,10 @@ class BlockCalls:
 
     Parameters
     ----------
-    context, builder
-        Numba's target context, and where the code goes.
-    body : numba CompileResult
-        The code of one thread.
+    entry : EntryBuilder
+        The entry function.
     chosen : Lowered
         The block function.
-    record : llvmlite value
-        Address of the `LaunchRecord`.
-    arguments : sequence of llvmlite values
-        The kernel's own.
     more : sequence of llvmlite values
         Further arguments of the block function, after its parameter ``where``.
 
@@ -147,32 +176,17 @@ class BlockCalls:
         Address and size of dynamic shared memory.
     """
 
-    def __init__(
-        self,
-        context: Any,
-        builder: ir.IRBuilder,
-        body: Any,
-        chosen: Lowered,
-        record: ir.Value,
-        arguments: Sequence[ir.Value],
-        more: Sequence[ir.Value] = (),
-    ) -> None:
-        self._context = context
-        self._builder = builder
-        self._body = body
+    def __init__(self, entry: EntryBuilder, chosen: Lowered, more: Sequence[ir.Value] = ()) -> None:
+        self._entry = entry
         self._lowered = chosen
-        self._record = record
-        self._arguments = arguments
         self._more = more
-        link_block_function(context, chosen)
 
     def emit_limits(self, grid: list[ir.Value]) -> None:
         """Reserve dynamic shared memory, once for all blocks that this call runs."""
         del grid
-        builder = self._builder
-        self.shared_bytes = builder.load(record_field(builder, self._record, "shared"))
-        static = self._lowered.static_shared
-        emit_shared_check(self._context, builder, static, self.shared_bytes)
+        builder = self._entry.builder
+        self.shared_bytes = self._entry.load("shared")
+        emit_shared_check(self._entry, self._lowered.static_shared, self.shared_bytes)
         if self._lowered.whole_grid:
             self.shared = ir.Constant(_I8.as_pointer(), None)
             return
@@ -189,7 +203,7 @@ class BlockCalls:
     def emit_strip(self, grid: list[ir.Value], index: Sequence[ir.Value], count: ir.Value) -> None:
         """Run one block; a function of the whole grid runs in place of the first block."""
         del count
-        builder = self._builder
+        builder = self._entry.builder
         if not self._lowered.whole_grid:
             self.emit_call(grid, index)
             return
@@ -199,31 +213,17 @@ class BlockCalls:
 
     def emit_call(self, grid: list[ir.Value], index: Sequence[ir.Value]) -> None:
         """Call the block function for the block at `index`, and raise its error."""
-        context, builder = self._context, self._builder
-        signature, convention = self._body.signature, context.call_conv
-        kind = convention.get_function_type(signature.return_type, signature.args)
-        extra = [_I8.as_pointer(), _I64, _I64.as_pointer(), _I32.as_pointer()]
-        extra += [value.type for value in self._more]
-        whole = ir.FunctionType(_I32, [*kind.args, *extra])
-        callee = cgutils.get_or_insert_function(builder.module, whole, self._lowered.symbol)
-        result = cgutils.alloca_once(builder, _I8.as_pointer())
-        exception = cgutils.alloca_once_value(builder, ir.Constant(kind.args[1].pointee, None))
-        where = cgutils.alloca_once(builder, ir.ArrayType(_I32, 6))
-        packer = context.get_arg_packer(signature.args)
-        hidden = hidden_argument(context, builder, signature.args[0], grid, index)
-        values = packer.as_arguments(builder, [hidden, *self._arguments])
-        at = builder.bitcast(where, _I32.as_pointer())
-        call = [builder.bitcast(result, kind.args[0]), exception, *values]
-        stop = record_field(builder, self._record, "stop")
-        more = [self.shared, self.shared_bytes, stop, at, *self._more]
-        code = builder.call(callee, [*call, *more])
-        status = emit_status(context, builder, code, exception)
+        builder = self._entry.builder
+        shared = self.shared, self.shared_bytes
+        _, status, where = call_block_function(
+            self._entry, self._lowered, grid, index, shared, self._more
+        )
         with cgutils.if_unlikely(builder, status.is_error):
-            found = [builder.load(builder.gep(at, [_I64(position)])) for position in range(6)]
-            blocks = [builder.trunc(value, _I32) for value in index]
-            block = found[3:] if self._lowered.whole_grid else blocks
-            note_failure(builder, self._record, found[:3], block)
-            convention.return_status_propagate(builder, status)
+            failed = [builder.load(address) for address in where[:6]]
+            if not self._lowered.whole_grid:
+                failed[3:] = [builder.trunc(value, _I32) for value in index]
+            self._entry.note_failure(failed[:3], failed[3:])
+            self._entry.context.call_conv.return_status_propagate(builder, status)
 
 
 STATIC_SHARED_LIMIT = 48 * 1024
@@ -262,13 +262,13 @@ def check_static_shared(body: Any, used: int) -> None:
         )
 
 
-def emit_shared_check(context: Any, builder: ir.IRBuilder, static: int, dynamic: ir.Value) -> None:
+def emit_shared_check(entry: EntryBuilder, static: int, dynamic: ir.Value) -> None:
     """Emit a check that static and dynamic shared memory are within the limit.
 
     Parameters
     ----------
-    context, builder
-        Numba's target context, and where the code goes.
+    entry : EntryBuilder
+        The entry function.
     static : int
         Bytes that the kernel declares.
     dynamic : llvmlite value
@@ -276,11 +276,10 @@ def emit_shared_check(context: Any, builder: ir.IRBuilder, static: int, dynamic:
     """
     if static == 0:
         return
-    room = STATIC_SHARED_LIMIT - static
-    too_many = builder.icmp_signed(">", dynamic, ir.IntType(64)(room))
-    with cgutils.if_unlikely(builder, too_many):
+    builder, room = entry.builder, STATIC_SHARED_LIMIT - static
+    with cgutils.if_unlikely(builder, builder.icmp_signed(">", dynamic, _I64(room))):
         message = (
             f"expected at most {room} bytes of dynamic shared memory beside the {static} bytes "
             "that the kernel declares, got more; use smaller tiles"
         )
-        context.call_conv.return_user_exc(builder, LaunchError, (message,))
+        entry.context.call_conv.return_user_exc(builder, LaunchError, (message,))

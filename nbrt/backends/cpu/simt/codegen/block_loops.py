@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from llvmlite import ir
 from numba.core import cgutils
@@ -16,14 +16,73 @@ if TYPE_CHECKING:
 __all__ = [
     "BlockLoops",
     "BlockRunner",
-    "hidden_argument",
-    "note_failure",
-    "record_field",
+    "EntryBuilder",
     "smaller",
 ]
 
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
+
+
+class EntryBuilder(NamedTuple):
+    """Builds an entry function: emits instructions that use its kernel and its `LaunchRecord`.
+
+    Attributes
+    ----------
+    context, builder
+        Numba's target context, and where the code goes.
+    body : numba CompileResult
+        The code of one thread.
+    record : llvmlite value
+        Address of the record, as a pointer to ``i64``.
+    arguments : sequence of llvmlite values
+        The kernel's arguments.
+    """
+
+    context: Any
+    builder: ir.IRBuilder
+    body: Any
+    record: ir.Value
+    arguments: Sequence[ir.Value]
+
+    def field(self, name: str, layout: type[LaunchRecord] = LaunchRecord) -> ir.Value:
+        """Return the address of a field of the record."""
+        offset = getattr(layout, name).offset
+        return self.builder.gep(self.record, [_I64(offset // 8)])
+
+    def load(self, name: str, layout: type[LaunchRecord] = LaunchRecord) -> ir.Value:
+        """Load a field of the record."""
+        return self.builder.load(self.field(name, layout))
+
+    def load_grid(self) -> list[ir.Value]:
+        """Load the blocks of the grid along x, y and z."""
+        return [self.load(name) for name in ("grid_x", "grid_y", "grid_z")]
+
+    def note_failure(self, thread: Sequence[ir.Value], block: Sequence[ir.Value]) -> None:
+        """Store the thread and block that raised, as 32-bit values."""
+        at = self.builder.bitcast(self.field("failed"), _I32.as_pointer())
+        for position, value in enumerate((*thread, *block)):
+            self.builder.store(value, self.builder.gep(at, [_I64(position)]))
+
+    def hidden_argument(
+        self,
+        grid: Sequence[ir.Value],
+        block: Sequence[ir.Value] = (_I32(0),) * 3,
+        thread: Sequence[ir.Value] = (_I32(0),) * 3,
+        offsets: Sequence[ir.Value] = (_I64(0),) * 3,
+    ) -> ir.Value:
+        """Return the hidden argument of the kernel.
+
+        Indices have 32 or 64 bits; `offsets` are those of grid-stride loops.
+        """
+        indices = [
+            value if value.type == _I32 else self.builder.trunc(value, _I32)
+            for value in (*thread, *block, *grid)
+        ]
+        packed = self.context.get_value_type(self.body.signature.args[0])(ir.Undefined)
+        for position, value in enumerate((*indices, *offsets)):
+            packed = self.builder.insert_value(packed, value, position)
+        return packed
 
 
 class BlockRunner(Protocol):
@@ -39,65 +98,24 @@ class BlockRunner(Protocol):
         """Run `count` blocks from `index` on."""
 
 
-def record_field(builder: ir.IRBuilder, record: ir.Value, name: str) -> ir.Value:
-    """Return the address of a field of the launch's record."""
-    offset = getattr(LaunchRecord, name).offset
-    return builder.gep(record, [_I64(offset // 8)])
-
-
-def note_failure(
-    builder: ir.IRBuilder, record: ir.Value, thread: Sequence[ir.Value], block: Sequence[ir.Value]
-) -> None:
-    """Store the thread and block that raised, as 32-bit values."""
-    at = builder.bitcast(record_field(builder, record, "failed"), _I32.as_pointer())
-    for position, value in enumerate((*thread, *block)):
-        builder.store(value, builder.gep(at, [_I64(position)]))
-
-
-def hidden_argument(
-    context: Any,
-    builder: ir.IRBuilder,
-    typ: Any,
-    grid: Sequence[ir.Value],
-    block: Sequence[ir.Value] = (_I32(0),) * 3,
-    thread: Sequence[ir.Value] = (_I32(0),) * 3,
-    offsets: Sequence[ir.Value] = (_I64(0),) * 3,
-) -> ir.Value:
-    """Return the hidden argument of a kernel.
-
-    Indices have 32 or 64 bits; `offsets` are those of grid-stride loops.
-    """
-    place = [
-        value if value.type == _I32 else builder.trunc(value, _I32)
-        for value in (*thread, *block, *grid)
-    ]
-    packed = context.get_value_type(typ)(ir.Undefined)
-    for position, value in enumerate((*place, *offsets)):
-        packed = builder.insert_value(packed, value, position)
-    return packed
-
-
 def smaller(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
     """Return the smaller of two signed numbers."""
     return builder.select(builder.icmp_signed("<", left, right), left, right)
 
 
 class BlockLoops:
-    """Emits the loops that claim blocks and run them.
+    """Emits the loops that claim blocks and run them."""
 
-    `record` is the address of a `LaunchRecord`, as a pointer to ``i64``.
-    """
-
-    def __init__(self, builder: ir.IRBuilder, runner: BlockRunner, record: ir.Value) -> None:
-        self._builder = builder
+    def __init__(self, entry: EntryBuilder, runner: BlockRunner) -> None:
+        self._entry = entry
+        self._builder = entry.builder
         self._runner = runner
-        self._record = record
 
     def emit(self) -> None:
         """Emit everything."""
-        builder = self._builder
-        grid = [self._load(name) for name in ("grid_x", "grid_y", "grid_z")]
-        total, chunk = self._load("total"), self._load("chunk")
+        entry, builder = self._entry, self._builder
+        grid = entry.load_grid()
+        total, chunk = entry.load("total"), entry.load("chunk")
         whole = builder.icmp_signed("==", chunk, _I64(0))
         self._runner.emit_limits(grid)
         claim = builder.append_basic_block("claim")
@@ -106,9 +124,9 @@ class BlockLoops:
         last = cgutils.alloca_once_value(builder, total)
         builder.branch(claim)
         builder.position_at_end(claim)
-        emit_poll(builder, self._field("stop"))
+        emit_poll(builder, entry.field("stop"))
         with builder.if_then(builder.not_(whole)):
-            start = builder.atomic_rmw("add", self._field("next"), chunk, "monotonic")
+            start = builder.atomic_rmw("add", entry.field("next"), chunk, "monotonic")
             builder.store(start, first)
             builder.store(smaller(builder, builder.add(start, chunk), total), last)
         start, end = builder.load(first), builder.load(last)
@@ -118,12 +136,6 @@ class BlockLoops:
         self._emit_range(grid, start, end)
         builder.cbranch(whole, done, claim)
         builder.position_at_end(done)
-
-    def _field(self, name: str) -> ir.Value:
-        return record_field(self._builder, self._record, name)
-
-    def _load(self, name: str) -> ir.Value:
-        return self._builder.load(self._field(name))
 
     def _emit_range(self, grid: list[ir.Value], start: ir.Value, end: ir.Value) -> None:
         """Run blocks [start, end): one division, then increments with carry."""

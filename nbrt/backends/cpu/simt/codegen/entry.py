@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-from nbrt.backends.cpu.simt.codegen.block_loops import BlockLoops
+from nbrt.backends.cpu.simt.codegen.block_loops import BlockLoops, EntryBuilder
 from nbrt.backends.cpu.simt.codegen.lowering import Lowering
 from nbrt.backends.cpu.simt.codegen.thread_loops import ThreadLoops
 from nbrt.backends.cpu.simt.frontend.pipeline import (
@@ -30,7 +30,7 @@ __all__ = ["BlockLoop", "BlockLoopType", "Emitter", "run_blocks"]
 
 _I64 = ir.IntType(64)
 
-Emitter = Callable[..., None]
+Emitter = Callable[[EntryBuilder, "BlockLoopType", Any], None]
 """Emits the blocks of a launch; `emit_blocks` is one."""
 
 
@@ -77,83 +77,67 @@ def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
         builder.function.attributes.add("noinline")
         values = cgutils.unpack_tuple(builder, args[2])
         record = builder.inttoptr(args[1], _I64.as_pointer())
-        loop.emit(context, builder, loop, (body, limits), record, values)
+        loop.emit(EntryBuilder(context, builder, body, record, values), loop, limits)
         return context.get_dummy_value()
 
     return types.none(loop, launch, types.StarArgTuple(arguments)), codegen
 
 
-def emit_blocks(
-    context: Any,
-    builder: ir.IRBuilder,
-    loop: BlockLoopType,
-    results: tuple[Any, Any],
-    record: ir.Value,
-    values: list[ir.Value],
-) -> None:
+def emit_blocks(entry: EntryBuilder, loop: BlockLoopType, limits: Any) -> None:
     """Emit the loops over the blocks of a launch, and select the lowering of a block.
 
     Parameters
     ----------
-    context, builder
-        Numba's target context, and where the code goes.
+    entry : EntryBuilder
+        The entry function.
     loop : BlockLoopType
         The kernel and the block shape; its `lowering` is set.
-    results : tuple
-        The code of one thread and its limits function, see `KernelBody.results`.
-    record : llvmlite value
-        Address of the `LaunchRecord`.
-    values : list of llvmlite values
-        The kernel's arguments.
+    limits : numba CompileResult or None
+        The limits function, see `KernelBody.results`.
     """
-    body, limits = results
-    if _emit_spinning(context, builder, loop, body, record, values):
+    if _emit_spinning(entry, loop):
         return
-    if marker_kinds(body):
+    kinds = marker_kinds(entry.body)
+    if kinds:
         # Imported when the first kernel needs another lowering.
-        from nbrt.backends.cpu.simt.codegen.block_calls import emit_block_calls, lowered
+        from nbrt.backends.cpu.simt.codegen.block_calls import BlockCalls, lowered
 
-        chosen = lowered(body, loop.block, marker_kinds(body))
-        emit_block_calls(context, builder, body, chosen, record, values)
+        chosen = lowered(entry.body, loop.block, kinds)
+        BlockLoops(entry, BlockCalls(entry, chosen)).emit()
         loop.lowering = chosen.lowering
-    elif not _emit_diverging(context, builder, loop, body, record, values):
-        threads = ThreadLoops(context, builder, loop.block, body, limits, values, record)
-        BlockLoops(builder, threads, record).emit()
+    elif not _emit_diverging(entry, loop):
+        BlockLoops(entry, ThreadLoops(entry, loop.block, limits)).emit()
 
 
-def _emit_spinning(
-    context: Any, builder: ir.IRBuilder, loop: Any, body: Any, record: ir.Value, values: Any
-) -> bool:
+def _emit_spinning(entry: EntryBuilder, loop: BlockLoopType) -> bool:
     """Emit a kernel as coroutines that yield if it has loops that spin; return whether."""
-    if not may_spin(body):
+    if not may_spin(entry.body):
         return False
     from nbrt.backends.cpu.simt.codegen.block_calls import lowered_if_spinning
     from nbrt.backends.cpu.simt.codegen.resident_calls import emit_resident_blocks
 
-    whole = loop.body.whole(tuple(body.signature.args))
-    chosen = lowered_if_spinning(whole, loop.block)
+    entry = entry._replace(body=loop.body.whole(tuple(entry.body.signature.args)))
+    chosen = lowered_if_spinning(entry.body, loop.block)
     if chosen is None:
         return False
-    emit_resident_blocks(context, builder, loop.body.name, whole, chosen, record, values)
+    emit_resident_blocks(entry, loop.body.name, chosen)
     loop.lowering = chosen.lowering
     return True
 
 
-def _emit_diverging(
-    context: Any, builder: ir.IRBuilder, loop: Any, body: Any, record: ir.Value, values: Any
-) -> bool:
+def _emit_diverging(entry: EntryBuilder, loop: BlockLoopType) -> bool:
     """Emit a kernel as lanes if threads leave its loops at different times; return whether.
 
     LLVM does not vectorise around such loops; around others its vectors are as good as lanes.
     """
-    if strides_of(body) or not any(use.loops for use in dialect_uses(body)):
+    if strides_of(entry.body) or not any(use.loops for use in dialect_uses(entry.body)):
         return False
-    from nbrt.backends.cpu.simt.codegen.block_calls import emit_block_calls, lowered_if_diverging
+    from nbrt.backends.cpu.simt.codegen.block_calls import BlockCalls, lowered_if_diverging
 
-    whole = loop.body.whole(tuple(body.signature.args))
-    chosen = lowered_if_diverging(whole, loop.block)
+    entry = entry._replace(body=loop.body.whole(tuple(entry.body.signature.args)))
+    chosen = lowered_if_diverging(entry.body, loop.block)
     if chosen is None:
         return False
-    emit_block_calls(context, builder, whole, chosen, record, values)
+    BlockLoops(entry, BlockCalls(entry, chosen)).emit()
     loop.lowering = chosen.lowering
     return True

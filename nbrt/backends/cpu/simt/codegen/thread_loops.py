@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from nbrt.backends.cpu.simt.codegen.block_loops import hidden_argument, note_failure, smaller
+from nbrt.backends.cpu.simt.codegen.block_loops import EntryBuilder, smaller
 from nbrt.backends.cpu.simt.frontend.pipeline import bounds_of, dialect_uses, strides_of
 from nbrt.backends.cpu.simt.llvm.polls import BOUNDED
 
@@ -85,49 +85,35 @@ def _larger(builder: ir.IRBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
 class ThreadLoops:
     """Emits the loops over the threads of a strip of blocks, around the body of the kernel."""
 
-    def __init__(
-        self,
-        context: Any,
-        builder: ir.IRBuilder,
-        block: tuple[int, int, int],
-        body: Any,
-        limits: Any,
-        arguments: Sequence[ir.Value],
-        record: ir.Value,
-    ) -> None:
-        self._record = record
-        self._context = context
-        self._builder = builder
+    def __init__(self, entry: EntryBuilder, block: tuple[int, int, int], limits: Any) -> None:
+        self._entry = entry
+        self._builder = entry.builder
         self._block = block
-        self._body = body
         self._limits = limits
-        self._arguments = arguments
         self._bounds: list[tuple[Bound, ir.Value]] = []
-        self._strides = strides_of(body)
-        uses = list(dialect_uses(body))
+        self._strides = strides_of(entry.body)
+        uses = list(dialect_uses(entry.body))
         reads = set[str]().union(*(use.attributes for use in uses))
         bounds = bounds_of(limits) if limits is not None else []
         in_block = any(bound.kind == "thread" and bound.axis == 0 for bound in bounds)
         self._has_strips = not reads & _BLOCK_ATTRIBUTES and not in_block
         # All iterations share the stack slot of a local array, so they are not independent.
         shares_stack = any(use.local_arrays for use in uses)
-        group = None if shares_stack else _Metadata(builder.module, [], names_itself=False)
+        group = None if shares_stack else _Metadata(entry.builder.module, [], names_itself=False)
         self._access_group = group
 
     def emit_limits(self, grid: list[ir.Value]) -> None:
         """Compute the limits on the positions, which are the same for the whole launch."""
         if self._limits is None:
             return
-        signature = self._limits.signature
+        context, limits = self._entry.context, self._limits
         # Limits are uniform, but may depend on the size of the grid.
         extents = [self._bounded(value) for value in grid]
-        hidden = hidden_argument(self._context, self._builder, signature.args[0], extents)
-        self._context.add_linking_libs([self._limits.library])
-        packed = self._context.call_internal(
-            self._builder, self._limits.fndesc, signature, [hidden, *self._arguments]
-        )
-        values = cgutils.unpack_tuple(self._builder, packed)
-        self._bounds = list(zip(bounds_of(self._limits), values, strict=True))
+        values = [self._entry.hidden_argument(extents), *self._entry.arguments]
+        context.add_linking_libs([limits.library])
+        packed = context.call_internal(self._builder, limits.fndesc, limits.signature, values)
+        ends = cgutils.unpack_tuple(self._builder, packed)
+        self._bounds = list(zip(bounds_of(limits), ends, strict=True))
 
     def strip_length(self, available: ir.Value) -> ir.Value:
         """Return the number of blocks along x to run as one strip."""
@@ -244,16 +230,13 @@ class ThreadLoops:
         threads: list[ir.Value],
         offsets: list[ir.Value],
     ) -> None:
-        context, builder = self._context, self._builder
-        signature = self._body.signature
-        hidden = hidden_argument(
-            context, builder, signature.args[0], extents, blocks, threads, offsets
-        )
-        context.add_linking_libs([self._body.library])
+        context, builder, body, _, arguments = self._entry
+        hidden = self._entry.hidden_argument(extents, blocks, threads, offsets)
+        context.add_linking_libs([body.library])
         block = builder.block
         before = len(block.instructions)
         status, _ = context.call_internal_no_propagate(
-            builder, self._body.fndesc, signature, [hidden, *self._arguments]
+            builder, body.fndesc, body.signature, [hidden, *arguments]
         )
         if self._access_group is not None:
             for instruction in block.instructions[before:]:
@@ -269,7 +252,7 @@ class ThreadLoops:
         builder, width = self._builder, _I32(self._block[0])
         within = [builder.urem(threads[0], width), *threads[1:]]
         block = [builder.add(blocks[0], builder.udiv(threads[0], width)), *blocks[1:]]
-        note_failure(builder, self._record, within, block)
+        self._entry.note_failure(within, block)
 
     def _mark(self, back: Any) -> None:
         """Add metadata to a loop: its length is limited, and its accesses are independent."""
