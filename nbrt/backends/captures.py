@@ -186,12 +186,12 @@ class Captures:
 
     def changes(self) -> list[str]:
         """Return the names whose values have changed, each with both values."""
-        found = []
+        changes = []
         for entry in self._entries.values():
             now = _read(entry.owner, entry.name)
             if not _is_same(entry.value, now):
-                found.append(_described(entry, now))
-        return found
+                changes.append(_described(entry, now))
+        return changes
 
     def holds(self) -> bool:
         """Return whether every name refers to an equal value; slower than `is_current`.
@@ -249,7 +249,7 @@ class Captures:
             for member in value:
                 self._visit_value(member, {()}, attributes, known)
         elif is_device_function(value):
-            if not any(each is value for each in self.device_functions):
+            if not any(function is value for function in self.device_functions):
                 self.device_functions.append(value)
             self._visit(value.py_func, known)
 

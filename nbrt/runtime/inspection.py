@@ -95,14 +95,14 @@ class Inspection:
     @cached_property
     def _cpu_code(self) -> HostCode:
         interface = get_interface_for_device("cpu")
-        found: HostCode = interface.inspect(self._function, self._args, *self._launch, None)
-        return found
+        code: HostCode = interface.inspect(self._function, self._args, *self._launch, None)
+        return code
 
     @cached_property
     def _gpu_code(self) -> DeviceCode:
         interface = get_interface_for_device("cuda")
-        found: DeviceCode = interface.inspect(self._function, self._args, *self._launch, self.gpu)
-        return found
+        code: DeviceCode = interface.inspect(self._function, self._args, *self._launch, self.gpu)
+        return code
 
     @property
     def signature(self) -> str:  # noqa: D102  # these are described in the class

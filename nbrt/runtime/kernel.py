@@ -340,10 +340,11 @@ class ConfiguredKernel:
         function = self._kernel.function
         needed = [
             name
-            for name, each in inspect.signature(
+            for name, parameter in inspect.signature(
                 self._kernel, follow_wrapped=True
             ).parameters.items()
-            if each.default is each.empty and each.kind is not each.VAR_POSITIONAL
+            if parameter.default is parameter.empty
+            and parameter.kind is not parameter.VAR_POSITIONAL
         ]
         if needed and not args:
             raise ArgumentTypeError(

@@ -73,14 +73,14 @@ def crash_text(function: FunctionType, *, checked: bool = False) -> bytes:
         Whether it is launched in checked mode.
     """
     code = function.__code__
-    place = f"{function.__name__} ({code.co_filename}:{code.co_firstlineno})"
+    name = f"{function.__name__} ({code.co_filename}:{code.co_firstlineno})"
     more = (
         ", in checked mode, which makes no write outside of an array"
         if checked
         else ". If it wrote outside of an array, the process may crash now or at any later time; "
         "set NBRT_CHECK=1 to see where"
     )
-    text = f"nbrt: the last kernel launched was {place}{more}.\n"
+    text = f"nbrt: the last kernel launched was {name}{more}.\n"
     return text.encode(errors="backslashreplace")
 
 
@@ -185,5 +185,5 @@ def _may_take(libc: ctypes.CDLL, number: int, address: int) -> bool:
 def _file_of(libc: ctypes.CDLL, address: int | None) -> bytes | None:
     """Return the file of the program or library that a function belongs to."""
     symbol = _Symbol()
-    found = libc.dladdr(ctypes.c_void_p(address), ctypes.byref(symbol))
-    return symbol.file if found else None
+    has_file = libc.dladdr(ctypes.c_void_p(address), ctypes.byref(symbol))
+    return symbol.file if has_file else None

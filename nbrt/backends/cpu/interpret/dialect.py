@@ -163,8 +163,8 @@ class Cuda:
     def grid(self, ndim: int) -> Any:
         """Return the thread's index in the grid."""
         thread = self.scheduler.current
-        places = zip(thread.block.index, self._sizes[1], thread.index, strict=True)
-        return _axes(ndim, (block * size + index for block, size, index in places))
+        extents = zip(thread.block.index, self._sizes[1], thread.index, strict=True)
+        return _axes(ndim, (block * size + index for block, size, index in extents))
 
     def gridsize(self, ndim: int) -> Any:
         """Return the grid's extent in threads."""
@@ -186,10 +186,10 @@ class Cuda:
             count = block.dynamic.size // kind.itemsize
             return block.dynamic[: count * kind.itemsize].view(kind).view(SharedArray)
         frame = sys._getframe(1)
-        place = (id(frame.f_code), frame.f_lasti)
-        if place not in block.arrays:
-            block.arrays[place] = np.zeros(shape, kind).view(SharedArray)
-        return block.arrays[place]
+        site = (id(frame.f_code), frame.f_lasti)
+        if site not in block.arrays:
+            block.arrays[site] = np.zeros(shape, kind).view(SharedArray)
+        return block.arrays[site]
 
     def _wait(self, request: Request) -> Any:
         return self.scheduler.wait(request)

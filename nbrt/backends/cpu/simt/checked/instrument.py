@@ -125,7 +125,7 @@ class _Instrumenter:
         return barrier_labels
 
     def _enter_views(self) -> None:
-        """Register the calls of ``a.view(dtype)``; find the smallest element that they give."""
+        """Register the calls of ``a.view(dtype)``; find the smallest element of their results."""
         for block in self._ir.blocks.values():
             for statement in block.find_insts(ir.Assign):
                 value = statement.value
@@ -395,7 +395,7 @@ class _Instrumenter:
         for variable in passed:
             self._touch(variable, 0, Access.FILL)
 
-    # -- small parts -------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------
 
     def _size_of(self, typ: Any) -> int:
         context = self._state.targetctx
@@ -475,7 +475,7 @@ class _Instrumenter:
         """Insert a call of a probe, or of a runtime function; return the variable of its result."""
         if isinstance(function, str):
             function = probes.runtime_probes[function]
-        given = [
+        operands = [
             self._assigned(ir.Const(int(argument), self._loc), types.int64, "number")
             if isinstance(argument, int)
             else argument
@@ -485,8 +485,8 @@ class _Instrumenter:
         resolved = context.resolve_value_type(function)
         reference = ir.Global("probe", function, self._loc)
         callee = self._assigned(reference, resolved, "probe")
-        call = ir.Expr.call(callee, given, (), self._loc)
-        kinds = tuple(self._types[argument.name] for argument in given)
+        call = ir.Expr.call(callee, operands, (), self._loc)
+        kinds = tuple(self._types[operand.name] for operand in operands)
         self._calls[call] = resolved.get_call_type(context, kinds, {})
         return self._assigned(call, self._calls[call].return_type, "checked")
 

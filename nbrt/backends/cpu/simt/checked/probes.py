@@ -75,10 +75,10 @@ def _axes(array: Any, members: tuple[Any, ...]) -> list[int | None]:
     """Return the axis of each member of an index; None for an ellipsis or a new axis."""
     axes: list[int | None] = []
     axis = 0
-    given = sum(not (isinstance(m, types.NoneType) or m is types.ellipsis) for m in members)
+    consuming = sum(not (isinstance(m, types.NoneType) or m is types.ellipsis) for m in members)
     for member in members:
         if member is types.ellipsis:
-            axis += array.ndim - given
+            axis += array.ndim - consuming
             axes.append(None)
         elif isinstance(member, types.NoneType):
             axes.append(None)
@@ -403,9 +403,9 @@ def begin_thread(_typingctx: Any, simt: Any) -> Any:
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
         width, height, _ = simt.block
-        place = [builder.zext(builder.extract_value(args[0], at), _I64) for at in range(9)]
-        thread = _rank(builder, place[:3], _I64(width), _I64(height))
-        block = _rank(builder, place[3:6], place[6], place[7])
+        indices = [builder.zext(builder.extract_value(args[0], at), _I64) for at in range(9)]
+        thread = _rank(builder, indices[:3], _I64(width), _I64(height))
+        block = _rank(builder, indices[3:6], indices[6], indices[7])
         call_runtime(builder, "begin_thread", [block, thread])
         return context.get_dummy_value()
 
@@ -416,14 +416,14 @@ def _runtime_probe(name: str) -> Any:
     """Return a probe that passes integers on to a function of the shadow runtime."""
 
     @intrinsic
-    def probe(_typingctx: Any, *given: Any) -> Any:
+    def probe(_typingctx: Any, *kinds: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
             values = cgutils.unpack_tuple(builder, args[0])
-            wide = [_wide(builder, *pair) for pair in zip(values, given, strict=True)]
+            wide = [_wide(builder, *pair) for pair in zip(values, kinds, strict=True)]
             call_runtime(builder, name, wide)
             return context.get_dummy_value()
 
-        return types.none(types.StarArgTuple(given)), codegen
+        return types.none(types.StarArgTuple(kinds)), codegen
 
     return probe
 

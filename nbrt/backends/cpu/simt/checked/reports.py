@@ -156,8 +156,8 @@ class Reader:
             return (figures[0],) if kind in (Kind.OUT_OF_BOUNDS, Kind.NEGATIVE_INDEX) else None
         address, start, _, array_site = figures
         if kind is Kind.RACE and array_site == 0:
-            found = (argument.position(address) for argument in self._arguments)
-            return next((position for position in found if position is not None), None)
+            positions = (argument.position(address) for argument in self._arguments)
+            return next((position for position in positions if position is not None), None)
         _, extents, size = table[array_site - (kind is Kind.RACE)].detail
         count = int(np.prod(extents))
         if count == 0:

@@ -64,7 +64,7 @@ def endings(code: CodeType) -> list[Ending]:
         if instruction.opname not in _BEFORE_RETURNS
         and not (instruction.opname == "LOAD_CONST" and following.opname in _RETURNS)
     }
-    return [Ending.END if place in elsewhere else Ending.RETURN for place in places]
+    return [Ending.END if position in elsewhere else Ending.RETURN for position in places]
 
 
 def _statements(code: CodeType) -> dict[Any, Ending] | None:

@@ -307,8 +307,8 @@ def _has_reconverged(s: int, row: int, count: int, site: int) -> bool:
     """Return whether a thread was at the point of reconvergence of a barrier it did not pass."""
     if load(s, row + at.RECONVERGED_AT) != count:
         return False
-    for place in range(min(load(s, row + at.RECONVERGED_COUNT), at.MAX_RECONVERGED_SITES)):
-        if load(s, row + at.RECONVERGED_SITES + place) == site:
+    for index in range(min(load(s, row + at.RECONVERGED_COUNT), at.MAX_RECONVERGED_SITES)):
+        if load(s, row + at.RECONVERGED_SITES + index) == site:
             return True
     return False
 

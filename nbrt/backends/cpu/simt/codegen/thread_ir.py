@@ -27,7 +27,7 @@ _PLACE = re.compile(
     rf'^define [^@\n]*(@"?{re.escape(placeholders.PLACE)}[0-9a-f]+"?)\(\)[^\n]*\{{.*?^\}}$',
     re.MULTILINE | re.DOTALL,
 )
-_EVERYWHERE_THE_SAME = "nounwind willreturn speculatable memory(none)"
+_UNIFORM = "nounwind willreturn speculatable memory(none)"
 _WARP = "convergent nounwind willreturn memory(inaccessiblemem: readwrite)"
 _WAITING = "convergent nounwind"
 _GRID_LIMIT = 2**31 - 1
@@ -53,26 +53,26 @@ def thread_code(
     if places:
         text = _PLACE.sub(r"declare void \1() convergent nounwind", text)
     text = _OWN.sub(_inlined, text)
-    text = _MARKER.sub(lambda found: f"declare {found[1]} {_attributes(found[2])}", text)
+    text = _MARKER.sub(lambda match: f"declare {match[1]} {_attributes(match[2])}", text)
     text = re.sub(
         rf'^define [^@\n]*@"?{re.escape(name)}"?\(.*$',
-        lambda found: _defined(found[0], block),
+        lambda match: _defined(match[0], block),
         text,
         flags=re.MULTILINE,
     )
     return ThreadIR(_optimised(text, name), name, block)
 
 
-def _inlined(found: re.Match[str]) -> str:
+def _inlined(match: re.Match[str]) -> str:
     """Mark a function of Numba as always inlined."""
-    if "nbrt_atomic" in found[0]:
-        return found[0]  # not inlined: a loop that lanes run one by one
-    return f"{found[1]}alwaysinline {{"
+    if "nbrt_atomic" in match[0]:
+        return match[0]  # not inlined: a loop that lanes run one by one
+    return f"{match[1]}alwaysinline {{"
 
 
 def _attributes(symbol: str) -> str:
     if symbol.startswith(placeholders.SHARED):
-        return _EVERYWHERE_THE_SAME
+        return _UNIFORM
     if symbol.startswith(
         (placeholders.SHUFFLE, placeholders.VOTE, placeholders.MATCH, placeholders.ACTIVEMASK)
     ):

@@ -170,7 +170,7 @@ class _Coroutine:
 
     def _allocas(self) -> list[str]:
         """Return all stack slots; they must be in the first block."""
-        found = []
+        slots = []
         for block in self._function.blocks.values():
             for item in block.instructions:
                 if item.opcode != "alloca":
@@ -180,8 +180,8 @@ class _Coroutine:
                         f"line {item.line}: expected local memory of constant size, got "
                         f"{item.text!r}: give cuda.local.array a constant shape"
                     )
-                found.append(f"  {item.name} = {item.text}")
-        return found
+                slots.append(f"  {item.name} = {item.text}")
+        return slots
 
     def _labels_after_waiting(self) -> dict[str, str]:
         """Return split blocks with the label of their last part, for phis."""

@@ -167,11 +167,11 @@ class _Yields:
         header = self._function.blocks[spin.header]
         end = self._function.blocks[latch].terminator
         end.text = renamed(end.text, {spin.header: label})
-        end.labels = [label if each == spin.header else each for each in end.labels]
+        end.labels = [label if target == spin.header else target for target in end.labels]
         items: list[Instruction] = []
         for phi in header.phis:
             incoming = phi.operands[phi.labels.index(latch)]
-            phi.labels = [label if each == latch else each for each in phi.labels]
+            phi.labels = [label if source == latch else source for source in phi.labels]
             if phi.name in spin.state and incoming.text != phi.name:
                 items += self._differs(incoming, Operand(phi.type, phi.name))
         place = Instruction("", "call", "void", [], detail=f"{PLACE}{spin.place.encode().hex()}")
@@ -181,23 +181,23 @@ class _Yields:
         waits = Instruction("", "call", "void", [], detail=YIELD, text=f"call void @{YIELD}()")
         self._function.blocks[label] = Block(label, [*items, place, waits, back])
 
-    # -- places ------------------------------------------------------------------------------
+    # -- sites -------------------------------------------------------------------------------
 
     def take_places(self) -> list[str]:
         """Remove the markers of source locations; return the locations of the sites."""
-        found = []
+        sites = []
         for block in self._function.blocks.values():
-            kept, place = [], ""
+            remaining, place = [], ""
             for item in block.instructions:
                 if calls_marker(item) and item.detail.startswith(PLACE):
                     place = place_of(item.detail)
                     continue
                 if calls_marker(item) and operation(item) in KINDS:
-                    found.append(place)
+                    sites.append(place)
                     place = ""
-                kept.append(item)
-            block.instructions = kept
-        return found
+                remaining.append(item)
+            block.instructions = remaining
+        return sites
 
     # -- instructions ------------------------------------------------------------------------
 

@@ -57,8 +57,8 @@ def adapt_python_calls(func_ir: Any) -> None:
 
 
 def _replacement(func_ir: Any, value: Any) -> Callable[..., Any] | None:
-    found = named_object(func_ir, value)
-    return REPLACEMENTS.get(found) if isinstance(found, _KINDS) else None
+    target = named_object(func_ir, value)
+    return REPLACEMENTS.get(target) if isinstance(target, _KINDS) else None
 
 
 def named_object(func_ir: Any, value: Any) -> Any:
@@ -172,16 +172,16 @@ def refuse_names(func_ir: Any) -> None:
             if value.fn in (operator.matmul, operator.imatmul):
                 _refuse(statement.loc, "the operator @", _LOOP)
             continue
-        found = named_object(func_ir, value)
-        if found is None:
+        target = named_object(func_ir, value)
+        if target is None:
             continue
-        if found is mark_try_block:
+        if target is mark_try_block:
             _refuse(statement.loc, "try", "test for the condition with an if")
-        reason = refusal_of_random(found)
+        reason = refusal_of_random(target)
         if reason is not None:
             raise UnsupportedConstructError(f"{_where(statement.loc)}: {reason}")
-        if callable(found) and _is_hashable(found) and found in _STEPS:
-            _refuse(statement.loc, *_STEPS[found])
+        if callable(target) and _is_hashable(target) and target in _STEPS:
+            _refuse(statement.loc, *_STEPS[target])
 
 
 def _is_hashable(value: Any) -> bool:
@@ -232,9 +232,9 @@ def _refuse_call(value: Any, state: Any) -> None:
 
 
 def _refuse_recursion(value: Any, function: Any, state: Any) -> None:
-    given = state.calltypes[value].args
+    passed_types = state.calltypes[value].args
     caller = state.func_id.func
-    if function is caller and tuple(given) == tuple(state.args):
+    if function is caller and tuple(passed_types) == tuple(state.args):
         return
     where = _where(value.loc)
     if function is not caller:
@@ -244,7 +244,7 @@ def _refuse_recursion(value: Any, function: Any, state: Any) -> None:
         )
     own, passed = (
         ", ".join(str(kind) for kind in kinds if not isinstance(kind, SimtContextType))
-        for kinds in (state.args, given)
+        for kinds in (state.args, passed_types)
     )
     raise UnsupportedConstructError(
         f"{where}: {function.__qualname__} was called with ({own}) and calls itself with "

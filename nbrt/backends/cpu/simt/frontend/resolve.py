@@ -168,17 +168,21 @@ class _Resolver:
                 return dialect_member(owner, value.attr)
             # Only modules and the dialect's own namespaces: their attributes are names, not state.
             if known and (isinstance(owner, ModuleType) or dialect_name(owner) is not None):
-                found = getattr(owner, value.attr, _MISSING)
-                return found is not _MISSING, found
+                constant = getattr(owner, value.attr, _MISSING)
+                return constant is not _MISSING, constant
         return False, None
 
     def _special(self, value: Any) -> Any:
         """Return the object of the dialect that a value names, or None for all others."""
-        known, found = self._constant_value(value)
+        known, constant = self._constant_value(value)
         if not known:
             return None
-        if is_device_function(found) or is_dialect_module(found) or dialect_name(found) is not None:
-            return found
+        if (
+            is_device_function(constant)
+            or is_dialect_module(constant)
+            or dialect_name(constant) is not None
+        ):
+            return constant
         return None
 
     # -- rewriting ---------------------------------------------------------------------------
@@ -218,16 +222,16 @@ class _Resolver:
     def _rewrite_value(self, statement: Any) -> None:
         """Replace names that Numba does not know: registered extensions, types, modules."""
         value = statement.value
-        known, found = self._constant_value(value)
+        known, constant = self._constant_value(value)
         if not known or isinstance(value, ir.Var | ir.Const):
             return
-        extension = extension_of(found, self._implementation_dispatcher)
+        extension = extension_of(constant, self._implementation_dispatcher)
         if extension is not None:
             self.use.callees.append(extension)
-            statement.value = ir.Global(found.__name__, extension.function, statement.loc)
+            statement.value = ir.Global(constant.__name__, extension.function, statement.loc)
         elif isinstance(value, ir.Expr) and is_dialect_module(self._constant(value.value)[1]):
             # A type such as cuda.float32, or a module.
-            statement.value = ir.Global(value.attr, found, statement.loc)
+            statement.value = ir.Global(value.attr, constant, statement.loc)
 
     def _implementation_dispatcher(self, function: Any) -> Any:
         return self._device_dispatcher(_Implementation(function), False)
@@ -246,8 +250,8 @@ class _Resolver:
             known, owner = self._constant(value.value)
             name = dialect_name(owner) if known else None
             return f"{name}.{value.attr}" if name in _DIMENSIONS else None
-        known, found = self._constant_value(value)
-        name = dialect_name(found) if known else None
+        known, constant = self._constant_value(value)
+        name = dialect_name(constant) if known else None
         return name if name in _CONSTANTS else None
 
     def _rewrite_call(self, statement: Any, body: list[Any]) -> bool:
@@ -362,14 +366,14 @@ class _Resolver:
     def _reject_stray_names(self, node: Any) -> None:
         """Raise if a name of the dialect is used as a value."""
         for variable in node.list_vars():
-            known, found = self._constant(variable)
-            if known and (is_dialect_module(found) or dialect_name(found) is not None):
+            known, constant = self._constant(variable)
+            if known and (is_dialect_module(constant) or dialect_name(constant) is not None):
                 owner_of = isinstance(node, ir.Assign) and isinstance(node.value, ir.Expr)
-                if owner_of and node.value.op == "getattr" and is_dialect_module(found):
+                if owner_of and node.value.op == "getattr" and is_dialect_module(constant):
                     raise CompileError(
                         f"{_where(node.loc)}: numba.cuda has no attribute {node.value.attr!r}"
                     )
-                name = dialect_name(found) or ""
+                name = dialect_name(constant) or ""
                 if name not in _CONSTANTS and vector_type(name) is None and not _is_value(name):
                     self._unsupported(name, node.loc)
 

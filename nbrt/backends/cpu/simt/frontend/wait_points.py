@@ -78,22 +78,22 @@ class _Marker:
         if not (isinstance(value, ir.Expr) and value.op == "call"):
             return False
         callees = self._ir._definitions.get(value.func.name, [])
-        if any(isinstance(each, ir.Global) and id(each.value) in _WAITS for each in callees):
+        if any(isinstance(callee, ir.Global) and id(callee.value) in _WAITS for callee in callees):
             return True
         # The barrier of the grid is a method.
         return any(
-            isinstance(each, ir.Expr) and each.op == "getattr" and each.attr == "sync"
-            for each in callees
+            isinstance(callee, ir.Expr) and callee.op == "getattr" and callee.attr == "sync"
+            for callee in callees
         )
 
     def _expressions(self, label: int) -> list[Any]:
         assigns = self._ir.blocks[label].find_insts(ir.Assign)
-        return [each.value for each in assigns if isinstance(each.value, ir.Expr)]
+        return [assign.value for assign in assigns if isinstance(assign.value, ir.Expr)]
 
     def _may_spin(self, loop: Any) -> bool:
-        if any(each.op == "iternext" for each in self._expressions(loop.header)):
+        if any(value.op == "iternext" for value in self._expressions(loop.header)):
             return False
-        reads = any(each.op in _READS for label in loop.body for each in self._expressions(label))
+        reads = any(value.op in _READS for label in loop.body for value in self._expressions(label))
         return reads or not loop.exits
 
     def _line(self, loop: Any) -> int:
@@ -163,13 +163,13 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
 
 def _values(function: types.FunctionType, names: set[str]) -> Iterator[object]:
     """Yield the values that the names of a function may have, attributes of modules included."""
-    found = [function.__globals__[name] for name in names if name in function.__globals__]
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
     for cell in function.__closure__ or ():
         try:
-            found.append(cell.cell_contents)
+            values.append(cell.cell_contents)
         except ValueError:  # not assigned yet
             continue
-    for value in found:
+    for value in values:
         yield value
         if isinstance(value, types.ModuleType):
             yield from (getattr(value, name) for name in names if hasattr(value, name))

@@ -64,21 +64,21 @@ def _type_of(function: FunctionType, index: int, value: object) -> Any:
     if isinstance(value, OmittedArg):
         return types.Omitted(value.value)
     try:
-        found = numba_type(value)
+        typ = numba_type(value)
     except (errors.NumbaError, ValueError, TypeError, NotImplementedError):
-        found = None
-    if found is None and _is_too_large(value):
+        typ = None
+    if typ is None and _is_too_large(value):
         raise ArgumentTypeError(
             f"kernel {function.__name__!r}: argument {_parameter(function, index)!r} holds an "
             "integer outside [-2**63, 2**64), and a kernel computes with 64 bits; pass it as a "
             "float, or in parts"
         )
-    if found is None or not _is_accepted(found):
+    if typ is None or not _is_accepted(typ):
         raise ArgumentTypeError(
             f"kernel {function.__name__!r}: argument {_parameter(function, index)!r} has the type "
             f"{_type_name(value)}, which a kernel cannot take; accepted are {_ACCEPTED}"
         )
-    return found
+    return typ
 
 
 def numba_type(value: object) -> Any:

@@ -169,13 +169,13 @@ def _trim(folder: Path) -> None:
         return
     _trimmed.add(folder)
     files = [(file, file.stat()) for file in folder.glob("*/*")]
-    total = sum(found.st_size for _, found in files)
-    for file, found in sorted(files, key=lambda each: each[1].st_mtime_ns):
+    total = sum(status.st_size for _, status in files)
+    for file, status in sorted(files, key=lambda item: item[1].st_mtime_ns):
         if total <= limit:
             break
         with contextlib.suppress(OSError):  # another process may be faster
             file.unlink()
-            total -= found.st_size
+            total -= status.st_size
 
 
 @lru_cache(maxsize=1)

@@ -116,7 +116,7 @@ def _reason(text: str) -> str:
         reason = f"no version of {signature[1].strip()} exists for these types"
         specific = _SPECIFIC.findall(text)
         if specific:
-            inner = [found for found in specific if not _NOISE.match(found)]
+            inner = [line for line in specific if not _NOISE.match(line)]
             reason = f"{signature[1].strip()}: {inner[-1] if inner else specific[-1]}"
     for marks, advice in _ADVICE:
         if any(mark in text for mark in marks):

@@ -89,8 +89,8 @@ class EntryDispatcher(CPUDispatcher):
             fingerprint = None
         if fingerprint in self._results:
             return self._results[fingerprint]
-        given = (types.int64, *argument_types(self._function, arguments))
-        result = self._prepared(tuple(self.fold_argument_types(given, {})[1]))
+        declared = (types.int64, *argument_types(self._function, arguments))
+        result = self._prepared(tuple(self.fold_argument_types(declared, {})[1]))
         if fingerprint is not None:
             self._results[fingerprint] = result
         return result
@@ -105,8 +105,8 @@ class EntryDispatcher(CPUDispatcher):
     @property
     def lowering(self) -> Lowering:
         """The lowering of the version that was compiled last, and its reasons."""
-        found: Lowering = self.py_func.__globals__["__loop__"]._numba_type_.lowering
-        return found
+        lowering: Lowering = self.py_func.__globals__["__loop__"]._numba_type_.lowering
+        return lowering
 
     def _prepared(self, signature: tuple[Any, ...]) -> Any:
         if signature not in self.overloads:
@@ -127,16 +127,16 @@ class EntryDispatcher(CPUDispatcher):
         if type(val) is not np.ndarray:
             return super().typeof_pyval(val)
         try:
-            found = numba_type(val)
+            typ = numba_type(val)
         except errors.NumbaError:
-            found = types.pyobject  # `argument_types` refuses it and names the parameter
-        self._types_active_call.add(found)
-        return found
+            typ = types.pyobject  # `argument_types` refuses it and names the parameter
+        self._types_active_call.add(typ)
+        return typ
 
     def _compile_for_args(self, *args: object, **_: object) -> Any:
         """Compile for the arguments of a call that no version matches (called from C)."""
-        found = argument_types(self._function, args[1:])
-        return self._prepared((types.int64, *found)).entry_point
+        types_of_kernel = argument_types(self._function, args[1:])
+        return self._prepared((types.int64, *types_of_kernel)).entry_point
 
     def compile(self, sig: Any) -> Any:
         """Compile for argument types, or load the code from disk."""

@@ -78,7 +78,7 @@ def _is_versioned(module: str | None) -> bool:
 def _has_while(code: types.CodeType) -> bool:
     """Return whether code has more backward jumps than loops with an iterator."""
     operations = code.co_code[::2]
-    return sum(each in _BACKWARD for each in operations) > operations.count(_FOR)
+    return sum(operation in _BACKWARD for operation in operations) > operations.count(_FOR)
 
 
 class _Walk:
