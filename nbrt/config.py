@@ -1,6 +1,6 @@
 """Settings: read once from ``NBRT_*`` environment variables, overridable for a block of code.
 
-The table of variables is in ``docs/environment_variables.md``; a test holds the two together.
+The table of variables is in ``docs/environment_variables.md``; a test compares the two.
 """
 
 from __future__ import annotations
@@ -8,20 +8,16 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any
 
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Settings", "interprets", "override", "settings"]
 
 _MAX_CPU_DEVICES = 64
-_CACHE_LIMIT = 512 * 2**20
-_DEADLOCK_TIMEOUT = 10
-_EXIT_TIMEOUT = 5.0
-_STALE_CAPTURES = ("recompile", "warn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +35,37 @@ class Settings:
         OS threads that share the blocks of one launch on a CPU device (``NBRT_CPU_THREADS``);
         0: as many as the process may use.
     cpu_memory_limit : int
-        Bytes each CPU device may hold (``NBRT_CPU_MEMORY_LIMIT``); 0: no limit of ours.
+        Bytes that each CPU device may hold (``NBRT_CPU_MEMORY_LIMIT``); 0: no limit.
     cache_dir : str or None
         Folder of compiled kernels (``NBRT_CACHE_DIR``); None: the user's cache folder.
     cache_limit : int
-        Bytes that compiled kernels may take there (``NBRT_CACHE_LIMIT``); those not used for
-        longest are deleted. 0: no limit.
+        Bytes of that folder (``NBRT_CACHE_LIMIT``); the least recently used kernels are deleted.
+        0: no limit.
     exit_timeout : float
         Seconds that a launch on a CPU stream may still run when the interpreter ends
-        (``NBRT_EXIT_TIMEOUT``); after them it is stopped, with a warning.
+        (``NBRT_EXIT_TIMEOUT``); then it is stopped with a warning.
     interpret : bool
         Whether kernels on CPU devices run in plain Python, for debuggers (``NBRT_INTERPRET``).
     interpret_block, interpret_thread : tuple of (int, int, int)
-        The thread in which ``breakpoint()`` then stops (``NBRT_INTERPRET_BLOCK``,
+        The thread in which ``breakpoint()`` stops in this mode (``NBRT_INTERPRET_BLOCK``,
         ``NBRT_INTERPRET_THREAD``), as (x, y, z).
     check : bool
-        Kernels are made in checked mode (``NBRT_CHECK``, 0 or 1).
+        Whether kernels run in checked mode (``NBRT_CHECK``, 0 or 1).
     check_seed : int or None
         Shuffles blocks and threads of checked launches (``NBRT_CHECK_SEED``); None: in order.
     deadlock_timeout : int
-        Seconds for which the threads of a kernel on a CPU device may all wait without any memory
-        changing (``NBRT_DEADLOCK_TIMEOUT``) before the launch fails: another stream or the host may
-        still write what they wait for.
+        Seconds for which all threads of a kernel on a CPU device may wait for another stream or the
+        host to change memory, before the launch fails (``NBRT_DEADLOCK_TIMEOUT``).
     distributed_check : bool
-        Ranks of MPI and NCCL compare what they came to before each operation, and ranks of any
-        kind the states of their generators before each draw and, after one, whether all could
-        (``NBRT_DISTRIBUTED_CHECK``, 0 or 1); alike on all ranks.
+        Whether ranks of MPI and NCCL compare their operations before each one, and ranks of any
+        kind the states of their generators before each draw and its success afterwards
+        (``NBRT_DISTRIBUTED_CHECK``, 0 or 1); the same on all ranks.
     mpi_cuda_aware : bool or None
-        Whether MPI reads GPU memory (``NBRT_MPI_CUDA_AWARE``, 0 or 1); None: what MPI says.
+        Whether MPI reads GPU memory (``NBRT_MPI_CUDA_AWARE``, 0 or 1); None: as MPI reports.
     stale_captures : str
-        What a launch does after a global, closure variable or device function of the kernel has
-        changed (``NBRT_STALE_CAPTURES``): ``"recompile"``, or ``"warn"``, once, and go on with the
-        values of the first launch, as Numba does silently.
+        The effect of a changed global, closure variable or device function of a kernel on its next
+        launch (``NBRT_STALE_CAPTURES``): ``"recompile"``, or ``"warn"`` once and use the values of
+        the first launch, as Numba does without a warning.
     """
 
     device: str | None = None
@@ -78,11 +73,11 @@ class Settings:
     cpu_threads: int = 0
     cpu_memory_limit: int = 0
     cache_dir: str | None = None
-    cache_limit: int = _CACHE_LIMIT
-    exit_timeout: float = _EXIT_TIMEOUT
+    cache_limit: int = 512 * 2**20
+    exit_timeout: float = 5.0
     check: bool = False
     check_seed: int | None = None
-    deadlock_timeout: int = _DEADLOCK_TIMEOUT
+    deadlock_timeout: int = 10
     distributed_check: bool = False
     mpi_cuda_aware: bool | None = None
     stale_captures: str = "recompile"
@@ -91,41 +86,75 @@ class Settings:
     interpret_thread: tuple[int, int, int] = (0, 0, 0)
 
     def __post_init__(self) -> None:
-        for name, value in (("NBRT_DEVICE", self.device), ("NBRT_CACHE_DIR", self.cache_dir)):
-            if value is not None and not isinstance(value, str):
-                raise ArgumentError(f"expected {name} to be a str or None, got {value!r}")
-        if not isinstance(self.check, bool):
-            raise ArgumentError(f"expected NBRT_CHECK to be 0 or 1, got {self.check!r}")
-        if not isinstance(self.distributed_check, bool):
-            raise ArgumentError(
-                f"expected NBRT_DISTRIBUTED_CHECK to be 0 or 1, got {self.distributed_check!r}"
-            )
-        if not isinstance(self.mpi_cuda_aware, bool | None):
-            raise ArgumentError(
-                f"expected NBRT_MPI_CUDA_AWARE to be 0 or 1, got {self.mpi_cuda_aware!r}"
-            )
-        if self.stale_captures not in _STALE_CAPTURES:
-            raise ArgumentError(
-                f"expected NBRT_STALE_CAPTURES to be recompile or warn, got {self.stale_captures!r}"
-            )
-        if self.check_seed is not None:
-            _check_range("NBRT_CHECK_SEED", self.check_seed, 0, 2**63 - 1)
-        _check_range("NBRT_DEADLOCK_TIMEOUT", self.deadlock_timeout, 0, 10**6)
-        _check_range("NBRT_CPU_DEVICES", self.cpu_devices, 1, _MAX_CPU_DEVICES)
-        _check_range("NBRT_CPU_THREADS", self.cpu_threads, 0, 1024)
-        _check_range("NBRT_CPU_MEMORY_LIMIT", self.cpu_memory_limit, 0, 2**62)
-        _check_range("NBRT_CACHE_LIMIT", self.cache_limit, 0, 2**62)
-        timeout = self.exit_timeout
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-            raise ArgumentError(f"expected NBRT_EXIT_TIMEOUT to be seconds, got {timeout!r}")
-        if not isinstance(self.interpret, bool):
-            raise ArgumentError(f"expected NBRT_INTERPRET to be 0 or 1, got {self.interpret!r}")
-        _check_index("NBRT_INTERPRET_BLOCK", self.interpret_block)
-        _check_index("NBRT_INTERPRET_THREAD", self.interpret_thread)
+        for field in fields(self):
+            value, rule = getattr(self, field.name), _RULES[field.name]
+            if not rule.accepts(value) and (value is not None or field.default is not None):
+                raise ArgumentError(
+                    f"expected {_variable(field.name)} to be {rule.expected}, got {value!r}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """The values of a setting: their text, their parser and their check."""
+
+    expected: str
+    parse: Callable[[str], object]
+    accepts: Callable[[Any], bool]
+
+
+def _integer(low: int, high: int) -> _Rule:
+    def accepts(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+    return _Rule(f"an integer in [{low}, {high}]", int, accepts)
+
+
+def _parse_index(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.strip("()").split(",")]
+    if len(parts) > 3 or not all(part.isdecimal() for part in parts):
+        raise ValueError
+    return (*map(int, parts), 0, 0, 0)[:3]
+
+
+def _is_index(value: Any) -> bool:
+    is_triple = isinstance(value, tuple) and len(value) == 3
+    return is_triple and all(type(size) is int and size >= 0 for size in value)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+_TEXT = _Rule("a str or None", str, lambda value: isinstance(value, str))
+_FLAG = _Rule("0 or 1", lambda text: {"0": False, "1": True}[text], lambda v: isinstance(v, bool))
+_INDEX = _Rule("x, or x,y or x,y,z, each 0 or more", _parse_index, _is_index)
+_RULES = {
+    "device": _TEXT,
+    "cpu_devices": _integer(1, _MAX_CPU_DEVICES),
+    "cpu_threads": _integer(0, 1024),
+    "cpu_memory_limit": _integer(0, 2**62),
+    "cache_dir": _TEXT,
+    "cache_limit": _integer(0, 2**62),
+    "exit_timeout": _Rule("seconds, 0 or more", float, _is_time),
+    "check": _FLAG,
+    "check_seed": _integer(0, 2**63 - 1),
+    "deadlock_timeout": _integer(0, 10**6),
+    "distributed_check": _FLAG,
+    "mpi_cuda_aware": _FLAG,
+    "stale_captures": _Rule("recompile or warn", str, ("recompile", "warn").__contains__),
+    "interpret": _FLAG,
+    "interpret_block": _INDEX,
+    "interpret_thread": _INDEX,
+}
+
+
+def _variable(name: str) -> str:
+    return f"NBRT_{name.upper()}"
 
 
 in_force: Settings | None = None
-"""What `settings` returns; None before its first call. Hot paths compare it, to save the call."""
+"""The result of `settings`; None before its first call. Hot paths read it to save the call."""
 
 interprets: bool = False
 """The setting `interpret`, for launches, which read it without a call."""
@@ -139,7 +168,7 @@ def settings() -> Settings:
     ArgumentError
         If an ``NBRT_*`` variable has a value that its setting does not accept.
     """
-    # Every launch asks: one test, no further call.
+    # Each launch calls this: one test, no further call.
     return in_force if in_force is not None else _read()
 
 
@@ -188,74 +217,16 @@ def _put_in_force(chosen: Settings) -> Settings:
 
 
 def _parse(environment: Mapping[str, str]) -> Settings:
-    return Settings(
-        device=environment.get("NBRT_DEVICE") or None,
-        cpu_devices=_integer(environment, "NBRT_CPU_DEVICES", 1),
-        cpu_threads=_integer(environment, "NBRT_CPU_THREADS", 0),
-        cpu_memory_limit=_integer(environment, "NBRT_CPU_MEMORY_LIMIT", 0),
-        cache_dir=environment.get("NBRT_CACHE_DIR") or None,
-        cache_limit=_integer(environment, "NBRT_CACHE_LIMIT", _CACHE_LIMIT),
-        exit_timeout=_seconds(environment, "NBRT_EXIT_TIMEOUT", _EXIT_TIMEOUT),
-        check=_flag(environment, "NBRT_CHECK"),
-        check_seed=_integer(environment, "NBRT_CHECK_SEED", None),
-        deadlock_timeout=_integer(environment, "NBRT_DEADLOCK_TIMEOUT", _DEADLOCK_TIMEOUT),
-        distributed_check=_flag(environment, "NBRT_DISTRIBUTED_CHECK"),
-        mpi_cuda_aware=(
-            _flag(environment, "NBRT_MPI_CUDA_AWARE")
-            if environment.get("NBRT_MPI_CUDA_AWARE", "").strip()
-            else None
-        ),
-        stale_captures=environment.get("NBRT_STALE_CAPTURES", "").strip() or "recompile",
-        interpret=_flag(environment, "NBRT_INTERPRET"),
-        interpret_block=_index(environment, "NBRT_INTERPRET_BLOCK"),
-        interpret_thread=_index(environment, "NBRT_INTERPRET_THREAD"),
-    )
-
-
-def _flag(environment: Mapping[str, str], name: str) -> bool:
-    text = environment.get(name, "").strip()
-    if text not in ("", "0", "1"):
-        raise ArgumentError(f"expected {name} to be 0 or 1, got {text!r}")
-    return text == "1"
-
-
-def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
-    text = environment.get(name, "").strip()
-    try:
-        return float(text) if text else default
-    except ValueError:
-        raise ArgumentError(f"expected {name} to be seconds, got {text!r}") from None
-
-
-@overload
-def _integer(environment: Mapping[str, str], name: str, default: int) -> int: ...
-@overload
-def _integer(environment: Mapping[str, str], name: str, default: None) -> int | None: ...
-def _integer(environment: Mapping[str, str], name: str, default: int | None) -> int | None:
-    text = environment.get(name, "").strip()
-    if not text:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise ArgumentError(f"expected {name} to be an integer, got {text!r}") from None
-
-
-def _index(environment: Mapping[str, str], name: str) -> tuple[int, int, int]:
-    text = environment.get(name, "").strip().strip("()")
-    parts = [part.strip() for part in text.split(",")] if text else []
-    if len(parts) > 3 or not all(part.isdecimal() for part in parts):
-        raise ArgumentError(f"expected {name} to be x, or x,y or x,y,z, got {text!r}")
-    x, y, z = (*map(int, parts), 0, 0, 0)[:3]
-    return x, y, z
-
-
-def _check_index(name: str, value: object) -> None:
-    is_index = isinstance(value, tuple) and len(value) == 3
-    if not is_index or any(type(each) is not int or each < 0 for each in value):  # type: ignore[attr-defined]  # a tuple then
-        raise ArgumentError(f"expected {name} to be three ints (x, y, z) from 0 on, got {value!r}")
-
-
-def _check_range(name: str, value: object, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ArgumentError(f"expected {name} to be an integer in [{low}, {high}], got {value!r}")
+    values: dict[str, Any] = {}
+    for name, rule in _RULES.items():
+        text = environment.get(_variable(name), "")
+        if rule is not _TEXT:
+            text = text.strip()
+        if text:
+            try:
+                values[name] = rule.parse(text)
+            except (ValueError, KeyError):
+                raise ArgumentError(
+                    f"expected {_variable(name)} to be {rule.expected}, got {text!r}"
+                ) from None
+    return Settings(**values)

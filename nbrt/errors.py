@@ -66,7 +66,7 @@ class UnsupportedArgumentError(ArgumentError, NotImplementedError):
 
 
 class DeviceError(NbrtError, RuntimeError):
-    """A device, or the backend behind it, cannot do what was asked."""
+    """A device or its backend cannot do the operation."""
 
 
 class UnknownDeviceError(DeviceError, ValueError):
@@ -74,7 +74,7 @@ class UnknownDeviceError(DeviceError, ValueError):
 
 
 class BackendUnavailableError(DeviceError):
-    """The backend is known but cannot run on this machine; the message gives its own reason."""
+    """The backend is known but cannot run on this machine; the message has its reason."""
 
 
 class ForkedProcessError(DeviceError):
@@ -82,19 +82,19 @@ class ForkedProcessError(DeviceError):
 
 
 class DeferredCallError(DeviceError):
-    """A call queued before initialisation failed at it; the message shows where it was queued."""
+    """A call queued before initialisation failed; the message shows where it was queued."""
 
 
 class DeviceMismatchError(DeviceError, ValueError):
-    """Two things that must share a device live on different ones."""
+    """Two objects that must share a device are on different ones."""
 
 
 class NotSupportedError(DeviceError, NotImplementedError):
-    """The kind of device does not have the capability asked for."""
+    """The kind of device does not have the requested capability."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """A device has no room for an allocation, also after its caches were dropped."""
+    """A device has too little memory for an allocation, even with empty caches."""
 
 
 class StreamError(NbrtError, RuntimeError):
@@ -106,7 +106,7 @@ class EventError(NbrtError, RuntimeError):
 
 
 class KernelError(NbrtError):
-    """Something about a kernel is wrong."""
+    """Base of the errors of kernels."""
 
 
 class CompileError(KernelError, TypeError):
@@ -114,7 +114,7 @@ class CompileError(KernelError, TypeError):
 
 
 class UnsupportedConstructError(CompileError):
-    """A kernel uses what this device's compiler does not have; named with its line."""
+    """A kernel uses a construct that the device's compiler lacks; the message names its line."""
 
 
 class LaunchError(KernelError, ValueError):
@@ -141,9 +141,9 @@ class KernelCheckError(KernelError, RuntimeError):
 
 
 class KernelDeadlockError(KernelError, RuntimeError):
-    """The threads of a launch wait for each other and none can go on; names the line they wait at.
+    """The threads of a launch wait for each other; the message names the line of the wait.
 
-    What the launch has written so far stays written.
+    The values that the launch has written remain.
     """
 
 
@@ -153,7 +153,7 @@ class MemoryLeakError(NbrtError, RuntimeError):
     Parameters
     ----------
     message : str
-        What is held, where it was allocated, and by whom it is held.
+        The allocations, their sites and their holders.
     leaks : tuple of HeldMemory
         One for each allocation.
     """
@@ -186,24 +186,24 @@ class MemoryRaceError(NbrtError, RuntimeError):
 
 
 class DistributedError(NbrtError, RuntimeError):
-    """Something that several ranks do together went wrong."""
+    """Base of the errors of operations of several ranks."""
 
 
 class RankMismatchError(DistributedError, ValueError):
-    """Ranks that must agree do not; the message says which rank differs, and in what."""
+    """Ranks do not agree; the message names the rank that differs and the difference."""
 
 
 class CollectiveTimeoutError(DistributedError, TimeoutError):
-    """Ranks did not come to a collective operation in time; the message names the missing ones."""
+    """Ranks missed the timeout of a collective operation; the message names them."""
 
 
 class RankFailedError(DistributedError):
-    """A rank ended with an exception, so what the others wait for will never come.
+    """A rank ended with an exception, so the other ranks would wait for ever.
 
     Parameters
     ----------
     message : str
-        Which rank, and its exception.
+        The rank and its exception.
     rank : int
         Its number in the world.
     """
@@ -217,20 +217,20 @@ class RankFailedError(DistributedError):
 
 
 class PlacementError(DistributedError, ValueError):
-    """An operation has no meaning for how its arrays are spread over the mesh."""
+    """An operation has no meaning for the placements of its arrays."""
 
 
 class RngCollisionWarning(RuntimeWarning):
-    """Ranks that should draw different random values are about to draw equal ones."""
+    """Ranks draw equal random values where they should differ."""
 
 
 class MemoryRaceWarning(RuntimeWarning):
-    """What `MemoryRaceError` is raised for, where the race checker is to warn only."""
+    """The race checker found a fault as of `MemoryRaceError`, in the mode that only warns."""
 
 
 class StaleCaptureWarning(RuntimeWarning):
-    """A kernel captures a value that changes: it keeps the old one, or is often compiled anew."""
+    """A captured value of a kernel changes: the kernel keeps the old one or recompiles often."""
 
 
 class NbrtCleanupWarning(RuntimeWarning):
-    """Something failed where nothing can be raised, such as a finalizer."""
+    """A cleanup failed where no exception can be raised, such as a finalizer."""

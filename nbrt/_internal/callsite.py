@@ -64,8 +64,8 @@ class CallSite:
             frame = back
         return cls(entries)
 
-    def format(self) -> str:
-        """Return the stack as Python prints one, without nbrt's own inner frames."""
+    def format(self, most: int = _MAX_SHOWN) -> str:
+        """Return the innermost `most` calls in Python's format, without nbrt's inner frames."""
         shown = [
             traceback.FrameSummary(
                 frame["filename"],
@@ -73,7 +73,7 @@ class CallSite:
                 frame["name"],
                 line=linecache.getline(name, frame["line"]).strip(),
             )
-            for name, frame in reversed(self._frames()[:_MAX_SHOWN])
+            for name, frame in reversed(self._frames()[:most])
         ]
         return "".join(traceback.format_list(shown)).rstrip()
 
@@ -86,7 +86,7 @@ class CallSite:
         return self
 
     def frames(self) -> list[Frame]:
-        """Return the calls, innermost first, without nbrt's own inner frames.
+        """Return the calls, innermost first, without nbrt's inner frames.
 
         The file of a notebook cell is ``Cell [7]``; frames that run the cells are left out.
         """

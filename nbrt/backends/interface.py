@@ -68,6 +68,8 @@ class Capabilities:
         Queued work keeps its arrays alive until it is done, so freed memory is idle.
     dlpack_device_types : tuple of int
         The kinds of memory that `DeviceInterface.adopt` takes, as numbers of dlpack.h.
+    more_devices : str
+        How to get more devices of this kind, for the error of an index that is too high.
     """
 
     concurrent_streams: bool = False
@@ -79,6 +81,7 @@ class Capabilities:
     driver_state: bool = False
     retains_arguments: bool = True
     dlpack_device_types: tuple[int, ...] = ()
+    more_devices: str = ""
 
 
 @dataclass(frozen=True, slots=True)

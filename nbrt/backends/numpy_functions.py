@@ -1,9 +1,8 @@
 """NumPy's functions as code of one thread, for both compilers.
 
-Numba's own code of the reductions makes an array on the way, which a kernel cannot do. In them, a
-NaN is greater and less than everything; in the ``nan`` forms it gives way to any number. Numba's
-own code of some universal functions traps (the least integer modulo -1), rounds, or takes numbers
-of one signedness for those of the other.
+Numba's code of the reductions allocates an array, which a kernel cannot do. As in NumPy, the
+result is NaN if one element is; the ``nan`` forms ignore NaN. Numba's code of some universal
+functions traps (the least integer modulo -1), rounds, or confuses signed and unsigned numbers.
 """
 
 from __future__ import annotations
@@ -80,11 +79,11 @@ REDUCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def gcd(x: Any, y: Any) -> Any:
-    """Do what ``math.gcd`` does with two integers."""
+    """Return the greatest common divisor, as ``math.gcd`` of two integers."""
     return np.gcd(x, y)
 
 
-# Without NumPy's own names: this is the code behind them. By 0, NumPy gives 0.
+# Division by 0 gives 0, as in NumPy. This code implements NumPy's functions and cannot call them.
 
 
 def _remainder(x: Any, y: Any) -> Any:
@@ -93,7 +92,7 @@ def _remainder(x: Any, y: Any) -> Any:
 
 def _floor_divide(x: Any, y: Any) -> Any:
     if y == -1:
-        return -x  # the least integer is its own opposite
+        return -x  # the least integer equals its negative
     return 0 if y == 0 else x // y
 
 
@@ -111,8 +110,8 @@ def _fmod(x: Any, y: Any) -> Any:
 
 
 def _power(x: Any, y: Any) -> Any:
-    """Wrap around, where Numba rounds to double precision."""
-    if y < 0:  # an error in NumPy: the whole part of the quotient
+    """Compute with overflow as NumPy; Numba rounds to double precision."""
+    if y < 0:  # an error in NumPy; here the quotient without its fraction
         return (x if y & 1 else 1) if x in (1, -1) else 0
     result, square = 1, x
     while y > 0:

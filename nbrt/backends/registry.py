@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
 
 __all__ = [
+    "DEFAULT_KINDS",
     "ENTRY_POINT_GROUP",
     "describe_unavailable",
     "get_interface_for_device",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "nbrt.backends"
+
+DEFAULT_KINDS = ("cuda", "cpu")
+"""The kinds of device among which the first usable one has the default device."""
 
 
 class _SupportsKind(Protocol):

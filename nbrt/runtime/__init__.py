@@ -1,1 +1,1 @@
-"""What people hold: devices, guards, streams, events, memory, arrays, kernels."""
+"""The public objects: devices, guards, streams, events, memory, arrays, kernels."""

@@ -54,7 +54,8 @@ def default_device() -> Device:
         if chosen.device is not None:
             device = resolve_device(chosen.device)
         else:
-            device = Device("cuda" if _works("cuda") else "cpu", 0)
+            kinds = registry.DEFAULT_KINDS
+            device = Device(next(filter(_works, kinds), kinds[-1]), 0)
         _default = (chosen, registry.revision, device)
     return _default[2]
 
@@ -140,7 +141,8 @@ def _check(device: object) -> tuple[Device, DeviceInterface]:
         raise BackendUnavailableError(f"expected {wanted} to be usable, got: {reason}")
     count = interface.device_count()
     if wanted.index >= count:
-        more = "; set NBRT_CPU_DEVICES for more virtual ones" if wanted.kind == "cpu" else ""
+        hint = interface.capabilities.more_devices
+        more = f"; {hint}" if hint else ""
         raise UnknownDeviceError(
             f"expected one of the {count} {wanted.kind} device(s), 0 to {count - 1}, got "
             f"{wanted}{more}"

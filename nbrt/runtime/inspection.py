@@ -36,7 +36,7 @@ _LOWERINGS = {
 
 
 class Inspection:
-    """What a kernel becomes for given argument types; each part is made when first asked for.
+    """The stages of compilation of a kernel for given argument types, computed on demand.
 
     Made by ``kernel.inspect(...)`` and ``kernel[grid, block].inspect(...)``. Nothing runs, and no
     GPU is needed. Shown in a notebook, it is a table with the code below it.

@@ -19,15 +19,15 @@ __all__ = ["interpret"]
 def interpret(block: Dim3 = (0, 0, 0), thread: Dim3 = (0, 0, 0)) -> Iterator[None]:
     """Run kernels on CPU devices in plain Python inside a block of code.
 
-    All blocks and threads run, one thread at a time, so the results are those of a launch. In the
-    thread that is named, and in no other, ``breakpoint()`` stops in the kernel's own source; that
-    thread runs in the OS thread that launches. Launches on any stream wait for the stream first
-    and are done when they return. ``NBRT_INTERPRET=1`` does the same for a whole program.
+    All blocks and threads run, one thread at a time, so the results are those of a launch.
+    ``breakpoint()`` stops only in the chosen thread, in the kernel's source; this thread runs in
+    the OS thread of the launch. Launches wait for their stream and are done when they return.
+    ``NBRT_INTERPRET=1`` does the same for a whole program.
 
     Parameters
     ----------
     block, thread : tuple of (int, int, int)
-        The thread to stop in, as (x, y, z): its block, and its place in the block.
+        The thread in which to stop, as (x, y, z): its block, and its index in the block.
 
     Raises
     ------

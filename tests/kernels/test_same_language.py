@@ -24,8 +24,7 @@ from helpers.kernels import compile_ptx, device_of
 from helpers.language import ACCEPTED, NAMES, REFUSED
 from helpers.two_compilers import cpu_refusal, cuda_refusal, function_of, refused_in_batch
 from nbrt.backends.cpu.simt.frontend.python_semantics import REPLACEMENTS
-from nbrt.backends.cuda.numpy_loops import complete_numpy_loops
-from nbrt.backends.cuda.numpy_overloads import add_numpy_overloads
+from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

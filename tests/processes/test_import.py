@@ -85,7 +85,10 @@ def test_streams_and_arrays_do_without_numba() -> None:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"NBRT_CPU_DEVICES": "many"}, "expected NBRT_CPU_DEVICES to be an integer, got 'many'"),
+        (
+            {"NBRT_CPU_DEVICES": "many"},
+            "expected NBRT_CPU_DEVICES to be an integer in [1, 64], got 'many'",
+        ),
         ({"NBRT_CPU_DEVICES": "0"}, "expected NBRT_CPU_DEVICES to be an integer in [1, 64], got 0"),
         ({"NBRT_CPU_THREADS": "-1"}, "expected NBRT_CPU_THREADS to be an integer in [0, 1024]"),
         ({"NBRT_CPU_MEMORY_LIMIT": "1e9"}, "expected NBRT_CPU_MEMORY_LIMIT to be an integer"),

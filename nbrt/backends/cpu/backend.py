@@ -49,6 +49,7 @@ class CpuInterface(DeviceInterface):
         concurrent_streams=True,
         stream_priorities=(0, -1),
         dlpack_device_types=(1, 3),  # kDLCPU, kDLCUDAHost
+        more_devices="set NBRT_CPU_DEVICES for more virtual ones",
     )
     pool_kinds = tuple(_POOLS)
 
@@ -69,7 +70,7 @@ class CpuInterface(DeviceInterface):
         self._count = chosen.cpu_devices
 
     def get_device_properties(self, index: int) -> DeviceProperties:
-        """Describe the processor; every virtual device is the same one."""
+        """Describe the processor, which all virtual devices share."""
         return cpu_properties()
 
     def create_queue(self, index: int, priority: int) -> WorkerQueue:
@@ -81,7 +82,7 @@ class CpuInterface(DeviceInterface):
         return CpuEvent(options)
 
     def create_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> HostPool:
-        """Make a pool of host memory; ``guard`` is an option of plain ones."""
+        """Make a pool of host memory; plain pools have the option ``guard``."""
         pool = _POOLS.get(kind)
         if pool is None or options.keys() - ({"guard"} if kind == "plain" else set()):
             raise self.no_pool(index, kind, options)
@@ -106,7 +107,7 @@ class CpuInterface(DeviceInterface):
         return np.ndarray(shape, dtype, handle)
 
     def owner_of(self, array: object) -> object | None:
-        """Return the owner of the block under a NumPy array of ours."""
+        """Return the owner of the block under a NumPy array of nbrt."""
         return owner_of(array)
 
     def index_of(self, array: object) -> int | None:

@@ -1,6 +1,6 @@
 """End launches early: signals in the main thread, and cancellation of streams.
 
-Python runs the handlers of signals in the main thread, between two of its own instructions; native
+Python runs the handlers of signals in the main thread, between two bytecode instructions; native
 code does not run any. While the main thread runs a launch, a daemon thread, the ticker, writes the
 main thread's identifier into the launch's stop word every 50 ms. Native code polls the word and
 runs the pending handlers (``simt/stop_codes.py``). An exception of a handler ends the launch.

@@ -42,7 +42,7 @@ def available_memory() -> int:
 
 @cache
 def cpu_properties() -> DeviceProperties:
-    """Describe the processor as a device; a block runs on one core: its multiprocessor."""
+    """Describe the processor as a device; its cores are the multiprocessors."""
     information = _read(_CPUINFO)
     name = re.search(r"^model name\s*:\s*(.+)$", information, re.MULTILINE)
     flags = _flags(information)

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.events import CudaEvent
     from nbrt.backends.cuda.launch import CudaProgram
     from nbrt.backends.cuda.memory.base import CudaPool
-    from nbrt.backends.cuda.nccl import NcclTransport
+    from nbrt.backends.cuda.nccl import NcclTransport, TcpStore
     from nbrt.backends.cuda.ptx import CudaCode
     from nbrt.backends.cuda.queues import CudaQueue
-    from nbrt.backends.cuda.store import TcpStore
     from nbrt.backends.draw import Draw
     from nbrt.backends.interface import Block
     from nbrt.backends.queue import EventOptions
@@ -54,8 +53,8 @@ class CudaInterface(DeviceInterface):
         Creates the layer that calls CUDA; tests pass a fake.
     """
 
-    # What every device since compute capability 7.0 reports; CUDA clamps, so asking for more is
-    # harmless, and reading the range of a device would create a context on it.
+    # Every device since compute capability 7.0 has these priorities. Reading the range would create
+    # a context; CUDA clamps a priority outside the range.
     capabilities = Capabilities(
         concurrent_streams=True,
         cuda_stream_protocol=True,
@@ -84,13 +83,13 @@ class CudaInterface(DeviceInterface):
     # -- discovery -------------------------------------------------------------------------------
 
     def device_count(self) -> int:
-        """Return the number of devices that CUDA finds here."""
+        """Return the number of visible CUDA devices."""
         if self._count is not None:
             return self._count
         return 0 if self.unavailable_reason() is not None else discovery.count_visible_devices()
 
     def unavailable_reason(self) -> str | None:
-        """Return the missing component and how to install it."""
+        """Return the missing component and the way to install it."""
         if self._count is not None and self._count > 0:
             return None
         return None if self._make_driver is not None else discovery.why_unavailable()
@@ -106,14 +105,14 @@ class CudaInterface(DeviceInterface):
             if os.environ.get(variable, "0") not in ("", "0"):
                 raise BackendUnavailableError(
                     f"expected CUDA's legacy default stream, got {variable}="
-                    f"{os.environ[variable]}, which makes it another stream in every thread; unset "
+                    f"{os.environ[variable]}, under which each thread has another stream; unset "
                     f"the variable and use nbrt.Stream() for concurrency"
                 )
         driver = _load_driver() if self._make_driver is None else self._make_driver()
         supported, used = driver.versions()
         if min(supported, used) < _LOWEST_CUDA or supported // 1000 < used // 1000:
             raise BackendUnavailableError(
-                f"expected a driver and a CuPy of CUDA 12 or newer that fit together, got a driver "
+                f"expected a driver and a compatible CuPy for CUDA 12 or newer, got a driver "
                 f"for CUDA {_version(supported)} and a CuPy for CUDA {_version(used)}; install "
                 f"nbrt[cuda{min(supported, used) // 1000}] or update the driver"
             )
@@ -125,13 +124,13 @@ class CudaInterface(DeviceInterface):
 
     def get_device_properties(self, index: int) -> DeviceProperties:
         """Describe a device; creates no context."""
-        found = self._properties.get(index)
-        if found is None:
+        properties = self._properties.get(index)
+        if properties is None:
             from nbrt.backends.cuda.properties import device_properties
 
-            found = device_properties(self._ready().properties(index))
-            self._properties[index] = found
-        return found
+            properties = device_properties(self._ready().properties(index))
+            self._properties[index] = properties
+        return properties
 
     def current_device(self) -> int:
         """Return the device that is current in the driver, for this thread."""
@@ -145,7 +144,7 @@ class CudaInterface(DeviceInterface):
         return before
 
     def maybe_exchange_device(self, index: int) -> int:
-        """Do the same, unless the device has no context yet."""
+        """Make a device current if it has a context; return the previous one."""
         before = self._ready().get_device()
         if before != index and self._driver.has_context(index):
             self._driver.set_device(index)
@@ -156,7 +155,7 @@ class CudaInterface(DeviceInterface):
         return self._ready().can_access_peer(index, peer)
 
     def synchronize(self, index: int) -> None:
-        """Wait until all work on a device is done, also that of other libraries."""
+        """Wait until all work on a device is done, that of other libraries included."""
         self._ready().synchronize_device(index)
 
     # -- queues and events -----------------------------------------------------------------------
@@ -218,7 +217,7 @@ class CudaInterface(DeviceInterface):
     # -- memory ----------------------------------------------------------------------------------
 
     def create_pool(self, index: int, kind: str, options: Mapping[str, Any]) -> CudaPool:
-        """Make a pool over CuPy's, over the driver's, or over virtual memory."""
+        """Make a pool over CuPy's pool, the driver's pool or virtual memory."""
         from nbrt.backends.cuda.memory.factory import make_pool
 
         pool = None if options else make_pool(self._ready(), index, kind)
@@ -233,7 +232,7 @@ class CudaInterface(DeviceInterface):
     def enter_allocator(
         self, index: int, allocate: Callable[[int], tuple[Block, object]]
     ) -> Callable[[], None]:
-        """Let CuPy allocate through `allocate` in this thread."""
+        """Make CuPy allocate through `allocate` in this thread."""
         from nbrt.backends.cuda.memory.cupy_hook import CupyAllocatorHook
 
         redirection = CupyAllocatorHook(self._ready(), index, allocate)
@@ -279,7 +278,7 @@ class CudaInterface(DeviceInterface):
 
     def adopt(self, array: object) -> Array:
         """Return a CuPy array over another library's."""
-        from nbrt.backends.cuda.interop import adopt_array
+        from nbrt.backends.cuda.copies import adopt_array
 
         return adopt_array(self._ready(), array)
 
@@ -294,7 +293,7 @@ class CudaInterface(DeviceInterface):
     # -- kernels and draws -----------------------------------------------------------------------
 
     def program(self, function: Callable[..., object]) -> CudaProgram:
-        """Take a kernel; numba-cuda compiles it at its first launch."""
+        """Return a program, which numba-cuda compiles at its first launch."""
         from nbrt.backends.cuda.launch import CudaProgram
 
         driver = self._ready()
@@ -337,8 +336,7 @@ class CudaInterface(DeviceInterface):
 
     def open_store(self, host: str, port: int, is_server: bool) -> TcpStore:
         """Return CuPy's store."""
-        from nbrt.backends.cuda.nccl import load_nccl
-        from nbrt.backends.cuda.store import TcpStore
+        from nbrt.backends.cuda.nccl import TcpStore, load_nccl
 
         load_nccl()  # raises here if missing, before ranks wait for each other
         return TcpStore(host, port, is_server)

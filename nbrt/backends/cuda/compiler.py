@@ -1,7 +1,7 @@
-"""`KernelCompiler`: what compiles kernels for CUDA, as the launch path sees it.
+"""`KernelCompiler`: the interface between launches and a compiler for CUDA.
 
-numba-cuda is in maintenance mode; its successor numba-cuda-mlir takes the same dialect. A second
-adapter that fulfils these Protocols is all that a move needs.
+numba-cuda is in maintenance mode; its successor numba-cuda-mlir compiles the same dialect and needs
+a second adapter with these Protocols. The tests have one that interprets kernels.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class LoadedKernel(Protocol):
     Attributes
     ----------
     max_threads_per_block : int
-        What its registers allow.
+        The limit by its registers.
     static_shared : int
-        Bytes of shared memory per block that it declares itself.
+        Bytes of shared memory per block that it declares.
     """
 
     @property
@@ -46,18 +46,18 @@ class LoadedKernel(Protocol):
 
 
 class KernelSource(Protocol):
-    """A kernel as the compiler holds it, before its argument types are known.
+    """A kernel whose argument types are not known yet.
 
     Attributes
     ----------
     name : str
-        For messages.
+        The name in messages.
     parameter_names : tuple of str
         Names of its parameters.
     defaults : tuple
-        Values of the last parameters where a launch leaves them out.
+        Default values of the last parameters.
     captures : Captures
-        The values of globals and the like that it is compiled with.
+        The captured values that it is compiled with.
     """
 
     @property
@@ -72,7 +72,7 @@ class KernelSource(Protocol):
     def compile(self, args: tuple[Any, ...]) -> LoadedKernel:
         """Compile for the types of `args`, and load on the current device.
 
-        Several threads may ask for the same types at a time; they wait for one compilation.
+        Threads that compile for the same types at the same time wait for one compilation.
 
         Raises
         ------
@@ -89,12 +89,12 @@ class KernelSource(Protocol):
 
 
 class KernelCompiler(Protocol):
-    """Something that compiles the Numba CUDA dialect for CUDA devices."""
+    """A compiler of the Numba CUDA dialect for CUDA devices."""
 
     def adopt(self, function: Callable[..., object]) -> KernelSource:
-        """Take a plain function, or a dispatcher of the compiler's own."""
+        """Return the source of a plain function or of a dispatcher of the compiler."""
         ...
 
     def key_of(self, argument: object) -> Hashable | None:
-        """Return what tells the types of scalars apart; None for what is no plain scalar."""
+        """Return a key of the type of a scalar; None for other arguments."""
         ...

@@ -1,4 +1,4 @@
-"""Copies and fills on a queue, of arrays in any layout, between devices and with the host."""
+"""Copies and fills of arrays in any layout, and adoption of other libraries' device arrays."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.queues import CudaQueue
-    from nbrt.typing import HostArray
+    from nbrt.typing import Array, HostArray
 
-__all__ = ["Copier"]
+__all__ = ["Copier", "adopt_array"]
+
+# dlpack.h: kDLCUDA, kDLCUDAManaged
+_CUDA_DEVICE_TYPES = (2, 13)
 
 
 class Copier:
-    """Moves values between arrays.
+    """Copies and fills of arrays on queues.
 
     Parameters
     ----------
     driver : Driver
         CUDA.
     side_queue : callable
-        Returns a queue of our own on a device, for work that another device's stream cannot do.
+        Returns an internal queue of a device, for work that a stream of another device cannot do.
     """
 
     def __init__(self, driver: Driver, side_queue: Callable[[int], CudaQueue]) -> None:
@@ -40,8 +43,8 @@ class Copier:
     def copy(self, queue: CudaQueue, destination: Any, source: Any) -> None:
         """Enqueue a copy; the source is broadcast, the dtype converted within its kind.
 
-        It does not wait for the device. Values of pageable host memory are read now; into pageable
-        host memory they are written in stream order.
+        It does not wait for the device. It reads pageable host memory at the call, and writes it in
+        stream order.
         """
         holders = (self._holder(destination), self._holder(source))
         if queue.index not in holders:
@@ -74,7 +77,7 @@ class Copier:
         if array.size == 0:
             return
         with queue.entered():
-            # By bytes, not by value: -0.0 equals 0 but must stay what it is.
+            # By bytes, not by value: -0.0 equals 0 but has other bytes.
             if array.flags.c_contiguous and not any(scalar.tobytes()):
                 self._driver.clear(int(array.data.ptr), array.nbytes, queue.handle)
             else:
@@ -103,7 +106,7 @@ class Copier:
             self._driver.cupy.copyto(destination, source)
 
     def _from_host(self, queue: CudaQueue, destination: Any, source: Any) -> None:
-        """Copy page-locked values as they are; others are taken along now, converted on the way."""
+        """Copy page-locked values directly, others through a converted staging copy made now."""
         order = _shared_order(destination, source)
         is_direct = (
             order is not None
@@ -129,7 +132,7 @@ class Copier:
         queue.hold(values)
 
     def _to_host(self, queue: CudaQueue, destination: Any, source: Any) -> None:
-        """Copy into page-locked memory as it is; into other memory with a host call behind."""
+        """Copy into page-locked memory directly, into other memory by staging and a host call."""
         order = _order_of(source)
         values = source
         if not _is_contiguous(source, order):
@@ -154,14 +157,14 @@ class Copier:
     def _staging(
         self, queue: CudaQueue, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"]
     ) -> HostArray:
-        """Return page-locked memory for values on their way: CUDA would stop the host for others.
+        """Return page-locked memory for a copy: with other memory CUDA would block the host.
 
-        CuPy does the same for what it copies to a device (``cupy.array``).
+        ``cupy.array`` does the same.
         """
         if queue.is_capturing():
             raise StreamError(
                 "expected page-locked host memory for a copy in a captured stream, got other "
-                "memory, which a replay could not find again; use nbrt's empty_pinned"
+                "memory, which does not live until a replay; use nbrt.empty_pinned"
             )
         nbytes = math.prod(shape) * dtype.itemsize
         try:
@@ -171,7 +174,7 @@ class Copier:
         return np.ndarray(shape, dtype, memory, order=order)
 
     def _between(self, queue: CudaQueue, destination: Any, source: Any) -> None:
-        """Copy between devices: packed by the source's device, spread out by the destination's."""
+        """Copy between devices: the source's device packs, the destination's device unpacks."""
         cupy = self._driver.cupy
         to, origin = int(destination.data.device_id), int(source.data.device_id)
         self._connect(to, origin)
@@ -196,18 +199,58 @@ class Copier:
             )
             if not is_direct:
                 cupy.copyto(destination, landing)
-        # Both ways: later work of `queue` sees the values, and the memory of `packed`, which goes
-        # back to the source queue's arena now, is not used again before it was read.
+        # Both ways: later work of `queue` sees the values, and the memory of `packed`, which the
+        # source queue may reuse from now on, is read before.
         queue.join(target_queue)
         source_queue.join(target_queue)
 
     def _connect(self, to: int, origin: int) -> None:
-        """Let the two devices copy directly, if they can; else CUDA goes through the host."""
+        """Enable direct copies of two devices if possible; else CUDA copies through the host."""
         if (to, origin) not in self._peers:
             for index, peer in ((to, origin), (origin, to)):
                 if self._driver.can_access_peer(index, peer):
                     self._driver.enable_peer(index, peer)
             self._peers |= {(to, origin), (origin, to)}
+
+
+def adopt_array(driver: Driver, array: Any) -> Array:
+    """Return a CuPy array over another library's device memory.
+
+    DLPack comes first: the producer makes CuPy's current stream wait for its stream, without the
+    host. With ``__cuda_array_interface__``, CuPy synchronises the stream that the producer names.
+
+    Raises
+    ------
+    DeviceMismatchError
+        If the array is in host memory.
+    ArgumentTypeError
+        If it has neither protocol, or its producer refuses.
+    """
+    if isinstance(array, driver.cupy.ndarray):
+        return array
+    try:
+        if hasattr(array, "__dlpack_device__"):
+            kind, index = array.__dlpack_device__()
+            if int(kind) in _CUDA_DEVICE_TYPES:
+                with driver.on_device(int(index)):
+                    return driver.cupy.from_dlpack(array)
+            raise DeviceMismatchError(
+                f"expected an array in device memory, got a {type(array).__name__} of DLPack "
+                f"device type {int(kind)}; copy it with nbrt.to"
+            )
+        if hasattr(array, "__cuda_array_interface__"):
+            return driver.cupy.asarray(array)
+    except (BufferError, TypeError, ValueError) as error:
+        if isinstance(error, DeviceMismatchError):
+            raise
+        raise ArgumentTypeError(
+            f"expected an array that CuPy can share, got a {type(array).__name__} that it cannot: "
+            f"{error}"
+        ) from error
+    raise ArgumentTypeError(
+        f"expected an array with __dlpack__ or __cuda_array_interface__, got a "
+        f"{type(array).__name__}; convert it with nbrt.asarray"
+    )
 
 
 def _name(holder: int | None) -> str:
@@ -225,7 +268,7 @@ def _order_of(array: Any) -> Literal["C", "F"]:
 
 
 def _shared_order(first: Any, second: Any) -> Literal["C", "F"] | None:
-    """Return the memory order in which both arrays are dense; None if there is none."""
+    """Return the memory order in which both arrays are contiguous; None if there is none."""
     if _is_contiguous(first, "C") and _is_contiguous(second, "C"):
         return "C"
     if _is_contiguous(first, "F") and _is_contiguous(second, "F"):

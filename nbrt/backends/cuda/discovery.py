@@ -1,9 +1,8 @@
-"""How many CUDA devices there are, and why none can be used, without initialising CUDA.
+"""The number of CUDA devices and the reason if none is usable, without initialising CUDA.
 
-``cuInit`` must not run here: a process that asked whether there is a GPU could no longer fork. The
-count comes from NVML, which does not touch CUDA, filtered by ``CUDA_VISIBLE_DEVICES`` by CUDA's own
-rules. Where NVML cannot answer (no NVML library, MIG slices), a short-lived child process asks the
-driver instead, once.
+``cuInit`` must not run here: afterwards the process could not fork. The count comes from NVML,
+which does not initialise CUDA, filtered by ``CUDA_VISIBLE_DEVICES`` with CUDA's rules. Without NVML
+and with MIG slices, one short child process counts the devices with the driver.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CUPY_WHEELS = {"cupy-cuda12x": 12, "cupy-cuda13x": 13}
 
 
 def count_visible_devices() -> int:
-    """Return how many devices CUDA would find if it were initialised now."""
+    """Return the number of devices that CUDA would find now."""
     if not _has_driver_library():
         return 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -47,7 +46,7 @@ def count_visible_devices() -> int:
 def visible_indices(visible: str, uuids: tuple[str, ...]) -> tuple[int, ...]:
     """Return the devices that a value of ``CUDA_VISIBLE_DEVICES`` names.
 
-    CUDA's rules: indices or prefixes of uuids, not mixed; the list ends at the first entry that
+    By CUDA's rules, entries are indices or prefixes of uuids; the list ends at the first entry that
     names no device; a device named twice makes the whole list invalid.
 
     Examples
@@ -55,7 +54,7 @@ def visible_indices(visible: str, uuids: tuple[str, ...]) -> tuple[int, ...]:
     >>> visible_indices("1,0,7,2", ("GPU-a", "GPU-b", "GPU-c"))
     (1, 0)
     """
-    found: list[int] = []
+    indices: list[int] = []
     for entry in (part.strip() for part in visible.split(",")):
         if entry.startswith("GPU-"):
             matches = [index for index, uuid in enumerate(uuids) if uuid.startswith(entry)]
@@ -63,14 +62,14 @@ def visible_indices(visible: str, uuids: tuple[str, ...]) -> tuple[int, ...]:
             matches = [int(entry)] if entry.isdecimal() and int(entry) < len(uuids) else []
         if len(matches) != 1:
             break
-        if matches[0] in found:
+        if matches[0] in indices:
             return ()
-        found.append(matches[0])
-    return tuple(found)
+        indices.append(matches[0])
+    return tuple(indices)
 
 
 def why_unavailable() -> str | None:
-    """Return why no CUDA device can be used, with the next step; None if one can."""
+    """Return the reason why no CUDA device is usable, with the next step; None if one is."""
     for package, module in (("CuPy", "cupy"), ("numba-cuda", "numba_cuda")):
         if importlib.util.find_spec(module) is None:
             return (
@@ -89,7 +88,7 @@ def why_unavailable() -> str | None:
                 f"no device is visible: CUDA_VISIBLE_DEVICES={visible!r} names none of this "
                 f"machine's; unset it or name one that nvidia-smi -L lists"
             )
-        return "the NVIDIA driver finds no device; nvidia-smi tells more"
+        return "the NVIDIA driver finds no device; run nvidia-smi for details"
     return _why_incompatible()
 
 
@@ -105,7 +104,7 @@ def _why_incompatible() -> str | None:
 
 
 def _cupy_major() -> int | None:
-    """Return the CUDA version the CuPy wheel is built for, without importing it."""
+    """Return the CUDA version of the installed CuPy wheel without importing it."""
     majors = set()
     for name, major in _CUPY_WHEELS.items():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -125,14 +124,14 @@ def _has_driver_library() -> bool:
 
 
 def _nvml() -> Any:
-    """Return the NVML bindings, started, or None; whoever gets them calls ``shutdown``."""
+    """Return the initialised NVML bindings, or None; the caller calls ``shutdown``."""
     try:
         from cuda.bindings import nvml
     except ImportError:
         return None
     try:
         nvml.init_v2()
-    except Exception:  # noqa: BLE001  # whatever is wrong with NVML, the child process can answer
+    except Exception:  # noqa: BLE001  # the child process counts the devices then
         return None
     return nvml
 
@@ -160,7 +159,7 @@ def _driver_major() -> int | None:
         return None
     try:
         return int(nvml.system_get_cuda_driver_version()) // 1000
-    except Exception:  # noqa: BLE001  # a version that cannot be read is checked by initialize
+    except Exception:  # noqa: BLE001  # `initialize` checks the version
         return None
     finally:
         nvml.shutdown()
@@ -168,7 +167,7 @@ def _driver_major() -> int | None:
 
 @functools.cache
 def _count_in_child(visible: str | None) -> int:
-    """Ask the driver in a child process; `visible` is the environment's, to be asked anew."""
+    """Count the devices in a child process; `visible` is the key of the cache."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-c", _CHILD],

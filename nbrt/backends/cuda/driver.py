@@ -1,8 +1,7 @@
-"""`Driver`: every call into CUDA, on plain numbers; the one file that touches raw handles.
+"""`Driver`: every call into CUDA, on raw handles as ints.
 
-CuPy's runtime and driver bindings do nearly all of it, because CuPy holds the memory and the
-current stream; the few calls it lacks come from cuda-bindings. Tests put a fake in this class's
-place, so everything above it runs without a GPU.
+Most calls use CuPy's bindings, because CuPy holds the memory and the current stream; the others
+use cuda-bindings. Tests replace this class by a simulation that needs no GPU.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ _INTERPROCESS = 4
 _PAGE_LOCKED = 1  # cudaMemoryTypeHost
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PEER_ALREADY_ENABLED = 704
-_ALL = 2**64 - 1  # a threshold that no pool comes to
+_ALL = 2**64 - 1  # a threshold that no pool reaches
 
 
-def _call(
+def _translated(
     doing: str,
 ) -> Callable[[Callable[Concatenate[Driver, P], R]], Callable[Concatenate[Driver, P], R]]:
-    """Turn CUDA errors of a method into nbrt's."""
+    """Translate the CUDA errors of a method into exceptions of nbrt."""
 
     def decorate(
         method: Callable[Concatenate[Driver, P], R],
@@ -60,10 +59,9 @@ def _call(
 
 
 class OnDevice:
-    """Make a device current in the driver for a block; costs one query where it is already.
+    """Make a device current in the driver for a block; one query if it is current already.
 
-    The ambient state above is the truth and the driver's current device follows it, but a thread or
-    task may come with another one; so every operation enters this door.
+    Each thread has its own current device in the driver, so every operation enters this guard.
     """
 
     __slots__ = ("_before", "_driver", "_index")
@@ -83,22 +81,22 @@ class OnDevice:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Going back must not create a context on a device that had none (pytorch PR #94864).
+        # This must not create a context on the previous device (pytorch PR #94864).
         if self._before != self._index and self._driver.has_context(self._before):
             self._driver.set_device(self._before)
 
 
 class Driver:
-    """CUDA, as the rest of the backend sees it.
+    """The CUDA calls of the backend.
 
     Attributes
     ----------
     cupy : module
         The array library.
     errors : tuple of exception types
-        What CuPy raises for CUDA's codes.
+        CuPy's exceptions for CUDA's error codes.
     staging : cupy.cuda.PinnedMemoryPool
-        Page-locked memory for values on their way to a device or back.
+        Page-locked memory for copies between the host and a device.
     """
 
     def __init__(self) -> None:
@@ -118,17 +116,17 @@ class Driver:
 
     # -- devices ---------------------------------------------------------------------------------
 
-    @_call("counting CUDA devices")
+    @_translated("counting CUDA devices")
     def device_count(self) -> int:
         """Return the number of devices; initialises CUDA."""
         return int(self._runtime.getDeviceCount())
 
-    @_call("reading CUDA's versions")
+    @_translated("reading CUDA's versions")
     def versions(self) -> tuple[int, int]:
-        """Return (what the driver supports, what CuPy uses), as in 12040 for CUDA 12.4."""
+        """Return the CUDA versions of the driver and of CuPy, as 12040 for CUDA 12.4."""
         return int(self._runtime.driverGetVersion()), int(self._runtime.runtimeGetVersion())
 
-    @_call("making a device current")
+    @_translated("making a device current")
     def set_device(self, index: int) -> None:
         """Make a device current in this thread; since CUDA 12 this creates its context."""
         self._runtime.setDevice(index)
@@ -136,8 +134,8 @@ class Driver:
     def is_current(self, index: int) -> bool:
         """Return whether a device is current in this thread, with its context.
 
-        In a new thread CUDA's runtime answers 0 while the driver has no context at all, and
-        launches and numba-cuda go by the driver.
+        In a new thread CUDA's runtime returns device 0 while the driver has no context. Launches
+        and numba-cuda use the driver's.
         """
         is_index: bool = self._runtime.getDevice() == index
         return is_index and self._driver.ctxGetCurrent() != 0
@@ -151,18 +149,18 @@ class Driver:
         """Return a guard that makes a device current for a block."""
         return OnDevice(self, index)
 
-    @_call("reading device properties")
+    @_translated("reading device properties")
     def properties(self, index: int) -> dict[str, Any]:
-        """Return cudaDeviceProp as CuPy spells it; creates no context."""
-        found: dict[str, Any] = self._runtime.getDeviceProperties(index)
-        return found
+        """Return cudaDeviceProp with CuPy's names; creates no context."""
+        properties: dict[str, Any] = self._runtime.getDeviceProperties(index)
+        return properties
 
-    @_call("asking for peer access")
+    @_translated("asking for peer access")
     def can_access_peer(self, index: int, peer: int) -> bool:
         """Return whether a device can read another's memory."""
         return index == peer or bool(self._runtime.deviceCanAccessPeer(index, peer))
 
-    @_call("enabling peer access")
+    @_translated("enabling peer access")
     def enable_peer(self, index: int, peer: int) -> None:
         """Let kernels and copies of a device read another's memory; idempotent."""
         with self.on_device(index):
@@ -172,13 +170,13 @@ class Driver:
                 if getattr(error, "status", 0) != _PEER_ALREADY_ENABLED:
                     raise
 
-    @_call("waiting for a device")
+    @_translated("waiting for a device")
     def synchronize_device(self, index: int) -> None:
         """Wait until all work on a device is done."""
         with self.on_device(index):
             self._runtime.deviceSynchronize()
 
-    @_call("reading free memory")
+    @_translated("reading free memory")
     def memory_info(self, index: int) -> tuple[int, int]:
         """Return (free, total) bytes."""
         with self.on_device(index):
@@ -187,9 +185,9 @@ class Driver:
 
     # -- streams ---------------------------------------------------------------------------------
 
-    @_call("creating a stream")
+    @_translated("creating a stream")
     def new_stream(self, index: int, priority: int) -> Any:
-        """Return a new CuPy stream that does not wait for the default one, and dies with it."""
+        """Return a new CuPy stream that does not wait for the default one and owns its handle."""
         with self.on_device(index):
             return self.cupy.cuda.Stream(non_blocking=True, priority=priority)
 
@@ -209,21 +207,21 @@ class Driver:
         """Return whether everything on a stream is done."""
         return self._is_done(self._runtime.streamQuery(handle), "asking whether a stream is done")
 
-    @_call("waiting for a stream")
+    @_translated("waiting for a stream")
     def synchronize_stream(self, handle: int) -> None:
         """Wait for everything on a stream."""
         self._runtime.streamSynchronize(handle)
 
-    @_call("asking whether a stream is captured")
+    @_translated("asking whether a stream is captured")
     def is_capturing(self, handle: int) -> bool:
         """Return whether a stream is being captured into a graph."""
         return bool(self._runtime.streamIsCapturing(handle))
 
     # -- events ----------------------------------------------------------------------------------
 
-    @_call("creating an event")
+    @_translated("creating an event")
     def new_event(self, index: int, timing: bool, blocking: bool, interprocess: bool) -> int:
-        """Return a new event's handle; give it back with `destroy_event`."""
+        """Return the handle of a new event; release it with `destroy_event`."""
         flags = (
             (0 if timing else _DISABLE_TIMING)
             | (_BLOCKING_SYNC if blocking else 0)
@@ -232,17 +230,17 @@ class Driver:
         with self.on_device(index):
             return int(self._runtime.eventCreateWithFlags(flags))
 
-    @_call("destroying an event")
+    @_translated("destroying an event")
     def destroy_event(self, handle: int) -> None:
-        """Give an event back."""
+        """Destroy an event."""
         self._runtime.eventDestroy(handle)
 
-    @_call("recording an event")
+    @_translated("recording an event")
     def record_event(self, handle: int, stream: int) -> None:
         """Record an event on a stream."""
         self._runtime.eventRecord(handle, stream)
 
-    @_call("making a stream wait for an event")
+    @_translated("making a stream wait for an event")
     def wait_event(self, stream: int, handle: int) -> None:
         """Make later work of a stream wait for an event."""
         self._runtime.streamWaitEvent(stream, handle)
@@ -251,22 +249,22 @@ class Driver:
         """Return whether the last record is done."""
         return self._is_done(self._runtime.eventQuery(handle), "asking whether an event is done")
 
-    @_call("waiting for an event")
+    @_translated("waiting for an event")
     def synchronize_event(self, handle: int) -> None:
         """Wait on the host for the last record."""
         self._runtime.eventSynchronize(handle)
 
-    @_call("timing between two events")
+    @_translated("timing between two events")
     def elapsed(self, start: int, end: int) -> float:
         """Return the milliseconds between two records."""
         return float(self._runtime.eventElapsedTime(start, end))
 
-    @_call("exporting an event")
+    @_translated("exporting an event")
     def event_ipc_handle(self, handle: int) -> bytes:
-        """Return what another process opens."""
+        """Return the handle with which another process opens an event."""
         return bytes(self._runtime.ipcGetEventHandle(handle))
 
-    @_call("opening another process's event")
+    @_translated("opening another process's event")
     def open_event(self, index: int, ipc_handle: bytes) -> int:
         """Return the handle of another process's event."""
         with self.on_device(index):
@@ -274,25 +272,25 @@ class Driver:
 
     # -- memory ----------------------------------------------------------------------------------
 
-    @_call("copying memory")
+    @_translated("copying memory")
     def copy(self, destination: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         """Enqueue a copy; to or from pageable host memory it may wait."""
         self._runtime.memcpyAsync(destination, source, nbytes, kind, stream)
 
-    @_call("copying memory between devices")
+    @_translated("copying memory between devices")
     def copy_peer(
         self, destination: int, to: int, source: int, origin: int, nbytes: int, stream: int
     ) -> None:
         """Enqueue a copy between two devices."""
         self._runtime.memcpyPeerAsync(destination, to, source, origin, nbytes, stream)
 
-    @_call("filling memory")
+    @_translated("filling memory")
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         """Enqueue a fill with zero bytes."""
         self._runtime.memsetAsync(address, 0, nbytes, stream)
 
     def is_page_locked(self, address: int) -> bool:
-        """Return whether host memory is page-locked, by whomever."""
+        """Return whether host memory is page-locked, by any library."""
         try:
             return int(self._runtime.pointerGetAttributes(address).type) == _PAGE_LOCKED
         except self.errors:
@@ -300,15 +298,15 @@ class Driver:
 
     # -- memory pools of the driver --------------------------------------------------------------
 
-    @_call("reading a device attribute")
+    @_translated("reading a device attribute")
     def attribute(self, name: str, index: int) -> int:
         """Return an attribute of a device by CuPy's name for it, such as ``"ManagedMemory"``."""
         number = getattr(self._runtime, f"cudaDevAttr{name}")
         return int(self._runtime.deviceGetAttribute(number, index))
 
-    @_call("creating a memory pool")
+    @_translated("creating a memory pool")
     def create_pool(self, index: int) -> int:
-        """Return the handle of a new pool of device memory, for others that can read it as well."""
+        """Return the handle of a new pool of device memory that peer devices can access."""
         runtime = self._runtime
         properties = runtime.MemPoolProps(
             runtime.cudaMemAllocationTypePinned,
@@ -318,45 +316,45 @@ class Driver:
         )
         pool = int(runtime.memPoolCreate(properties))
         try:
-            others = self._access_of_others(index)
-            if others:
-                doing = "opening a memory pool to other devices"
-                self._asked(doing, "cuMemPoolSetAccess", pool, others, len(others))
+            peers = self._access_of_peers(index)
+            if peers:
+                doing = "opening a memory pool to peer devices"
+                self._call(doing, "cuMemPoolSetAccess", pool, peers, len(peers))
         except BaseException:
             runtime.memPoolDestroy(pool)
             raise
         return pool
 
-    @_call("destroying a memory pool")
+    @_translated("destroying a memory pool")
     def destroy_pool(self, pool: int) -> None:
-        """Give a pool up; CUDA keeps it until its last allocation was freed."""
+        """Destroy a pool; CUDA keeps it until its last allocation is freed."""
         self._runtime.memPoolDestroy(pool)
 
-    @_call("setting a memory pool's threshold")
+    @_translated("setting a memory pool's threshold")
     def set_pool_threshold(self, pool: int, nbytes: int | None) -> None:
-        """Set what a pool keeps when streams are waited for; None: all."""
+        """Set the bytes that a pool keeps at a synchronisation; None: all."""
         attribute = self._runtime.cudaMemPoolAttrReleaseThreshold
         self._runtime.memPoolSetAttribute(pool, attribute, _ALL if nbytes is None else nbytes)
 
-    @_call("reading a memory pool's size")
+    @_translated("reading a memory pool's size")
     def pool_reserved(self, pool: int) -> int:
         """Return the bytes that a pool holds."""
         attribute = self._runtime.cudaMemPoolAttrReservedMemCurrent
         return int(self._runtime.memPoolGetAttribute(pool, attribute))
 
-    @_call("trimming a memory pool")
+    @_translated("trimming a memory pool")
     def trim_pool(self, pool: int) -> None:
-        """Give back what no allocation uses."""
+        """Release the memory that no allocation uses."""
         self._runtime.memPoolTrimTo(pool, 0)
 
-    @_call("allocating from a memory pool")
+    @_translated("allocating from a memory pool")
     def allocate_from_pool(self, pool: int, nbytes: int, stream: int) -> int:
-        """Return the address of memory for work on a stream from now on."""
+        """Return the address of memory for later work on a stream."""
         return int(self._runtime.mallocFromPoolAsync(nbytes, pool, stream))
 
-    @_call("freeing memory in stream order")
+    @_translated("freeing memory in stream order")
     def free_in_order(self, address: int, stream: int) -> None:
-        """Free memory of a pool behind the work that a stream has so far."""
+        """Free memory of a pool after the work queued on a stream so far."""
         self._runtime.freeAsync(address, stream)
 
     # -- virtual memory --------------------------------------------------------------------------
@@ -365,41 +363,41 @@ class Driver:
         """Return whether a device has virtual memory management."""
         attribute = self._bindings.CUdevice_attribute
         number = attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        return bool(self._asked("asking for virtual memory", "cuDeviceGetAttribute", number, index))
+        return bool(self._call("asking for virtual memory", "cuDeviceGetAttribute", number, index))
 
     def granularity(self, index: int) -> int:
-        """Return the bytes that mappings are multiples of."""
-        least = self._bindings.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        """Return the granularity of mappings in bytes."""
+        minimum = self._bindings.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         name = "cuMemGetAllocationGranularity"
-        return int(self._asked("asking for a page's size", name, self._page_kind(index), least))
+        return int(self._call("asking for a page's size", name, self._page_kind(index), minimum))
 
     def reserve_range(self, nbytes: int) -> int:
-        """Return the first of `nbytes` addresses that nothing else will use."""
-        return int(self._asked("reserving addresses", "cuMemAddressReserve", nbytes, 0, 0, 0))
+        """Reserve a range of `nbytes` addresses; return its first address."""
+        return int(self._call("reserving addresses", "cuMemAddressReserve", nbytes, 0, 0, 0))
 
     def release_range(self, address: int, nbytes: int) -> None:
-        """Give reserved addresses back, with nothing mapped to them."""
-        self._asked("giving addresses back", "cuMemAddressFree", address, nbytes)
+        """Release reserved addresses without mappings."""
+        self._call("releasing addresses", "cuMemAddressFree", address, nbytes)
 
     def map_range(self, index: int, address: int, nbytes: int) -> None:
-        """Put memory of a device behind addresses, for it and those that can read it."""
+        """Map new memory of a device to addresses, for it and its peers."""
         doing = f"mapping {nbytes} bytes on cuda:{index}"
-        handle = self._asked(doing, "cuMemCreate", nbytes, self._page_kind(index), 0)
+        handle = self._call(doing, "cuMemCreate", nbytes, self._page_kind(index), 0)
         try:
-            self._asked(doing, "cuMemMap", address, nbytes, 0, handle, 0)
+            self._call(doing, "cuMemMap", address, nbytes, 0, handle, 0)
         finally:
-            # The mapping keeps the memory; without one it goes now.
-            self._asked(doing, "cuMemRelease", handle)
+            # A mapping keeps the memory; without one it is freed here.
+            self._call(doing, "cuMemRelease", handle)
         try:
-            access = [self._access_of(index), *self._access_of_others(index)]
-            self._asked(doing, "cuMemSetAccess", address, nbytes, access, len(access))
+            access = [self._access_of(index), *self._access_of_peers(index)]
+            self._call(doing, "cuMemSetAccess", address, nbytes, access, len(access))
         except BaseException:
             self.unmap_range(address, nbytes)
             raise
 
     def unmap_range(self, address: int, nbytes: int) -> None:
-        """Take the memory away from addresses that one `map_range` was called for."""
-        self._asked("unmapping memory", "cuMemUnmap", address, nbytes)
+        """Unmap the addresses of one call of `map_range`."""
+        self._call("unmapping memory", "cuMemUnmap", address, nbytes)
 
     def _page_kind(self, index: int) -> Any:
         kind = self._bindings.CUmemAllocationProp()
@@ -415,34 +413,31 @@ class Driver:
         access.flags = self._bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         return access
 
-    def _access_of_others(self, index: int) -> list[Any]:
+    def _access_of_peers(self, index: int) -> list[Any]:
         return [
             self._access_of(other)
             for other in range(self.device_count())
             if other != index and self.can_access_peer(other, index)
         ]
 
-    def _asked(self, doing: str, name: str, *args: Any) -> Any:
-        """Call a function of the driver's bindings; return what it gives besides its status."""
-        status, *found = getattr(self._bindings, name)(*args)
+    def _call(self, doing: str, name: str, *args: Any) -> Any:
+        """Call a function of the driver's bindings; return its result without the status."""
+        status, *results = getattr(self._bindings, name)(*args)
         if int(status) != 0:
             raise translate_status(int(status), str(status), doing)
-        return found[0] if found else None
+        return results[0] if results else None
 
     # -- kernels ---------------------------------------------------------------------------------
 
     def function_of(self, kernel: Any) -> int:
-        """Return the current context's function of a kernel of cuda-core."""
+        """Return the function of a cuda-core kernel in the current context."""
         if not isinstance(kernel, self._bindings.CUkernel):
             return int(kernel)
-        status, function = self._bindings.cuKernelGetFunction(kernel)
-        if int(status) != 0:
-            raise translate_status(int(status), str(status), "looking up a kernel")
-        return int(function)
+        return int(self._call("looking up a kernel", "cuKernelGetFunction", kernel))
 
-    @_call("raising a kernel's shared memory limit")
+    @_translated("raising a kernel's shared memory limit")
     def allow_shared(self, function: int, nbytes: int) -> None:
-        """Let launches of a function take more dynamic shared memory than 48 KiB."""
+        """Allow a function more than 48 KiB of dynamic shared memory."""
         self._driver.funcSetAttribute(function, _MAX_DYNAMIC_SHARED, nbytes)
 
     def launch(
@@ -454,11 +449,11 @@ class Driver:
         except self.errors as error:
             raise translate(error, "launching a kernel") from error
 
-    @_call("launching a cooperative kernel")
+    @_translated("launching a cooperative kernel")
     def launch_cooperative(
         self, function: int, grid: Dim3, block: Dim3, shared: int, stream: int, parameters: int
     ) -> None:
-        """Do the same for a kernel whose blocks wait for each other."""
+        """Enqueue a kernel whose blocks wait for each other."""
         self._driver.launchCooperativeKernel(function, *grid, *block, shared, stream, parameters)
 
     def _is_done(self, status: int, doing: str) -> bool:

@@ -28,9 +28,9 @@ class CudaEvent:
     index : int
         The device.
     handle : int
-        The raw event, ours from now on.
+        The raw event, which this object owns.
     options : EventOptions
-        What it was made with.
+        Its options.
     """
 
     __slots__ = ("__weakref__", "_driver", "_finalizer", "_options", "_recorded", "handle", "index")
@@ -42,7 +42,7 @@ class CudaEvent:
         self.handle = handle
         self._recorded: tuple[CudaQueue, int, Epoch] | None = None
         self._finalizer = weakref.finalize(self, driver.destroy_event, handle)
-        # At exit the driver may be gone before us; the process takes the event along.
+        # At exit the driver may be gone already; the process end frees the event.
         self._finalizer.atexit = False
 
     @classmethod
@@ -52,7 +52,7 @@ class CudaEvent:
         Raises
         ------
         EventError
-            If it is to be both timed and shared with other processes, which CUDA excludes.
+            If it is both timed and shared with other processes, which CUDA excludes.
         """
         if options.enable_timing and options.interprocess:
             raise EventError("expected at most one of interprocess and enable_timing; drop one")
@@ -65,10 +65,10 @@ class CudaEvent:
         return cls(driver, index, handle, options)
 
     def record(self, queue: Queue) -> None:
-        """Mark the end of everything queued so far."""
+        """Record the event behind the work queued so far."""
         if queue.index != self.index:
             raise EventError(
-                f"expected a stream of cuda:{self.index}, where this event lives, got one of "
+                f"expected a stream of cuda:{self.index}, the event's device, got one of "
                 f"cuda:{queue.index}; make another event for that device"
             )
         if isinstance(queue, CudaQueue):
@@ -98,10 +98,10 @@ class CudaEvent:
         queue.raise_failure(number, epoch)
 
     def host_wait(self) -> Callable[[], None]:
-        """Return what does the same, whether the work before it failed or not.
+        """Return a function that waits for the last record, after failed work too.
 
-        CUDA has no wait on the host for a record that another one has replaced: an event that is
-        recorded again before the wait is reached is waited for as recorded then.
+        CUDA's host waits are for the latest record: the function waits for a later record if there
+        is one when it is called.
         """
         return self._wait_on_host
 
@@ -112,13 +112,13 @@ class CudaEvent:
     def elapsed_time(self, end: CudaEvent) -> float:
         """Return the milliseconds between the two records."""
         if not (self._options.enable_timing and end._options.enable_timing):
-            raise EventError("expected two events made with enable_timing=True; make them so")
+            raise EventError("expected two events with enable_timing=True; pass it to nbrt.Event")
         return self._driver.elapsed(self.handle, end.handle)
 
     def ipc_handle(self) -> bytes:
-        """Return what `open_event` of another process takes."""
+        """Return the handle for `open_event` in another process."""
         if not self._options.interprocess:
-            raise EventError("expected an event made with interprocess=True; make it so")
+            raise EventError("expected an event with interprocess=True; pass it to nbrt.Event")
         return self._driver.event_ipc_handle(self.handle)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""CUDA's error codes as nbrt's exceptions."""
+"""Translate CUDA's error codes into exceptions of nbrt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["NOT_READY", "is_lost", "translate", "translate_status"]
 
 NOT_READY = 600
-"""Work is still running: an answer, not a failure."""
+"""The status of work that still runs; not a failure."""
 
 # Codes of driver_types.h (cudaError); those of cuda.h (CUresult) are the same numbers here.
 _MEMORY = {2}
@@ -38,20 +38,20 @@ def is_lost(status: int) -> bool:
 
 
 def translate(error: BaseException, doing: str) -> NbrtError:
-    """Return the exception to raise for a CUDA error met while `doing` something.
+    """Return the exception for a CUDA error.
 
     Parameters
     ----------
     error : CUDARuntimeError or CUDADriverError
-        What CuPy raised; its ``status`` is CUDA's code.
+        CuPy's exception; its ``status`` is CUDA's code.
     doing : str
-        What was tried, as in "while ...".
+        The failed operation, such as ``"copying memory"``.
     """
     return translate_status(int(getattr(error, "status", 0)), str(error), doing)
 
 
 def translate_status(status: int, text: str, doing: str) -> NbrtError:
-    """Return the exception for a bare code."""
+    """Return the exception for an error code with its text."""
     message = f"{doing} failed: {text}"
     if status in _MEMORY:
         return OutOfMemoryError(f"{message}; free arrays or call nbrt.empty_cache()")
@@ -60,9 +60,9 @@ def translate_status(status: int, text: str, doing: str) -> NbrtError:
     if status in _LAUNCH:
         return LaunchError(f"{message}; use fewer threads or less shared memory per block")
     if status in _LOST:
-        # cudaDeviceReset does not mend it (cuda-python PR #781), so there is one next step.
+        # cudaDeviceReset does not repair it (cuda-python PR #781).
         return StreamError(
-            f"{message}. A kernel ran before on this device and broke it, often by indexing "
+            f"{message}. An earlier kernel on this device failed, often by indexing "
             f"outside an array. The process cannot use the device any more: restart it (in a "
             f"notebook: Kernel, Restart); run the kernel on a cpu device, or the program under "
             f"compute-sanitizer, to find the cause"

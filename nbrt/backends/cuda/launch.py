@@ -1,4 +1,4 @@
-"""Kernels on CUDA devices: configurations checked ahead, arguments checked and launched."""
+"""Kernels on CUDA devices: checks of configurations and arguments, and launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["CudaPlan", "CudaProgram"]
 
 _STATIC_SHARED = 48 * 1024
-"""Dynamic shared memory that every kernel may have without opting in."""
+"""Bytes of dynamic shared memory that a kernel may use without an opt-in."""
 
 
 class CudaProgram:
@@ -33,7 +33,7 @@ class CudaProgram:
     driver : Driver
         CUDA.
     compiler : KernelCompiler
-        What compiles it.
+        Its compiler.
     function : callable
         The kernel, or a dispatcher of it.
     properties : callable
@@ -60,13 +60,13 @@ class CudaProgram:
 
     @property
     def captures(self) -> Captures:
-        """The values of globals and the like that the kernel is compiled with."""
+        """The captured values that the kernel is compiled with."""
         return self.source.captures
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CudaPlan:
         """Fix a configuration."""
-        most_shared = self._properties(index).shared_memory_per_block
-        return CudaPlan(self, index, grid, block, shared, most_shared)
+        max_shared = self._properties(index).shared_memory_per_block
+        return CudaPlan(self, index, grid, block, shared, max_shared)
 
     def loaded(self, index: int, key: Hashable, args: tuple[Any, ...]) -> LoadedKernel:
         """Return the kernel compiled for arguments of a key; call it with the device current."""
@@ -79,7 +79,7 @@ class CudaProgram:
 class CudaPlan:
     """A kernel with its configuration on one device."""
 
-    __slots__ = ("_block", "_grid", "_index", "_kernels", "_most_shared", "_program", "_shared")
+    __slots__ = ("_block", "_grid", "_index", "_kernels", "_max_shared", "_program", "_shared")
 
     def __init__(
         self,
@@ -88,15 +88,15 @@ class CudaPlan:
         grid: Dim3,
         block: Dim3,
         shared: int,
-        most_shared: int,
+        max_shared: int,
     ) -> None:
         self._program = program
         self._index = index
         self._grid = grid
         self._block = block
         self._shared = shared
-        self._most_shared = most_shared
-        # Kernels that this configuration was held against, by the key of their argument types.
+        self._max_shared = max_shared
+        # Kernels for which this configuration is valid, by the key of their argument types.
         self._kernels: dict[Hashable, LoadedKernel] = {}
 
     @property
@@ -105,7 +105,7 @@ class CudaPlan:
         return self._program.function
 
     def launch(self, queue: Queue, *args: Any) -> None:
-        """Check the arguments, compile for their types if need be, and enqueue the launch."""
+        """Check the arguments, compile for their types if necessary, and enqueue the launch."""
         if not isinstance(queue, CudaQueue) or queue.index != self._index:
             raise DeviceMismatchError(
                 f"expected a stream of cuda:{self._index}, for which the launch was planned, got "
@@ -128,7 +128,7 @@ class CudaPlan:
         names = program.source.parameter_names
         missing = len(names) - len(args)
         if 0 < missing <= len(program.source.defaults):
-            # numba-cuda has no default values, so they are filled in here.
+            # numba-cuda has no default values.
             args = (*args, *program.source.defaults[-missing:])
         elif missing:
             raise ArgumentTypeError(
@@ -162,7 +162,7 @@ class CudaPlan:
                 f"where the kernel runs, got an array of cuda:{array.data.device_id}; copy it with "
                 f"nbrt.to(array, 'cuda:{self._index}')"
             )
-        # `flags` makes an object, half a microsecond per array and launch; these are what it reads.
+        # `flags` creates an object, 0.5 us per array and launch; it reads these attributes.
         return array.dtype.char, array.ndim, array._c_contiguous, array._f_contiguous
 
     def _nested_key(self, position: int, argument: Any) -> Hashable:
@@ -181,7 +181,7 @@ class CudaPlan:
         return tuple(keys)
 
     def _foreign(self, queue: CudaQueue, position: int, argument: Any) -> Any:
-        """Return a CuPy array over another library's; the argument itself if it is no array."""
+        """Return a CuPy array over another library's array; other arguments unchanged."""
         if isinstance(argument, np.ndarray):
             raise self._host_array(position)
         if hasattr(argument, "__dlpack_device__") or hasattr(argument, "__cuda_array_interface__"):
@@ -199,19 +199,19 @@ class CudaPlan:
         return self._program.source.parameter_names[position]
 
     def _prepare(self, key: Hashable, args: tuple[Any, ...]) -> LoadedKernel:
-        """Compile, and hold the configuration against what the compiled kernel needs."""
+        """Compile, and check the configuration against the needs of the kernel."""
         program = self._program
         kernel = program.loaded(self._index, key, args)
         threads = self._block[0] * self._block[1] * self._block[2]
         if threads > kernel.max_threads_per_block:
             raise LaunchError(
-                f"expected at most {kernel.max_threads_per_block} threads per block, which is what "
-                f"the registers of {program.source.name} leave room for, got {threads}; use "
+                f"expected at most {kernel.max_threads_per_block} threads per block, the limit by "
+                f"the registers of {program.source.name}, got {threads}; use "
                 f"smaller blocks, or cuda.jit(max_registers=...)"
             )
-        if self._shared + kernel.static_shared > self._most_shared:
+        if self._shared + kernel.static_shared > self._max_shared:
             raise LaunchError(
-                f"expected at most {self._most_shared} bytes of shared memory per block, got "
+                f"expected at most {self._max_shared} bytes of shared memory per block, got "
                 f"{self._shared} dynamic ones and {kernel.static_shared} that "
                 f"{program.source.name} declares; use smaller tiles"
             )

@@ -1,11 +1,10 @@
-"""numba-cuda behind `KernelCompiler`: the only file that knows its internals.
+"""numba-cuda as a `KernelCompiler`: the only module that uses its internals.
 
-Two ways lead to a launch. The usual one packs the arguments ahead and gives them to the driver
-(`packing`). The other is numba-cuda's own ``_Kernel.launch``, for what the packed one does not
-know: debug kernels, argument extensions, tuples, enums, dates. Both use the types found here and
-never numba-cuda's typing of arrays: 0.30.4 compares strides in bytes with the item size in *bits*
-(``_typeof_cuda_array_interface_cached``), so it takes every eighth float32 of an array for a dense
-array, and computes with the wrong elements.
+The usual launch packs the arguments and passes them to the driver (`packing`). Debug kernels,
+argument extensions, tuples, enums and dates use numba-cuda's ``_Kernel.launch``. Both use the types
+of this module, not numba-cuda's typing of arrays: 0.30.4 compares strides in bytes with the item
+size in *bits* (``_typeof_cuda_array_interface_cached``), so it types every eighth float32 of an
+array as a contiguous array and computes with the wrong elements.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ import numpy as np
 
 from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.failures import translate_status
-from nbrt.backends.cuda.numpy_loops import complete_numpy_loops
-from nbrt.backends.cuda.numpy_overloads import add_numpy_overloads
+from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
 from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, Packer
 from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
 
@@ -38,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["NumbaCudaCompiler", "NumbaKernel", "NumbaSource"]
 
 _PACKED_VERSION = (0, 30)
-"""The numba-cuda (major, minor) whose kernel parameters `packing` was written for."""
+"""The numba-cuda version (major, minor) whose parameter layout `packing` has."""
 
 _CUDA_VERSION = "_CUDATypingContext__dispatcher"
-"""Attribute under which numba-cuda keeps its dispatcher of a function of the CPU target."""
+"""The attribute of a CPU dispatcher that holds numba-cuda's dispatcher of the same function."""
 
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**63, 2**64)
@@ -57,7 +55,7 @@ class NumbaCudaCompiler:
     """
 
     def __init__(self, driver: Driver) -> None:
-        # Importing numba.cuda initialises nothing, but takes its time: so not before it is used.
+        # Importing numba.cuda initialises nothing but is slow.
         from numba import cuda
         from numba.cuda.dispatcher import CUDADispatcher
 
@@ -72,7 +70,7 @@ class NumbaCudaCompiler:
         add_numpy_overloads()
 
     def adopt(self, function: Callable[..., object]) -> NumbaSource:
-        """Take a plain function, or a ``cuda.jit`` dispatcher."""
+        """Return the source of a plain function or of a ``cuda.jit`` dispatcher."""
         if isinstance(function, self._dispatcher):
             dispatcher: Any = function
             if dispatcher.targetoptions.get("device"):
@@ -80,13 +78,13 @@ class NumbaCudaCompiler:
                     f"expected a kernel, got the device function "
                     f"{dispatcher.py_func.__qualname__}; leave out device=True"
                 )
-            # A new one: what the given one has compiled may be of other captured values, and one
-            # with explicit signatures converts arguments or refuses them.
+            # A new dispatcher: the given one may have compiled other captured values, and explicit
+            # signatures convert or refuse arguments.
             captures = Captures(dispatcher.py_func)
             own = self._dispatcher(captures.frozen, targetoptions=dispatcher.targetoptions)
             if dispatcher not in self._adopted:
-                # numba-cuda's cache on disk does not ask for captured values: it is good for the
-                # first ones, as it is without nbrt.
+                # numba-cuda's disk cache ignores captured values: it is valid for the first ones,
+                # as without nbrt.
                 self._adopted.add(dispatcher)
                 own._cache = dispatcher._cache
             return NumbaSource(self, own, captures)
@@ -99,21 +97,21 @@ class NumbaCudaCompiler:
         return NumbaSource(self, self.cuda.jit(captures.frozen), captures)
 
     def forget_stale(self, captures: Captures) -> None:
-        """Drop what numba-cuda has compiled of a kernel's device functions with other values.
+        """Drop the code of a kernel's device functions that has other captured values.
 
-        Called under its compiler lock.
+        The caller holds numba-cuda's compiler lock.
         """
         for callee in captures.device_functions:
-            found, known = captures.of(callee.py_func), self._compiled.get(callee)
-            if known is None or not known.agrees(found):
+            current, known = captures.of(callee.py_func), self._compiled.get(callee)
+            if known is None or not known.agrees(current):
                 if isinstance(callee, self._dispatcher):
                     callee.overloads.clear()
                 else:
                     vars(callee).pop(_CUDA_VERSION, None)
-                self._compiled[callee] = found
+                self._compiled[callee] = current
 
     def key_of(self, argument: object) -> Hashable | None:
-        """Return what tells the types of scalars apart."""
+        """Return a key of the type of a scalar; None for other arguments."""
         kind: Hashable = argument.__class__  # type: ignore[assignment]  # types hash, mypy #11469
         if kind is int:
             if argument in _INT64:
@@ -121,7 +119,7 @@ class NumbaCudaCompiler:
             return np.uint64 if argument in _UINT64 else "an int of more than 64 bits"
         if kind is float or kind is bool or kind is complex or isinstance(argument, np.number):
             return kind
-        # Dates of one class have types by unit.
+        # The type of a date depends on its unit.
         return (kind, str(argument.dtype)) if isinstance(argument, np.generic) else None
 
     def type_of(self, argument: Any) -> Any:
@@ -146,31 +144,19 @@ class NumbaCudaCompiler:
             message = f"{argument} has more than 64 bits"
             raise TypeError(message)
         try:
-            found = typeof(argument, Purpose.argument)
+            kind = typeof(argument, Purpose.argument)
         except (ValueError, NotImplementedError) as error:
             raise TypeError(str(error)) from error
-        # What _Kernel._prepare_args passes, less what would come from host memory.
+        # The types that _Kernel._prepare_args passes, without those in host memory.
         dates = (types.NPDatetime, types.NPTimedelta)
-        if not isinstance(found, (types.Number, types.Boolean, types.EnumMember, *dates)):
+        if not isinstance(kind, (types.Number, types.Boolean, types.EnumMember, *dates)):
             message = f"kernels cannot take a {type(argument).__name__}"
             raise TypeError(message)
-        return found
+        return kind
 
 
 class NumbaSource:
-    """A numba-cuda dispatcher as a `KernelSource`.
-
-    Attributes
-    ----------
-    name : str
-        For messages.
-    parameter_names : tuple of str
-        Names of its parameters.
-    defaults : tuple
-        Values of the last parameters where a launch leaves them out.
-    captures : Captures
-        The values of globals and the like that it is compiled with.
-    """
+    """A numba-cuda dispatcher as a `KernelSource`."""
 
     def __init__(self, compiler: NumbaCudaCompiler, dispatcher: Any, captures: Captures) -> None:
         self.captures = captures
@@ -187,15 +173,15 @@ class NumbaSource:
 
         types = self._types_of(args)
         try:
-            # numba-cuda takes its lock while it compiles, but not while it loads: two threads that
-            # bind one library at a time change its tables under each other.
+            # numba-cuda locks its compilation but not its loading: two threads that bind one
+            # library would race in its tables.
             with global_compiler_lock:
                 self._compiler.forget_stale(self.captures)
                 kernel = self._dispatcher.compile(types)
                 if not self.captures.holds():
-                    # Device functions and modules are read while compiling: maybe at new values.
+                    # Compilation may have read new values of device functions and modules.
                     self.captures.expire()
-                # numba-cuda binds a kernel to the device it was compiled on first, and no other.
+                # numba-cuda binds a kernel only to the device of its first compilation.
                 kernel.bind()
                 loaded = kernel.library.get_cufunc()
             return NumbaKernel(self._compiler, kernel, loaded)
@@ -253,8 +239,8 @@ class NumbaSource:
             )
         if isinstance(error, CudaAPIError):
             return translate_status(int(error.code), str(error), f"loading {self.name}")
-        # numba-cuda lets some mistakes in a kernel out as plain Python errors, so anything else
-        # counts as the kernel's.
+        # numba-cuda raises plain Python errors for some mistakes in a kernel: all other errors are
+        # the kernel's.
         code = self._function.__code__
         line = _line_in(str(error), code.co_filename) or code.co_firstlineno
         named = ", ".join(
@@ -268,15 +254,7 @@ class NumbaSource:
 
 
 class NumbaKernel:
-    """A compiled kernel on one device, as a `LoadedKernel`.
-
-    Attributes
-    ----------
-    max_threads_per_block, static_shared : int
-        What the driver says of it.
-    is_packed : bool
-        Whether it is launched the short way.
-    """
+    """A compiled kernel on one device, as a `LoadedKernel`."""
 
     def __init__(self, compiler: NumbaCudaCompiler, kernel: Any, loaded: Any) -> None:
         self._driver = compiler.driver
@@ -298,7 +276,7 @@ class NumbaKernel:
 
     @property
     def is_packed(self) -> bool:
-        """Whether arguments go to the driver directly."""
+        """Whether launches pack the arguments and call the driver directly."""
         return self._packer is not None
 
     def allow_shared(self, nbytes: int) -> None:
@@ -324,7 +302,7 @@ class NumbaKernel:
 
 
 def core_stream(queue: CudaQueue) -> Any:
-    """Return the one cuda-core stream over a queue: the only foreign kind that numba-cuda takes."""
+    """Return the cuda-core stream of a queue, the only foreign stream that numba-cuda takes."""
     stream = queue.wrappers.get("cuda-core")
     if stream is None:
         from cuda.core import Stream
@@ -335,11 +313,10 @@ def core_stream(queue: CudaQueue) -> Any:
 
 @contextmanager
 def _target(capability: tuple[int, int]) -> Iterator[None]:
-    """Compile for a capability in a process that may have no device.
+    """Set the compute capability of the code that the block compiles, without a device.
 
-    numba-cuda takes the target of a kernel from its caller, but asks the current device for that of
-    the functions the kernel calls (``CUDADispatcher.compile_device``, 0.30.4). Under its compiler
-    lock, so that no other thread compiles meanwhile.
+    numba-cuda reads the target of device functions from the current device
+    (``CUDADispatcher.compile_device``, 0.30.4). The block holds its compiler lock.
     """
     from numba.cuda import dispatcher
     from numba.cuda.core.compiler_lock import global_compiler_lock
@@ -355,14 +332,14 @@ def _target(capability: tuple[int, int]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentShape:
-    """How one argument becomes parameters.
+    """The layout of an argument as kernel parameters.
 
     Attributes
     ----------
     codes : str
         The struct codes of its parameters.
     is_array, is_complex : bool
-        What to take apart; neither: the argument is one parameter.
+        Whether it has several parameters; neither: it is one parameter.
     """
 
     codes: str
@@ -371,7 +348,7 @@ class ArgumentShape:
 
 
 def shapes_of(types: tuple[Any, ...]) -> tuple[ArgumentShape, ...] | None:
-    """Return how arguments of numba's types become parameters; None if one has no packed form."""
+    """Return the layouts of arguments of numba's types; None if one has no packed form."""
     from numba.cuda.types import Array
 
     shapes = []
@@ -402,7 +379,7 @@ def parameters_of(shapes: tuple[ArgumentShape, ...], args: tuple[Any, ...]) -> l
 
 
 def _line_in(text: str, filename: str) -> int | None:
-    """Return the last line of the kernel's own file that an error of numba's mentions."""
+    """Return the last line of the kernel's file in an error text of numba."""
     ending = re.escape(filename.rsplit("/", 1)[-1])
-    found = re.findall(rf'{ending}"?(?:, line |\s\()(\d+)', text)
-    return int(found[-1]) if found else None
+    lines = re.findall(rf'{ending}"?(?:, line |\s\()(\d+)', text)
+    return int(lines[-1]) if lines else None

@@ -1,9 +1,10 @@
-"""NumPy's universal functions that numba-cuda types and does not compile.
+"""Functions of NumPy and `math` that numba-cuda does not compile.
 
-numba-cuda 0.30.4 shares its typing of universal functions with Numba, and has code for half of
+numba-cuda 0.30.4 shares its typing of universal functions with Numba but has code for half of
 them: ``np.sin(x)`` compiles, ``np.sqrt(x)`` fails with a `KeyError` in its table of loops. This
-file completes the table. An entry that numba-cuda has is never changed, so a kernel that compiles
-without nbrt means the same with it.
+module completes the table and changes no entry of numba-cuda, so a kernel that compiles without
+nbrt computes the same with it. It also adds reductions and ``math.gcd``, which Numba's CPU target
+has.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.numpy_functions import UFUNCS
+from nbrt.backends.numpy_functions import REDUCTIONS, UFUNCS, gcd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["complete_numpy_loops", "formulas"]
+__all__ = ["add_numpy_overloads", "complete_numpy_loops", "formulas"]
 
 _KINDS: dict[str, Any] = {"f": np.float32, "d": np.float64}
 _CODES = {"signed": "bhilq", "unsigned": "BHILQ", "real": "fd"}
-"""NumPy's codes of types."""
+"""Kind -> NumPy's type codes."""
 
 _MAX_EXPONENT = 1 << 16
-"""``ldexp`` by more is an infinity or zero in each format."""
+"""A larger exponent of ``ldexp`` gives infinity or zero in every format."""
 
 _MATH = {
     np.exp: math.exp,
@@ -53,8 +54,38 @@ def complete_numpy_loops() -> None:
             loops.setdefault(signature, lower)
 
 
+@cache
+def add_numpy_overloads() -> None:
+    """Register the reductions and ``math.gcd`` with numba-cuda's extension API."""
+    from numba.cuda.extending import overload
+
+    for function, code in REDUCTIONS.items():
+        if function is not np.count_nonzero:  # numba-cuda has code for it
+            overload(function, target="cuda")(_of_array(code))
+    overload(math.gcd, target="cuda")(_gcd)
+
+
+def _of_array(code: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    from numba.cuda import types
+
+    numbers = (types.Integer, types.Float, types.Boolean)
+
+    def implement(a: Any) -> Callable[[Any], Any] | None:
+        known = isinstance(a, types.Array) and isinstance(a.dtype, numbers)
+        return code if known else None
+
+    return implement
+
+
+def _gcd(x: Any, y: Any) -> Callable[..., Any] | None:
+    from numba.cuda import types
+
+    whole = (types.Integer, types.Boolean)
+    return gcd if isinstance(x, whole) and isinstance(y, whole) else None
+
+
 def formulas() -> dict[Any, dict[str, Callable[..., Any]]]:
-    """Return the loops that are written here as code of a kernel.
+    """Return the loops that this module defines as scalar functions.
 
     Returns
     -------
@@ -83,7 +114,7 @@ def formulas() -> dict[Any, dict[str, Callable[..., Any]]]:
 
 
 def _own_loops() -> dict[Any, dict[str, Any]]:
-    """Return the loops whose generic code calls a library that a GPU does not have."""
+    """Return the loops of this module; numba's generic code of some calls a host library."""
     from numba.cuda import libdevice
 
     loops: dict[Any, dict[str, Any]] = {
@@ -108,7 +139,7 @@ def _reals(lower: Any) -> dict[str, Any]:
 
 
 def _call(function: Callable[..., Any]) -> Any:
-    """Return the lowering of a loop that is one function known to numba-cuda."""
+    """Return the lowering of a loop to one function of numba-cuda."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return context.get_function(function, sig)(builder, args)
@@ -117,7 +148,7 @@ def _call(function: Callable[..., Any]) -> Any:
 
 
 def _compile(function: Callable[..., Any]) -> Any:
-    """Return the lowering of a loop that is a scalar function in terms of `math`."""
+    """Return the lowering of a loop to a scalar function that numba-cuda compiles."""
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return context.compile_internal(builder, function, sig, args)

@@ -1,7 +1,7 @@
-"""How many blocks fit on a multiprocessor: NVIDIA's occupancy calculation, without a GPU.
+"""Blocks per multiprocessor: NVIDIA's occupancy calculation, without a GPU.
 
-Limits are those of `nbrt._internal.gpus`; the calculation is that of ``cuda_occupancy.h``, which
-the CUDA runtime's package contains and the tests compare with.
+Limits are those of `nbrt._internal.gpus`; the calculation is that of ``cuda_occupancy.h`` of the
+CUDA runtime's package, with which the tests compare it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ["occupancy_of"]
 
 _WARP = 32
 _REGISTERS = 64 * 1024
-"""32-bit registers of a multiprocessor, and most of a block: the same since 7.0."""
+"""32-bit registers of a multiprocessor and limit of a block, the same since 7.0."""
 
 _REGISTER_UNIT = 256
-"""Registers are given out to warps in pieces of this many."""
+"""Allocation unit of the registers of a warp."""
 
 _PARTITIONS = 4
-"""Quarters of a multiprocessor; each has its own quarter of the registers."""
+"""Partitions of a multiprocessor; each has a quarter of the registers."""
 
-_OLDEST = (7, 0)
-"""Before it, multiprocessors share out their registers in other ways."""
+_MIN_CAPABILITY = (7, 0)
+"""Older multiprocessors allocate registers differently."""
 
 _MAX_REGISTERS = 255
 _MAX_THREADS = 1024
@@ -38,14 +38,14 @@ _MAX_THREADS = 1024
 def occupancy_of(
     capability: tuple[int, int], resources: Resources, threads: int, dynamic_shared: int = 0
 ) -> Occupancy:
-    """Return how many blocks fit on one multiprocessor at a time.
+    """Return the number of blocks that run on one multiprocessor at a time.
 
     Parameters
     ----------
     capability : tuple of int
         One of `LIMITS`.
     resources : Resources
-        What ptxas says of the kernel.
+        The resources of the kernel, as ptxas reports them.
     threads : int
         Threads of a block.
     dynamic_shared : int
@@ -56,7 +56,7 @@ def occupancy_of(
     NotSupportedError
         If the compute capability is less than 7.0.
     """
-    if capability < _OLDEST:
+    if capability < _MIN_CAPABILITY:
         raise NotSupportedError(
             f"expected a GPU of compute capability 7.0 or newer for its occupancy, got "
             f"{capability[0]}.{capability[1]}"
@@ -70,7 +70,7 @@ def occupancy_of(
         "registers": _blocks_by_registers(resources.registers, warps),
         "shared memory": _blocks_by_shared(limits, shared),
     }
-    # Every block would have room for these; what is not used limits nothing.
+    # An unused resource limits nothing.
     used = {"warps", "blocks"} | ({"registers"} if resources.registers else set())
     if shared + limits.shared_reserved:
         used.add("shared memory")

@@ -1,10 +1,9 @@
-"""Kernel arguments as bytes: the layout that numba-cuda's compiled kernels take.
+"""Kernel arguments as bytes in the layout of numba-cuda's compiled kernels.
 
-An array is passed as separate parameters: two null pointers (numba's meminfo and parent), element
-count, item size, address, then the shape and the strides in bytes; a complex number as its two
-halves. This is what ``numba.cuda.dispatcher._Kernel._prepare_args`` passes (0.30.4), and a test
-holds the two against each other. Doing it here saves a view object and a dozen Python calls per
-array (numba-cuda #477 and #578 have measurements).
+The parameters of an array are two null pointers (numba's meminfo and parent), element count, item
+size, address, shape and strides in bytes; those of a complex number are its two parts. A test
+compares them with ``numba.cuda.dispatcher._Kernel._prepare_args`` (0.30.4). Packing here saves a
+view object and a dozen Python calls per array (measurements: numba-cuda #477 and #578).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ARRAY_HEADER = "qqqqQ"
 
 _SLOT = 8
 
-# By numba's name of the type; each takes slots of 8 bytes, so every address is aligned.
+# By numba's name of the type; each parameter has 8 bytes, so every address is aligned.
 SCALAR_CODES = {
     "bool": "?",
     "int8": "b",
@@ -44,7 +43,7 @@ SCALAR_CODES = {
 
 
 class PackedArguments:
-    """A buffer of parameters and the table of their addresses, as cuLaunchKernel takes them.
+    """A buffer of parameters and the table of their addresses, for cuLaunchKernel.
 
     Attributes
     ----------
@@ -66,7 +65,7 @@ class PackedArguments:
 
 
 class Packer:
-    """Packs the arguments of one list of types.
+    """A packer of arguments of one list of types.
 
     Parameters
     ----------
@@ -80,12 +79,12 @@ class Packer:
         slots = [code + "x" * (_SLOT - struct.calcsize("<" + code)) for code in codes]
         self._count = len(slots)
         self._pack_into = struct.Struct("<" + "".join(slots)).pack_into
-        # The driver copies the parameters before a launch returns, so buffers are used again. A
-        # deque hands each to one thread at a time without a lock.
+        # The driver copies the parameters before a launch returns, so buffers are reused. A deque
+        # gives each to one thread at a time without a lock.
         self._free: deque[PackedArguments] = deque()
 
     def pack(self, values: list[Any]) -> PackedArguments:
-        """Return the packed values; give them back with `release` after the launch."""
+        """Return the packed values; `release` them after the launch."""
         try:
             packed = self._free.pop()
         except IndexError:
@@ -94,5 +93,5 @@ class Packer:
         return packed
 
     def release(self, packed: PackedArguments) -> None:
-        """Take a buffer back."""
+        """Make a buffer available again."""
         self._free.append(packed)

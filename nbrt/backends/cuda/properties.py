@@ -1,4 +1,4 @@
-"""What a CUDA device is, from cudaDeviceProp as CuPy spells it."""
+"""Convert CuPy's form of cudaDeviceProp to `DeviceProperties`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["device_properties"]
 
-# Names of cudaDeviceProp and ours; those that a CUDA version does not have are left out.
+# Name in cudaDeviceProp -> name in `details`; a CUDA version may lack some.
 _DETAILS = {
     "clockRate": "clock_rate_khz",
     "memoryClockRate": "memory_clock_rate_khz",
@@ -43,14 +43,14 @@ def device_properties(raw: Mapping[str, Any]) -> DeviceProperties:
     Parameters
     ----------
     raw : Mapping
-        What ``cupy.cuda.runtime.getDeviceProperties`` returned.
+        The result of ``cupy.cuda.runtime.getDeviceProperties``.
     """
     name = raw["name"]
     details: dict[str, object] = {
         ours: int(raw[theirs]) for theirs, ours in _DETAILS.items() if theirs in raw
     }
     uuid = raw.get("uuid")
-    # CuPy hands out a C string, which ends at the first zero byte: a shorter one is not the uuid.
+    # CuPy returns a C string, which ends at the first zero byte: a shorter one is not the uuid.
     if isinstance(uuid, bytes) and len(uuid) == 16:
         details["uuid"] = _uuid(uuid)
     static = int(raw["sharedMemPerBlock"])
@@ -62,7 +62,7 @@ def device_properties(raw: Mapping[str, Any]) -> DeviceProperties:
         max_block_dim=_triple(raw["maxThreadsDim"]),
         max_grid_dim=_triple(raw["maxGridSize"]),
         max_threads_per_multi_processor=int(raw["maxThreadsPerMultiProcessor"]),
-        # What a launch can ask for: the backend opts in where that is more than the static 48 KiB.
+        # The limit of a launch: the backend opts in to more than the static 48 KiB.
         shared_memory_per_block=max(static, int(raw.get("sharedMemPerBlockOptin", 0))),
         warp_size=int(raw["warpSize"]),
         compute_capability=(int(raw["major"]), int(raw["minor"])),

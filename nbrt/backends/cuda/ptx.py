@@ -1,4 +1,4 @@
-"""A kernel as PTX for any compute capability, in a process without a GPU or a driver."""
+"""PTX of a kernel for any compute capability, without a GPU or a driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compile_ptx(
     """
     from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
 
-    # All that the compiler wants of a driver before a kernel is loaded is the class of its arrays.
+    # Before it loads a kernel, the compiler needs only the array class of a driver.
     host = cast("Driver", SimpleNamespace(cupy=np))
     source = NumbaCudaCompiler(host).adopt(function)
     missing = len(source.parameter_names) - len(args)
@@ -57,13 +57,13 @@ class CudaCode:
     function : callable
         The kernel.
     args : tuple
-        Arguments, or what has the same types.
+        Arguments, or values of the same types.
     block : tuple of int
         Threads of a block.
     shared : int
         Bytes of dynamic shared memory.
     gpu : str or None
-        A GPU's name or a compute capability, as `capability_of` takes it; None: ``sm_80``.
+        A GPU's name or a compute capability for `capability_of`; None: ``sm_80``.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class CudaCode:
 
     @cached_property
     def resources(self) -> Resources:
-        """What ptxas says that the kernel takes."""
+        """The resources of the kernel, as ptxas reports them."""
         return resources_of(self.ptx, self._capability)
 
     @cached_property
     def occupancy(self) -> Occupancy:
-        """How many blocks fit on a multiprocessor."""
+        """The occupancy of a multiprocessor."""
         return occupancy_of(self._capability, self.resources, self._threads, self._shared)

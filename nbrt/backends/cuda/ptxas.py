@@ -29,41 +29,41 @@ _USED = {
 
 
 def find_ptxas() -> str:
-    """Return where ptxas is: NVIDIA's wheel, a conda environment, ``CUDA_HOME`` or ``PATH``.
+    """Return the path of ptxas: NVIDIA's wheel, a conda environment, ``CUDA_HOME`` or ``PATH``.
 
     Raises
     ------
     BackendUnavailableError
-        If it is nowhere; says which package brings it.
+        If there is none; names the package to install.
     """
     try:
         from cuda.pathfinder import find_nvidia_binary_utility
     except ImportError:
-        found = None
+        path = None
     else:
-        found = find_nvidia_binary_utility("ptxas")
-    found = found or shutil.which("ptxas")
-    if found is None:
+        path = find_nvidia_binary_utility("ptxas")
+    path = path or shutil.which("ptxas")
+    if path is None:
         raise BackendUnavailableError(
             f"expected NVIDIA's assembler ptxas, which counts registers, got none; {_INSTALL}"
         )
-    return str(found)
+    return str(path)
 
 
 def resources_of(ptx: str, capability: tuple[int, int]) -> Resources:
-    """Assemble PTX and return what its kernel takes.
+    """Assemble PTX and return the resources of its kernel.
 
     Parameters
     ----------
     ptx : str
-        A module with one kernel in it.
+        A module with one kernel.
     capability : tuple of int
-        What to assemble for.
+        The target.
 
     Raises
     ------
     BackendUnavailableError
-        If there is no ptxas, or one too old for the PTX or the capability.
+        If ptxas is missing, or too old for the PTX or the capability.
     CompileError
         If it does not assemble.
     """
@@ -94,14 +94,14 @@ def resources_of(ptx: str, capability: tuple[int, int]) -> Resources:
 def _failure(report: str, ptxas: str, target: str) -> Exception:
     if "Unsupported .version" in report or "is not defined for option" in report:
         return BackendUnavailableError(
-            f"expected a ptxas that takes this PTX for {target}, got {ptxas}, which is of another "
+            f"expected a ptxas that accepts this PTX for {target}, got {ptxas} of another "
             f"CUDA version: {report}; {_INSTALL}"
         )
     return CompileError(f"expected the PTX to assemble for {target}, got from {ptxas}: {report}")
 
 
 def _parsed(report: str, entries: list[str]) -> Resources:
-    """Read what the report says of the kernel; functions that it calls have parts of their own."""
+    """Parse the part of a report about the kernel; its callees have other parts."""
     part = report
     for entry in entries:
         at = report.find(f"Compiling entry function '{entry}'")

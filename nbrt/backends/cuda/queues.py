@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 DEFAULT_HANDLE = 0
-"""The legacy default stream. Its other number, 1, is mapped to 0: CuPy keys its pools by the number
+"""The legacy default stream. Its second handle, 1, is mapped to 0: CuPy keys its pools by handle
 and would keep two arenas for the stream."""
 
 _PER_THREAD_HANDLE = 2
@@ -38,12 +38,12 @@ _NOT_STOPPED = "Kernels and copies queued behind it ran nevertheless"
 
 
 def canonical_handle(handle: int) -> int:
-    """Return the number by which nbrt identifies a stream.
+    """Return the handle by which nbrt identifies a stream.
 
     Raises
     ------
     NotSupportedError
-        For the per-thread default stream, which is another stream in every thread.
+        For the per-thread default stream, which differs between threads.
     """
     if handle == _PER_THREAD_HANDLE:
         raise NotSupportedError(
@@ -68,7 +68,7 @@ class BorrowedStream:
 
 
 class _Task:
-    """A queued host function; `number` counts those of its queue."""
+    """A queued host function with its number in its queue."""
 
     __slots__ = ("call", "name", "number", "site")
 
@@ -87,17 +87,17 @@ class _Task:
 
 
 class Epoch:
-    """The time of a queue from one raised failure to the next; holds the failure that ends it.
+    """The period of a queue between two raised failures, and the failure that ends it.
 
-    Events keep the epoch of their record. A wait for an event raises the failure of the work before
-    it, even if another synchronisation point raised it earlier, and no later failure.
+    An event keeps the epoch of its record. A wait for it raises the failure of the work before it,
+    even if another synchronisation point raised that earlier, and no later failure.
 
     Attributes
     ----------
     failure : StreamFailure or None
-        The host call that raised.
+        The failed host call.
     number : int
-        The number of that call in its queue.
+        Its number in the queue.
     """
 
     __slots__ = ("failure", "number")
@@ -155,15 +155,15 @@ class CudaQueue:
     index : int
         The device.
     stream : cupy.cuda.Stream
-        CuPy's object; it owns the stream, unless that is borrowed.
+        CuPy's object, which owns the stream unless it is borrowed.
     priority : int
         The requested priority; CUDA clamps it to the device's range.
 
     Attributes
     ----------
     wrappers : dict
-        Stream objects of other libraries, by library: numba-cuda keys launch configurations by the
-        stream object, so a queue needs one of them.
+        Stream objects of other libraries, by library. numba-cuda keys launch configurations by the
+        stream object, so a queue keeps one.
     """
 
     __slots__ = (
@@ -233,7 +233,7 @@ class CudaQueue:
         self.raise_failure(*self.position())
 
     def check_outside(self) -> None:
-        """Raise StreamError in a host call of this queue, which would wait for itself."""
+        """Raise StreamError in a host call of this queue: it would wait for itself."""
         if self._runner == threading.get_ident():
             raise StreamError(
                 f"expected {self!r} to be synchronised from outside, got a call from work that "
@@ -255,7 +255,7 @@ class CudaQueue:
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back from a thread of the driver, with the failure of a host call if any."""
 
-        # Not a host function: CUDA calls none after a failed kernel, and an await would not end.
+        # Not a host function: CUDA calls none after a failed kernel, so an await would never end.
         def done(stream: object, status: int, argument: object) -> None:
             epoch = self._epoch
             failure = epoch.failure
@@ -267,7 +267,7 @@ class CudaQueue:
             elif failure is not None:
                 error = failure.as_error(self.name, _NOT_STOPPED)
             try:
-                # The callback refused the failure: the next synchronisation point raises it.
+                # False: the next synchronisation point raises the failure.
                 if callback(error) is False and failure is not None:
                     self._epoch = epoch
             except Exception as raised:  # noqa: BLE001  # a callback has no caller
@@ -280,7 +280,7 @@ class CudaQueue:
                 raise translate(error, "adding a callback") from error
 
     def close(self) -> None:
-        """Finish the host calls and release the stream; warn of a failure that was never raised."""
+        """Finish the host calls and release the stream; warn of a failure that no call raised."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -298,7 +298,7 @@ class CudaQueue:
         """Return whether the queue is being captured; the default stream cannot be."""
         return self.handle != DEFAULT_HANDLE and self.driver.is_capturing(self.handle)
 
-    def hold(self, kept: object) -> None:
+    def hold(self, resource: object) -> None:
         """Keep an object alive until everything queued so far is done."""
         self._drop_finished()
         # A graph keeps its operands, and an event recorded in capture cannot be queried.
@@ -308,7 +308,7 @@ class CudaQueue:
         with self.driver.on_device(self.index):
             self.driver.record_event(event, self.handle)
         with self._lock:
-            self._held.append((event, kept))
+            self._held.append((event, resource))
 
     def join(self, other: CudaQueue) -> None:
         """Make later work of this queue wait for the work of `other`, of any device, so far."""
@@ -321,7 +321,7 @@ class CudaQueue:
             with self.driver.on_device(self.index):
                 self.driver.wait_event(self.handle, event)
         finally:
-            # CUDA keeps the state of a pending wait; the handle can be destroyed.
+            # CUDA keeps the state of a pending wait without the handle.
             self.driver.destroy_event(event)
 
     def check_open(self) -> Any:
@@ -332,9 +332,8 @@ class CudaQueue:
 
     def _run(self, task: _Task) -> None:
         """Run a host function; the driver calls this, so no exception may escape."""
-        # The arguments may hold the last references to arrays. Their finalizers use CUDA, which
-        # this thread must not, so the next call of another thread drops the arguments, and no
-        # local name may keep them.
+        # The arguments may hold the last references to arrays, whose finalizers use CUDA. This
+        # thread must not, so another thread drops the arguments, and no local name keeps them.
         epoch = self._epoch
         try:
             if epoch.failure is not None:
@@ -347,7 +346,7 @@ class CudaQueue:
             epoch.failure = StreamFailure(error, task.name, task.site)
         finally:
             self._runner = None
-            # The error's traceback holds this frame; without this, a cycle keeps the arguments.
+            # The error's traceback holds this frame: a cycle would keep the arguments.
             del epoch
         self._finished.append(task.release())
 

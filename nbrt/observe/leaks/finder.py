@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import threading
-import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.callsite import CallSite
+from nbrt._internal.checks import as_int
 from nbrt.errors import ArgumentError, MemoryLeakError
 from nbrt.observe.leaks.referrers import ReferrerSearch
 from nbrt.runtime.commands import install_hook
@@ -115,7 +115,7 @@ def live_arrays(device: DeviceLike = None) -> list[HeldMemory]:
     >>> [held.nbytes for held in live_arrays("cpu:0") if "weights['w']" in str(held.holders)]
     [4000]
     """
-    return list(_with_holders({each: _AllocationSeen(each.site) for each in allocations(device)}))
+    return list(_with_holders({live: _AllocationSeen(live.site) for live in allocations(device)}))
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def no_leaks(
     Traceback (most recent call last):
     nbrt.errors.MemoryLeakError: expected no memory to be left, got 4000 bytes in 1 allocation: ...
     """
-    if isinstance(allow, bool) or not isinstance(allow, int) or allow < 0:
+    if as_int(allow) is None or allow < 0:
         raise ArgumentError(f"expected a number of bytes, 0 or more, got allow={allow!r}")
     with find_leaks(device, collect=collect) as report:
         yield report
@@ -191,14 +191,14 @@ def find_leaks(device: DeviceLike = None, *, collect: bool = True) -> Iterator[L
                 )
             raise
         alive = log.alive()
-        for each in {allocation.device for allocation in alive}:
-            synchronize(each)
+        for alive_device in {allocation.device for allocation in alive}:
+            synchronize(alive_device)
         alive = log.alive()
         if alive and collect:
             before = {allocation: _held(allocation, seen) for allocation, seen in alive.items()}
             gc.collect()
             alive = log.alive()
-            report.cycles = tuple(before[each] for each in before.keys() - alive.keys())
+            report.cycles = tuple(before[freed] for freed in before.keys() - alive.keys())
         report.leaks = _with_holders(alive)
 
 
@@ -247,18 +247,10 @@ def _with_holders(alive: Mapping[Allocation, _AllocationSeen]) -> tuple[HeldMemo
 def _held(
     allocation: Allocation, seen: _AllocationSeen, holders: tuple[str, ...] | None = None
 ) -> HeldMemory:
-    site = _text_of(seen.site) if isinstance(seen.site, CallSite) else ""
+    site = seen.site.format(_MAX_CALLS) if isinstance(seen.site, CallSite) else ""
     return HeldMemory(
         allocation.device, allocation.address, allocation.requested, site, seen.thread, holders
     )
-
-
-def _text_of(site: CallSite) -> str:
-    calls = [
-        traceback.FrameSummary(call["filename"], call["line"], call["name"])
-        for call in reversed(site.frames()[:_MAX_CALLS])
-    ]
-    return "".join(traceback.format_list(calls)).rstrip()
 
 
 def _listing(memory: Iterable[HeldMemory]) -> str:

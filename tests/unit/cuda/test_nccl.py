@@ -26,8 +26,7 @@ from helpers.collectives import (
 )
 from nbrt import config
 from nbrt.backends.cuda import nccl as nccl_module
-from nbrt.backends.cuda.nccl import NcclTransport, load_nccl
-from nbrt.backends.cuda.store import TcpStore
+from nbrt.backends.cuda.nccl import NcclTransport, TcpStore, load_nccl
 from nbrt.distributed.communicators import nccl as communicator_module
 from nbrt.distributed.communicators.nccl import NcclCommunicator
 from nbrt.distributed.communicators.threads import thread_world

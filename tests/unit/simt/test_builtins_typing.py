@@ -18,8 +18,7 @@ from numba.cuda import descriptor, libdevice, libdevicefuncs
 from helpers.kernels import device_of
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS
 from nbrt.backends.cpu.simt.builtins.python import PYTHON
-from nbrt.backends.cuda.numpy_loops import complete_numpy_loops
-from nbrt.backends.cuda.numpy_overloads import add_numpy_overloads
+from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
