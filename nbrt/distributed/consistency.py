@@ -48,14 +48,7 @@ def agree_on_shape(
 ) -> tuple[int, ...]:
     """Return the shape of the tensor of all ranks' parts, after one small collective.
 
-    Parameters
-    ----------
-    local : array
-        The part of this rank.
-    mesh, placements : DeviceMesh and tuple of Placement
-        The ranks and placements of the tensor.
-    shape : tuple of int or None
-        The expected shape; None: computed from the parts.
+    `shape` is the expected shape; None: computed from the parts.
 
     Raises
     ------

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from nbrt._internal import rank_context
 from nbrt._internal import rank_context as context
 from nbrt._internal.checks import as_int, checked_shape
 from nbrt.backends.registry import get_interface_for_device
@@ -466,7 +465,7 @@ def _checked_names(names: Any, ndim: int) -> tuple[str, ...] | None:
 
 def remember(mesh: DeviceMesh) -> None:
     """Record a mesh of the running rank, unless an equal one is recorded."""
-    rank_context.meshes.get().setdefault(mesh, mesh)
+    context.meshes.get().setdefault(mesh, mesh)
 
 
 def mesh_of_this_rank(mesh: DeviceMesh) -> DeviceMesh:
@@ -475,7 +474,7 @@ def mesh_of_this_rank(mesh: DeviceMesh) -> DeviceMesh:
     The ranks of a mesh create its groups in the same order, so a mesh from elsewhere, such as a
     recorded program, is replaced by the equal mesh of this rank.
     """
-    known = rank_context.meshes.get()
+    known = context.meshes.get()
     found: DeviceMesh | None = known.get(checked_mesh(mesh))
     if found is None or found.communicator is not world():
         found = DeviceMesh(mesh.device_type, mesh.mesh, mesh.mesh_dim_names)

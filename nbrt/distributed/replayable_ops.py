@@ -66,19 +66,7 @@ class ReplayableOp(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FromLocal(ReplayableOp):
-    """Create a tensor from the parts of the ranks; see `DTensor.from_local`.
-
-    Attributes
-    ----------
-    mesh : DeviceMesh
-        The ranks.
-    placements : tuple of Placement
-        The placements of the tensor.
-    shape : tuple of int or None
-        Shape of the tensor; None: as if all parts had the shape of this part.
-    run_check : bool
-        Whether the ranks compare their parts.
-    """
+    """Create a tensor from the parts of the ranks; see `DTensor.from_local`."""
 
     mesh: DeviceMesh
     placements: tuple[Placement, ...]
@@ -108,21 +96,7 @@ class FromLocal(ReplayableOp):
 
 @dataclass(frozen=True, slots=True)
 class Redistribute(ReplayableOp):
-    """Change the placements of a tensor; see `DTensor.redistribute`.
-
-    Attributes
-    ----------
-    mesh : DeviceMesh
-        The ranks.
-    source, target : tuple of Placement
-        The placements before and after.
-    shape : tuple of int
-        Of the tensor.
-    dtype : numpy.dtype
-        Of its elements.
-    target_mesh : DeviceMesh or None
-        The new mesh; None: the same.
-    """
+    """Change the placements of a tensor; see `DTensor.redistribute`."""
 
     mesh: DeviceMesh
     source: tuple[Placement, ...]

@@ -23,12 +23,7 @@ __all__ = ["ShardedArray", "ShardedT"]
 class ShardedArray:
     """A tensor that the ranks of a mesh hold in parts, without its operations.
 
-    Parameters
-    ----------
-    local : array
-        The part of this rank, which the tensor shares.
-    spec : DTensorSpec
-        Mesh, placements, shape and dtype.
+    `local` is the part of this rank, which the tensor shares.
     """
 
     def __init__(self, local: Array, spec: DTensorSpec) -> None:

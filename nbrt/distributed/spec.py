@@ -161,19 +161,7 @@ def checked_spec(spec: object) -> DTensorSpec:
 def spec_of(
     mesh: DeviceMesh, placements: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> DTensorSpec:
-    """Return a `DTensorSpec`, from the cache of the mesh.
-
-    Parameters
-    ----------
-    mesh : DeviceMesh
-        The ranks; holds the cache, which like the mesh belongs to one rank.
-    placements : Placement, tuple of Placement, or None
-        As of `DTensorSpec`.
-    shape : tuple of int
-        Shape of the whole tensor.
-    dtype : dtype
-        Type of its elements.
-    """
+    """Return a `DTensorSpec`, from the cache of the mesh."""
     known = mesh._specs
     key = (placements, shape, dtype)
     spec: DTensorSpec | None = known.get(key)

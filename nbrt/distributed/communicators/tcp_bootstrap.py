@@ -41,20 +41,7 @@ class RankAssignment(NamedTuple):
 class TcpBootstrap:
     """A rank of a group that shares the first bytes of a transport through a store.
 
-    Parameters
-    ----------
-    store : Store
-        The store.
-    address : str
-        The address of the store, for messages.
-    ranks : tuple of int
-        The world ranks of the members.
-    rank : int
-        The number of this rank in the group.
-    timeout : float
-        Seconds to wait for the other ranks.
-    key : str
-        The key of the group, unique in the store.
+    `address` is for messages; `key` is the key of the group, unique in the store.
     """
 
     def __init__(

@@ -98,12 +98,7 @@ class ThreadWorld:
     def fail(self, rank: int, error: BaseException) -> None:
         """Record that a rank ended with an exception, and wake the ranks that wait for it.
 
-        Parameters
-        ----------
-        rank : int
-            Its world rank; -1 for the caller of `run`.
-        error : BaseException
-            The exception; the first one counts.
+        Rank -1 is the caller of `run`. Only the first exception counts.
         """
         with self._lock:
             self.running.discard(rank)

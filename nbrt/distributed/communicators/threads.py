@@ -44,18 +44,7 @@ class ThreadCommunicator(Adapter):
     An operation copies the arrays of each rank before it waits, so a rank may change them as soon
     as the operation returns.
 
-    Parameters
-    ----------
-    world : ThreadWorld
-        The state that all ranks share.
-    ranks : tuple of int
-        The world ranks of the members.
-    rank : int
-        The number of this rank in the group.
-    device : Device or None
-        The device of its arrays; None: the current device at each operation.
-    timeout : float
-        Seconds to wait for the other ranks.
+    A device of None is the current device at each operation.
     """
 
     is_in_process = True
@@ -267,12 +256,7 @@ def thread_world(
 ) -> tuple[ThreadWorld, list[ThreadCommunicator]]:
     """Return a world of a rank for each device, and each rank's communicator.
 
-    Parameters
-    ----------
-    devices : sequence of Device or None
-        The device of each rank's arrays; None: the current device. Ranks may share a device.
-    timeout : float
-        Seconds that a rank waits for the other ranks.
+    A device of None is the current device. Ranks may share a device.
     """
     seconds = check_timeout(timeout)
     world = ThreadWorld(len(devices))

@@ -38,8 +38,7 @@ def empty(
 ) -> DTensor:
     """Return a tensor of arbitrary values; see `zeros` for the parameters."""
     spec = spec_of(size, dtype, device_mesh, placements)
-    _check_not_partial(spec)
-    return DTensor(creation.empty(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
+    return _empty(spec)
 
 
 def zeros(
@@ -82,7 +81,6 @@ def ones(
 ) -> DTensor:
     """Return a tensor of ones; see `zeros` for the parameters."""
     spec = spec_of(size, dtype, device_mesh, placements)
-    _check_not_partial(spec)
     return _filled(spec, 1)
 
 
@@ -104,7 +102,6 @@ def full(
         The value.
     """
     spec = spec_of((size,), dtype, device_mesh, placements)
-    _check_not_partial(spec)
     return _filled(spec, fill_value)
 
 
@@ -116,8 +113,7 @@ def empty_like(
 ) -> DTensor:
     """Return a tensor of arbitrary values that is otherwise like another; see `zeros_like`."""
     spec = _spec_like(tensor, dtype, placements)
-    _check_not_partial(spec)
-    return DTensor(creation.empty(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
+    return _empty(spec)
 
 
 def zeros_like(
@@ -159,7 +155,6 @@ def full_like(
 ) -> DTensor:
     """Return a tensor of one value that is otherwise like another; see `zeros_like`."""
     spec = _spec_like(tensor, dtype, placements)
-    _check_not_partial(spec)
     return _filled(spec, fill_value)
 
 
@@ -171,12 +166,7 @@ def spec_of(
 ) -> DTensorSpec:
     """Return the spec of the arguments of a factory.
 
-    Parameters
-    ----------
-    size : sequence
-        Ints, or one tuple of them.
-    dtype, device_mesh, placements
-        As for `zeros`.
+    `size` has ints, or one tuple of them.
     """
     shape: Any = size[0] if len(size) == 1 else tuple(size)
     mesh = current_mesh() if device_mesh is None else device_mesh
@@ -201,7 +191,13 @@ def _zeros(spec: DTensorSpec) -> DTensor:
     return DTensor(creation.zeros(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
 
 
+def _empty(spec: DTensorSpec) -> DTensor:
+    _check_not_partial(spec)
+    return DTensor(creation.empty(spec.local_shape, spec.dtype, device=spec.mesh.device), spec)
+
+
 def _filled(spec: DTensorSpec, value: Any) -> DTensor:
+    _check_not_partial(spec)
     local = creation.full(spec.local_shape, value, spec.dtype, device=spec.mesh.device)
     return DTensor(local, spec)
 

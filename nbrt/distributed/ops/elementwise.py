@@ -53,23 +53,9 @@ def elementwise_all(
 ) -> tuple[ShardedT, ...]:
     """Call an element-wise function of arrays on the local parts of distributed tensors.
 
-    Parameters
-    ----------
-    function : callable
-        A NumPy ufunc, or a function that works element by element on broadcast arrays.
-    values : sequence
-        Distributed tensors of one mesh, and scalars.
-    out : DTensor or tuple of them, optional
-        For the results; None in a tuple: a new tensor. They keep their placements.
-    where : DTensor or bool
-        Where to compute; other elements of `out` do not change.
-    **kwargs
-        Arguments of the function, such as ``dtype`` and ``casting``.
-
-    Returns
-    -------
-    results : tuple of DTensor
-        The results of `function`.
+    `function` is a NumPy ufunc, or works element by element on broadcast arrays; `values` are
+    tensors of one mesh, and scalars. Tensors of `out` keep their placements; None in a tuple is a
+    new tensor. `where` is a tensor or a bool; where it is false, `out` does not change.
     """
     name = getattr(function, "__name__", str(function))
     masked = where is not True
@@ -97,8 +83,8 @@ def elementwise_all(
     if outs:
         into = tuple(None if one is None else one._local for one in outs)
         kwargs["out"] = into if isinstance(function, np.ufunc) else into[0]
-    found = local_call(like, function, *arguments, **kwargs)
-    arrays = found if isinstance(found, tuple) else (found,)
+    results = local_call(like, function, *arguments, **kwargs)
+    arrays = results if isinstance(results, tuple) else (results,)
     return tuple(
         tensor_like(like, array, result, shape) if one is None else one
         for array, one in zip(arrays, outs or (None,) * len(arrays), strict=True)
@@ -176,8 +162,8 @@ def _keeps_terms(function: Callable[..., Any], operands: Operands, kwargs: dict[
         return False  # no complex number is neutral, so a replicated factor has no terms
     samples = operands.with_tensors([np.empty(0, each.dtype) for each in operands.tensors])
     with np.errstate(all="ignore"):
-        found = checked_call(function, *samples, **kwargs)
-    results = found if isinstance(found, tuple) else (found,)
+        sample = checked_call(function, *samples, **kwargs)
+    results = sample if isinstance(sample, tuple) else (sample,)
     if {each.dtype for each in results} != terms:
         return False  # a sum that wraps would not
     # Divided by 0, the sum 5 - 3 is infinite, but its terms become inf and -inf.

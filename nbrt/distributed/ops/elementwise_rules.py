@@ -57,20 +57,9 @@ def spread_elementwise(
 ) -> tuple[Placements, tuple[Placements, ...]]:
     """Return the placements of the result and of each operand.
 
-    Parameters
-    ----------
-    name : str
-        Name of the operation, such as ``np.add.__name__``.
-    mesh_shape : tuple of int
-        Ranks along each dimension of the mesh.
-    operands : tuple of OperandSpec
-        The operands, whose shapes broadcast.
-    scalars : bool
-        Whether there are scalar operands.
-    linear : bool
-        Whether partial terms may stay terms.
-    result : tuple of Placement, optional
-        The required placements of the result.
+    `name` is the name of the operation, such as ``np.add.__name__``; the shapes of `operands`
+    broadcast; `scalars`: whether there are scalar operands too. If `linear`, partial terms may stay
+    terms. `result` is the required placements of the result, if any.
 
     Raises
     ------

@@ -41,17 +41,6 @@ def arg_extreme(
 
     An ``all_reduce`` over the dimensions of the mesh that split the axis computes the extreme. The
     result is the smallest index of the ranks that hold it, in int64.
-
-    Parameters
-    ----------
-    ufunc : {numpy.maximum, numpy.minimum}
-        The extreme.
-    tensor : DTensor
-        The tensor.
-    axis : int, optional
-        The axis; None: the whole tensor in row-major order.
-    out, keepdims
-        As NumPy's.
     """
     name, find = ("argmax", np.argmax) if ufunc is np.maximum else ("argmin", np.argmin)
     axes = checked_axes(axis, tensor.ndim)

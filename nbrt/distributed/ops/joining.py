@@ -77,14 +77,14 @@ def stack(tensors: Sequence[ShardedT], axis: int = 0) -> ShardedT:
 
 def _spread(operands: Sequence[OperandSpec], mesh_shape: Sequence[int], along: int) -> Placements:
     def offers(mesh_dim: int) -> Iterator[Strategy]:
-        found = [each.placements[mesh_dim] for each in operands]
+        held = [each.placements[mesh_dim] for each in operands]
         terms = {each for one in operands for each in one.placements if each.is_partial()}
-        for placement in dict.fromkeys(found):
+        for placement in dict.fromkeys(held):
             is_linear = isinstance(placement, Partial) and placement.is_linear
-            stays = len(set(found)) == len(terms) == 1 and is_linear
+            stays = len(set(held)) == len(terms) == 1 and is_linear
             if stays or (not placement.is_partial() and shard_dim(placement) != along):
-                yield _alike(placement, len(found))
-        yield _alike(Replicate(), len(found))
+                yield _alike(placement, len(held))
+        yield _alike(Replicate(), len(held))
 
     ways = [list(offers(mesh_dim)) for mesh_dim in range(len(mesh_shape))]
     return cheapest(mesh_shape, operands, ways)[0]

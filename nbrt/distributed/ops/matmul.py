@@ -92,14 +92,7 @@ def spread_matmul(
 ) -> tuple[Placements, tuple[Placements, ...]]:
     """Return the placements of the product and of each factor.
 
-    Parameters
-    ----------
-    mesh_shape : tuple of int
-        Ranks along each dimension of the mesh.
-    left, right : OperandSpec
-        The factors, of two or more dimensions.
-    linear : bool
-        Whether terms of a factor may become terms of the product.
+    If `linear`, terms of a factor may become terms of the product.
 
     Examples
     --------

@@ -85,14 +85,7 @@ def cheapest(
 ) -> tuple[Placements, tuple[Placements, ...]]:
     """Return the placements of the result and of each operand for which the fewest bytes move.
 
-    Parameters
-    ----------
-    mesh_shape : sequence of int
-        Ranks along each dimension of the mesh.
-    operands : sequence of OperandSpec
-        The operands.
-    ways : sequence of sequence of Strategy
-        The strategies of each dimension of the mesh; of equal costs the first is best.
+    `ways` are the strategies of each dimension of the mesh; of equal costs the first is best.
     """
 
     @functools.cache

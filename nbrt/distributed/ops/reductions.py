@@ -200,16 +200,7 @@ def reduced_placements(
 ) -> Placements:
     """Return the placements of a reduction's result.
 
-    Parameters
-    ----------
-    placements : tuple of Placement
-        Placements of the reduced tensor.
-    axes : sequence of int
-        The reduced axes.
-    op : {"sum", "prod", "min", "max"} or None
-        The reduction over ranks; None: no reduced axis is split.
-    keepdims : bool
-        Whether reduced axes stay, with size 1.
+    `op` is the reduction over ranks; None: no reduced axis is split.
 
     Examples
     --------

@@ -94,12 +94,7 @@ def squeeze(tensor: ShardedT, axis: int | Sequence[int] | None = None) -> Sharde
 def reshape(tensor: ShardedT, shape: int | Sequence[int]) -> ShardedT:
     """Return the tensor with another shape of as many elements, in row-major order.
 
-    Parameters
-    ----------
-    tensor : DTensor
-        The tensor; the result shares its memory if the reshape of the array library does.
-    shape : int or sequence of int
-        The shape; one size may be -1.
+    One size may be -1. The result shares memory if the reshape of the array library does.
     """
     target = _checked_target(tensor, shape)
     kept = _kept_dims(tensor, target)

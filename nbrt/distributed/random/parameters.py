@@ -54,17 +54,8 @@ class UnknownScalar(np.ndarray[Any, Any]):
 def local_parameter(value: Any, spec: DTensorSpec) -> Any:
     """Return the part of a parameter that this rank needs; numbers unchanged.
 
-    Parameters
-    ----------
-    value : DTensor, array_like or number
-        Broadcasts to the shape of the draw; an array is the same on all ranks.
-    spec : DTensorSpec
-        The spec of the draw.
-
-    Returns
-    -------
-    array or number
-        Broadcasts to the local shape; on a rank off the mesh, an array without elements.
+    An array is the same on all ranks. The result broadcasts to the local shape; off the mesh it is
+    an array without elements.
     """
     if is_dtensor(value):
         _check_broadcasts(value.shape, spec.shape)
@@ -148,15 +139,15 @@ def _check_broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> None:
 def _aligned(shape: tuple[int, ...], spec: DTensorSpec) -> tuple[Placement, ...]:
     """Return placements such that each rank has the values that its part broadcasts from."""
     ahead = spec.ndim - len(shape)
-    found: list[Placement] = []
+    placements: list[Placement] = []
     for placement in spec.placements:
         dim = shard_dim(placement)
         at = -1 if dim is None else dim - ahead
         if dim is None or at < 0 or shape[at] != spec.shape[dim]:
-            found.append(Replicate())
+            placements.append(Replicate())
         else:
-            found.append(on_other_dim(placement, at))
-    return tuple(found)
+            placements.append(on_other_dim(placement, at))
+    return tuple(placements)
 
 
 _Class = TypeVar("_Class", bound=type)
@@ -214,14 +205,7 @@ def known_range(
 ) -> tuple[Any, Any]:
     """Return the bounds of integers; off the mesh, bounds of a draw of as many words.
 
-    Parameters
-    ----------
-    low, high : int, or DTensor without dimensions
-        The bounds.
-    mesh : DeviceMesh
-        The ranks that draw.
-    words : callable
-        Returns the number of words of a draw between two bounds; it grows with the range.
+    `words` returns the words of a draw between two bounds; it grows with the range.
     """
     least = int(np.iinfo(low.dtype).min) if is_scalar_tensor(low) else low
     most = int(np.iinfo(high.dtype).max) if is_scalar_tensor(high) else high

@@ -33,17 +33,8 @@ def move_to_mesh(local: Array, source: DTensorSpec, target: DTensorSpec) -> Arra
 
     Partial terms are reduced on the source mesh before, and created on the target mesh after.
 
-    Parameters
-    ----------
-    local : array
-        The part under `source`; of shape (0,) if the rank is not in that mesh.
-    source, target : DTensorSpec
-        Specs of one shape and dtype, over meshes of one world and device type.
-
-    Returns
-    -------
-    part : array
-        A new array; of shape (0,) if the rank is not in the mesh of `target`.
+    The meshes are of one world and device type. A part, given or returned, has shape (0,) if the
+    rank is not in its mesh. The result is a new array.
     """
     combined = _without_terms(source)
     local = execute(plan_redistribute(source, combined.placements), local)
@@ -69,28 +60,28 @@ def _exchange(local: Array, result: Array, source: DTensorSpec, target: DTensorS
     route = _Route(source, target)
     me = mesh.get_rank()
     stream = current_stream(mesh.device)
-    given = []
+    sent = []
     for peer in ranks.tolist():
         shared = route.between(me, peer)
-        given.append(
+        sent.append(
             empty((0,), target.dtype, stream=stream)
             if shared is None
             else take(local, intersect(*shared).first, stream)
         )
-    found = [route.between(peer, me) for peer in ranks.tolist()]
-    shapes = [(0,) if each is None else intersect(*each).shape for each in found]
-    pieces = _exchanged(mesh.get_group(), given, shapes, f"{source.mesh} to {target.mesh}")
-    for shared, piece in zip(found, pieces, strict=True):
+    overlaps = [route.between(peer, me) for peer in ranks.tolist()]
+    shapes = [(0,) if each is None else intersect(*each).shape for each in overlaps]
+    pieces = _exchanged(mesh.get_group(), sent, shapes, f"{source.mesh} to {target.mesh}")
+    for shared, piece in zip(overlaps, pieces, strict=True):
         if shared is not None:
             put(result, intersect(*shared).second, piece, stream)
 
 
 def _exchanged(
-    group: Communicator, given: list[Array], shapes: list[tuple[int, ...]], way: str
+    group: Communicator, sent: list[Array], shapes: list[tuple[int, ...]], way: str
 ) -> list[Array]:
     """Return the arrays for this rank; add the meshes to errors of ranks that disagree."""
     try:
-        return group.all_to_all(given, shapes)
+        return group.all_to_all(sent, shapes)
     except RankMismatchError:  # on all ranks
         said = group.all_gather_object(way)
         advice = "a sub-mesh by name, such as mesh['dp'], is another one on other ranks"

@@ -32,17 +32,7 @@ __all__ = ["execute", "put", "take"]
 def execute(plan: Plan, local: Array) -> Array:
     """Return this rank's part under the target of a plan.
 
-    Parameters
-    ----------
-    plan : Plan
-        The plan for this rank.
-    local : array
-        The part under the source of the plan; not changed.
-
-    Returns
-    -------
-    part : array
-        A new array; `local` itself if the plan has no steps.
+    The result is a new array; `local` itself if the plan has no steps.
     """
     if plan.coordinate is None:
         return local
@@ -93,13 +83,13 @@ class _Work:
     def all_to_all(self, step: Step, local: Array) -> Array:
         mine, wanted = self._part(step.source), self._part(step.target)
         places = list(self._peers(step))
-        given = [
+        sent = [
             take(local, intersect(mine, self._part(step.target, peer)).first, self._stream)
             for peer in places
         ]
         parts = [self._part(step.source, peer) for peer in places]
         shapes = [intersect(part, wanted).shape for part in parts]
-        pieces = self._mesh.get_group(step.mesh_dims).all_to_all(given, shapes)
+        pieces = self._mesh.get_group(step.mesh_dims).all_to_all(sent, shapes)
         return self._joined(step, parts, pieces)
 
     def terms(self, step: Step, local: Array) -> Array:

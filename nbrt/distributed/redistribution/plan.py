@@ -1,4 +1,4 @@
-"""`plan_redistribute`: what a redistribution will do, and what it moves, without doing it."""
+"""`plan_redistribute`: the steps and the traffic of a redistribution, computed in advance."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["Plan", "peers", "plan_redistribute"]
 
 
 class Plan:
-    """The steps that bring a tensor from one spec to another, as one rank takes them.
+    """The steps of one rank that redistribute a tensor from one spec to another.
 
     The steps are the same on every rank; the bytes are those of the rank at `coordinate`.
 
     Attributes
     ----------
     source, target : DTensorSpec
-        Before and after.
+        The specs before and after.
     coordinate : tuple of int or None
-        The rank's place in the mesh; None off the mesh, where nothing is done.
+        The coordinate of the rank; None off the mesh, where there are no steps.
     steps : tuple of Step
-        What is done, in turn.
+        The steps in order.
     """
 
     def __init__(
@@ -50,24 +50,24 @@ class Plan:
 
     @property
     def collectives(self) -> tuple[str, ...]:
-        """Names of the collective operations, in turn."""
+        """Names of the collective operations, in order."""
         return tuple(step.operation for step in self.steps if step.is_collective)
 
     @functools.cached_property
     def bytes_sent(self) -> tuple[int, ...]:
-        """Bytes that the rank gives to others in each step."""
+        """Bytes that the rank sends in each step."""
         return tuple(sent for sent, _ in self._traffic)
 
     @functools.cached_property
     def bytes_received(self) -> tuple[int, ...]:
-        """Bytes that the rank gets from others in each step."""
+        """Bytes that the rank receives in each step."""
         return tuple(received for _, received in self._traffic)
 
     @property
     def bytes_moved(self) -> int:
         """Bytes that the rank sends and receives, in all steps.
 
-        An "all_reduce" counts as the best that a ring can do: all but one share, twice.
+        An "all_reduce" counts as the ring algorithm: all but one share, twice.
         """
         return sum(self.bytes_sent) + sum(self.bytes_received)
 
@@ -103,26 +103,26 @@ def plan_redistribute(
     *,
     coordinate: Sequence[int] | None = None,
 ) -> Plan:
-    """Return how a tensor comes from its placements to others, without communication.
+    """Return the plan of a redistribution, without communication.
 
     Parameters
     ----------
     source : DTensorSpec
-        What is there.
+        The spec of the tensor.
     placements : sequence of Placement
-        What is wanted, one for each dimension of the mesh.
+        The new placement along each dimension of the mesh.
     coordinate : sequence of int, optional
-        Which rank's bytes to count; the running rank's by default.
+        The coordinate of the rank whose bytes count; that of the running rank by default.
 
     Returns
     -------
     plan : Plan
-        Its steps, collective operations and bytes; as text when printed.
+        The steps, collective operations and bytes.
 
     Raises
     ------
     PlacementError
-        If terms of a reduction are wanted that has no neutral element for the dtype.
+        If a new placement is partial without a neutral element for the dtype.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def _check_terms(target: DTensorSpec) -> None:
 def peers(
     mesh_shape: Sequence[int], coordinate: Sequence[int], dims: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Return the places of the ranks that differ along some dimensions, in row-major order."""
+    """Return the coordinates of the ranks along some dimensions, in row-major order."""
     along = [
         range(n) if dim in dims else (at,)
         for dim, (n, at) in enumerate(zip(mesh_shape, coordinate, strict=True))
@@ -184,8 +184,8 @@ def _traffic(spec: DTensorSpec, step: Step, coordinate: tuple[int, ...]) -> tupl
     """Return elements that the rank at a coordinate sends and receives."""
     shape, mesh_shape = spec.shape, spec.mesh.shape
     mine = part_of(shape, step.source, coordinate)
-    got = part_of(shape, step.target, coordinate)
-    held, wanted = math.prod(box_shape(mine)), math.prod(box_shape(got))
+    new = part_of(shape, step.target, coordinate)
+    held, wanted = math.prod(box_shape(mine)), math.prod(box_shape(new))
     ranks = math.prod(mesh_shape[dim] for dim in step.mesh_dims)
     if step.operation == "all_gather":
         return (ranks - 1) * held, wanted - held
@@ -197,13 +197,13 @@ def _traffic(spec: DTensorSpec, step: Step, coordinate: tuple[int, ...]) -> tupl
             part_of(shape, step.target, peer)
             for peer in peers(mesh_shape, coordinate, step.mesh_dims)
         )
-        given = sum(math.prod(box_shape(piece)) for piece in pieces)
-        return given - wanted, (ranks - 1) * wanted
+        sent = sum(math.prod(box_shape(piece)) for piece in pieces)
+        return sent - wanted, (ranks - 1) * wanted
     if step.operation == "all_to_all":
-        given = sum(
+        sent = sum(
             intersect(mine, part_of(shape, step.target, peer)).size
             for peer in peers(mesh_shape, coordinate, step.mesh_dims)
         )
-        own = intersect(mine, got).size
-        return given - own, wanted - own
+        own = intersect(mine, new).size
+        return sent - own, wanted - own
     return 0, 0

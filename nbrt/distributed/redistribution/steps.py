@@ -1,14 +1,14 @@
 """Operations that change a tensor from one list of placements to another, equal on every rank.
 
-The two split orders determine the elements that ranks exchange, so the cost does not depend on the
-number of ranks. Few operations come first, then few bytes:
+The two split orders determine the steps, so the cost of planning does not depend on the number of
+ranks. A plan has the fewest operations and, among those, the fewest bytes:
 
-- splits that go on from those there are cost nothing (``cut``), as does making terms (``terms``);
-- fewer of the same splits are one ``all_gather`` over the ranks of all dimensions that change;
-- terms of a reduction that stay whole are one ``all_reduce``, those that are cut one
-  ``reduce_scatter``, over all dimensions with the same reduction;
-- anything else is one ``all_to_all``, after the reduction if there is one. Dimensions of the mesh
-  that did not cut the tensor need not talk: a rank takes all from peers in its own place there.
+- further splits (``cut``) and the creation of terms (``terms``) need no communication;
+- the removal of splits is one ``all_gather`` over the ranks of all dimensions that change;
+- a reduction is one ``all_reduce``, or one ``reduce_scatter`` if the result is split, over all
+  dimensions with the same reduction;
+- any other change is one ``all_to_all``, after the reduction if there is one. A rank receives from
+  peers that have its coordinate along the dimensions of the mesh that did not split the tensor.
 """
 
 from __future__ import annotations
@@ -83,13 +83,6 @@ def steps_between(
 ) -> tuple[Step, ...]:
     """Return the operations from one list of placements to another one; see the module.
 
-    Parameters
-    ----------
-    shape, mesh_shape : tuple of int
-        Shapes of the tensor and of the mesh.
-    source, target : tuple of Placement
-        One for each dimension of the mesh.
-
     Notes
     -----
     Terms of several reductions are nested as the mesh is: those along the last dimension are
@@ -109,7 +102,7 @@ def steps_between(
         if isinstance(each, Partial) and mesh_shape[dim] > 1
     )
     created = tuple(dim for dim, _ in terms if dim not in kept)
-    found = []
+    candidates = []
     for before in dict.fromkeys((_own_terms(here, there, created, terms), there)):
         if reductions:
             op, dims = reductions[-1]
@@ -117,8 +110,8 @@ def steps_between(
         else:
             ways = [_exchange(here, before)]
         end = [Step("terms", created, before, there, terms=terms)] if created else []
-        found += [[*way, *end] for way in ways]
-    return (*steps, *min(found, key=functools.partial(_cost, shape, mesh_shape)))
+        candidates += [[*way, *end] for way in ways]
+    return (*steps, *min(candidates, key=functools.partial(_cost, shape, mesh_shape)))
 
 
 def _reductions(
@@ -164,12 +157,12 @@ def _exchange(here: SplitOrder, there: SplitOrder) -> list[Step]:
     if continues(nearer, there):
         dims = split_mesh_dims(nearer) - split_mesh_dims(there)
         return [*cut, Step("all_gather", tuple(sorted(dims)), nearer, there)]
-    talking = {
+    changed = {
         split.mesh_dim
         for ours, theirs in zip(here, there, strict=True)
         for split in ours[shared(ours, theirs) :]
     }
-    return [Step("all_to_all", tuple(sorted(talking)), here, there)]
+    return [Step("all_to_all", tuple(sorted(changed)), here, there)]
 
 
 def _cut_further(here: SplitOrder, there: SplitOrder, without: Sequence[int] = ()) -> SplitOrder:

@@ -65,10 +65,10 @@ class Tile(NamedTuple):
 
 
 def tiles_of(spec: DTensorSpec) -> list[Tile]:
-    """Return the rectangles that a sharding cuts a tensor in; none if they are more than two-way.
+    """Return the rectangles of a sharding; none if more than two dimensions are split.
 
-    The rows of the picture are the first of the two dimensions that matter, the columns the second;
-    a single dimension goes along the columns.
+    The first shown dimension is along the rows and the second along the columns. A single dimension
+    is along the columns.
     """
     dims = shown_dims(spec)
     if dims is None or not is_drawable(spec) or spec.size == 0:
@@ -92,10 +92,7 @@ def tiles_of(spec: DTensorSpec) -> list[Tile]:
 def mesh_html(mesh: DeviceMesh) -> str:
     """Return a table of a mesh's ranks for a notebook, with this rank framed.
 
-    Parameters
-    ----------
-    mesh : DeviceMesh
-        What to show; of more than 64 ranks only the sizes are shown.
+    Of a mesh of more than 64 ranks, only the sizes are shown.
     """
     names = mesh.mesh_dim_names or tuple(f"dim {dim}" for dim in range(mesh.ndim))
     sizes = ", ".join(
@@ -137,15 +134,11 @@ def _mesh_cell(rank: int, mesh: DeviceMesh) -> str:
 
 
 def dtensor_html(tensor: DTensor | DTensorSpec) -> str:
-    """Return a picture of who holds what of a tensor, for a notebook.
+    """Return a picture of the parts of a tensor and their ranks, for a notebook.
 
-    One colour for each rank, that of the first where several hold a tile; hatched tiles are terms
-    of a reduction; this rank's are framed. What is cut along more than two dimensions is listed.
-
-    Parameters
-    ----------
-    tensor : DTensor or DTensorSpec
-        What to show; nothing is communicated.
+    Each rank has a colour; a tile has that of the first rank that holds it. Hatched tiles are terms
+    of a reduction, and framed tiles those of this rank. A tensor that is split along more than two
+    dimensions is shown as a list.
     """
     spec = spec_of(tensor)
     tiles = tiles_of(spec)
@@ -182,7 +175,7 @@ def _svg(spec: DTensorSpec, tiles: list[Tile]) -> str:
 
 
 def _size(rows: int, columns: int, bands: int) -> tuple[float, float]:
-    """Return width and height of a picture: the tensor's proportions, within what can be read."""
+    """Return width and height of a picture in the proportions of the tensor, within limits."""
     if bands == rows == 1:
         return _WIDTH, 40.0
     scale = min(_WIDTH / columns, _HEIGHT / rows)
@@ -196,10 +189,10 @@ def _rectangle(spec: DTensorSpec, tile: Tile, across: float, down: float) -> str
     mine = spec.mesh.get_rank() in tile.ranks
     frame = 'stroke="#111" stroke-width="3"' if mine else 'stroke="#fff"'
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    told = f"[{tile.top}:{tile.bottom}, {tile.left}:{tile.right}] on {tile.label}"
+    text = f"[{tile.top}:{tile.bottom}, {tile.left}:{tile.right}] on {tile.label}"
     shape = (
         f'<rect {place} fill="{_color(tile.ranks[0], spec.mesh.mesh)}" {frame}>'
-        f"<title>{html.escape(told)}</title></rect>"
+        f"<title>{html.escape(text)}</title></rect>"
     )
     if spec.is_partial:
         shape += f'<rect {place} fill="url(#nbrt-terms)" pointer-events="none"/>'
@@ -250,7 +243,7 @@ def _first_coordinates(mesh: DeviceMesh) -> Iterator[tuple[int, ...]]:
 
 
 def _color(rank: int, mesh: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
-    """Return a rank's colour: pale, so that dark text can be read on it in any theme."""
+    """Return a rank's colour: pale, for dark text in any theme."""
     place = int(np.flatnonzero(mesh.reshape(-1) == rank)[0])
     hue = place / max(mesh.size, 6)
     # Neighbours of many ranks differ in lightness as well.
@@ -259,22 +252,22 @@ def _color(rank: int, mesh: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> 
 
 
 def sharding_figure(tensor: DTensor | DTensorSpec) -> NotebookFigure:
-    """Return a matplotlib figure of who holds what of a tensor.
+    """Return a matplotlib figure of the parts of a tensor and their ranks.
 
     Parameters
     ----------
     tensor : DTensor or DTensorSpec
-        At most two of its dimensions are cut; nothing is communicated.
+        The tensor, split along at most two dimensions.
 
     Returns
     -------
     figure : matplotlib.figure.Figure
-        Shown by a notebook, saved by its ``savefig``.
+        A notebook shows it; ``savefig`` saves it.
 
     Raises
     ------
     DistributedError
-        If there is no such picture of the tensor.
+        If the tensor cannot be drawn.
     NotSupportedError
         If matplotlib is missing.
     """

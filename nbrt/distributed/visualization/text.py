@@ -1,4 +1,4 @@
-"""`visualize_sharding`: who holds which part of a tensor, as text."""
+"""`visualize_sharding`: the parts of a tensor and their ranks, as text."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ _MAX_COLUMNS = 16
 _MAX_NAMED = 8
 
 _ALL = DimInterval(0, 1, ())
-"""The side of a table that no dimension takes."""
+"""The side of a table without a dimension."""
 
 
 def visualize_sharding(tensor: DTensor | DTensorSpec) -> str:
-    """Return a table of who holds what of a tensor, for all ranks of its mesh.
+    """Return a table of the parts of a tensor and the ranks that hold them.
 
-    Follows from the spec alone: nothing is communicated, and a rank off the mesh sees it too.
-    Tensors with up to two dimensions, or with up to two that are cut, are shown as a table of
-    those; others, and what does not fit, as a list of the ranks' parts.
+    The table follows from the spec without communication, also on ranks off the mesh. A tensor with
+    at most two dimensions, or at most two split dimensions, is a table of those. Larger tables and
+    other tensors are a list of the part of each rank.
 
     Parameters
     ----------
     tensor : DTensor or DTensorSpec
-        What to show.
+        The tensor.
 
     Returns
     -------
     text : str
-        Rows and columns are ranges of indices. ``0, 2`` have equal copies; of ``sum(0, 2)`` each
-        has a term.
+        Rows and columns are ranges of indices. Ranks ``0, 2`` hold equal copies; each rank of
+        ``sum(0, 2)`` holds a term.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def spec_text(spec: DTensorSpec) -> str:
 
 
 def sides_text(spec: DTensorSpec) -> str:
-    """Return which dimensions the two sides of a picture are; nothing if there are no others."""
+    """Return the dimensions of the two sides of a picture; empty if these are all dimensions."""
     dims = shown_dims(spec)
     if dims is None or spec.ndim <= 2:
         return ""
@@ -130,7 +130,7 @@ def _shortened(texts: Sequence[str], between: str) -> str:
 
 
 def _rows_and_columns(axes: list[list[DimInterval]]) -> tuple[list[DimInterval], list[DimInterval]]:
-    """Return the table's two sides; a single dimension goes from left to right."""
+    """Return the two sides of the table; a single dimension is along the columns."""
     if len(axes) == 2:
         return axes[0], axes[1]
     return [_ALL], axes[0] if axes else [_ALL]
