@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.metadata
 import threading
 from typing import TYPE_CHECKING, Protocol
@@ -45,9 +44,10 @@ class _SupportsKind(Protocol):
     def kind(self) -> str: ...
 
 
-def _builtin(module: str, name: str) -> Callable[[], DeviceInterface]:
+def _from_entry_point(entry: importlib.metadata.EntryPoint) -> Callable[[], DeviceInterface]:
     def load() -> DeviceInterface:
-        interface: DeviceInterface = getattr(importlib.import_module(module), name)()
+        target = entry.load()
+        interface: DeviceInterface = target() if callable(target) else target
         return interface
 
     return load
@@ -55,8 +55,11 @@ def _builtin(module: str, name: str) -> Callable[[], DeviceInterface]:
 
 _lock = threading.RLock()
 _factories: dict[str, Callable[[], DeviceInterface]] = {
-    "cpu": _builtin("nbrt.backends.cpu.backend", "CpuInterface"),
-    "cuda": _builtin("nbrt.backends.cuda.backend", "CudaInterface"),
+    kind: _from_entry_point(importlib.metadata.EntryPoint(kind, backend, ENTRY_POINT_GROUP))
+    for kind, backend in {
+        "cpu": "nbrt.backends.cpu.backend:CpuInterface",
+        "cuda": "nbrt.backends.cuda.backend:CudaInterface",
+    }.items()
 }
 _loaded: dict[str, DeviceInterface] = {}
 _entry_points_read = False
@@ -195,15 +198,6 @@ def _all_factories() -> dict[str, Callable[[], DeviceInterface]]:
         for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
             _factories.setdefault(entry.name, _from_entry_point(entry))
     return _factories
-
-
-def _from_entry_point(entry: importlib.metadata.EntryPoint) -> Callable[[], DeviceInterface]:
-    def load() -> DeviceInterface:
-        target = entry.load()
-        interface: DeviceInterface = target() if callable(target) else target
-        return interface
-
-    return load
 
 
 def _unknown(name: str) -> str:

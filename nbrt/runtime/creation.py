@@ -55,7 +55,7 @@ def empty(
     Raises
     ------
     OutOfMemoryError
-        If the device has no room for it.
+        If the device has too little memory.
     ArgumentError
         If the shape is negative or the dtype holds Python objects.
 
@@ -189,8 +189,8 @@ _default: tuple[object, int, Any] = (object(), -1, None)
 
 def _remember_dtype(dtype: DTypeLike) -> tuple[np.dtype[Any], int]:
     kind = new_dtype(dtype)
-    # Names and types are few; other objects may be mutable, or of unbounded number. Equal dtypes
-    # may differ in metadata.
+    # Names and types are few; other objects may be mutable or too many. Equal dtypes may differ in
+    # metadata.
     is_plain = isinstance(dtype, (str, type, np.dtype)) and kind.metadata is None
     if is_plain and len(_dtypes) < _MAX_DTYPES:
         _dtypes[dtype] = kind, kind.itemsize
@@ -232,10 +232,10 @@ registry.on_removed(_forget_default_streams)
 def empty_pinned(
     shape: Shape, dtype: DTypeLike = "float32", *, device: DeviceLike = None
 ) -> HostArray:
-    """Return page-locked host memory, for copies that do not stop the host.
+    """Return page-locked host memory, for copies that do not block the host.
 
-    On cpu devices the pages are locked where the system permits it, else they are ordinary;
-    ``nbrt.memory.host_pool(device).note`` says which.
+    On cpu devices the pages are locked if the system permits it, see
+    ``nbrt.memory.host_pool(device).note``.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def empty_pinned(
 
 
 def new_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of a new array; text of no given length has one character, as in NumPy."""
+    """Return the dtype of a new array; text without a length has one character, as in NumPy."""
     kind = checked_dtype(dtype)
     if not kind.itemsize and kind.kind in "SU":
         return np.dtype(f"{kind.kind}1")

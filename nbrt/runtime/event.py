@@ -214,7 +214,7 @@ class Event:
         assert self._interface is not None
         can_share = self._interface.capabilities.interprocess_events
         if can_share and not self._options.interprocess:
-            raise EventError("expected an event made with interprocess=True; make it so")
+            raise EventError("expected an event with interprocess=True; pass it to nbrt.Event")
         return self._handle.ipc_handle()
 
     def __del__(self, commands: Any = commands) -> None:
