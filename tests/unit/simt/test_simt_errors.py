@@ -149,7 +149,7 @@ def test_local_array_shapes_must_be_constant() -> None:
     def kernel(x: Any) -> None:
         x[0] = cuda.local.array(x.size, np.float32)[0]
 
-    assert "must be made of integers known at compile time" in str(compile_error(kernel))
+    assert "must consist of integers known at compile time" in str(compile_error(kernel))
 
 
 def test_kernels_must_not_return_values() -> None:
