@@ -57,7 +57,7 @@ def test_a_kernel_draws_its_part_of_the_single_device_draw(mesh_shape, placement
         if out.size:
             kernel.forall(out.size)(out, dist.index_map(spec), 7)
         nbrt.synchronize()
-        tensor = dist.dtensor.DTensor(out.reshape(spec.local_shape), spec)
+        tensor = dist.DTensor(out.reshape(spec.local_shape), spec)
         assert np.array_equal(tensor.full_tensor(), whole)
 
     dist.run(rank, ranks=math.prod(mesh_shape))
