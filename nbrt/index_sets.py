@@ -274,7 +274,7 @@ def compose(runs: Sequence[Runs], positions: Runs) -> list[Runs]:
     [Runs(start=1, length=2, count=4, step=10)]
     """
     first = runs[0]
-    found: list[Runs] = []
+    composed: list[Runs] = []
     done = 0
     row, column = divmod(positions.start, first.length)
     if not positions.step % first.length and column + positions.length <= first.length:
@@ -282,13 +282,13 @@ def compose(runs: Sequence[Runs], positions: Runs) -> list[Runs]:
         fitting = (first.size - positions.start - positions.length) // (positions.step or 1) + 1
         done = max(0, min(positions.count, fitting))
         step = positions.step // first.length * first.step
-        found.append(Runs(first.start + row * first.step + column, positions.length, done, step))
+        composed.append(Runs(first.start + row * first.step + column, positions.length, done, step))
     if positions.length and positions.count - done > _MAX_LOOP:
-        return [*found, *_compose_arrays(runs, positions, done)]
+        return [*composed, *_compose_arrays(runs, positions, done)]
     for number in range(done, positions.count):
         low = positions.start + number * positions.step
-        found += _between(runs, low, low + positions.length)
-    return found
+        composed += _between(runs, low, low + positions.length)
+    return composed
 
 
 def _between(runs: Sequence[Runs], first: int, stop: int) -> Iterator[Runs]:
@@ -323,8 +323,8 @@ def _compose_arrays(runs: Sequence[Runs], positions: Runs, done: int) -> list[Ru
     run = count_up(counts) + np.repeat(low, counts)
     begin = np.maximum(first[which], ends[run] - lengths[run])
     size = np.minimum(stop[which], ends[run]) - begin
-    found = join_arrays(starts[run] + begin - ends[run] + lengths[run], size)
-    return [Runs(*pair) for pair in zip(*(column.tolist() for column in found), strict=True)]
+    joined = join_arrays(starts[run] + begin - ends[run] + lengths[run], size)
+    return [Runs(*pair) for pair in zip(*(column.tolist() for column in joined), strict=True)]
 
 
 def index_at(runs: Sequence[Runs], position: int) -> int:
@@ -401,8 +401,8 @@ def open_mesh(shape: Sequence[int], selection: Selection) -> tuple[HostArray, ..
     """Return a selection of an array of `shape` as an index, as `numpy.ix_` makes it."""
     return np.ix_(
         *(
-            np.arange(size)[each] if isinstance(each, slice) else each
-            for size, each in zip(shape, selection, strict=True)
+            np.arange(size)[positions] if isinstance(positions, slice) else positions
+            for size, positions in zip(shape, selection, strict=True)
         )
     )
 
@@ -423,11 +423,11 @@ def intersect(first: IndexBox, second: IndexBox) -> Overlap:
     >>> intersect([[Runs(0, 4)]], [[Runs(1, 8)]])
     Overlap(shape=(3,), first=(slice(1, 4, 1),), second=(slice(0, 3, 1),))
     """
-    found = [_intersect_axis(one, other) for one, other in zip(first, second, strict=True)]
+    overlaps = [_intersect_axis(one, other) for one, other in zip(first, second, strict=True)]
     return Overlap(
-        tuple(count for count, _, _ in found),
-        tuple(one for _, one, _ in found),
-        tuple(other for _, _, other in found),
+        tuple(count for count, _, _ in overlaps),
+        tuple(one for _, one, _ in overlaps),
+        tuple(other for _, _, other in overlaps),
     )
 
 

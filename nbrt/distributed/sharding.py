@@ -62,7 +62,7 @@ def mesh_splits(
             splits[placement.dim].append(MeshSplit(mesh_dim, ranks, 1))
         elif isinstance(placement, StridedShard):
             splits[placement.dim].append(MeshSplit(mesh_dim, ranks, placement.split_factor))
-    return tuple(tuple(each) for each in splits)
+    return tuple(tuple(dim_splits) for dim_splits in splits)
 
 
 def chunk(size: int, pieces: int, index: int) -> tuple[int, int]:
@@ -128,7 +128,9 @@ def local_runs(
     sizes, ranks, places = _checked(shape, mesh_shape, placements)
     place = _checked_index(coordinate, ranks, "a rank's coordinate in a mesh")
     splits = mesh_splits(len(sizes), ranks, places)
-    return tuple(dim_runs(size, each, place) for size, each in zip(sizes, splits, strict=True))
+    return tuple(
+        dim_runs(size, dim_splits, place) for size, dim_splits in zip(sizes, splits, strict=True)
+    )
 
 
 def compute_local_shape(
@@ -282,9 +284,9 @@ def _checked(
 
 
 def _checked_index(index: Sequence[int], shape: tuple[int, ...], what: str) -> tuple[int, ...]:
-    found = checked_ints(what, index)
-    if len(found) != len(shape) or not all(
-        0 <= position < size for position, size in zip(found, shape, strict=True)
+    positions = checked_ints(what, index)
+    if len(positions) != len(shape) or not all(
+        0 <= position < size for position, size in zip(positions, shape, strict=True)
     ):
-        raise ArgumentError(f"expected {what} of shape {shape}, got {found}")
-    return found
+        raise ArgumentError(f"expected {what} of shape {shape}, got {positions}")
+    return positions

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nbrt.typing import Array, DTypeLike, HostArray, Shape
 
 __all__ = [
+    "ArgumentAxisError",
+    "CovarianceError",
     "checked_array",
     "checked_flag",
     "checked_out",
@@ -66,6 +68,14 @@ _NUMBERS = frozenset([float, int])
 _NATIVE_FLOATS = frozenset(_KNOWN_FLOATS.values())
 
 
+class ArgumentAxisError(ArgumentError, np.exceptions.AxisError):
+    """An axis is not one of an array, or there is no array with axes."""
+
+
+class CovarianceError(ArgumentError, np.linalg.LinAlgError):
+    """A matrix has no Cholesky factor, as it is not positive definite."""
+
+
 @functools.cache
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return ``dtype.name``, which NumPy computes in a microsecond or two each time."""
@@ -81,26 +91,28 @@ def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def _checked_float(dtype: DTypeLike) -> np.dtype[Any]:
-    kind = as_dtype(dtype)
-    if kind.name not in _FLOATS or not kind.isnative:
-        raise ArgumentTypeError(f"expected a dtype of {', '.join(_FLOATS)}, got {kind}")
-    return kind
+    element_dtype = as_dtype(dtype)
+    if element_dtype.name not in _FLOATS or not element_dtype.isnative:
+        raise ArgumentTypeError(f"expected a dtype of {', '.join(_FLOATS)}, got {element_dtype}")
+    return element_dtype
 
 
 def integer_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return an integer dtype, or bool, in this machine's byte order."""
-    kind = as_dtype(dtype)
-    if kind.kind not in "iub":
-        raise ArgumentTypeError(f"expected an integer dtype or bool, got {kind}")
-    if not kind.isnative:
-        raise ArgumentError(f"expected a dtype in this machine's byte order, got {kind}")
-    return kind
+    element_dtype = as_dtype(dtype)
+    if element_dtype.kind not in "iub":
+        raise ArgumentTypeError(f"expected an integer dtype or bool, got {element_dtype}")
+    if not element_dtype.isnative:
+        raise ArgumentError(f"expected a dtype in this machine's byte order, got {element_dtype}")
+    return element_dtype
 
 
 def number_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a dtype of floats, of integers, or bool."""
-    kind = as_dtype(dtype)
-    return integer_dtype(kind) if kind.kind in "iub" else float_dtype(kind)
+    element_dtype = as_dtype(dtype)
+    return (
+        integer_dtype(element_dtype) if element_dtype.kind in "iub" else float_dtype(element_dtype)
+    )
 
 
 def most_integer(dtype: np.dtype[Any]) -> int:
@@ -154,7 +166,7 @@ def non_negative_or_nan(name: str, value: Any) -> Any:
     return non_negative(name, value)
 
 
-def _converted(name: str, value: Any, kind: type, wanted: str) -> Any:
+def _converted(name: str, value: Any, number_type: type, wanted: str) -> Any:
     """Convert a number to int or float."""
     if isinstance(value, np.complexfloating):
         value = complex(value)  # float() refuses it; of NumPy's complex numbers NumPy only warns
@@ -162,12 +174,12 @@ def _converted(name: str, value: Any, kind: type, wanted: str) -> Any:
         # Reading the value needs communication, which this layer must not do.
         raise ArgumentTypeError(
             f"expected {name} to be {wanted}, got a {type(value).__name__} without dimensions; "
-            f"pass its value, {kind.__name__}(...)"
+            f"pass its value, {number_type.__name__}(...)"
         )
     if isinstance(value, (str, bytes)):
         raise ArgumentTypeError(f"expected {name} to be {wanted}, got {value!r}")
     try:
-        return kind(value)
+        return number_type(value)
     except OverflowError:
         raise ArgumentOverflowError(f"expected {name} to be {wanted}, got {value!r}") from None
     except TypeError:
@@ -259,17 +271,17 @@ def exact_integers(name: str, value: Any) -> HostArray:
     array of object
         In host memory. Integers of any size in a sequence are exact.
     """
-    found = np.asarray(
+    array = np.asarray(
         to_host(value, copy=None) if hasattr(value, "dtype") else rectangular(name, value)
     )
-    if found.dtype.kind in "iub":
-        return found.astype(object)
-    if found.dtype.kind in "cMm" or (found.dtype.kind in "SU" and found is value):
-        raise ArgumentTypeError(f"expected {name} to be integers, got an array of {found.dtype}")
+    if array.dtype.kind in "iub":
+        return array.astype(object)
+    if array.dtype.kind in "cMm" or (array.dtype.kind in "SU" and array is value):
+        raise ArgumentTypeError(f"expected {name} to be integers, got an array of {array.dtype}")
     # NumPy makes floats of integers that no common dtype of integers holds.
-    whole_numbers = np.empty(found.shape, object)
-    each = np.asarray(value, object) if isinstance(value, _SEQUENCES) else found
-    for position, number in enumerate(each.flat):
+    whole_numbers = np.empty(array.shape, object)
+    numbers = np.asarray(value, object) if isinstance(value, _SEQUENCES) else array
+    for position, number in enumerate(numbers.flat):
         try:
             whole_numbers.flat[position] = int(number)
         except (OverflowError, ValueError) as error:  # of infinity and NaN
@@ -298,41 +310,41 @@ def rectangular(name: str, value: Any) -> Any:
 
 def vector(name: str, value: Any, *, may_be_empty: bool = False) -> HostArray:
     """Return a parameter that is a vector, such as concentrations, in host memory."""
-    found = _numbers(name, value, "a vector of numbers")
-    if found.ndim != 1 or not (found.size or may_be_empty):
-        raise ArgumentError(f"expected {name} to be a vector of numbers, got shape {found.shape}")
-    return found
+    array = _numbers(name, value, "a vector of numbers")
+    if array.ndim != 1 or not (array.size or may_be_empty):
+        raise ArgumentError(f"expected {name} to be a vector of numbers, got shape {array.shape}")
+    return array
 
 
 def vectors(name: str, value: Any) -> HostArray:
     """Return a parameter of vectors along the last axis, in host memory."""
-    found = _numbers(name, value, "vectors of numbers")
-    if not found.ndim or not found.shape[-1]:
+    array = _numbers(name, value, "vectors of numbers")
+    if not array.ndim or not array.shape[-1]:
         raise ArgumentError(
-            f"expected {name} to be vectors of numbers along the last axis, got shape {found.shape}"
+            f"expected {name} to be vectors of numbers along the last axis, got shape {array.shape}"
         )
-    return found
+    return array
 
 
 def _numbers(name: str, value: Any, wanted: str) -> HostArray:
     if hasattr(value, "__array__") or hasattr(value, "get"):
         value = to_host(value, copy=None)
-    found = np.asarray(rectangular(name, value))
-    if found.dtype.kind in _OBJECTS and isinstance(value, _SEQUENCES):
-        found = _array_of(name, value, np.float64)
-    if found.dtype.kind == "c":
+    array = np.asarray(rectangular(name, value))
+    if array.dtype.kind in _OBJECTS and isinstance(value, _SEQUENCES):
+        array = _array_of(name, value, np.float64)
+    if array.dtype.kind == "c":
         raise ArgumentTypeError(
-            f"expected {name} to be {wanted}, which must not be complex, got {found.dtype}"
+            f"expected {name} to be {wanted}, which must not be complex, got {array.dtype}"
         )
-    if found.dtype.kind == "b":
-        found = found.astype(np.float64)
-    if found.dtype.kind not in "iuf":
+    if array.dtype.kind == "b":
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "iuf":
         raise ArgumentError(
-            f"expected {name} to be {wanted}, got shape {found.shape} of {found.dtype}"
+            f"expected {name} to be {wanted}, got shape {array.shape} of {array.dtype}"
         )
-    if not np.isfinite(found).all():
-        raise ArgumentError(f"expected {name} to be finite, got {found}")
-    return cast("HostArray", _native(found))
+    if not np.isfinite(array).all():
+        raise ArgumentError(f"expected {name} to be finite, got {array}")
+    return cast("HostArray", _native(array))
 
 
 def checked_array(name: str, value: Any) -> Any:

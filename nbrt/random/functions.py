@@ -132,13 +132,15 @@ def randperm(
     generator: Generator | None = None,
 ) -> Array:
     """Return a random permutation of the integers below `n`."""
-    kind, count = number_dtype(dtype), integer("n", n)
+    element_dtype, count = number_dtype(dtype), integer("n", n)
     if is_array(count) or count < 0:
         raise ArgumentError(f"expected n >= 0 as one integer, got {n!r}")
-    if count - 1 > most_integer(kind):
-        raise ArgumentError(f"expected a dtype that holds every integer below {count}, got {kind}")
+    if count - 1 > most_integer(element_dtype):
+        raise ArgumentError(
+            f"expected a dtype that holds every integer below {count}, got {element_dtype}"
+        )
     order = generator_for(generator, device).permutation(count)
-    return order if order.dtype == kind else order.astype(kind)
+    return order if order.dtype == element_dtype else order.astype(element_dtype)
 
 
 @dispatchable
@@ -171,8 +173,8 @@ def randint_like(
     """Return integers in [low, high), in the shape, dtype and on the device of an array."""
     first, last = (0, low) if high is None else (low, high)
     chosen = _for_array(generator, array)
-    kind = array.dtype if dtype is None else dtype
-    return chosen.integers(first, last, size=array.shape, dtype=kind)
+    element_dtype = array.dtype if dtype is None else dtype
+    return chosen.integers(first, last, size=array.shape, dtype=element_dtype)
 
 
 @dispatchable

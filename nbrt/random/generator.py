@@ -365,7 +365,7 @@ class Generator(Distributions):
         values = asarray(x, device=self.device, stream=stream)
         if isinstance(values, np.ndarray):
             values = values.view(np.ndarray)
-        kind = float_dtype(values.dtype)
+        element_dtype = float_dtype(values.dtype)
         chance = probability("p", p)
         if is_array(chance):
             raise ArgumentTypeError(f"expected p as one number, got {p!r}")
@@ -373,16 +373,16 @@ class Generator(Distributions):
         axes = self._filler.axes(values)
         ordered = values if axes is None else values.transpose(axes)
         if not ordered.flags.c_contiguous:
-            gathered = empty(ordered.shape, kind, stream=stream)
+            gathered = empty(ordered.shape, element_dtype, stream=stream)
             copy(gathered, ordered, stream=stream)
             ordered = gathered
-        result = empty(ordered.shape, kind, stream=stream)
+        result = empty(ordered.shape, element_dtype, stream=stream)
         mask = empty(ordered.shape, np.bool_, stream=stream)
         if not is_training or chance == 0.0:
             copy(result, ordered, stream=stream)
             copy(mask, np.True_, stream=stream)
         elif chance == 1.0:
-            copy(result, kind.type(0), stream=stream)
+            copy(result, element_dtype.type(0), stream=stream)
             copy(mask, np.False_, stream=stream)
         else:
             parameters = (chance, as_kernel_view(ordered), as_kernel_view(mask))
@@ -404,19 +404,19 @@ class Generator(Distributions):
             signed integers, [0, 2**bits) of unsigned ones, both values of bool, and [0, 2**p] of
             floats with p bits of precision.
         """
-        kind = number_dtype(checked_array("out", out).dtype)
+        element_dtype = number_dtype(checked_array("out", out).dtype)
         is_torch = follows_torch(self.layout)
         if (low is None) != (high is None):
             raise ArgumentError(f"expected both bounds or none, got low={low}, high={high}")
         if low is None or high is None:
             if is_torch:
-                return self._draw("random", (), None, kind, out)
-            low, high = 0, most_integer(kind) + 1
-        if kind.kind in "iub":
-            return self.integers(low, high, dtype=kind, out=out)
+                return self._draw("random", (), None, element_dtype, out)
+            low, high = 0, most_integer(element_dtype) + 1
+        if element_dtype.kind in "iub":
+            return self.integers(low, high, dtype=element_dtype, out=out)
         check_integer_range(integer("low", low), integer("high", high), np.dtype(np.int64))
         if is_torch:
-            return self._draw("integers", (low, high), None, kind, out)
-        into = checked_out(current_stream(self.device), out, None, kind)
+            return self._draw("integers", (low, high), None, element_dtype, out)
+        into = checked_out(current_stream(self.device), out, None, element_dtype)
         copy(into, self.integers(low, high, into.shape))
         return out

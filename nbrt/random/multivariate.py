@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.random.arguments import vector
+from nbrt.random.arguments import CovarianceError, vector
 from nbrt.random.array_filler import call_on_stream
-from nbrt.random.exceptions import CovarianceError
 from nbrt.runtime.array import asarray
 
 if TYPE_CHECKING:

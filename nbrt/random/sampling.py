@@ -11,6 +11,7 @@ import numpy as np
 from nbrt._internal.checks import checked_int, checked_shape
 from nbrt.errors import ArgumentError, ArgumentTypeError, UnsupportedArgumentError
 from nbrt.random.arguments import (
+    ArgumentAxisError,
     checked_array,
     checked_flag,
     checked_out,
@@ -20,7 +21,6 @@ from nbrt.random.arguments import (
     vector,
 )
 from nbrt.random.array_filler import call_on_stream, host_scalar
-from nbrt.random.exceptions import ArgumentAxisError
 from nbrt.random.layouts import follows_torch
 from nbrt.random.layouts.torch import permutation_keys
 from nbrt.runtime.array import asarray, copy, to_host
@@ -286,11 +286,11 @@ def _rows_with_replacement(generator: Distributions, weights: Any, count: int) -
     sums /= sums[..., -1:]
     draws = to_host(generator.random((*weights.shape[:-1], count)), copy=None)
     if sums.ndim == 1:
-        found = np.searchsorted(sums, draws, "right")
+        indices = np.searchsorted(sums, draws, "right")
     else:
         rows = [np.searchsorted(*row, "right") for row in zip(sums, draws, strict=True)]
-        found = np.stack(rows)
-    return asarray(found.astype(np.int64), device=generator.device, copy=None)
+        indices = np.stack(rows)
+    return asarray(indices.astype(np.int64), device=generator.device, copy=None)
 
 
 def _ranked(keys: Any, mask: int | None) -> tuple[Any, Any]:

@@ -337,11 +337,11 @@ def long_list(index: Any, size: int) -> RunArrays | Runs | None:
     starts, lengths = starts[lengths > 0], lengths[lengths > 0]
     if not starts.size or int((starts + lengths).max()) > size:
         return None
-    found = join_arrays(starts, lengths)
-    spaced = as_slice(found.starts)
-    if isinstance(spaced, slice) and spaced.step > 0 and (found.lengths == found.lengths[0]).all():
-        return Runs(spaced.start, int(found.lengths[0]), found.starts.size, spaced.step)
-    return found
+    runs = join_arrays(starts, lengths)
+    spaced = as_slice(runs.starts)
+    if isinstance(spaced, slice) and spaced.step > 0 and (runs.lengths == runs.lengths[0]).all():
+        return Runs(spaced.start, int(runs.lengths[0]), runs.starts.size, spaced.step)
+    return runs
 
 
 def runs_of(regions: Sequence[Region]) -> RunArrays | None:
@@ -380,31 +380,31 @@ def run_table(
     table : RunTable or None
         None if the table had more than 2**22 runs.
     """
-    found = RunArrays(np.array([start]), np.array([1]))
+    table = RunArrays(np.array([start]), np.array([1]))
     count, step = 1, 0
     for axis, (taken, stride) in reversed(list(enumerate(axes))):
         if taken is None:
             return None
-        starts, lengths = found
+        starts, lengths = table
         if starts.size == 1 and lengths[0] == stride:
-            found = RunArrays(starts + taken.starts * stride, taken.lengths * stride)
+            table = RunArrays(starts + taken.starts * stride, taken.lengths * stride)
         elif axis == 0 and taken.starts.size == 1:
             count, step = taken.size, stride
-            found = RunArrays(starts + taken.starts * stride, lengths)
+            table = RunArrays(starts + taken.starts * stride, lengths)
         elif taken.size * starts.size > _MAX_RUNS:
             return None
         else:
-            each = np.repeat(taken.starts, taken.lengths) + count_up(taken.lengths)
-            first = (each[:, None] * stride + starts).reshape(-1)
-            found = join_arrays(first, np.tile(lengths, each.size))
-    begins = np.append(0, np.cumsum(found.lengths))
-    unit = int(np.gcd.reduce(np.concatenate(found)))
+            indices = np.repeat(taken.starts, taken.lengths) + count_up(taken.lengths)
+            first = (indices[:, None] * stride + starts).reshape(-1)
+            table = join_arrays(first, np.tile(lengths, indices.size))
+    begins = np.append(0, np.cumsum(table.lengths))
+    unit = int(np.gcd.reduce(np.concatenate(table)))
     stream = current_stream(device)
-    starts, ends = found.starts, begins
+    starts, ends = table.starts, begins
     if not stream.interface.capabilities.host_addressable:
         starts, ends = (asarray(one, device=stream.device, stream=stream) for one in (starts, ends))
         stream.synchronize()  # draws on any stream read the table
-    return RunTable(starts, ends, found.size, unit, count, step)
+    return RunTable(starts, ends, table.size, unit, count, step)
 
 
 # -- checks ----------------------------------------------------------------------------------------

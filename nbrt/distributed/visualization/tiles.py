@@ -48,15 +48,15 @@ def dim_intervals(spec: DTensorSpec, dim: int) -> list[DimInterval]:
     """
     mesh_shape = spec.mesh.shape
     splits = mesh_splits(spec.ndim, mesh_shape, spec.placements)[dim]
-    found = []
+    intervals = []
     for along in itertools.product(*(range(split.ranks) for split in splits)):
         places = tuple(zip((split.mesh_dim for split in splits), along, strict=True))
         coordinate = [dict(places).get(mesh_dim, 0) for mesh_dim in range(len(mesh_shape))]
         runs = expand(dim_runs(spec.shape[dim], splits, coordinate))
         for start, length in zip(*(column.tolist() for column in runs), strict=True):
             if length:
-                found.append(DimInterval(start, start + length, places))
-    return sorted(found)
+                intervals.append(DimInterval(start, start + length, places))
+    return sorted(intervals)
 
 
 def holders(spec: DTensorSpec, places: Mapping[int, int]) -> list[list[int]]:
@@ -93,16 +93,16 @@ def holders(spec: DTensorSpec, places: Mapping[int, int]) -> list[list[int]]:
 def empty_ranks(spec: DTensorSpec) -> list[int]:
     """Return the ranks of the mesh that hold no element."""
     held = [{interval.places for interval in dim_intervals(spec, dim)} for dim in range(spec.ndim)]
-    found = []
+    ranks = []
     for coordinate in itertools.product(*map(range, spec.mesh.shape)):
         for dim, splits in enumerate(mesh_splits(spec.ndim, spec.mesh.shape, spec.placements)):
             if (
                 tuple((split.mesh_dim, coordinate[split.mesh_dim]) for split in splits)
                 not in held[dim]
             ):
-                found.append(int(spec.mesh.mesh[coordinate]))
+                ranks.append(int(spec.mesh.mesh[coordinate]))
                 break
-    return sorted(found)
+    return sorted(ranks)
 
 
 def shown_dims(spec: DTensorSpec) -> tuple[int, ...] | None:
@@ -121,6 +121,7 @@ def is_drawable(spec: DTensorSpec) -> bool:
     """Return whether ranks and tiles are few enough to draw."""
     splits = mesh_splits(spec.ndim, spec.mesh.shape, spec.placements)
     most = max(
-        (math.prod(split.ranks * split.factor for split in each) for each in splits), default=1
+        (math.prod(split.ranks * split.factor for split in dim_splits) for dim_splits in splits),
+        default=1,
     )
     return max(spec.mesh.size(), most) <= _MAX_TILES

@@ -86,12 +86,12 @@ def compare(
         Names of the runs in the report.
     """
     runs = [run if isinstance(run, Recording) else load(run) for run in (first, second)]
-    found = [
+    differences = [
         difference
         for ours, theirs in _paired(*(run.draws for run in runs))
         if (difference := _first_difference(ours, theirs, names, runs)) is not None
     ]
-    return min(found, key=_place, default=None)
+    return min(differences, key=_place, default=None)
 
 
 def _place(difference: Difference) -> int:
@@ -106,7 +106,7 @@ def _paired(first: _Draws, second: _Draws) -> list[tuple[_Draws, _Draws]]:
     if len(ours) < 2 and len(theirs) < 2:
         return [(first, second)]
     # Names such as "Thread-7" count on from one run of a process to the next.
-    left, right = (sorted(each.values(), key=_beginning) for each in (ours, theirs))
+    left, right = (sorted(by_thread.values(), key=_beginning) for by_thread in (ours, theirs))
     count = max(len(left), len(right))
     return [
         (left[k] if k < len(left) else (), right[k] if k < len(right) else ()) for k in range(count)
@@ -114,10 +114,10 @@ def _paired(first: _Draws, second: _Draws) -> list[tuple[_Draws, _Draws]]:
 
 
 def _by_thread(draws: _Draws) -> dict[str, list[DrawRecord]]:
-    found: dict[str, list[DrawRecord]] = {}
+    by_thread: dict[str, list[DrawRecord]] = {}
     for draw in draws:
-        found.setdefault(draw.thread, []).append(draw)
-    return found
+        by_thread.setdefault(draw.thread, []).append(draw)
+    return by_thread
 
 
 def _beginning(draws: _Draws) -> tuple[Any, ...]:

@@ -49,7 +49,7 @@ class DrawRecord:
     constants : tuple of int
         Parameters of the layout, such as the threads of the GPU that it follows.
     version : int
-        Stream version of the distribution in the layout; see `nbrt.random.stream_version`.
+        Stream version of the distribution in the layout; see `nbrt.random.versions`.
     region : Region, RunTable or None
         The part of the whole draw that the array holds; None: all. A `RunTable` has tuples for
         arrays, and `replay` draws it in one piece.
@@ -155,12 +155,12 @@ def load(path: str | PathLike[str]) -> Recording:
 
 
 def _draw(entry: dict[str, Any], hashes: dict[int, dict[str, str]]) -> DrawRecord:
-    found = hashes.get(entry["index"], {})
+    digests = hashes.get(entry["index"], {})
     values = {field.name: entry[field.name] for field in fields(DrawRecord) if field.name in entry}
     for name in ("shape", "constants", "stack"):
         values[name] = tuple(values[name])
     values["parameters"] = tuple(
-        f"{value} sha256 {found.get(str(place))}" if isinstance(value, str) else value
+        f"{value} sha256 {digests.get(str(place))}" if isinstance(value, str) else value
         for place, value in enumerate(entry["parameters"])
     )
     if isinstance(entry["region"], dict):
@@ -169,4 +169,4 @@ def _draw(entry: dict[str, Any], hashes: dict[int, dict[str, str]]) -> DrawRecor
     elif entry["region"] is not None:
         start, shape, strides = entry["region"]
         values["region"] = Region(start, tuple(shape), tuple(strides))
-    return DrawRecord(**values, digest=found.get("out"))
+    return DrawRecord(**values, digest=digests.get("out"))

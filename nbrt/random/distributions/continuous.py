@@ -84,10 +84,8 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        low : float or array_like
-            Lower bound; may be returned.
-        high : float or array_like
-            Upper bound, at least `low`; never returned, unless equal to it.
+        low, high : float or array_like
+            Bounds, low <= high; `high` is returned only if it equals `low`.
         size, dtype, out
             As in `random`.
         """
@@ -109,10 +107,8 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        loc : float or array_like
-            Mean.
-        scale : float or array_like
-            Standard deviation, at least 0.
+        loc, scale : float or array_like
+            Mean, and standard deviation, at least 0.
         size, dtype, out
             As in `random`.
         """
@@ -131,10 +127,8 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        mean : float or array_like
-            Mean of the logarithm.
-        sigma : float or array_like
-            Standard deviation of the logarithm, at least 0.
+        mean, sigma : float or array_like
+            Mean and standard deviation of the logarithm; `sigma` is at least 0.
         size, dtype, out
             As in `random`.
         """
@@ -172,10 +166,8 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        median : float or array_like
-            Median.
-        sigma : float or array_like
-            Half width at half maximum, at least 0.
+        median, sigma : float or array_like
+            Median, and half width at half maximum, at least 0.
         size, dtype, out
             As in `random`.
         """
@@ -194,10 +186,8 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        loc : float or array_like
-            Mean.
-        scale : float or array_like
-            Decay, at least 0.
+        loc, scale : float or array_like
+            Mean, and exponential decay, at least 0.
         size, dtype, out
             As in `random`.
         """
@@ -216,10 +206,8 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        loc : float or array_like
-            Mean.
-        scale : float or array_like
-            Scale, at least 0.
+        loc, scale : float or array_like
+            Mean, and scale, at least 0.
         size, dtype, out
             As in `random`.
         """
@@ -238,10 +226,8 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        loc : float or array_like
-            Mode.
-        scale : float or array_like
-            Scale, at least 0.
+        loc, scale : float or array_like
+            Mode, and scale, at least 0.
         size, dtype, out
             As in `random`.
         """
@@ -334,12 +320,8 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        left : float or array_like
-            Lower bound.
-        mode : float or array_like
-            Where the density peaks, in [left, right].
-        right : float or array_like
-            Upper bound, above `left`.
+        left, mode, right : float or array_like
+            Lower bound, mode and upper bound: left <= mode <= right, left < right.
         size, dtype, out
             As in `random`.
         """
@@ -360,14 +342,10 @@ class ContinuousDistributions(BaseGenerator):
 
         Parameters
         ----------
-        loc : float or array_like
-            Mean before truncation.
-        scale : float or array_like
-            Standard deviation before truncation, above 0.
-        low : float or array_like
-            Lower bound.
-        high : float or array_like
-            Upper bound, above `low`.
+        loc, scale : float or array_like
+            Mean and standard deviation before truncation; `scale` is above 0.
+        low, high : float or array_like
+            Bounds, low < high.
         size, dtype, out
             As in `random`.
         """

@@ -69,17 +69,17 @@ class DiscreteDistributions(BaseGenerator):
         out : array, optional
             An array of that dtype on the generator's device to fill and return.
         """
-        kind = integer_dtype(dtype)
+        element_dtype = integer_dtype(dtype)
         is_closed = checked_flag("endpoint", endpoint)
         first, last = (0, low) if high is None else (low, high)
         if size is not None and _is_empty(size):
-            return self._draw("bernoulli", (0.0,), size, kind, out)
+            return self._draw("bernoulli", (0.0,), size, element_dtype, out)
         if is_array(first) or is_array(last):
-            bounds = self._bounds(first, last, kind, is_closed)
-            return self._draw("integers_each", bounds, size, kind, out)
+            bounds = self._bounds(first, last, element_dtype, is_closed)
+            return self._draw("integers_each", bounds, size, element_dtype, out)
         least, most = whole("low", first), whole("high", last)
-        check_integer_range(least, most + is_closed, kind, is_closed)
-        drawn = self._draw("integers", (least, most + is_closed), size, kind, out)
+        check_integer_range(least, most + is_closed, element_dtype, is_closed)
+        drawn = self._draw("integers", (least, most + is_closed), size, element_dtype, out)
         if (dtype is int or dtype is bool) and isinstance(drawn, np.generic):
             return drawn.item()
         return drawn
@@ -88,10 +88,10 @@ class DiscreteDistributions(BaseGenerator):
         self, size: Shape | None = None, dtype: DTypeLike = np.uint32, out: Array | None = None
     ) -> Any:
         """Return the words themselves: uint32, or uint64 of two words, the low one first."""
-        kind = as_dtype(dtype)
-        if kind not in (np.dtype(np.uint32), np.dtype(np.uint64)):
-            raise ArgumentError(f"expected dtype uint32 or uint64, got {kind}")
-        return self._draw("bits", (), size, kind, out)
+        element_dtype = as_dtype(dtype)
+        if element_dtype not in (np.dtype(np.uint32), np.dtype(np.uint64)):
+            raise ArgumentError(f"expected dtype uint32 or uint64, got {element_dtype}")
+        return self._draw("bits", (), size, element_dtype, out)
 
     def bernoulli(
         self,
@@ -208,12 +208,8 @@ class DiscreteDistributions(BaseGenerator):
 
         Parameters
         ----------
-        ngood : int or array_like
-            Good ones, at least 0.
-        nbad : int or array_like
-            Bad ones, at least 0.
-        nsample : int or array_like
-            How many are taken, at most ``ngood + nbad``. Of all three, fractions are cut off.
+        ngood, nbad, nsample : int or array_like
+            Numbers of good, bad and taken ones, ``nsample <= ngood + nbad``. Fractions are cut off.
         size, dtype, out
             As in `integers`.
         """
@@ -321,12 +317,12 @@ class DiscreteDistributions(BaseGenerator):
             raise ArgumentTypeError(f"expected nsample as one integer, got {nsample!r}")
         shape = (*self._leading(size), counts.size)
         parameters = (counts, taken, counts.size)
-        kind = integer_dtype(dtype)
+        element_dtype = integer_dtype(dtype)
         if not counts.size:
             if taken:
                 raise ArgumentError(f"expected nsample <= sum(colors), got {taken} of no colors")
-            return self._draw("bernoulli", (0.0,), shape, kind, out)
-        return self._draw("multivariate_hypergeometric", parameters, shape, kind, out)
+            return self._draw("bernoulli", (0.0,), shape, element_dtype, out)
+        return self._draw("multivariate_hypergeometric", parameters, shape, element_dtype, out)
 
     def _bounds(self, low: Any, high: Any, dtype: np.dtype[Any], endpoint: bool) -> tuple[Any, Any]:
         """Return lower bounds and spans, checked, as arrays of uint64 modulo 2**64."""
@@ -352,9 +348,9 @@ def _is_empty(size: Shape) -> bool:
 def _of_vectors(name: str, values: Any, shape: tuple[int, ...]) -> Any:
     """Return numbers, or vectors, with a value for each element of vectors of a shape."""
     array = np.asarray(values)
-    each = array if name == "pvals" else array[..., None]
+    vectors_of_values = array if name == "pvals" else array[..., None]
     try:
-        return np.broadcast_to(each, shape)
+        return np.broadcast_to(vectors_of_values, shape)
     except ValueError:
         raise ArgumentError(
             f"expected {name} to broadcast to shape {shape[:-1]}, got shape {array.shape}"

@@ -123,10 +123,8 @@ class RejectionSampled(BaseGenerator):
 
         Parameters
         ----------
-        dfnum : float or array_like
-            Degrees of freedom of the numerator, above 0.
-        dfden : float or array_like
-            Degrees of freedom of the denominator, above 0.
+        dfnum, dfden : float or array_like
+            Degrees of freedom of the numerator and of the denominator, above 0.
         size, dtype, out
             As in `random`.
         """
@@ -146,10 +144,8 @@ class RejectionSampled(BaseGenerator):
 
         Parameters
         ----------
-        dfnum : float or array_like
-            Degrees of freedom of the numerator, above 0.
-        dfden : float or array_like
-            Degrees of freedom of the denominator, above 0.
+        dfnum, dfden : float or array_like
+            Degrees of freedom of the numerator and of the denominator, above 0.
         nonc : float or array_like
             Non-centrality, at least 0; NaN gives NaN.
         size, dtype, out
@@ -210,10 +206,8 @@ class RejectionSampled(BaseGenerator):
 
         Parameters
         ----------
-        mean : float or array_like
-            Mean, above 0.
-        scale : float or array_like
-            Scale, above 0.
+        mean, scale : float or array_like
+            Mean and scale, above 0.
         size, dtype, out
             As in `random`.
         """

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from nbrt.errors import NotSupportedError
 from nbrt.random.state import whole_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SAMPLED", "ElementLayout", "words_per_element"]
+__all__ = ["SAMPLED", "WIDE", "ElementLayout", "refuse_arrays", "words_per_element"]
 
 SAMPLED = frozenset(
     [
@@ -35,6 +36,9 @@ SAMPLED = frozenset(
     ]
 )
 """Drawn by rejection: an element takes a block, and further blocks that no other element reads."""
+
+WIDE = frozenset(["float64", "int64", "uint64"])
+"""Dtypes of 64 bits."""
 
 _WORDS_PER_BLOCK = 4
 
@@ -69,4 +73,21 @@ def words_per_element(distribution: str, dtype: str, parameters: tuple[Any, ...]
     if distribution == "integers":
         low, high = parameters
         return 1 if high - low <= 2**32 else 2
-    return 2 if dtype in ("float64", "int64", "uint64") else 1
+    return 2 if dtype in WIDE else 1
+
+
+def refuse_arrays(layout: str, distribution: str, parameters: tuple[Any, ...]) -> None:
+    """Raise if a draw of a layout of torch has arrays as parameters, except where torch takes them.
+
+    Raises
+    ------
+    NotSupportedError
+        If a parameter is an array.
+    """
+    if distribution in ("bernoulli", "dropout", "shuffle_runs"):
+        return
+    if any(hasattr(parameter, "shape") for parameter in parameters):
+        raise NotSupportedError(
+            f"expected numbers as the parameters of {distribution} in layout {layout!r}, got "
+            f"arrays; use layout='element', or scale a standard draw"
+        )

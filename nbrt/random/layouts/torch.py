@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from nbrt.errors import ArgumentError, NotSupportedError
-from nbrt.random.layouts.gpus import gpu_size
+from nbrt._internal.gpus import GPUS, capability_of, gpu_named
+from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from nbrt.random.layouts.element import refuse_arrays
 from nbrt.random.state import whole_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["TORCH_VERSIONS", "TorchLayout", "TorchRules", "permutation_keys"]
+__all__ = ["TORCH_VERSIONS", "TorchLayout", "TorchRules", "gpu_size", "permutation_keys"]
 
 _BLOCK = 256
 _WORDS_PER_BLOCK = 4
@@ -22,6 +23,7 @@ _ITEMSIZE = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "float16": 2, "bfloat16": 2,
     "uint32": 4, "int32": 4, "float32": 4, "uint64": 8, "int64": 8, "float64": 8,
 }  # fmt: skip
+_OTHERWISE = "any other is gpu=(multiprocessors, threads per multiprocessor)"
 # The reservation of torch's kernel for an array of probabilities of any size.
 _RESERVED_BY_BERNOULLI = 10
 _OFFERED = (
@@ -95,12 +97,7 @@ class TorchLayout:
         NotSupportedError
             If this layout has no such draw.
         """
-        takes_arrays = distribution in ("bernoulli", "dropout", "shuffle_runs")
-        if not takes_arrays and any(hasattr(one, "shape") for one in parameters):
-            raise NotSupportedError(
-                f"expected numbers as the parameters of {distribution} in layout {self.name!r}, "
-                f"got arrays; use layout='element', or scale a standard draw"
-            )
+        refuse_arrays(self.name, distribution, parameters)
         if distribution not in _OFFERED or dtype not in _ITEMSIZE:
             raise NotSupportedError(
                 f"expected one of the draws that torch makes ({', '.join(_OFFERED)}), got "
@@ -144,6 +141,69 @@ class TorchLayout:
     def _turns(self, n: int, lanes: int) -> int:
         threads = min(-(-n // _BLOCK) * _BLOCK, self.grid)
         return -(-n // (threads * lanes))
+
+
+def gpu_size(gpu: str | tuple[int, int]) -> tuple[int, int]:
+    """Return the number of multiprocessors of a GPU, and the threads of each.
+
+    Parameters
+    ----------
+    gpu : str or (int, int)
+        A name of `nbrt._internal.gpus`, in any case and punctuation; or the two numbers.
+
+    Raises
+    ------
+    ArgumentError
+        If the name is unknown, or the number of multiprocessors of that GPU.
+    ArgumentTypeError
+        If it is neither a name nor two numbers.
+
+    Examples
+    --------
+    >>> gpu_size("NVIDIA H100 80GB HBM3"), gpu_size("h100-pcie"), gpu_size((40, 1024))
+    ((132, 2048), (114, 2048), (40, 1024))
+    """
+    if isinstance(gpu, str):
+        return _size_of(gpu)
+    if not (
+        isinstance(gpu, tuple)
+        and len(gpu) == 2
+        and all(isinstance(number, int) and not isinstance(number, bool) for number in gpu)
+    ):
+        raise ArgumentTypeError(
+            f"expected a GPU's name or (multiprocessors, threads per multiprocessor), got {gpu!r}"
+        )
+    count, threads = gpu
+    if count < 1 or threads < 256:
+        raise ArgumentError(
+            f"expected at least 1 multiprocessor of at least 256 threads, got {gpu!r}"
+        )
+    return count, threads
+
+
+def _size_of(name: str) -> tuple[int, int]:
+    try:
+        known = gpu_named(name)
+    except ArgumentError as error:
+        raise _as_size_error(name, error) from None
+    if known.multiprocessors is None:
+        raise ArgumentError(
+            f"expected a GPU whose number of multiprocessors is known, got {name!r}; {_OTHERWISE}"
+        )
+    return known.multiprocessors, known.limits.threads
+
+
+def _as_size_error(name: str, error: ArgumentError) -> ArgumentError:
+    """Return the error for an unknown name: a compute capability has GPUs of many sizes."""
+    try:
+        capability = capability_of(name)
+    except ArgumentError:
+        return ArgumentError(f"{error}; {_OTHERWISE}")
+    of_it = ", ".join(gpu.name for gpu in GPUS.values() if gpu.capability == capability)
+    return ArgumentError(
+        f"expected a GPU, got the compute capability {name!r}, of which there are {of_it}; "
+        f"{_OTHERWISE}"
+    )
 
 
 def permutation_keys(n: int) -> tuple[str, int, int, int | None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nbrt.errors import NotSupportedError
+from nbrt.random.layouts.element import WIDE, refuse_arrays
 from nbrt.random.state import whole_blocks
 
 if TYPE_CHECKING:
@@ -39,18 +40,13 @@ class TorchStatelessLayout:
         NotSupportedError
             If this layout has no such draw.
         """
-        takes_arrays = distribution in ("bernoulli", "dropout", "shuffle_runs")
-        if not takes_arrays and any(hasattr(one, "shape") for one in parameters):
-            raise NotSupportedError(
-                f"expected numbers as the parameters of {distribution} in layout {self.name!r}, "
-                f"got arrays; use layout='element', or scale a standard draw"
-            )
+        refuse_arrays(self.name, distribution, parameters)
         if distribution not in _OFFERED or dtype == "bool":
             raise NotSupportedError(
                 f"expected one of the draws of torch.func._random that are exact "
                 f"({', '.join(_OFFERED)}), got {distribution} of {dtype}; use layout='element'"
             )
-        return whole_blocks(n * (2 if dtype in ("float64", "int64", "uint64") else 1))
+        return whole_blocks(n * (2 if dtype in WIDE else 1))
 
     def constants(self, distribution: str, dtype: str, n: int) -> tuple[int, ...]:
         """Return no numbers: the words depend on the index only."""

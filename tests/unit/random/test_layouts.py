@@ -16,8 +16,7 @@ from nbrt.random.layouts import (
     TorchStatelessLayout,
     resolve_layout,
 )
-from nbrt.random.layouts.gpus import gpu_size
-from nbrt.random.layouts.torch import TORCH_VERSIONS, permutation_keys
+from nbrt.random.layouts.torch import TORCH_VERSIONS, gpu_size, permutation_keys
 from nbrt_kernels.random.torch.requests import pieces
 
 T4 = TorchLayout("T4")
