@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import Plan, Program
     from nbrt.backends.queue import Queue
 
-__all__ = ["DrawRequest", "Fill", "RandomFiller"]
+__all__ = ["DrawRequest", "FillLaunch", "RandomFiller"]
 
 _MAX_PLANS = 256
 _ZERO = np.uint64(0)
 
 
-class Fill(Protocol):
+class FillLaunch(Protocol):
     """One launch of a fill kernel, such as `nbrt_kernels.random.requests.Fill`."""
 
     @property
@@ -66,7 +66,7 @@ class Fill(Protocol):
 class DrawRequest(Protocol):
     """A function from a draw to its launches: `nbrt_kernels.random.requests.fills_of`."""
 
-    def __call__(self, draw: Draw, /) -> Iterable[Fill]:
+    def __call__(self, draw: Draw, /) -> Iterable[FillLaunch]:
         """Return the launches, for any seed and offset; raise ValueError or TypeError."""
         ...
 
@@ -127,7 +127,7 @@ class RandomFiller:
             blocks = np.uint64(skip_blocks) if skip_blocks else _ZERO
             plan.launch(queue, target, state, blocks, *fill.arguments)
 
-    def _fills(self, draw: Draw) -> Iterable[Fill]:
+    def _fills(self, draw: Draw) -> Iterable[FillLaunch]:
         try:
             return self._request(draw)
         except OverflowError as error:
@@ -137,7 +137,7 @@ class RandomFiller:
         except TypeError as error:
             raise ArgumentTypeError(str(error)) from error
 
-    def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, Fill]]:
+    def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, FillLaunch]]:
         planned = []
         for fill in self._fills(draw):
             blocks = -(-fill.threads // fill.block)

@@ -23,7 +23,7 @@ __all__ = ["index_map"]
 _NUMBERS = 4
 
 
-class _Axis(NamedTuple):
+class _MapAxis(NamedTuple):
     size: int
     stride: int
     runs: tuple[Runs, ...] = ()
@@ -77,10 +77,10 @@ def index_map(tensor: DTensor | DTensorSpec) -> Array:
     return asarray(np.array(_numbers(start, axes), np.int64), device=spec.mesh.device, copy=None)
 
 
-def _axes(shape: Sequence[int], local_runs: Sequence[Sequence[Runs]]) -> tuple[int, list[_Axis]]:
+def _axes(shape: Sequence[int], local_runs: Sequence[Sequence[Runs]]) -> tuple[int, list[_MapAxis]]:
     """Return the first element of a part, and its merged axes, the innermost first."""
     start, stride = 0, 1
-    axes: list[_Axis] = []
+    axes: list[_MapAxis] = []
     regular: list[tuple[int, int]] = []  # (count, step) not in `axes` yet, outermost first
     for size, runs in zip(reversed(shape), reversed(local_runs), strict=True):
         if len(runs) == 1:
@@ -89,18 +89,18 @@ def _axes(shape: Sequence[int], local_runs: Sequence[Sequence[Runs]]) -> tuple[i
             regular = [(run.count, run.step * stride), (run.length, stride), *regular]
         else:
             axes += _merged(regular)
-            axes.append(_Axis(sum(run.size for run in runs), stride, tuple(runs)))
+            axes.append(_MapAxis(sum(run.size for run in runs), stride, tuple(runs)))
             regular = []
         stride *= size
     return start, axes + _merged(regular)
 
 
-def _merged(dims: Sequence[tuple[int, int]]) -> list[_Axis]:
+def _merged(dims: Sequence[tuple[int, int]]) -> list[_MapAxis]:
     """Return as few axes as hold the dimensions, the innermost first."""
-    return [_Axis(size, stride) for size, stride in reversed(dense(dims))]
+    return [_MapAxis(size, stride) for size, stride in reversed(dense(dims))]
 
 
-def _numbers(start: int, axes: Sequence[_Axis]) -> list[int]:
+def _numbers(start: int, axes: Sequence[_MapAxis]) -> list[int]:
     """Return the map: a head, the axes, then all runs; see ``nbrt_kernels.random.shards``."""
     head = [start, len(axes)]
     tail: list[int] = []

@@ -212,24 +212,7 @@ def bernoulli(p: Array, *, generator: Generator | None = None, out: Array | None
 def dropout(
     x: Array, p: float = 0.5, training: bool = True, *, generator: Generator | None = None
 ) -> tuple[Array, Array]:
-    """Zero elements with probability `p` and scale the rest by ``1 / (1 - p)``.
-
-    Parameters
-    ----------
-    x : array of floats
-        The array.
-    p : float
-        In [0, 1]; 1 gives zeros.
-    training : bool
-        False: return a copy and a mask of True; nothing is drawn.
-    generator : Generator, optional
-        The default one of the device of `x` by default.
-
-    Returns
-    -------
-    result, mask : arrays
-        Of the shape of `x`; the mask is a bool array, True for elements that are kept.
-    """
+    """Zero elements with probability `p` and scale the rest; see `nbrt.Generator.dropout`."""
     return _for_array(generator, x).dropout(x, p, training)
 
 

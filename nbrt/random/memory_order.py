@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nbrt.backends.draw import Draw
-    from nbrt.random.subsets import Block, Subset
+    from nbrt.random.subsets import Subset, SubsetBlock
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array
 
@@ -114,7 +114,7 @@ def _scatter(stream: Stream, array: Array, flat: Array, subset: Subset) -> None:
         copy(boxes[block.slices], flat[place].reshape(block.shape), stream=stream)
 
 
-def _slices(subset: Subset) -> Iterator[tuple[Block, slice]]:
+def _slices(subset: Subset) -> Iterator[tuple[SubsetBlock, slice]]:
     """Yield each block with its slice of memory that holds block after block."""
     end = 0
     for block in subset.blocks:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_BLOCKS",
-    "Block",
     "Index",
     "Subset",
+    "SubsetBlock",
     "axis_regions",
     "checked_subset",
     "long_list",
@@ -52,7 +52,7 @@ Index: TypeAlias = slice | int | Runs | Sequence[slice | Runs]
 """Indices of one axis; a list or tuple takes those of its items in turn."""
 
 
-class Block(NamedTuple):
+class SubsetBlock(NamedTuple):
     """A box of the array that one launch fills.
 
     Attributes
@@ -78,13 +78,13 @@ class Subset:
     ----------
     shape : tuple of int
         Shape of the array.
-    blocks : tuple of Block
+    blocks : tuple of SubsetBlock
         Disjoint boxes of the array, in the order in which they are drawn; one block if the elements
         are one region, or many runs that make a table.
     """
 
     shape: tuple[int, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[SubsetBlock, ...]
 
     @property
     def is_stacked(self) -> bool:
@@ -92,7 +92,7 @@ class Subset:
         return self.blocks[0].shape[1:] == self.shape[1:]
 
 
-class _Axis(NamedTuple):
+class _AxisIndices(NamedTuple):
     """The indices that are taken of an axis: as few regions, or as arrays of many runs.
 
     `stride` is the number of elements of the draw from one index to the next.
@@ -142,7 +142,7 @@ def checked_subset(shape: tuple[int, ...], region: Any, device: DeviceLike = Non
             f"expected at most {len(shape)} indices of a draw of shape {shape}, got {len(given)}"
         )
     start, stride = 0, math.prod(shape)
-    axes: list[_Axis] = []
+    axes: list[_AxisIndices] = []
     for number, size in enumerate(shape):
         stride = stride // size if size else 0
         index = given[number] if number < len(given) else slice(None)
@@ -155,22 +155,22 @@ def checked_subset(shape: tuple[int, ...], region: Any, device: DeviceLike = Non
         return _single(Region(0, sizes, (0,) * len(sizes)))
     table = _table(start, axes, device)
     if table is not None:
-        return Subset(sizes, (Block(table, _all_of(sizes), sizes),))
+        return Subset(sizes, (SubsetBlock(table, _all_of(sizes), sizes),))
     boxes = itertools.product(*[_placed(axis) for axis in axes])
     return Subset(sizes, tuple([_block(start, box) for box in boxes]))
 
 
-def _axis(index: Any, size: int, number: int, stride: int) -> _Axis:
+def _axis(index: Any, size: int, number: int, stride: int) -> _AxisIndices:
     runs = long_list(index, size)
     if isinstance(runs, RunArrays):
-        return _Axis(index, size, number, stride, [], runs, runs.size)
+        return _AxisIndices(index, size, number, stride, [], runs, runs.size)
     index = index if runs is None else runs
     regions = axis_regions(index, size, number)
     length = sum([region.size for region in regions])
-    return _Axis(index, size, number, stride, regions, None, length)
+    return _AxisIndices(index, size, number, stride, regions, None, length)
 
 
-def _table(start: int, axes: list[_Axis], device: DeviceLike) -> RunTable | None:
+def _table(start: int, axes: list[_AxisIndices], device: DeviceLike) -> RunTable | None:
     """Return a subset of many blocks as a table of its runs, unless these are too many."""
     blocks = math.prod([MAX_BLOCKS + 1 if axis.runs else len(axis.regions) for axis in axes])
     if blocks <= MAX_BLOCKS:
@@ -180,7 +180,7 @@ def _table(start: int, axes: list[_Axis], device: DeviceLike) -> RunTable | None
     )
 
 
-def _placed(axis: _Axis) -> list[tuple[Region, slice]]:
+def _placed(axis: _AxisIndices) -> list[tuple[Region, slice]]:
     """Return the regions of an axis, in elements of the draw, and their slices of the array."""
     placed, stop = [], 0
     for region in axis.regions or axis_regions(axis.index, axis.size, axis.number):
@@ -191,18 +191,18 @@ def _placed(axis: _Axis) -> list[tuple[Region, slice]]:
     return placed
 
 
-def _block(start: int, box: tuple[tuple[Region, slice], ...]) -> Block:
+def _block(start: int, box: tuple[tuple[Region, slice], ...]) -> SubsetBlock:
     region = Region(
         start + sum([part.start for part, _ in box]),
         tuple([size for part, _ in box for size in part.shape]),
         tuple([step for part, _ in box for step in part.strides]),
     )
     slices = tuple([place for _, place in box])
-    return Block(region, slices, tuple([place.stop - place.start for place in slices]))
+    return SubsetBlock(region, slices, tuple([place.stop - place.start for place in slices]))
 
 
 def _single(region: Region) -> Subset:
-    return Subset(region.shape, (Block(region, _all_of(region.shape), region.shape),))
+    return Subset(region.shape, (SubsetBlock(region, _all_of(region.shape), region.shape),))
 
 
 def _all_of(shape: tuple[int, ...]) -> tuple[slice, ...]:

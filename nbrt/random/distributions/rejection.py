@@ -42,10 +42,8 @@ class RejectionSampled(BaseGenerator):
 
         Parameters
         ----------
-        shape : float or array_like
-            At least 0; 0 gives zeros.
-        scale : float or array_like
-            Scale, at least 0; the mean is ``shape * scale``.
+        shape, scale : float or array_like
+            Shape and scale, at least 0; 0 gives zeros. The mean is ``shape * scale``.
         size, dtype, out
             As in `random`.
         """
