@@ -235,7 +235,7 @@ def axis_regions(index: Any, size: int, axis: int) -> list[Region]:
     runs = join([_checked_runs(one, size, axis) for one in listed])
     regions = [_region(run.start, (run.count, run.step), (run.length, 1)) for run in runs]
     before = len(regions) + 1
-    while len(regions) < before:
+    while 1 < len(regions) < before:
         before, regions = len(regions), _nested(regions)
     return regions
 
