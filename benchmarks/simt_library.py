@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.simt_works import Problem, Work, aligned, empty_out, random_floats
-from nbrt_kernels import algebra, grids, rows
+from nbrt_kernels import clustering, linalg, particles, row_ops, stencils
 
 __all__ = ["LIBRARY"]
 
@@ -26,7 +26,7 @@ def _softmax(n: int) -> Problem:
         np.exp(out, out=out)
         out /= out.sum(axis=1, keepdims=True)
 
-    expected = rows.softmax_reference(x)
+    expected = row_ops.softmax_reference(x)
     return Problem((empty_out(x.shape), x), expected, (n,), (_ROW_BLOCK,), numpy)
 
 
@@ -41,7 +41,7 @@ def _layer_norm(n: int) -> Problem:
         out *= weight
         out += bias
 
-    expected = rows.layer_norm_reference(*arguments[1:])
+    expected = row_ops.layer_norm_reference(*arguments[1:])
     return Problem(arguments, expected, (n,), (_ROW_BLOCK,), numpy)
 
 
@@ -52,8 +52,8 @@ def _bitonic_sort(n: int) -> Problem:
         out[...] = x
         out.sort(axis=1)
 
-    expected = rows.bitonic_sort_reference(x)
-    return Problem((empty_out(x.shape), x), expected, (n,), (rows.SORT_THREADS,), numpy, 0.0)
+    expected = row_ops.bitonic_sort_reference(x)
+    return Problem((empty_out(x.shape), x), expected, (n,), (row_ops.SORT_THREADS,), numpy, 0.0)
 
 
 def _segmented_scan(n: int) -> Problem:
@@ -69,7 +69,7 @@ def _segmented_scan(n: int) -> Problem:
         lengths = np.diff(begins, append=sums.size)
         out.reshape(-1)[:] = sums - np.repeat(before, lengths)
 
-    expected = rows.segmented_scan_reference(x, heads)
+    expected = row_ops.segmented_scan_reference(x, heads)
     return Problem((empty_out(x.shape), x, heads), expected, (n,), (_ROW_BLOCK,), numpy)
 
 
@@ -86,9 +86,9 @@ def _heat_step(n: int) -> Problem:
         out *= rate
         out += u
 
-    width, height = grids.HEAT_BLOCK
+    width, height = stencils.HEAT_BLOCK
     arguments = (empty_out(u.shape), u, np.float32(0.1))
-    expected = grids.heat_step_reference(u, 0.1)
+    expected = stencils.heat_step_reference(u, 0.1)
     return Problem(arguments, expected, (-(-n // width), -(-n // height)), (width, height), numpy)
 
 
@@ -105,9 +105,9 @@ def _jacobi_step(n: int) -> Problem:
         inner *= np.float32(0.25)
         change[0] = np.abs(out - u).max()
 
-    width, height = grids.JACOBI_BLOCK
+    width, height = stencils.JACOBI_BLOCK
     arguments = (empty_out(u.shape), empty_out(1), u, source)
-    expected = grids.jacobi_step_reference(u, source)
+    expected = stencils.jacobi_step_reference(u, source)
     return Problem(arguments, expected, (-(-n // width), -(-n // height)), (width, height), numpy)
 
 
@@ -118,8 +118,8 @@ def _batched_matmul(n: int) -> Problem:
     def numpy(out: Any, a: Any, b: Any) -> None:
         np.matmul(a, b, out=out)
 
-    tile = algebra.MATMUL_TILE
-    expected = algebra.batched_matmul_reference(a, b)
+    tile = linalg.MATMUL_TILE
+    expected = linalg.batched_matmul_reference(a, b)
     grid = (_BATCHED // tile, _BATCHED // tile, n)
     return Problem((empty_out(a.shape), a, b), expected, grid, (tile, tile, 1), numpy)
 
@@ -135,7 +135,7 @@ def _spmv_csr(n: int) -> Problem:
         row = np.repeat(np.arange(n), np.diff(offsets))
         out[:] = np.bincount(row, values * x[columns], minlength=n)
 
-    expected = algebra.spmv_csr_reference(values, columns, offsets, x)
+    expected = linalg.spmv_csr_reference(values, columns, offsets, x)
     arguments = (empty_out(n), values, columns, offsets, x)
     return Problem(arguments, expected, (n * 32 // 128,), (128,), numpy)
 
@@ -151,9 +151,9 @@ def _nbody(n: int) -> Problem:
             pull = mass / (square * np.sqrt(square))
             out[start : start + 64] = np.einsum("ij,ijk->ik", pull, d)
 
-    expected = algebra.nbody_reference(bodies, 0.01)
+    expected = particles.nbody_reference(bodies, 0.01)
     arguments = (empty_out((n, 3)), bodies, np.float32(0.01))
-    block = algebra.BODIES_BLOCK
+    block = particles.BODIES_BLOCK
     return Problem(arguments, expected, (-(-n // block),), (block,), numpy)
 
 
@@ -169,7 +169,7 @@ def _kmeans_step(n: int) -> Problem:
             sums[:, d] = np.bincount(labels, points[:, d], minlength=_CLUSTERS)
         sums[:, -1] = np.bincount(labels, minlength=_CLUSTERS)
 
-    expected, _ = algebra.kmeans_step_reference(points, centres)
+    expected, _ = clustering.kmeans_step_reference(points, centres)
     arguments = (sums, empty_out(n, np.int32), points, centres)
     return Problem(arguments, expected, (64,), (128,), numpy, tolerance=1e-3)
 
@@ -179,7 +179,7 @@ def _rowwise(n: int) -> int:
 
 
 def _works() -> tuple[Work, ...]:
-    r, g, a = rows, grids, algebra
+    r, s, a = row_ops, stencils, linalg
     row = "rows of 1024"
     scan, products = _segmented_scan, lambda n: n * _BATCHED**3
     return (
@@ -187,14 +187,16 @@ def _works() -> tuple[Work, ...]:
         Work("norm", f"layer norm, 1024 {row}", r.layer_norm, _layer_norm, 1024, 2, _rowwise),
         Work("sort", f"bitonic sort, 256 {row}", r.bitonic_sort, _bitonic_sort, 256, 2, _rowwise),
         Work("segments", f"segmented scan, 1024 {row}", r.segmented_scan, scan, 1024, 2, _rowwise),
-        Work("heat", "heat step, 160^3", g.heat_step, _heat_step, 160, 16, lambda n: n**3),
+        Work("heat", "heat step, 160^3", s.heat_step, _heat_step, 160, 16, lambda n: n**3),
         Work(
-            "Jacobi", "Jacobi step, 2048^2", g.jacobi_step, _jacobi_step, 2048, 32, lambda n: n**2
+            "Jacobi", "Jacobi step, 2048^2", s.jacobi_step, _jacobi_step, 2048, 32, lambda n: n**2
         ),
         Work("batch", "32 products of 128^3", a.batched_matmul, _batched_matmul, 32, 1, products),
         Work("SpMV", "sparse product, 2^17 rows of 16", a.spmv_csr, _spmv_csr, 1 << 17, 256),
-        Work("n-body", "2048 bodies", a.nbody, _nbody, 2048, 128, lambda n: n**2),
-        Work("k-means", "k-means, 2^17 points", a.kmeans_step, _kmeans_step, 1 << 17, 1024),
+        Work("n-body", "2048 bodies", particles.nbody, _nbody, 2048, 128, lambda n: n**2),
+        Work(
+            "k-means", "k-means, 2^17 points", clustering.kmeans_step, _kmeans_step, 1 << 17, 1024
+        ),
     )
 
 

@@ -11,7 +11,7 @@ numbers, for kernels and as draws, are in `nbrt_kernels.random`.
 
 from __future__ import annotations
 
-from nbrt_kernels.algebra import batched_matmul, kmeans_step, nbody, spmv_csr
+from nbrt_kernels.clustering import kmeans_step
 from nbrt_kernels.elementwise import axpby, clamp, make_map, saxpy, square
 from nbrt_kernels.filters import (
     EDGE_CLAMP,
@@ -24,11 +24,13 @@ from nbrt_kernels.filters import (
     gaussian_rows,
     gaussian_weights,
 )
-from nbrt_kernels.grids import heat_step, jacobi_step
 from nbrt_kernels.histograms import column_sum, histogram_partial, histogram_plan
 from nbrt_kernels.images import add_noise, mandelbrot, rgb_to_gray, transpose
-from nbrt_kernels.rows import bitonic_sort, layer_norm, segmented_scan, softmax
+from nbrt_kernels.linalg import batched_matmul, spmv_csr
+from nbrt_kernels.particles import nbody
+from nbrt_kernels.row_ops import bitonic_sort, layer_norm, segmented_scan, softmax
 from nbrt_kernels.specs import KERNELS, Example, KernelSpec
+from nbrt_kernels.stencils import heat_step, jacobi_step
 
 __all__ = [
     "EDGE_CLAMP",

@@ -30,7 +30,7 @@ __all__ = [
 
 # Rows of all threads together should stay in a cache that all of them share.
 _CACHE_BYTES = 16 << 20
-_LEAST_PER_ROW = 256
+_MIN_VALUES_PER_ROW = 256
 _GPU_RUN = 16
 
 
@@ -136,7 +136,7 @@ def histogram_plan(n: int, bins: int, parallel: int) -> tuple[int, int]:
         Shape of the partial counts and length of a run.
     """
     fitting = max(1, _CACHE_BYTES // (4 * bins))
-    rows = max(1, min(parallel, fitting, -(-n // _LEAST_PER_ROW)))
+    rows = max(1, min(parallel, fitting, -(-n // _MIN_VALUES_PER_ROW)))
     # A few threads (a CPU) read the array front to back, one stretch each.
     run = _GPU_RUN if rows >= 1024 else -(-n // rows)
     return rows, max(1, run)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import nbrt
+from helpers.torch_reference import permutation_reference
 from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.random import PhiloxState
-from nbrt_kernels.random.torch.reference import permutation_reference
 
 A100 = 108 * 2048
 

@@ -20,7 +20,7 @@ from nbrt_kernels.random import (
     normal_reference,
     uniform_reference,
 )
-from nbrt_kernels.random.fills import fill, fill_rows, fill_rows_threads, fill_threads, kept
+from nbrt_kernels.random.fills import fill, fill_rows, fill_rows_threads, fill_threads, identity
 from nbrt_kernels.random.parameters import integer_parameters, uniform_parameters
 from nbrt_kernels.random.transforms import (
     bits_24,
@@ -230,7 +230,7 @@ def test_equal_requests_give_one_kernel_and_others_another_fingerprint():
         assert kernels == [factory(**request) for request in requests]
         assert len({fingerprint(kernel) for kernel in kernels}) == len(requests)
         # Made anew, as in another process, a kernel is found in the cache on disk.
-        again = factory.__wrapped__(standard=uniform_f32, finish=kept)
+        again = factory.__wrapped__(standard=uniform_f32, finish=identity)
         assert again is not factory(standard=uniform_f32)
         assert fingerprint(again) == fingerprint(factory(standard=uniform_f32))
 

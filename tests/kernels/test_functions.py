@@ -11,7 +11,7 @@ from helpers.kernels import compile_ptx, launch
 from kernels.test_ptx import assert_ieee
 from nbrt_kernels._dialect import cuda
 from nbrt_kernels.random import math as f
-from nbrt_kernels.random.math._floats import polynomial
+from nbrt_kernels.random._floats import polynomial
 
 WIDE = np.longdouble
 needs_extended = pytest.mark.skipif(

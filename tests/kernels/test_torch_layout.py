@@ -7,12 +7,7 @@ import pytest
 
 from helpers.kernels import memory_dtype
 from helpers.torch_draws import TINY, rounded, run, torch_draw, value_of
-from nbrt.random.layouts.torch import permutation_keys
-from nbrt_kernels._fma import fma_reference
-from nbrt_kernels.random.launches import Fill
-from nbrt_kernels.random.philox import philox4x32_reference
-from nbrt_kernels.random.torch.fills import RECIPROCAL_BITS, shuffle_runs
-from nbrt_kernels.random.torch.reference import (
+from helpers.torch_reference import (
     dropout_uniforms_reference,
     each_uniforms_reference,
     integers_reference,
@@ -21,6 +16,11 @@ from nbrt_kernels.random.torch.reference import (
     torch_words_reference,
     uniforms_reference,
 )
+from nbrt.random.layouts.torch import permutation_keys
+from nbrt_kernels._fma import fma_reference
+from nbrt_kernels.random.launches import Fill
+from nbrt_kernels.random.philox import philox4x32_reference
+from nbrt_kernels.random.torch.fills import RECIPROCAL_BITS, shuffle_runs
 from nbrt_kernels.random.torch.requests import pieces, torch_launches
 from nbrt_kernels.random.torch.specs import vector_width
 

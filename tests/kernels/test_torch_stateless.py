@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from helpers.torch_draws import run, stateless_draw
+from helpers.torch_reference import integers_reference, stateless_words_reference
 from nbrt_kernels._dialect import device_function
 from nbrt_kernels.random.launches import Fill
 from nbrt_kernels.random.philox import philox4x32_reference
 from nbrt_kernels.random.torch import make_located
 from nbrt_kernels.random.torch.fills import make_store
-from nbrt_kernels.random.torch.reference import integers_reference, stateless_words_reference
 from nbrt_kernels.random.torch.requests import stateless_launches
 from nbrt_kernels.random.torch.transforms import (
     finish_bits,

@@ -7,6 +7,7 @@ in NumPy.
 
 from __future__ import annotations
 
+from nbrt_kernels.random._index_maps import global_index
 from nbrt_kernels.random.device import normal2, normal4, randint4, uniform2, uniform4
 from nbrt_kernels.random.philox import block_words, philox4x32, philox4x32_reference
 from nbrt_kernels.random.reference import (
@@ -16,7 +17,6 @@ from nbrt_kernels.random.reference import (
     uniform_reference,
 )
 from nbrt_kernels.random.requests import Fill, fills_of
-from nbrt_kernels.random.shards import global_index
 
 __all__ = [
     "Fill",

@@ -15,12 +15,12 @@ from nbrt_kernels.random.torch import make_located
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
-__all__ = ["foreign_launch"]
+__all__ = ["custom_layout_launch"]
 
 
-def foreign_launch(
+def custom_layout_launch(
     distribution: str,
     dtype: str,
     n: int,

@@ -17,7 +17,7 @@ from nbrt_kernels.random.transforms import bits_24
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["dropout_kernel", "keep_threshold", "scale_kernel"]
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
-from nbrt_kernels.random._places import run_finder, run_reader
+from nbrt_kernels.random._index_maps import make_find_run, make_read_run
 from nbrt_kernels.random._tiles import (
     first_block,
     keys,
@@ -176,7 +176,7 @@ def fill_rows(
     """
     plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
     size, per_block = plan.size, plan.size // blocks
-    find, read = run_finder(listed, per_block), run_reader(listed, per_block)
+    find, read = make_find_run(listed, per_block), make_read_run(listed, per_block)
     fill_whole = _whole_tile(plan, rejects, wide, blocks)
     make = _part_of_block if blocks == 1 else _run_pieces
     fill_part = make(plan, rejects, wide, blocks, read)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda
-from nbrt_kernels.random._places import placer
+from nbrt_kernels.random._index_maps import make_index_map
 from nbrt_kernels.random._tiles import first_block, keys
 from nbrt_kernels.random.distributions import DistributionSpec
 from nbrt_kernels.random.parameters import integer_parameters
@@ -75,7 +75,7 @@ def each_kernel(wide: bool, listed: bool) -> Callable[..., None]:
     listed : bool
         Whether the box is a table, see `_places`.
     """
-    place_of = placer(listed)
+    place_of = make_index_map(listed)
     per_block = 2 if wide else 4
     remainder = remainder_64 if wide else remainder_32
     scale = scale_integer_64 if wide else scale_integer_32

@@ -110,7 +110,7 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
     if draw.layout == "element":
         return _element_fills(draw, 1 if gpu else TILE_BLOCKS)
     # Most programs use no other layout: what those take, a tenth of a second, is imported here.
-    from nbrt_kernels.random.custom_layout import foreign_launch
+    from nbrt_kernels.random.custom_layout import custom_layout_launch
     from nbrt_kernels.random.torch import stateless_launches, torch_launches
 
     fills = []
@@ -122,7 +122,9 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
         elif draw.layout == "torch_stateless":
             launches = stateless_launches(*head, size, box)
         elif draw.index_to_counter is not None:
-            launches = [foreign_launch(*head, draw.constants, draw.index_to_counter, size, box)]
+            launches = [
+                custom_layout_launch(*head, draw.constants, draw.index_to_counter, size, box)
+            ]
         else:
             message = f"expected a layout that this backend knows, got {draw.layout!r}"
             raise ValueError(message)

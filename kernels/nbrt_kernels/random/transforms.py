@@ -31,6 +31,7 @@ import math
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
+from nbrt_kernels.random._floats import from_hex, polynomial
 
 __all__ = [
     "bits_24",
@@ -72,62 +73,46 @@ _TWO_M64 = np.float64(2.0**-64)
 SQRT_HALF_32 = np.int32(-1257966796)
 SQRT_HALF_64 = np.int64(-5402926248376769404)
 
-LN2_32 = (np.float32(float.fromhex("0x1.62e430p-1")), np.float32(float.fromhex("-0x1.05c610p-29")))
-LN2_64 = (
-    np.float64(float.fromhex("0x1.62e42fefa39efp-1")),
-    np.float64(float.fromhex("0x1.abc9e3b39803fp-56")),
-)
+LN2_32 = from_hex(np.float32, "0x1.62e430p-1", "-0x1.05c610p-29")
+LN2_64 = from_hex(np.float64, "0x1.62e42fefa39efp-1", "0x1.abc9e3b39803fp-56")
 # pi / 4, high and low part.
-PIO4_32 = (np.float32(float.fromhex("0x1.921fb6p-1")), np.float32(float.fromhex("-0x1.777a5cp-26")))
-PIO4_64 = (
-    np.float64(float.fromhex("0x1.921fb54442d18p-1")),
-    np.float64(float.fromhex("0x1.1a62633145c07p-55")),
-)
+PIO4_32 = from_hex(np.float32, "0x1.921fb6p-1", "-0x1.777a5cp-26")
+PIO4_64 = from_hex(np.float64, "0x1.921fb54442d18p-1", "0x1.1a62633145c07p-55")
 
 # log(1 + t) = t - t**2 * Q(t), coefficients of Q from the lowest.
-LOG_32 = tuple(
-    np.float32(float.fromhex(c))
-    for c in (
-        "0x1.000000p-1", "-0x1.555546p-2", "0x1.000000p-2", "-0x1.99a554p-3", "0x1.555f12p-3",
-        "-0x1.232deep-3", "0x1.fbbf58p-4", "-0x1.e71928p-4", "0x1.e07406p-4", "-0x1.16955ap-4",
-    )
+LOG_32 = from_hex(
+    np.float32,
+    "0x1.000000p-1", "-0x1.555546p-2", "0x1.000000p-2", "-0x1.99a554p-3", "0x1.555f12p-3",
+    "-0x1.232deep-3", "0x1.fbbf58p-4", "-0x1.e71928p-4", "0x1.e07406p-4", "-0x1.16955ap-4",
 )  # fmt: skip
-LOG_64 = tuple(
-    np.float64(float.fromhex(c))
-    for c in (
-        "0x1.0000000000000p-1", "-0x1.555555555556cp-2", "0x1.ffffffffffe6cp-3",
-        "-0x1.99999999949acp-3", "0x1.555555556bbd3p-3", "-0x1.24924927800adp-3",
-        "0x1.fffffff37f725p-4", "-0x1.c71c701cdf50cp-4", "0x1.99999a9533b72p-4",
-        "-0x1.745d5b209a03fp-4", "0x1.55557a6c8fb82p-4", "-0x1.3b0d4c53e8e19p-4",
-        "0x1.2488df1f2f769p-4", "-0x1.116bc6d8c0fd2p-4", "0x1.00d5dc5d2d207p-4",
-        "-0x1.dc89a54d275e0p-5", "0x1.b405002d3a82bp-5", "-0x1.bb87615917a98p-5",
-        "0x1.017e23aa97cf3p-4", "-0x1.d411d702ada64p-5", "0x1.8ecd8eb355318p-6",
-    )
+LOG_64 = from_hex(
+    np.float64,
+    "0x1.0000000000000p-1", "-0x1.555555555556cp-2", "0x1.ffffffffffe6cp-3",
+    "-0x1.99999999949acp-3", "0x1.555555556bbd3p-3", "-0x1.24924927800adp-3",
+    "0x1.fffffff37f725p-4", "-0x1.c71c701cdf50cp-4", "0x1.99999a9533b72p-4",
+    "-0x1.745d5b209a03fp-4", "0x1.55557a6c8fb82p-4", "-0x1.3b0d4c53e8e19p-4",
+    "0x1.2488df1f2f769p-4", "-0x1.116bc6d8c0fd2p-4", "0x1.00d5dc5d2d207p-4",
+    "-0x1.dc89a54d275e0p-5", "0x1.b405002d3a82bp-5", "-0x1.bb87615917a98p-5",
+    "0x1.017e23aa97cf3p-4", "-0x1.d411d702ada64p-5", "0x1.8ecd8eb355318p-6",
 )  # fmt: skip
 # sin(pi/4 y) = y * (pi/4 + z * S(z)) and cos(pi/4 y) = 1 + z * C(z), with z = y**2.
-SIN_32 = tuple(
-    np.float32(float.fromhex(c))
-    for c in ("-0x1.4abbcep-4", "0x1.466b78p-9", "-0x1.32adaap-15", "0x1.443a3cp-22")
+SIN_32 = from_hex(
+    np.float32, "-0x1.4abbcep-4", "0x1.466b78p-9", "-0x1.32adaap-15", "0x1.443a3cp-22"
 )
-COS_32 = tuple(
-    np.float32(float.fromhex(c))
-    for c in ("-0x1.3bd3ccp-2", "0x1.03c1b0p-6", "-0x1.55b29ap-12", "0x1.d4e420p-19")
+COS_32 = from_hex(
+    np.float32, "-0x1.3bd3ccp-2", "0x1.03c1b0p-6", "-0x1.55b29ap-12", "0x1.d4e420p-19"
 )
-SIN_64 = tuple(
-    np.float64(float.fromhex(c))
-    for c in (
-        "-0x1.4abbce625be53p-4", "0x1.466bc6775ab7cp-9", "-0x1.32d2cce63af98p-15",
-        "0x1.5078349da4026p-22", "-0x1.e3076ed9586d6p-30", "0x1.e908e9efb61a8p-38",
-        "-0x1.73dc31eed971dp-46",
-    )
+SIN_64 = from_hex(
+    np.float64,
+    "-0x1.4abbce625be53p-4", "0x1.466bc6775ab7cp-9", "-0x1.32d2cce63af98p-15",
+    "0x1.5078349da4026p-22", "-0x1.e3076ed9586d6p-30", "0x1.e908e9efb61a8p-38",
+    "-0x1.73dc31eed971dp-46",
 )  # fmt: skip
-COS_64 = tuple(
-    np.float64(float.fromhex(c))
-    for c in (
-        "-0x1.3bd3cc9be45dep-2", "0x1.03c1f081b5a53p-6", "-0x1.55d3c7e3c012bp-12",
-        "0x1.e1f506760ab48p-19", "-0x1.a6d1e287a6cc3p-26", "0x1.f9c4eee7db3fbp-34",
-        "-0x1.b048ced8fd7afp-42",
-    )
+COS_64 = from_hex(
+    np.float64,
+    "-0x1.3bd3cc9be45dep-2", "0x1.03c1f081b5a53p-6", "-0x1.55d3c7e3c012bp-12",
+    "0x1.e1f506760ab48p-19", "-0x1.a6d1e287a6cc3p-26", "0x1.f9c4eee7db3fbp-34",
+    "-0x1.b048ced8fd7afp-42",
 )  # fmt: skip
 
 # The same numbers under scalar names: device code takes constants from globals, and a constant
@@ -136,13 +121,9 @@ _LN2H, _LN2L = LN2_32
 _DLN2H, _DLN2L = LN2_64
 _PH, _PL = PIO4_32
 _DPH, _DPL = PIO4_64
-_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8, _L9 = LOG_32
-_D0, _D1, _D2, _D3, _D4, _D5, _D6, _D7, _D8, _D9, _D10 = LOG_64[:11]
-_D11, _D12, _D13, _D14, _D15, _D16, _D17, _D18, _D19, _D20 = LOG_64[11:]
-_S0, _S1, _S2, _S3 = SIN_32
-_C0, _C1, _C2, _C3 = COS_32
-_DS0, _DS1, _DS2, _DS3, _DS4, _DS5, _DS6 = SIN_64
-_DC0, _DC1, _DC2, _DC3, _DC4, _DC5, _DC6 = COS_64
+_log_tail_32, _log_tail_64 = polynomial(LOG_32), polynomial(LOG_64)
+_sine_tail_32, _sine_tail_64 = polynomial(SIN_32), polynomial(SIN_64)
+_cosine_tail_32, _cosine_tail_64 = polynomial(COS_32), polynomial(COS_64)
 _ONE_32 = np.float32(1.0)
 _ONE_64 = np.float64(1.0)
 
@@ -219,15 +200,7 @@ def neg_log_32(word: Scalar) -> Scalar:
     halvings = np.int32(shift) if upper else np.int32(np.int32(shift) + np.int32(1))
     t = np.float32(t_word) * _TWO_M32
     s = np.float32(halvings)
-    q = cuda.fma(_L9, t, _L8)
-    q = cuda.fma(q, t, _L7)
-    q = cuda.fma(q, t, _L6)
-    q = cuda.fma(q, t, _L5)
-    q = cuda.fma(q, t, _L4)
-    q = cuda.fma(q, t, _L3)
-    q = cuda.fma(q, t, _L2)
-    q = cuda.fma(q, t, _L1)
-    q = cuda.fma(q, t, _L0)
+    q = _log_tail_32(t)
     return cuda.fma(s, _LN2H, cuda.fma(s, _LN2L, cuda.fma(t * t, q, -t)))
 
 
@@ -242,26 +215,7 @@ def neg_log_64(value: Scalar) -> Scalar:
     halvings = np.int64(shift) if upper else np.int64(shift) + np.int64(1)
     t = _signed_to_f64(t_word) * _TWO_M64
     s = np.float64(np.int32(halvings))
-    q = cuda.fma(_D20, t, _D19)
-    q = cuda.fma(q, t, _D18)
-    q = cuda.fma(q, t, _D17)
-    q = cuda.fma(q, t, _D16)
-    q = cuda.fma(q, t, _D15)
-    q = cuda.fma(q, t, _D14)
-    q = cuda.fma(q, t, _D13)
-    q = cuda.fma(q, t, _D12)
-    q = cuda.fma(q, t, _D11)
-    q = cuda.fma(q, t, _D10)
-    q = cuda.fma(q, t, _D9)
-    q = cuda.fma(q, t, _D8)
-    q = cuda.fma(q, t, _D7)
-    q = cuda.fma(q, t, _D6)
-    q = cuda.fma(q, t, _D5)
-    q = cuda.fma(q, t, _D4)
-    q = cuda.fma(q, t, _D3)
-    q = cuda.fma(q, t, _D2)
-    q = cuda.fma(q, t, _D1)
-    q = cuda.fma(q, t, _D0)
+    q = _log_tail_64(t)
     return cuda.fma(s, _DLN2H, cuda.fma(s, _DLN2L, cuda.fma(t * t, q, -t)))
 
 
@@ -288,14 +242,8 @@ def sincos_f32(word: Scalar) -> tuple[Scalar, Scalar]:
     quadrant = np.uint32(turned >> np.uint32(30))
     y = np.float32(np.int32(np.uint32((np.uint64(word) << np.uint64(2)) & _LOW))) * _TWO_M31
     z = y * y
-    p = cuda.fma(_S3, z, _S2)
-    p = cuda.fma(p, z, _S1)
-    p = cuda.fma(p, z, _S0)
-    sine = cuda.fma(y, _PH, y * cuda.fma(p, z, _PL))
-    p = cuda.fma(_C3, z, _C2)
-    p = cuda.fma(p, z, _C1)
-    p = cuda.fma(p, z, _C0)
-    cosine = cuda.fma(p, z, _ONE_32)
+    sine = cuda.fma(y, _PH, y * cuda.fma(_sine_tail_32(z), z, _PL))
+    cosine = cuda.fma(_cosine_tail_32(z), z, _ONE_32)
     odd = np.uint32(quadrant & np.uint32(1)) != np.uint32(0)
     s = cosine if odd else sine
     c = sine if odd else cosine
@@ -311,20 +259,8 @@ def sincos_f64(value: Scalar) -> tuple[Scalar, Scalar]:
     quadrant = (np.uint64(value) + np.uint64(1 << 61)) >> np.uint64(62)
     y = _signed_to_f64(np.int64(np.uint64(value) << np.uint64(2))) * _TWO_M63
     z = y * y
-    p = cuda.fma(_DS6, z, _DS5)
-    p = cuda.fma(p, z, _DS4)
-    p = cuda.fma(p, z, _DS3)
-    p = cuda.fma(p, z, _DS2)
-    p = cuda.fma(p, z, _DS1)
-    p = cuda.fma(p, z, _DS0)
-    sine = cuda.fma(y, _DPH, y * cuda.fma(p, z, _DPL))
-    p = cuda.fma(_DC6, z, _DC5)
-    p = cuda.fma(p, z, _DC4)
-    p = cuda.fma(p, z, _DC3)
-    p = cuda.fma(p, z, _DC2)
-    p = cuda.fma(p, z, _DC1)
-    p = cuda.fma(p, z, _DC0)
-    cosine = cuda.fma(p, z, _ONE_64)
+    sine = cuda.fma(y, _DPH, y * cuda.fma(_sine_tail_64(z), z, _DPL))
+    cosine = cuda.fma(_cosine_tail_64(z), z, _ONE_64)
     odd = (quadrant & np.uint64(1)) != np.uint64(0)
     s = cosine if odd else sine
     c = sine if odd else cosine

@@ -12,7 +12,7 @@ from nbrt_kernels.random import math as f
 from nbrt_kernels.random import transforms as t
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["DOUBLE", "SINGLE", "Precision"]
 

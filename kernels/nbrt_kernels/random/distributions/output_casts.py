@@ -11,7 +11,7 @@ from nbrt_kernels._dialect import Scalar, device_function
 from nbrt_kernels.random.math import select
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["cast", "cast_flag", "cast_integer"]
 

@@ -12,8 +12,8 @@ from nbrt_kernels.random.distributions.variates import middle
 from nbrt_kernels.random.math import select
 
 if TYPE_CHECKING:
+    from nbrt_kernels.random._floats import DeviceFunction
     from nbrt_kernels.random.distributions._precision import Precision
-    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = [
     "affine",

@@ -14,7 +14,7 @@ from nbrt_kernels.random.fills import identity
 from nbrt_kernels.random.transforms import scale_uniform
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["DISTRIBUTIONS", "DistributionSpec", "Parameters", "spec_of"]
 

@@ -14,8 +14,8 @@ from nbrt_kernels._dialect import Scalar, cuda, device_function
 from nbrt_kernels.random.math import select
 
 if TYPE_CHECKING:
+    from nbrt_kernels.random._floats import DeviceFunction
     from nbrt_kernels.random.distributions._precision import Precision
-    from nbrt_kernels.random.math._floats import DeviceFunction
 
 __all__ = [
     "cauchy",

@@ -7,7 +7,7 @@ function that calls them, is the reference on arrays.
 
 from __future__ import annotations
 
-from nbrt_kernels.random.math._floats import select
+from nbrt_kernels.random._floats import select
 from nbrt_kernels.random.math._replay import array_reference
 from nbrt_kernels.random.math.angles import (
     acos_f32,

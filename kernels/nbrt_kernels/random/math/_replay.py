@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nbrt_kernels._dialect import cuda
 from nbrt_kernels._fma import fma_reference
-from nbrt_kernels.random.math._floats import DeviceFunction, select
+from nbrt_kernels.random._floats import DeviceFunction, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable

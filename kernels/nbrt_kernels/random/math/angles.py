@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
-from nbrt_kernels.random.math._floats import (
+from nbrt_kernels.random._floats import (
     FLOAT32,
     FLOAT64,
     DeviceFunction,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
-from nbrt_kernels.random.math._floats import from_hex, polynomial, select
+from nbrt_kernels.random._floats import from_hex, polynomial, select
 from nbrt_kernels.random.math.logarithms import log_f64
 
 __all__ = ["lgamma_f64", "stirling_tail_f64"]

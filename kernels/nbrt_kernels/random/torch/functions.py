@@ -8,8 +8,7 @@ which vectorise and give the same bits on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,9 +23,10 @@ from nbrt_kernels.random.math import (
 )
 from nbrt_kernels.random.transforms import COS_32, PIO4_32, SIN_32
 
-__all__ = ["HARDWARE", "PORTABLE", "DeviceFunction", "Functions", "sincos_f32"]
+if TYPE_CHECKING:
+    from nbrt_kernels.random._floats import DeviceFunction
 
-DeviceFunction: TypeAlias = Callable[..., Any]
+__all__ = ["HARDWARE", "PORTABLE", "Functions", "sincos_f32"]
 
 _libdevice = cuda.libdevice
 

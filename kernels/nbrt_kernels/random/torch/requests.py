@@ -1,8 +1,8 @@
-"""From a draw in the order of torch's CUDA kernels to the launches that make it."""
+"""Launches of draws in the order of torch's CUDA kernels."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,16 +18,19 @@ from nbrt_kernels.random.torch.fills import (
     shuffle_runs,
     strided_locate,
 )
-from nbrt_kernels.random.torch.functions import HARDWARE, PORTABLE, DeviceFunction
+from nbrt_kernels.random.torch.functions import HARDWARE, PORTABLE
 from nbrt_kernels.random.torch.parameters import ITEMSIZE
 from nbrt_kernels.random.torch.specs import DrawSpec, stateless_spec, torch_spec
+
+if TYPE_CHECKING:
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["pieces", "stateless_launches", "torch_launches"]
 
 _INT32_MAX = 2**31 - 1
-#: Grid threads of a kernel whose grid grows with its array: every chunk has its own.
+#: Grid threads of a kernel whose grid grows with its array: one thread per chunk.
 _UNLIMITED = 2**62
-_MOST_TILES = 2**23
+_MAX_TILES = 2**23
 
 
 def torch_launches(
@@ -47,23 +50,23 @@ def torch_launches(
     ----------
     distribution : str
         "uniform", "normal", "log_normal", "exponential", "geometric", "cauchy", "bernoulli",
-        "integers", "random" (integers of the dtype's own range), "dropout" or "shuffle_runs".
+        "integers", "random" (integers of the range of the dtype), "dropout" or "shuffle_runs".
     dtype : str
-        Name of the output's dtype; arrays of bfloat16 come as uint16, those of bool as uint8.
+        Name of the output's dtype; arrays of bfloat16 are passed as uint16, of bool as uint8.
     n : int
         Elements of the whole draw.
     parameters : tuple
-        Numbers as in `converted`; (low, high) of "integers", () of "random"; for "bernoulli" maybe
-        an array of floats, one for each element to fill; for "dropout" (p, x, mask), the mask of
-        uint8, to be written too; for "shuffle_runs" the keys of elements to shuffle in place.
+        Numbers as in `converted`; (low, high) of "integers", () of "random"; for "bernoulli" also
+        an array of floats, one for each element to fill; for "dropout" (p, x, mask), where the
+        launches also write the mask of uint8; for "shuffle_runs" the keys of the elements.
     constants : tuple of int
         Of the layout: threads of the largest grid, and the span from which integers take 64 bits.
     count : int, optional
-        Elements to fill, where that is not `n`.
+        Elements to fill; `n` by default.
     region : tuple of int, optional
-        Which elements these are, as `make_located` says; the first ones if None.
+        The elements to fill, as in `make_located`; None: the first ones.
     hardware : bool
-        Use the GPU's approximations of elementary functions, as torch does; for CUDA only.
+        Use the GPU's approximations of elementary functions, as torch does. CUDA only.
 
     Raises
     ------
@@ -73,22 +76,22 @@ def torch_launches(
         If a parameter is out of range.
     """
     grid, wide = constants
-    held = n if count is None else count
+    local = n if count is None else count
     if distribution == "shuffle_runs":
-        return [Fill(shuffle_runs, held, parameters)]
+        return [Fill(shuffle_runs, local, parameters)]
     functions = HARDWARE if hardware else PORTABLE
     spec = torch_spec(distribution, dtype, n, parameters, wide, functions)
     if spec.width:
-        # One kernel of torch's takes a grid as large as its array.
+        # The grid of torch's kernel for an array of probabilities grows with the array.
         turn = _UNLIMITED if distribution == "bernoulli" else _threads(n, grid)
-        return [_in_chunks(spec, n, turn, held, region)]
-    # torch's dropout has 64-bit offsets where it needs them; the rest is halved.
+        return [_in_chunks(spec, n, turn, local, region)]
+    # torch's dropout has 64-bit offsets; torch halves the other draws until offsets fit 32 bits.
     whole = distribution == "dropout"
     parts = [(0, n, 0)] if whole else pieces(n, ITEMSIZE[dtype], grid, spec.lanes)
     return [
         launch
         for piece in parts
-        for launch in _in_strides(spec, n, grid, piece, held, region, alone=whole)
+        for launch in _in_strides(spec, n, grid, piece, local, region, alone=whole)
     ]
 
 
@@ -102,7 +105,7 @@ def stateless_launches(
 ) -> list[Fill]:
     """Return the launches that fill an array with a draw as ``torch.func._random`` does.
 
-    A key of torch is (seed, offset in blocks): the place of a generator with 4 times that offset.
+    A key of torch is (seed, offset in blocks), the state of a generator with 4 times that offset.
 
     Parameters
     ----------
@@ -119,43 +122,43 @@ def stateless_launches(
         If a parameter is out of range.
     """
     spec = stateless_spec(distribution, dtype, parameters)
-    held = n if count is None else count
+    local = n if count is None else count
     groups = -(-n // spec.lanes)
-    run = _run(region, held)
-    if run == held == n and groups < _MOST_TILES * TILE:
-        # One endless chunk of the first grid thread.
+    run = _run(region, local)
+    if run == local == n and groups < _MAX_TILES * TILE:
+        # One unlimited chunk of the first grid thread.
         kernel = make_chunked(spec.standard, spec.store, spec.lanes)
         arguments = (np.uint64(groups), np.uint64(0), np.uint64(63), *spec.parameters)
         return [Fill(kernel, groups, arguments)]
-    return [_located(spec, plain_locate, (np.uint64(0),) * 3, (0, n, 0), held, region)]
+    return [_located(spec, plain_locate, (np.uint64(0),) * 3, (0, n, 0), local, region)]
 
 
 def pieces(n: int, itemsize: int, grid: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Return (begin, end, blocks ahead) of the parts that torch draws one after another.
+    """Return (begin, end, blocks to skip) of the parts that torch draws in sequence.
 
-    One, unless byte offsets do not fit int32: such a tensor reserves the words of a whole draw,
-    leaves them unused, and is halved until its parts fit, each of which reserves its own
+    There is one part if byte offsets fit int32. Otherwise torch reserves the words of a whole draw,
+    leaves them unused, and halves the tensor until its parts fit. Each part reserves further words
     (``TensorIteratorBase::can_use_32bit_indexing`` and ``split``).
 
     Parameters
     ----------
     n, itemsize : int
-        Elements, and bytes of each.
+        Number of elements, and bytes of an element.
     grid : int
         Threads of the largest grid.
     lanes : int
-        Elements that a Philox block makes.
+        Elements per Philox block.
     """
     if n == 0 or _fits(n, itemsize):
         return [(0, n, 0)]
     parts = []
-    skip_blocks = _turns(n, grid, lanes)
+    skip_blocks = _iterations(n, grid, lanes)
     waiting = [(0, n)]
     while waiting:
         begin, end = waiting.pop()
         if _fits(end - begin, itemsize):
             parts.append((begin, end, skip_blocks))
-            skip_blocks += _turns(end - begin, grid, lanes)
+            skip_blocks += _iterations(end - begin, grid, lanes)
         else:
             middle = begin + (end - begin) // 2
             waiting += [(middle, end), (begin, middle)]
@@ -170,12 +173,12 @@ def _threads(n: int, grid: int) -> int:
     return min(-(-n // TILE) * TILE, grid)
 
 
-def _turns(n: int, grid: int, lanes: int) -> int:
+def _iterations(n: int, grid: int, lanes: int) -> int:
     return -(-n // (_threads(n, grid) * lanes))
 
 
 def _run(region: Box | None, count: int) -> int:
-    """Return the elements of a run, none if there are runs of many lengths."""
+    """Return the length of the runs; 0 if it varies."""
     if region is None:
         return count
     return 0 if is_listed(region) else int(region[1])
@@ -193,7 +196,7 @@ def _strided(spec: DrawSpec, n: int, threads: int, skip_blocks: int, part: slice
 
 def _in_chunks(spec: DrawSpec, n: int, turn: int, count: int, region: Box | None) -> Fill:
     run = _run(region, count)
-    if run == count == n and -(-n // (spec.lanes * TILE)) < _MOST_TILES:
+    if run == count == n and -(-n // (spec.lanes * TILE)) < _MAX_TILES:
         return _chunked(spec, n, turn)
     rule = (np.uint64(turn), np.uint64(spec.width), np.uint64(0))
     return _located(spec, chunked_locate, rule, (0, n, 0), count, region)
@@ -209,7 +212,7 @@ def _in_strides(
     *,
     alone: bool,
 ) -> list[Fill]:
-    """Return the launches of what an array holds of a piece; `alone`: in one launch."""
+    """Return the launches for the elements of a piece; `alone`: one launch."""
     begin, end, skip_blocks = piece
     threads = _threads(end - begin, grid)
     run = _run(region, count)
@@ -218,15 +221,15 @@ def _in_strides(
         return [_strided(spec, end - begin, threads, skip_blocks, part)]
     if run == count and not alone:
         base = 0 if region is None else region[0]
-        return _of_a_run(spec, piece, threads, base, count)
+        return _contiguous(spec, piece, threads, base, count)
     rule = (np.uint64(threads), np.uint64(0), np.uint64(0))
     return [_located(spec, strided_locate, rule, piece, count, region)]
 
 
-def _of_a_run(
+def _contiguous(
     spec: DrawSpec, piece: tuple[int, int, int], threads: int, base: int, count: int
 ) -> list[Fill]:
-    """Return the launches of neighbouring elements: whole turns of the grid, and what is around."""
+    """Return the launches of a contiguous run: whole grid iterations, and the two edges."""
     begin, end, skip_blocks = piece
     low, high = max(base, begin), min(base + count, end)
     turn = threads * spec.lanes

@@ -13,12 +13,13 @@ from nbrt_kernels.random.torch.fills import make_store
 from nbrt_kernels.random.torch.parameters import ITEMSIZE, converted, integer_span, modulus
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.torch.functions import DeviceFunction, Functions
+    from nbrt_kernels.random._floats import DeviceFunction
+    from nbrt_kernels.random.torch.functions import Functions
 
 __all__ = ["DrawSpec", "stateless_spec", "torch_spec", "vector_width"]
 
 #: torch.func._random refuses larger ranges for 32-bit words, because of their bias.
-_MOST_OF_A_WORD = 2**28
+_MAX_SPAN_32 = 2**28
 
 
 class DrawSpec(NamedTuple):
@@ -224,7 +225,7 @@ def stateless_spec(distribution: str, dtype: str, parameters: tuple[Any, ...]) -
         )
         raise ValueError(message)
     span = int(high) - int(low)
-    if limits.bits < 64 and span > _MOST_OF_A_WORD and 2**32 % span:
+    if limits.bits < 64 and span > _MAX_SPAN_32 and 2**32 % span:
         message = (
             f"integers: expected at most 2**28 integers or a power of two of them in 32 bits, "
             f"got {span}; pass a dtype of 64 bits"

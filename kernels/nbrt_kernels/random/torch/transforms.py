@@ -19,7 +19,8 @@ import numpy as np
 from nbrt_kernels._dialect import Scalar, cuda, device_function
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.torch.functions import DeviceFunction, Functions
+    from nbrt_kernels.random._floats import DeviceFunction
+    from nbrt_kernels.random.torch.functions import Functions
 
 __all__ = [
     "INTEGER_NARROW",

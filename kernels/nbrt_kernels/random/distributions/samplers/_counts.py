@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
+from nbrt_kernels.random._floats import DeviceFunction, from_hex, polynomial
 from nbrt_kernels.random.distributions.samplers._words import open_uniform_f64
 from nbrt_kernels.random.math import select
-from nbrt_kernels.random.math._floats import DeviceFunction, from_hex, polynomial
 
 __all__ = ["FAR", "SMALL_MEAN", "nearest", "search", "search_steps", "stirling_tail", "transformed"]
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
-from nbrt_kernels.random._places import placer
+from nbrt_kernels.random._index_maps import make_index_map
 from nbrt_kernels.random._tiles import first_block, keys
 from nbrt_kernels.random.math import select
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["Kernel", "all_kernel", "marked_kernel", "once_kernel", "vectors_kernel"]
 
@@ -157,9 +157,9 @@ def all_kernel(
     arrays : tuple of bool
         Which of a, b and c are arrays, read at the element's index.
     listed : bool
-        Whether the box is a table, see `nbrt_kernels.random._places`.
+        Whether the box is a table, see `nbrt_kernels.random._index_maps`.
     """
-    place_of = placer(listed)
+    place_of = make_index_map(listed)
     store = _stored(dtype, is_count)
     get_a, get_b, get_c = map(_reader, kinds, arrays)
 
@@ -187,7 +187,7 @@ def vectors_kernel(
     Its arguments are those of `all_kernel`; c is the length of a vector, and vectors do not cross
     the ends of runs.
     """
-    draw, place_of = make(_stored(dtype, is_count)), placer(listed)
+    draw, place_of = make(_stored(dtype, is_count)), make_index_map(listed)
 
     def fill_vectors(
         out: Array, state: Array, skip: Scalar, base: Any, run: Any, inner_rows: Scalar,

@@ -30,14 +30,14 @@ from nbrt_kernels.random.distributions.samplers._kernels import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 from nbrt_kernels.random.launches import Fill, Part, Table, box_arguments, boxes, cut
 
 __all__ = ["SAMPLED", "sampler_fills"]
 
 _FLOATS = ("float32", "float64")
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_MOST_PARAMETERS = 3
+_MAX_PARAMETERS = 3
 
 
 class _Sampler(NamedTuple):
@@ -217,7 +217,7 @@ def _scalar_fills(
         p.check_sample(*typed)
     elif distribution == "negative_binomial":
         p.check_mean(*typed)
-    unused = _MOST_PARAMETERS - len(typed)
+    unused = _MAX_PARAMETERS - len(typed)
     typed += [precision.real(0)] * unused
     kinds += [precision.real] * unused
     arrays = tuple(np.ndim(value) > 0 for value in typed)

@@ -25,7 +25,7 @@ from nbrt_kernels.random.transforms import (
 )
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["Words", "half_of", "low_word", "open_uniform_f64", "words_of"]
 

@@ -30,7 +30,7 @@ from nbrt_kernels.random.math import exp_f64, log1p_f64, log_f64, select
 from nbrt_kernels.random.philox import block_values
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["binomial", "binomial_count"]
 

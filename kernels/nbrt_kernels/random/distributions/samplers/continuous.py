@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from nbrt_kernels._dialect import Scalar, cuda, device_function
-from nbrt_kernels.random.distributions._precision import SINGLE, Precision
-from nbrt_kernels.random.distributions.samplers._words import low_word, words_of
-from nbrt_kernels.random.math import select
-from nbrt_kernels.random.math._floats import (
+from nbrt_kernels.random._floats import (
     FLOAT32,
     FLOAT64,
     DeviceFunction,
     from_hex,
     polynomial,
 )
+from nbrt_kernels.random.distributions._precision import SINGLE, Precision
+from nbrt_kernels.random.distributions.samplers._words import low_word, words_of
+from nbrt_kernels.random.math import select
 from nbrt_kernels.random.philox import block_values
 from nbrt_kernels.random.transforms import PIO4_32, PIO4_64, neg_log_32
 

@@ -24,7 +24,7 @@ from nbrt_kernels.random.philox import block_values
 from nbrt_kernels.random.transforms import neg_log_32
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = [
     "beta",

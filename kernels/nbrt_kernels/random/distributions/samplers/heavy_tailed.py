@@ -16,7 +16,7 @@ from nbrt_kernels.random.math import exp_f64, expm1_f64, log1p_f64, log_f64, sel
 from nbrt_kernels.random.philox import block_values
 
 if TYPE_CHECKING:
-    from nbrt_kernels.random.math._floats import DeviceFunction
+    from nbrt_kernels.random._floats import DeviceFunction
 
 __all__ = ["logseries", "negative_binomial", "zipf"]
 
