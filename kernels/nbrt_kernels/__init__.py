@@ -1,4 +1,4 @@
-"""The kernel library of nbrt: pure device code and a NumPy reference each.
+"""The kernel library of nbrt: device code and NumPy references.
 
 A kernel is a plain Python function in the Numba CUDA dialect.  To run one, decorate it::
 
@@ -6,7 +6,7 @@ A kernel is a plain Python function in the Numba CUDA dialect.  To run one, deco
     saxpy.forall(n)(out, np.float32(2.0), x, y)
 
 The library imports neither nbrt nor CuPy.  `KERNELS` lists all kernels with example inputs; random
-numbers, for kernels and as draws, are in `nbrt_kernels.random`.
+numbers are in `nbrt_kernels.random`.
 """
 
 from __future__ import annotations

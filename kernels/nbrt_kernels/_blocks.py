@@ -1,7 +1,7 @@
 """Reductions over a warp and over a thread block, as device functions.
 
-Blocks are of whole warps, one- or two-dimensional.  Every thread calls them, and every thread gets
-the same bits: partial results are combined in the order of the warps, whichever is done first.
+Blocks consist of whole warps and have one or two dimensions. Every thread calls the function and
+receives the same bits: partial results are combined in the order of the warps.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ __all__ = ["ALL_LANES", "WARP", "block_max", "block_sum", "warp_sum"]
 
 WARP = 32
 ALL_LANES = 0xFFFFFFFF
-# 1024 threads, the most that a block has.
+# Warps of the largest block, 1024 threads.
 _WARPS = 32
 
 
 @device_function
 def warp_sum(value: Scalar) -> Scalar:
-    """Add the values of a warp's lanes."""
+    """Return the sum over the lanes of a warp."""
     distance = WARP // 2
     while distance > 0:
         value += cuda.shfl_xor_sync(ALL_LANES, value, distance)
@@ -28,7 +28,7 @@ def warp_sum(value: Scalar) -> Scalar:
 
 @device_function
 def warp_max(value: Scalar) -> Scalar:
-    """Find the largest of the values of a warp's lanes."""
+    """Return the maximum over the lanes of a warp."""
     distance = WARP // 2
     while distance > 0:
         other = cuda.shfl_xor_sync(ALL_LANES, value, distance)
@@ -39,7 +39,7 @@ def warp_max(value: Scalar) -> Scalar:
 
 @device_function
 def block_sum(value: Scalar) -> Scalar:
-    """Add the values of a block's threads."""
+    """Return the sum over the threads of a block."""
     parts = cuda.shared.array(_WARPS, type(value))
     value = warp_sum(value)
     if cuda.laneid == 0:
@@ -48,14 +48,14 @@ def block_sum(value: Scalar) -> Scalar:
     total = parts[0]
     for warp in range(1, cuda.blockDim.x * cuda.blockDim.y // WARP):
         total += parts[warp]
-    # The next call writes to the same place.
+    # The next call writes to the same shared memory.
     cuda.syncthreads()
     return total
 
 
 @device_function
 def block_max(value: Scalar) -> Scalar:
-    """Find the largest of the values of a block's threads."""
+    """Return the maximum over the threads of a block."""
     parts = cuda.shared.array(_WARPS, type(value))
     value = warp_max(value)
     if cuda.laneid == 0:

@@ -1,6 +1,6 @@
-"""The one place where the kernel library meets numba-cuda.
+"""The names of the Numba CUDA dialect.
 
-Every kernel file takes its dialect names from here, so numba's lack of type information stays in
+Every kernel file imports the dialect from here, so that numba's lack of type information affects
 one file.  `cuda` is the real `numba.cuda` module object: compilers recognise the names of the
 dialect by identity, so it must never be wrapped.
 """
@@ -19,8 +19,7 @@ Scalar: TypeAlias = Any
 
 Function = TypeVar("Function")
 
-# import_module instead of an import statement: numba ships no type information, and this way no
-# type checker setting is needed to say so.
+# numba ships no type information; import_module needs no type checker setting for that.
 cuda: Any = importlib.import_module("numba.cuda")
 
 
@@ -35,7 +34,7 @@ def device_function(function: Function) -> Function:
     Returns
     -------
     callable
-        The `numba.cuda` device function, typed as what it was made from.
+        The `numba.cuda` device function, with the type of `function`.
     """
     compiled: Function = cuda.jit(device=True)(function)
     return compiled

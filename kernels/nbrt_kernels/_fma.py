@@ -1,7 +1,7 @@
 """Correctly rounded fused multiply-add for NumPy arrays.
 
-NumPy has no fused multiply-add.  The references need one to replay a kernel bit for bit, so it is
-emulated here exactly, by the round-to-odd algorithms of S. Boldo and G. Melquiond, "Emulation of
+NumPy has no fused multiply-add. References need one to replay a kernel bit for bit. This module
+emulates it exactly, by the round-to-odd algorithms of S. Boldo and G. Melquiond, "Emulation of
 FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Transactions on
 Computers 57(4), 2008.
 """
@@ -24,8 +24,8 @@ def fma_reference(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> npt.N
     Parameters
     ----------
     a, b, c : array_like of float32 or float64
-        Operands of one dtype, broadcast together.  Float64 results must stay clear of overflow
-        and of the subnormal range (below about 2**-960), where the error terms are not exact.
+        Operands of one dtype, broadcast together. Float64 results must neither overflow nor be
+        below about 2**-960, where the error terms are not exact.
 
     Returns
     -------
@@ -50,8 +50,8 @@ def fma_reference(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> npt.N
         high, high_error = _two_sum(product, low)
         return np.asarray(high + _add_to_odd(high_error, low_error))
     expected = "expected three float32 or three float64 operands"
-    found = f"{x.dtype}, {y.dtype} and {z.dtype}"
-    message = f"fma_reference: {expected}, got {found}; convert them to one dtype first"
+    dtype_names = f"{x.dtype}, {y.dtype} and {z.dtype}"
+    message = f"fma_reference: {expected}, got {dtype_names}; convert them to one dtype first"
     raise TypeError(message)
 
 

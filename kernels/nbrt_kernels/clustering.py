@@ -19,13 +19,14 @@ _INFINITY = math.inf
 def kmeans_step(sums: Array, labels: Array, points: Array, centres: Array) -> None:
     """Assign each point to its nearest centre, and add up the points of each.
 
-    Any grid; blocks count in shared memory first.  The new centres are ``sums[:, :-1] / sums[:,
-    -1:]``.  Sums depend on the order of the atomic additions in their last bits.
+    Any grid; each block accumulates in shared memory first.  The new centres are
+    ``sums[:, :-1] / sums[:, -1:]``. The last bits of the
+    sums depend on the order of the atomic additions.
 
     Parameters
     ----------
     sums : floating, shape (clusters, dimensions + 1)
-        Raised by the sums of the points and, last, their number; 0 on entry.  At most
+        Incremented by the sums of the points and, last, their number; 0 on entry.  At most
         `CLUSTER_CELLS` elements.
     labels : integer, shape (n,)
         Index of the nearest centre; the lowest if several are.

@@ -1,8 +1,7 @@
 """Elementwise kernels: linear combinations of vectors, and maps of scalar functions.
 
-All take the output first, then the inputs; one thread per element; a thread past the end does
-nothing.  Products that feed a sum are explicit fused multiply-adds, so that CPU and GPU return
-equal bits.
+The output is the first argument. One thread computes one element; a thread past the end does
+nothing. Product-sums are explicit fused multiply-adds, so that CPU and GPU return equal bits.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def saxpy(out: Array, a: Scalar, x: Array, y: Array) -> None:
 
 
 def saxpy_reference(a: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return ``a * x + y`` rounded once, bit for bit what `saxpy` computes."""
+    """Return ``a * x + y`` rounded once, bit for bit as `saxpy`."""
     return fma_reference(np.asarray(a, dtype=x.dtype), x, y)
 
 
@@ -71,7 +70,7 @@ def axpby(out: Array, a: Scalar, x: Array, b: Scalar, y: Array) -> None:
 
 
 def axpby_reference(a: Any, x: npt.NDArray[Any], b: Any, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return ``fma(a, x, b * y)``, bit for bit what `axpby` computes."""
+    """Return ``fma(a, x, b * y)``, bit for bit as `axpby`."""
     return fma_reference(np.asarray(a, dtype=x.dtype), x, np.asarray(b, dtype=y.dtype) * y)
 
 
@@ -81,7 +80,7 @@ def make_map(function: Callable[..., Any], inputs: int = 1) -> MapKernel:
     Parameters
     ----------
     function : callable
-        Scalar function in the dialect: a plain function, or one already marked as device code.
+        Scalar function in the dialect: a plain function or a device function.
     inputs : int, optional
         Number of array inputs, 1 or 2.
 

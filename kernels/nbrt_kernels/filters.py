@@ -1,9 +1,9 @@
 """Image filters: convolution, box blur, Gaussian blur and a bilateral denoiser.
 
 Images are 2-D, indexed ``[y, x]``, float32 or float64.  One thread per pixel with x as the fastest
-thread index: neighbouring threads touch neighbouring memory, on a GPU and in the thread loop of a
-CPU compiler alike.  Every filter takes its neighbours by one of two edge modes: `EDGE_ZERO` (pixels
-outside are 0) and `EDGE_CLAMP` (pixels outside repeat the border).
+thread index: neighbouring threads access neighbouring memory, on a GPU and in the thread loop of a
+CPU compiler. There are two edge modes: `EDGE_ZERO` (pixels outside are 0) and `EDGE_CLAMP` (pixels
+outside repeat the border).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _clamp_index(i: Scalar, n: Scalar) -> Scalar:
 
 
 def conv2d(out: Array, image: Array, weights: Array, edge: Scalar) -> None:
-    """Correlate an image with a filter of odd size, as image libraries mean "convolution".
+    """Correlate an image with a filter of odd size ("convolution" in image libraries).
 
     ``out[y, x] = sum over (j, i) of weights[j, i] * image[y + j - ry, x + i - rx]``, summed in row
     order by fused multiply-adds.  For the mathematical convolution flip the weights.
@@ -115,7 +115,7 @@ def box_blur(out: Array, image: Array, radius: Scalar) -> None:
             yy = _clamp_index(y + j, height)
             for i in range(-radius, radius + 1):
                 total += image[yy, _clamp_index(x + i, width)]
-        # A quotient of two values of the image's dtype: an integer divisor would mean float64.
+        # Divide by a value of the image's dtype: an integer divisor would promote to float64.
         out[y, x] = total / image.dtype.type((2 * radius + 1) * (2 * radius + 1))
 
 
@@ -136,7 +136,7 @@ def gaussian_weights(
     sigma : float
         Standard deviation in pixels, above 0.
     radius : int, optional
-        Pixels to each side; by default the smallest that holds 3 sigma.
+        Pixels to each side; by default 3 sigma, rounded up.
     dtype : dtype_like, optional
         Floating dtype of the image.
 
@@ -241,8 +241,8 @@ def bilateral_range_factor(sigma: float, dtype: npt.DTypeLike = np.float32) -> A
     if not sigma > 0:
         message = f"bilateral_range_factor: expected sigma > 0, got {sigma!r}"
         raise ValueError(message)
-    kind: np.dtype[Any] = np.dtype(dtype)
-    return kind.type(-1.0 / (16.0 * sigma**2))
+    real: np.dtype[Any] = np.dtype(dtype)
+    return real.type(-1.0 / (16.0 * sigma**2))
 
 
 def bilateral(out: Array, image: Array, space: Array, range_factor: Scalar) -> None:
@@ -250,9 +250,9 @@ def bilateral(out: Array, image: Array, space: Array, range_factor: Scalar) -> N
 
     C. Tomasi and R. Manduchi, "Bilateral filtering for gray and color images", ICCV 1998.  A
     neighbour of value v weighs ``space[j] * space[i] * max(0, 1 + range_factor * (v - c)**2)**8``,
-    c the value of the pixel itself; edges are clamped.  The eighth power is a bell within 0.036 of
-    the Gaussian it replaces, without an exponential: all devices return equal bits, the loop
-    vectorises, and a pixel of another region weighs exactly nothing.
+    c the value of the pixel itself; edges are clamped.  The eighth power is within 0.036 of
+    the Gaussian and needs no exponential: all devices return equal bits, the loop vectorises, and a
+    pixel of another region has weight 0.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Histogram without atomics and without barriers.
 
-Two kernels: `histogram_partial` lets every thread count into a row of its own, `column_sum` adds
-the rows.  `histogram_plan` chooses the number of rows for a device::
+Two kernels: `histogram_partial` counts into one row per thread, `column_sum` adds the rows.
+`histogram_plan` chooses the number of rows for a device::
 
     rows, run = histogram_plan(n, bins, parallel)
     partial = zeros((rows, bins), int32); coarse = zeros((64, bins), int32)
@@ -28,7 +28,7 @@ __all__ = [
     "histogram_reference",
 ]
 
-# Rows of all threads together should stay in a cache that all of them share.
+# The rows of all threads should fit a shared cache.
 _CACHE_BYTES = 16 << 20
 _MIN_VALUES_PER_ROW = 256
 _GPU_RUN = 16
@@ -41,7 +41,8 @@ def histogram_partial(
 
     The bin of a value v is ``floor((v - low) * scale)``; values outside all bins (and NaN) are
     not counted.  A thread takes runs of `run` consecutive values, the runs of all threads
-    interleaved: long runs suit a CPU core, short ones let the threads of a warp share cache lines.
+    interleaved. Use long runs for a CPU core; with short ones, the threads of a warp share cache
+    lines.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def histogram_partial(
             stop = start + run if start + run < n else n
             for i in range(start, stop):
                 position = (values[i] - low) * scale
-                # Compared as a float: converting a value that no integer can hold is undefined.
+                # Compare as floats: the conversion of a value beyond the integers is undefined.
                 if position >= 0 and position < limit:
                     partial[t, int(position)] += 1
             start += rows * run
@@ -85,8 +86,8 @@ def histogram_partial_reference(
 def column_sum(out: Array, partial: Array) -> None:
     """Add the rows of a matrix in groups: row g of the result sums rows g, g + groups, ...
 
-    One thread per result; x is the column.  With one group it is the sum over all rows; many rows
-    are better added twice, by many groups first.
+    One thread per result; x is the column. With one group, it sums all rows. For many rows, use two
+    launches, the first with many groups.
 
     Parameters
     ----------
@@ -137,6 +138,6 @@ def histogram_plan(n: int, bins: int, parallel: int) -> tuple[int, int]:
     """
     fitting = max(1, _CACHE_BYTES // (4 * bins))
     rows = max(1, min(parallel, fitting, -(-n // _MIN_VALUES_PER_ROW)))
-    # A few threads (a CPU) read the array front to back, one stretch each.
+    # With few threads (a CPU), each reads one contiguous run.
     run = _GPU_RUN if rows >= 1024 else -(-n // rows)
     return rows, max(1, run)

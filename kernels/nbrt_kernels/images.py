@@ -30,8 +30,7 @@ def mandelbrot(
 ) -> None:
     """Count the steps of ``z = z**2 + c`` that stay within ``abs(z) <= 2``.
 
-    Every product-sum is a fused multiply-add, so all devices colour every pixel alike, on the
-    border of the set too.
+    Every product-sum is a fused multiply-add, so all devices compute equal counts.
 
     Parameters
     ----------
@@ -46,7 +45,7 @@ def mandelbrot(
     """
     x, y = cuda.grid(2)
     if y < out.shape[0] and x < out.shape[1]:
-        # Times one value of the step's dtype per pixel: float32 parameters stay float32.
+        # The coordinates have the dtype of the steps: float32 parameters stay float32.
         cx = cuda.fma(type(step_x)(x), step_x, left)
         cy = cuda.fma(type(step_y)(y), step_y, top)
         zx = cx - cx
@@ -78,7 +77,7 @@ def mandelbrot_reference(
             break
         next_x = fma_reference(zx, zx, fma_reference(-zy, zy, cx))
         next_y = fma_reference(zx + zx, zy, cy)
-        # Escaped pixels stand still, before they overflow.
+        # Escaped pixels keep their values, so that they do not overflow.
         zx, zy = np.where(alive, next_x, zx), np.where(alive, next_y, zy)
         count += alive
     return count

@@ -76,7 +76,7 @@ def spmv_csr(out: Array, values: Array, columns: Array, offsets: Array, x: Array
     columns : integer, shape (stored,)
         Their columns.
     offsets : integer, shape (rows + 1,)
-        Where each row begins in `values`.
+        Start of each row in `values`.
     x : dtype of `out`, shape (columns,)
         Vector.
     """

@@ -41,7 +41,7 @@ def nbody(out: Array, bodies: Array, softening: Scalar) -> None:
     for start in range(0, n, BODIES_BLOCK):
         other = start + t
         for c in range(4):
-            # Beyond the last body: no mass.
+            # Bodies past the end have no mass.
             tile[t, c] = bodies[other, c] if other < n else zero
         cuda.syncthreads()
         for j in range(BODIES_BLOCK):
@@ -60,10 +60,10 @@ def nbody(out: Array, bodies: Array, softening: Scalar) -> None:
 
 def nbody_reference(bodies: npt.NDArray[Any], softening: Any) -> npt.NDArray[np.float64]:
     """Return the accelerations of `nbody`, in float64."""
-    place, mass = bodies[:, :3].astype(np.float64), bodies[:, 3].astype(np.float64)
-    out = np.empty_like(place)
-    for i, here in enumerate(place):
-        d = place - here
+    positions, mass = bodies[:, :3].astype(np.float64), bodies[:, 3].astype(np.float64)
+    out = np.empty_like(positions)
+    for i, position in enumerate(positions):
+        d = positions - position
         pull = mass / (np.square(d).sum(axis=1) + float(softening)) ** 1.5
         out[i] = pull @ d
     return out

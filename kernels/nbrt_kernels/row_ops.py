@@ -1,6 +1,6 @@
-"""Kernels that give each row of a matrix a thread block: softmax, layer norm, sort, segmented scan.
+"""Kernels with a thread block per row of a matrix: softmax, layer norm, sort, segmented scan.
 
-Launch them with one block per row, of whole warps: ``kernel[rows, 256](...)``.  `bitonic_sort` has
+Launch them with one block of whole warps per row: ``kernel[rows, 256](...)``. `bitonic_sort` needs
 blocks of `SORT_THREADS`.
 """
 
@@ -34,25 +34,25 @@ _WARPS = 32
 
 _INFINITY = math.inf
 _LOG2_E = np.float32(math.log2(math.e))
-# log(2) in two parts; the first has few enough bits that its multiples are exact.
+# log(2) in two parts; multiples of the first are exact.
 _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(math.log(2.0) - 0.693359375)
 _HALF = np.float32(0.5)
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
 # Below it the result would be subnormal.
-_LEAST = np.float32(-87.0)
+_MIN_EXPONENT = np.float32(-87.0)
 _E2, _E3, _E4, _E5, _E6, _E7 = (np.float32(1.0 / math.factorial(n)) for n in range(2, 8))
 
 
 @device_function
 def exp_f32(x: Scalar) -> Scalar:
-    """Compute ``exp(x)`` for a float32 x <= 0; 0 from -87 down, where `softmax` could not tell.
+    """Compute ``exp(x)`` for a float32 x <= 0; 0 from -87 down, which is negligible in `softmax`.
 
-    Within 1 ulp, and the same bits on all devices: a library's exponential is neither vectorised
-    by every compiler nor equal everywhere.
+    The error is below 1 ulp, and the bits are equal on all devices. Library exponentials differ
+    between devices, and not every compiler vectorises them.
     """
-    reachable = x if x > _LEAST else _LEAST
+    reachable = x if x > _MIN_EXPONENT else _MIN_EXPONENT
     # Rounded to nearest: the conversion truncates, and x is not positive.
     n = np.int32(cuda.fma(reachable, _LOG2_E, -_HALF))
     whole = np.float32(n)
@@ -61,14 +61,14 @@ def exp_f32(x: Scalar) -> Scalar:
     series = cuda.fma(r, cuda.fma(r, series, _E4), _E3)
     series = cuda.fma(r, cuda.fma(r, cuda.fma(r, series, _E2), _ONE), _ONE)
     power = np.int32((n + 127) << 23).view(np.float32)
-    # Rounded by itself: in a branch, a compiler could contract it with the sum that it goes into.
+    # Round explicitly: in a branch, a compiler could contract the product with a following sum.
     product = cuda.libdevice.fmul_rn(series, power)
     # NaN stays NaN.
-    return product if x > _LEAST else (_ZERO if x <= _LEAST else x)
+    return product if x > _MIN_EXPONENT else (_ZERO if x <= _MIN_EXPONENT else x)
 
 
 def softmax(out: Array, x: Array) -> None:
-    """Compute ``exp(x) / sum(exp(x))`` of each row, less the row's maximum first.
+    """Compute ``exp(x) / sum(exp(x))`` of each row, after subtraction of the row's maximum.
 
     Parameters
     ----------
@@ -184,10 +184,9 @@ def bitonic_sort_reference(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def segmented_scan(out: Array, x: Array, heads: Array) -> None:
-    """Add up each row from left to right, from zero again wherever a segment begins.
+    """Compute the cumulative sum of each row, restarted at each segment head.
 
-    Each tile of the row is scanned by shuffles within warps; warps, and tiles, are then joined in
-    order.
+    Shuffles scan each tile of the row within warps; warps and tiles are then combined in order.
 
     Parameters
     ----------

@@ -35,10 +35,10 @@ def _limited(i: Scalar, n: Scalar) -> Scalar:
 
 
 def heat_step(out: Array, u: Array, rate: Scalar) -> None:
-    """Take one explicit step of the heat equation: a stencil of seven points, insulated walls.
+    """Take one explicit step of the heat equation: a stencil of seven points, insulated boundary.
 
     ``out = u + rate * (sum of the six neighbours - 6 u)``; a neighbour outside is the point
-    itself.  A block of `HEAT_BLOCK` threads walks through all z with one plane in shared memory.
+    itself.  A block of `HEAT_BLOCK` threads iterates over z with one plane in shared memory.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def heat_step_reference(u: npt.NDArray[Any], rate: Any) -> npt.NDArray[np.float6
 
 
 def jacobi_step(out: Array, change: Array, u: Array, source: Array) -> None:
-    """Take one Jacobi sweep of Poisson's equation, and find how much it changed.
+    """Take one Jacobi sweep of Poisson's equation, and compute the largest change.
 
     ``out = (sum of the four neighbours - source) / 4`` inside, `u` on the border.
 

@@ -381,5 +381,5 @@ def test_impossible_draw_is_refused(distribution, dtype, parameters, error):
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(TypeError, match=r"expected a distribution of uniform, .*got 'uniforn'"):
         fills_of(Draw("uniforn", "float32", 3, (0.0, 1.0)))
-    with pytest.raises(ValueError, match="expected a layout that this backend knows, got 'own'"):
+    with pytest.raises(ValueError, match="expected a layout of this backend, got 'own'"):
         fills_of(Draw("uniform", "float32", 3, (0.0, 1.0), "own"))

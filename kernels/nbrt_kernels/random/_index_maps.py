@@ -115,7 +115,7 @@ def make_read_run(listed: bool, per_block: int) -> Callable[..., Any]:
     """Return the device function ``(k, r, box)`` that describes run k of repetition r.
 
     It returns the first element of the run in the draw and in the part, the length of the run, the
-    number of blocks of the previous runs, and an upper bound of the number of its own blocks.
+    number of blocks of the previous runs, and an upper bound of the number of blocks of the run.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Device code that the fill kernels share: a tile of Philox blocks, and what becomes of it.
+"""Device code that the fill kernels share: draw, transform and store a tile of Philox blocks.
 
-A thread of a fill draws a *tile* of blocks into an array of its own, turns the words into variates
-in place, and stores them.  A tile of many blocks suits a CPU, where each of the three steps is a
-loop of its own that vectorises well (in one loop the exchange of words between 64-bit lanes,
-32-bit lanes and memory order took as long as Philox itself) and the tile stays in the first-level
-cache; a tile of one block suits a GPU, where it stays in registers.
+A thread of a fill draws a *tile* of blocks into a local array, transforms the words to variates in
+place, and stores them. On a CPU, a tile has many blocks: each of the three steps is a separate loop
+that vectorises well, and the tile stays in the first-level cache. In one loop, the exchange of
+words between 64-bit lanes, 32-bit lanes and memory order took as long as Philox. On a GPU, a tile
+has one block, which stays in registers.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ __all__ = [
     "make_element_stores",
     "make_redraw",
     "make_transform",
+    "parameter_readers",
+    "same_word",
     "tile_of",
 ]
 
@@ -134,8 +136,7 @@ def make_transform(standard: Callable[..., Any] | None, count: int) -> Callable[
 
         @device_function
         def transform(words: Array, variates: Array) -> None:
-            # Two pairs to a turn: they share the loads of the coefficients, and one fills the
-            # waits of the other.
+            # Two pairs an iteration share the loads of the coefficients and hide latencies.
             for j in range(0, half, 2):
                 k = half + j
                 x0, x1 = standard(words[j], words[j + 1])
@@ -161,25 +162,25 @@ def _nothing_rejected(
 
 
 @device_function
-def _consecutive(first: Scalar, place: Scalar) -> Scalar:
-    return first + np.uint64(place)
+def _consecutive(first: Scalar, offset: Scalar) -> Scalar:
+    return first + np.uint64(offset)
 
 
 @cache
 def make_redraw(rejects: bool, wide: bool, listed: bool, count: int) -> Callable[..., None]:
     """Return the device function ``(words, blocks, key0, key1, span, threshold)``.
 
-    It replaces the words of a tile that an integer in [0, span) must not be made of: attempt k of
-    an element reads the same word of the same block with counter word 2 equal to k.
+    It redraws the words of a tile that would bias an integer in [0, span): attempt k of an element
+    reads the same word of the same block with counter word 2 equal to k.
 
     Parameters
     ----------
     rejects : bool
-        Whether it does anything.
+        Whether words are rejected; if not, the function does nothing.
     wide : bool
-        Whether the words have 64 bits.
+        Whether words have 64 bits.
     listed : bool
-        Whether `blocks` is an array of block numbers, not the first of consecutive ones.
+        Whether `blocks` is an array of block numbers, not the first of consecutive blocks.
     count : int
         Words of the tile.
     """
@@ -223,25 +224,25 @@ def make_element_stores(
 ) -> tuple[Callable[..., None], Callable[..., None]]:
     """Return two device functions ``(out, start, variates, first, last, a, b, c)``.
 
-    Both finish the variates ``first <= j < last`` and store them at ``out[start + j]``; the second
-    goes through all `size` of a tile for that, so that a tile of one block stays in registers.
+    Both transform the variates ``first <= j < last`` and store them at ``out[start + j]``. The
+    second iterates over all `size` words of the tile, so that a tile of one block stays in
+    registers.
 
     Parameters
     ----------
     standard : device function or None
-        Takes a word and returns a variate; None leaves it as it is.
+        Takes a word and returns a variate; None: the word is the variate.
     finish : device function
         Takes a variate and the three parameters of its element.
     arrays : int
-        How many of the parameters, the first ones, are arrays, read at ``start + j``.
+        Number of leading parameters that are arrays, read at ``start + j``.
     size : int
         Words of the tile.
     """
-    begin = _same if standard is None else standard
-    get_a, get_b, get_c = (_element if place < arrays else _same_parameter for place in range(3))
+    begin = same_word if standard is None else standard
+    get_a, get_b, get_c = parameter_readers(arrays)
 
-    # Indices are unsigned: a signed one might count from the end of the array, and a loop with
-    # such an index is not vectorised.
+    # Indices are unsigned: a loop with signed ones, which may be negative, is not vectorised.
     @device_function
     def put(
         out: Array, start: Scalar, variates: Array, first: Scalar, last: Scalar,
@@ -265,8 +266,14 @@ def make_element_stores(
     return put, put_part
 
 
+def parameter_readers(arrays: int) -> tuple[Callable[..., Any], ...]:
+    """Return the device functions ``(parameter, index)`` of three parameters, of arrays first."""
+    return tuple(_element if position < arrays else _same_parameter for position in range(3))
+
+
 @device_function
-def _same(word: Scalar) -> Scalar:
+def same_word(word: Scalar) -> Scalar:
+    """Return the word itself."""
     return word
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, device_function
+from nbrt_kernels.random._tiles import parameter_readers, same_word
 from nbrt_kernels.random.distributions import DISTRIBUTIONS, DistributionSpec, spec_of
 from nbrt_kernels.random.launches import Box, Fill, box_arguments, is_listed
 from nbrt_kernels.random.torch import make_located
@@ -45,7 +46,7 @@ def custom_layout_launch(
     count : int
         Elements to fill.
     box : tuple or None
-        Which elements these are; None: the first ones.
+        The elements to fill; None: the first ones.
 
     Raises
     ------
@@ -64,24 +65,23 @@ def custom_layout_launch(
     if len(constants) > 3:
         message = f"expected at most 3 constants of a layout, got {len(constants)}"
         raise TypeError(message)
-    made = spec_of(distribution, dtype)
-    typed = made.parameters(parameters, dtype)
+    spec = spec_of(distribution, dtype)
+    typed = spec.parameters(parameters, dtype)
     arrays = sum(np.ndim(value) > 0 for value in typed)
-    lanes = 2 if made.wide else 4
-    place = box or (0, count, 1, 0, 0)
-    listed = is_listed(place)
-    kernel = make_located(index_to_counter, _block_of(made), _store_of(made, arrays), lanes, listed)
+    lanes = 2 if spec.wide else 4
+    where = box or (0, count, 1, 0, 0)
+    listed = is_listed(where)
+    kernel = make_located(index_to_counter, _block_of(spec), _store_of(spec, arrays), lanes, listed)
     rule = (*constants, 0, 0, 0)[:3]
-    where = (*map(np.uint64, (*rule, 0, n)), *box_arguments(place, np.uint64))
-    arguments = (*where, *typed)
-    return Fill(kernel, count, arguments)
+    numbers = map(np.uint64, (*rule, 0, n))
+    return Fill(kernel, count, (*numbers, *box_arguments(where, np.uint64), *typed))
 
 
 @cache
-def _block_of(made: DistributionSpec) -> Callable[..., Any]:
+def _block_of(spec: DistributionSpec) -> Callable[..., Any]:
     """Return the device function that computes the variates of a whole block."""
-    standard: Any = made.standard or _same
-    in_pairs = made.pairs is not None
+    standard: Any = spec.standard or same_word
+    in_pairs = spec.pairs is not None
 
     @device_function
     def words(w0: Scalar, w1: Scalar, w2: Scalar, w3: Scalar) -> Any:
@@ -101,34 +101,19 @@ def _block_of(made: DistributionSpec) -> Callable[..., Any]:
     def value_pair(v0: Scalar, v1: Scalar) -> Any:
         return standard(v0, v1)
 
-    if made.wide:
+    if spec.wide:
         return value_pair if in_pairs else values
     return word_pairs if in_pairs else words
 
 
 @cache
-def _store_of(made: DistributionSpec, arrays: int) -> DeviceFunction:
+def _store_of(spec: DistributionSpec, arrays: int) -> DeviceFunction:
     """Return the device function that stores an element; `arrays` parameters are arrays."""
-    finish = made.finish
-    get_a, get_b, get_c = (_element if place < arrays else _same_for_all for place in range(3))
+    finish = spec.finish
+    get_a, get_b, get_c = parameter_readers(arrays)
 
     @device_function
     def store(out: Array, i: Scalar, x: Scalar, a: Any, b: Any, c: Any) -> None:
         out[i] = finish(x, get_a(a, i), get_b(b, i), get_c(c, i))
 
     return store
-
-
-@device_function
-def _element(parameter: Array, index: Scalar) -> Scalar:
-    return parameter[index]
-
-
-@device_function
-def _same_for_all(parameter: Scalar, _index: Scalar) -> Scalar:
-    return parameter
-
-
-@device_function
-def _same(word: Scalar) -> Scalar:
-    return word

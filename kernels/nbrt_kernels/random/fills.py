@@ -6,9 +6,9 @@ A fill of n elements from a position in a Philox stream::
     threads = fill_threads(n)                  # one thread per tile
     kernel[ceil(threads / block_size), block_size](out, (seed, offset), skip, low, span, top)
 
-`state` is a tuple of uint64 or a uint64[2] array (seed and offset in words); `skip` (uint64) are
-Philox blocks to add.  Any block size gives the same bits, and so does any number of Philox blocks
-to a tile: `TILE_BLOCKS` suits a CPU, whose thread blocks should then be single threads, 1 a GPU.
+`state` is a tuple of uint64 or a uint64[2] array (seed and offset in words); `skip` (uint64) is the
+number of Philox blocks to skip. The bits depend neither on the block size nor on the number of
+Philox blocks in a tile: use `TILE_BLOCKS` and blocks of one thread on a CPU, tiles of 1 on a GPU.
 More threads than needed are allowed.
 
 Element i takes word ``i % 4`` of block ``offset // 4 + skip + i // 4``, or the 64-bit value
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
-from nbrt_kernels.random._index_maps import make_find_run, make_read_run
+from nbrt_kernels.random._index_maps import make_find_run, make_index_map, make_read_run
 from nbrt_kernels.random._tiles import (
     first_block,
     keys,
@@ -33,12 +33,20 @@ from nbrt_kernels.random._tiles import (
     make_transform,
     tile_of,
 )
+from nbrt_kernels.random.philox import block_values
+from nbrt_kernels.random.transforms import (
+    remainder_32,
+    remainder_64,
+    scale_integer_32,
+    scale_integer_64,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
     "TILE_BLOCKS",
+    "each_integer_kernel",
     "fill",
     "fill_rows",
     "fill_rows_threads",
@@ -47,23 +55,25 @@ __all__ = [
     "identity",
 ]
 
+_HALF = np.uint64(32)
+
 TILE_BLOCKS = 64
-"""Philox blocks to a tile on a CPU: 1 KiB of the first-level cache."""
+"""Philox blocks in a tile on a CPU: 1 KiB of the first-level cache."""
 
 
 @device_function
 def identity(x: Scalar, _a: Scalar, _b: Scalar, _c: Scalar) -> Scalar:
-    """Return the variate itself, for draws without parameters."""
+    """Return the variate unchanged, for draws without parameters."""
     return x
 
 
 def fill_threads(n: int, *, wide: bool = False, blocks: int = TILE_BLOCKS) -> int:
-    """Return the threads, that is tiles, that a fill of `n` elements needs."""
+    """Return the number of threads, one per tile, of a fill of `n` elements."""
     return -(-n // (blocks * (2 if wide else 4)))
 
 
 def fill_rows_threads(n: int, run: int, *, wide: bool = False, blocks: int = TILE_BLOCKS) -> int:
-    """Return the threads that a fill of `n` elements in runs of `run` needs."""
+    """Return the number of threads of a fill of `n` elements in runs of `run`."""
     per_block = 2 if wide else 4
     touched = (run + 2 * per_block - 2) // per_block
     return -(-(n // run * touched) // blocks)
@@ -72,7 +82,7 @@ def fill_rows_threads(n: int, run: int, *, wide: bool = False, blocks: int = TIL
 def fill_table_threads(
     n: int, runs: int, size: int, *, wide: bool = False, blocks: int = TILE_BLOCKS
 ) -> int:
-    """Return the threads that a fill of `n` elements by a table of so many runs needs."""
+    """Return the number of threads of a fill of `n` elements by a table of `runs` runs."""
     shift = 1 if wide else 2
     return -(-(n // size * ((size >> shift) + runs * shift)) // blocks)
 
@@ -97,23 +107,23 @@ def fill(
     finish : device function, optional
         Takes a variate and the parameters a, b, c; returns the element to store.
     pairs : type or None
-        For a `standard` that takes two neighbouring words and returns two variates: their NumPy
-        type, of the size of a word.
+        If `standard` takes two neighbouring words and returns two variates: their NumPy type, of
+        the size of a word.
     wide : bool, optional
         Whether an element takes 64 bits of its block, not 32.
     arrays : int, optional
-        How many of a, b, c, the first ones, are arrays of the length of `out`, read at the
-        element's index.  The others are scalars.
+        Number of leading parameters among a, b, c that are arrays of the length of `out`, read at
+        the element's index. The others are scalars.
     rejects : bool, optional
         Whether b and c are the span and the threshold of unbiased integers (see
-        `integer_parameters`), and words that would bias them are redrawn.
+        `integer_parameters`), and the kernel redraws words that would bias them.
     blocks : int, optional
-        Philox blocks to a tile, 1 or an even number.
+        Philox blocks in a tile, 1 or an even number.
 
     Returns
     -------
     function
-        The kernel; equal arguments give the same one.
+        The kernel; equal arguments return the same one.
     """
     plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
@@ -153,26 +163,25 @@ def fill_rows(
 ) -> Callable[..., None]:
     """Return the kernel that fills a 1-D contiguous array with a box of a larger draw.
 
-    It takes ``(out, state, skip, base, run, inner_rows, inner_stride, outer_stride, a, b, c)``:
-    element ``r * run + j`` of `out`, ``j < run``, is element ``base + r // inner_rows *
+    Its arguments are ``(out, state, skip, base, run, inner_rows, inner_stride, outer_stride, a, b,
+    c)``: element ``r * run + j`` of `out`, ``j < run``, is element ``base + r // inner_rows *
     outer_stride + r % inner_rows * inner_stride + j`` of the draw.  All five are int64; the size
-    of `out` is a multiple of `run`.  `fill_rows_threads` says how many threads it needs.
+    of `out` is a multiple of `run`.  `fill_rows_threads` returns the number of threads.
 
-    A tile on a CPU holds the blocks of one run after the other, wherever runs end, so that few are
-    drawn in vain.
+    A tile on a CPU holds the blocks of consecutive runs, so that few blocks are unused.
 
     Parameters
     ----------
     standard, finish, pairs, wide, arrays, rejects, blocks
         As of `fill`.  Parameter arrays have the length of `out`.
     listed : bool, optional
-        Whether the five arguments are those of a table, see `_places`; then
-        `fill_table_threads` says how many threads it needs.
+        Whether the five arguments are a table, see `_index_maps`; then `fill_table_threads`
+        returns the number of threads.
 
     Returns
     -------
     function
-        The kernel; equal arguments give the same one.
+        The kernel; equal arguments return the same one.
     """
     plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
     size, per_block = plan.size, plan.size // blocks
@@ -185,22 +194,70 @@ def fill_rows(
         out: Array, state: Array, skip: Scalar, base: Any, run: Any, inner_rows: Scalar,
         inner_stride: Scalar, outer_stride: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
-        place = (base, run, inner_rows, inner_stride, outer_stride)
+        box = (base, run, inner_rows, inner_stride, outer_stride)
         start = cuda.grid(1) * blocks
-        found = find(start, place)
-        first, to, length, before, _ = read(found[0], found[1], place)
+        position = find(start, box)
+        first, to, length, before, _ = read(position[0], position[1], box)
         if to < out.shape[0]:
             block = first_block(state, skip)
             key0, key1 = keys(state)
-            # Where the tile begins in the run.
+            # Start of the tile, relative to the run.
             at = (start - before) * per_block - first % per_block
             if at >= 0 and at + size <= length:
                 near = block + np.uint64((first + at) // per_block)
                 fill_whole(out, to + at, near, key0, key1, a, b, c)
             else:
-                fill_part(out, start, found, place, block, key0, key1, a, b, c)
+                fill_part(out, start, position, box, block, key0, key1, a, b, c)
 
     return fill_elements
+
+
+@cache
+def each_integer_kernel(wide: bool, listed: bool) -> Callable[..., None]:
+    """Return the kernel of integers with a range for each element.
+
+    Its arguments are ``(out, state, skip, base, run, inner_rows, inner_stride, outer_stride, low,
+    span, threshold)``: a box as in `fill_rows`, and three arrays of uint64, see
+    `each_integer_parameters`. It needs one thread for each element.
+
+    Parameters
+    ----------
+    wide : bool
+        Whether an element takes 64 bits of its block, not 32.
+    listed : bool
+        Whether the box is a table, see `_index_maps`.
+    """
+    index_map = make_index_map(listed)
+    per_block = 2 if wide else 4
+    remainder = remainder_64 if wide else remainder_32
+    scale = scale_integer_64 if wide else scale_integer_32
+    word: Any = np.uint64 if wide else np.uint32
+
+    def fill_each(
+        out: Array, state: Array, skip: Scalar, base: Any, run: Any, inner_rows: Scalar,
+        inner_stride: Scalar, outer_stride: Scalar, low: Array, span: Array, threshold: Array,
+    ) -> None:  # fmt: skip
+        i = cuda.grid(1)
+        if i < out.shape[0]:
+            index = index_map(i, (base, run, inner_rows, inner_stride, outer_stride))
+            key0, key1 = keys(state)
+            block = first_block(state, skip) + np.uint64(index // per_block)
+            position = index % per_block
+            attempt = np.uint64(0)
+            searching = True
+            drawn = word(0)
+            while searching:
+                v0, v1 = block_values(block, attempt, key0, key1)
+                if wide:
+                    drawn = v0 if position == 0 else v1
+                else:
+                    value = v0 if position < 2 else v1
+                    drawn = word(value >> _HALF if position % 2 else value)
+                searching = remainder(drawn, span[i]) < word(threshold[i])
+                attempt += np.uint64(1)
+            out[i] = scale(drawn, low[i], span[i], threshold[i])
+
+    return fill_each
 
 
 def _whole_tile(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
@@ -226,17 +283,17 @@ def _whole_tile(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable
 def _part_of_block(
     plan: _Plan, rejects: bool, wide: bool, blocks: int, read: Callable[..., Any]
 ) -> Callable[..., None]:
-    """Return the device function that fills what a run has of a tile of one block."""
+    """Return the device function that fills the elements of a run in a tile of one block."""
     size, word, variate = plan.size, plan.word, plan.variate
     draw, transform, put_part = tile_of(blocks), plan.transform, plan.put_part
     redraw = make_redraw(rejects, wide, False, size)
 
     @device_function
     def fill_part(
-        out: Array, start: Scalar, found: Any, place: Any, block: Scalar, key0: Scalar,
+        out: Array, start: Scalar, position: Any, box: Any, block: Scalar, key0: Scalar,
         key1: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
-        first, to, length, before, _ = read(found[0], found[1], place)
+        first, to, length, before, _ = read(position[0], position[1], box)
         at = (start - before) * size - first % size
         if at < length:
             tile = cuda.local.array(2, np.uint64)
@@ -253,7 +310,7 @@ def _part_of_block(
 def _run_pieces(
     plan: _Plan, rejects: bool, wide: bool, blocks: int, read: Callable[..., Any]
 ) -> Callable[..., None]:
-    """Return the device function that fills a tile's pieces of several runs."""
+    """Return the device function that fills the parts of several runs in a tile."""
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
     per_block, transform, put = size // blocks, plan.transform, plan.put
     draw, redraw = listed_tile(blocks), make_redraw(rejects, wide, True, size)
@@ -261,47 +318,47 @@ def _run_pieces(
 
     @device_function
     def fill_pieces(
-        out: Array, start: Scalar, found: Any, place: Any, block: Scalar, key0: Scalar,
+        out: Array, start: Scalar, position: Any, box: Any, block: Scalar, key0: Scalar,
         key1: Scalar, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
         tile = cuda.local.array(values, np.uint64)
         numbers = cuda.local.array(blocks, np.uint64)
         words, variates = tile.view(word), tile.view(variate)
-        k, turn = found
+        k, outer = position
         end = 0
         while end < blocks:
-            first, _, _, before, touched = read(k, turn, place)
+            first, _, _, before, touched = read(k, outer, box)
             begin = before - start
             end = begin + touched
             near = block + np.uint64(first >> shift)
             for q in range(max(begin, 0), min(end, blocks)):
                 numbers[np.uint64(q)] = near + np.uint64(q - begin)
             k += 1
-            if k == place[2]:
+            if k == box[2]:
                 k = 0
-                turn += 1
+                outer += 1
         draw(tile, numbers, key0, key1)
         redraw(words, numbers, key0, key1, b, c)
         transform(words, variates)
-        k, turn = found
+        k, outer = position
         end = 0
         while end < blocks:
-            first, to, length, before, touched = read(k, turn, place)
+            first, to, length, before, touched = read(k, outer, box)
             begin = before - start
             end = begin + touched
             skip = begin * per_block + (first & (per_block - 1))
             if to < out.shape[0]:
                 put(out, to - skip, variates, max(skip, 0), min(skip + length, size), a, b, c)
             k += 1
-            if k == place[2]:
+            if k == box[2]:
                 k = 0
-                turn += 1
+                outer += 1
 
     return fill_pieces
 
 
 class _Plan:
-    """What both kinds of fill kernels are made of; see `fill` for the parameters."""
+    """The device functions and types of a fill kernel; see `fill` for the parameters."""
 
     def __init__(
         self,

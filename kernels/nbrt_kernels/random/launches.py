@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 THREADS = 256
-"""Threads of a thread block, where nothing asks for another number."""
+"""Default number of threads of a thread block."""
 
 Box = tuple[Any, Any, int, int, int]
-"""(base, run, inner_rows, inner_stride, outer_stride), or a table: see `_places`."""
+"""(base, run, inner_rows, inner_stride, outer_stride), or a table, see `_index_maps`."""
 
 
 class Fill(NamedTuple):
@@ -36,19 +36,19 @@ class Fill(NamedTuple):
     Attributes
     ----------
     kernel : callable
-        Takes the array, or the part of it, the state, the blocks to skip, and then `arguments`.
+        Takes the array or its part, the state, the blocks to skip, and then `arguments`.
     threads : int
-        Threads that it needs; more do no harm.
+        Threads that the kernel needs; more are allowed.
     arguments : tuple
-        What it takes further.
+        Further arguments of the kernel.
     part : slice or None
-        The part of the flat array that it fills; None: all of it.
+        The part of the flat array to fill; None: all of it.
     skip_blocks : int
         Philox blocks to skip after the draw's offset.
     block : int
-        Threads of a thread block; another number gives the same bits.
+        Threads of a thread block; it does not change the bits.
     target : array or None
-        What it fills instead of the draw's array, such as a mask.
+        The array to fill instead of that of the draw, such as a mask.
     """
 
     kernel: Callable[..., None]
@@ -61,56 +61,49 @@ class Fill(NamedTuple):
 
 
 class Part(Protocol):
-    """Which elements of a draw an array holds, such as `nbrt.index_sets.Region`."""
+    """The part of a draw that an array holds, such as `nbrt.index_sets.Region`."""
 
     @property
     def start(self) -> int:
-        """Element of the draw that the first one is."""
-        ...
+        """Return the index in the draw of the first element."""
 
     @property
     def rows(self) -> tuple[tuple[tuple[int, int], ...], int]:
-        """(count, stride) of what steps over contiguous runs, outermost first, and a run."""
-        ...
+        """Return (count, stride) of each loop over runs, outermost first, and the run length."""
 
 
 @runtime_checkable
 class Table(Protocol):
-    """Runs that an array holds of a draw, such as `nbrt.index_sets.RunTable`."""
+    """The runs of a draw that an array holds, such as `nbrt.index_sets.RunTable`."""
 
     @property
     def starts(self) -> Any:
-        """Element of the draw that each run starts with, an array of int64."""
-        ...
+        """Return the index in the draw of the start of each run, an array of int64."""
 
     @property
     def begins(self) -> Any:
-        """Elements of the runs before each, and of all of them, an array of int64."""
-        ...
+        """Return the elements before each run, then those of all runs, an array of int64."""
 
     @property
     def size(self) -> int:
-        """Elements of all runs."""
-        ...
+        """Return the number of elements of all runs."""
 
     @property
     def unit(self) -> int:
-        """What divides all numbers in the table."""
-        ...
+        """Return a common divisor of all numbers in the table."""
 
     @property
     def step(self) -> int:
-        """Elements of the draw from one time through the table to the next."""
-        ...
+        """Return the distance in the draw between repetitions of the table."""
 
 
 def boxes(region: Part | Table | None, count: int) -> list[tuple[slice | None, int, Box | None]]:
-    """Return the pieces of a region that step over runs in two dimensions at most, or its table.
+    """Return the boxes of a region, with at most two dimensions of runs each, or its table.
 
     Returns
     -------
     list of (part, size, box)
-        Which part of the flat array, its elements, and where they are in the draw.
+        The part of the flat array, its number of elements, and their indices in the draw.
     """
     if region is None:
         return [(None, count, None)]
@@ -135,12 +128,12 @@ def is_listed(box: Box | None) -> bool:
 
 
 def box_arguments(box: Box, kind: type[np.integer[Any]]) -> tuple[Any, ...]:
-    """Return a box as a kernel takes it: numbers of a type, and arrays as they are."""
-    return tuple(one if np.ndim(one) > 0 else kind(one) for one in box)
+    """Return the kernel arguments of a box: numbers converted to `kind`, arrays unchanged."""
+    return tuple(value if np.ndim(value) > 0 else kind(value) for value in box)
 
 
 def cut(values: tuple[Any, ...], count: int, part: slice | None) -> tuple[Any, ...]:
-    """Return parameters for a part of `count` elements: arrays that have so many are cut."""
+    """Return the parameters for a part: arrays of `count` elements are sliced."""
     if part is None:
         return values
     return tuple(
@@ -149,7 +142,7 @@ def cut(values: tuple[Any, ...], count: int, part: slice | None) -> tuple[Any, .
 
 
 def within(part: slice | None, inner: slice | None) -> slice | None:
-    """Return a part of a part, as a part of the whole; None is all of it.
+    """Compose two slices: `inner` is relative to `part`; None is the whole.
 
     Examples
     --------

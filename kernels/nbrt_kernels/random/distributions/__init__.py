@@ -5,7 +5,8 @@ from __future__ import annotations
 from nbrt_kernels.random.distributions.specs import (
     DISTRIBUTIONS,
     DistributionSpec,
+    integer_spec,
     spec_of,
 )
 
-__all__ = ["DISTRIBUTIONS", "DistributionSpec", "spec_of"]
+__all__ = ["DISTRIBUTIONS", "DistributionSpec", "integer_spec", "spec_of"]

@@ -11,12 +11,12 @@ from nbrt_kernels.random.distributions import output_transforms, variates
 from nbrt_kernels.random.distributions._precision import DOUBLE, SINGLE, Precision
 from nbrt_kernels.random.distributions.output_casts import cast, cast_flag, cast_integer
 from nbrt_kernels.random.fills import identity
-from nbrt_kernels.random.transforms import scale_uniform
+from nbrt_kernels.random.transforms import scale_integer_32, scale_integer_64, scale_uniform
 
 if TYPE_CHECKING:
     from nbrt_kernels.random._floats import DeviceFunction
 
-__all__ = ["DISTRIBUTIONS", "DistributionSpec", "Parameters", "spec_of"]
+__all__ = ["DISTRIBUTIONS", "DistributionSpec", "Parameters", "integer_spec", "spec_of"]
 
 #: Takes the parameters and the dtype name of a draw; returns a, b and c of the kernel.
 Parameters = Callable[[tuple[Any, ...], str], tuple[Any, Any, Any]]
@@ -106,7 +106,7 @@ DISTRIBUTIONS = ("uniform", *_FAMILIES, "geometric", "bernoulli", "bits")
 
 @cache
 def spec_of(distribution: str, dtype: str) -> DistributionSpec:
-    """Return the specification of a distribution; equal requests give the same functions.
+    """Return the specification of a distribution; equal requests return the same functions.
 
     An element takes 32 bits where its dtype has at most as many, and 64 for float64 and, if they
     are geometric, int64 and uint64; `bernoulli` takes 32 for every dtype.  Float16 and bfloat16 are
@@ -160,6 +160,38 @@ def spec_of(distribution: str, dtype: str) -> DistributionSpec:
     finish = cast(family.finish(precision), dtype)
     checks = p.real_parameters(distribution)
     return DistributionSpec(family.standard(precision), finish, pairs, wide, checks)
+
+
+def integer_spec(dtype: str, low: int, high: int) -> DistributionSpec:
+    """Return the specification of a draw in [low, high), whose kernel rejects biased words.
+
+    Parameters
+    ----------
+    dtype : str
+        Name of the elements' dtype.
+    low, high : int
+        Bounds.
+
+    Raises
+    ------
+    TypeError
+        If `dtype` is not an integer dtype.
+    ValueError
+        If the range is empty or does not fit the dtype.
+    """
+    return _integer_spec(p.integer_parameters(low, high, dtype)[0] == "integers_wide")
+
+
+@cache
+def _integer_spec(wide: bool) -> DistributionSpec:
+    return DistributionSpec(
+        None, scale_integer_64 if wide else scale_integer_32, None, wide, _integer_parameters
+    )
+
+
+def _integer_parameters(parameters: tuple[Any, ...], dtype: str) -> tuple[Any, Any, Any]:
+    low, high = parameters
+    return p.integer_parameters(low, high, dtype)[1]
 
 
 def _uniform(precision: Precision, dtype: str) -> DeviceFunction:

@@ -290,7 +290,7 @@ def make_located(
     lanes : int
         Elements per Philox block, 4 or 2.
     listed : bool, optional
-        Whether base ... outer_stride are a table instead, see `nbrt_kernels.random._index_maps`.
+        Whether base ... outer_stride are a table, see `nbrt_kernels.random._index_maps`.
 
     Returns
     -------

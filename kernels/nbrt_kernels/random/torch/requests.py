@@ -83,8 +83,8 @@ def torch_launches(
     spec = torch_spec(distribution, dtype, n, parameters, wide, functions)
     if spec.width:
         # The grid of torch's kernel for an array of probabilities grows with the array.
-        turn = _UNLIMITED if distribution == "bernoulli" else _threads(n, grid)
-        return [_in_chunks(spec, n, turn, local, region)]
+        threads = _UNLIMITED if distribution == "bernoulli" else _threads(n, grid)
+        return [_in_chunks(spec, n, threads, local, region)]
     # torch's dropout has 64-bit offsets; torch halves the other draws until offsets fit 32 bits.
     whole = distribution == "dropout"
     parts = [(0, n, 0)] if whole else pieces(n, ITEMSIZE[dtype], grid, spec.lanes)
@@ -194,11 +194,11 @@ def _strided(spec: DrawSpec, n: int, threads: int, skip_blocks: int, part: slice
     return Fill(kernel, -(-n // (threads * spec.lanes)) * threads, arguments, part, skip_blocks)
 
 
-def _in_chunks(spec: DrawSpec, n: int, turn: int, count: int, region: Box | None) -> Fill:
+def _in_chunks(spec: DrawSpec, n: int, threads: int, count: int, region: Box | None) -> Fill:
     run = _run(region, count)
     if run == count == n and -(-n // (spec.lanes * TILE)) < _MAX_TILES:
-        return _chunked(spec, n, turn)
-    rule = (np.uint64(turn), np.uint64(spec.width), np.uint64(0))
+        return _chunked(spec, n, threads)
+    rule = (np.uint64(threads), np.uint64(spec.width), np.uint64(0))
     return _located(spec, chunked_locate, rule, (0, n, 0), count, region)
 
 
@@ -232,9 +232,9 @@ def _contiguous(
     """Return the launches of a contiguous run: whole grid iterations, and the two edges."""
     begin, end, skip_blocks = piece
     low, high = max(base, begin), min(base + count, end)
-    turn = threads * spec.lanes
-    first, last = -(-(low - begin) // turn), (high - begin) // turn
-    inner = (begin + first * turn, begin + last * turn) if first < last else (low, low)
+    stride = threads * spec.lanes
+    first, last = -(-(low - begin) // stride), (high - begin) // stride
+    inner = (begin + first * stride, begin + last * stride) if first < last else (low, low)
     launches = []
     if first < last:
         part = slice(inner[0] - base, inner[1] - base)
@@ -248,10 +248,10 @@ def _contiguous(
     return launches
 
 
-def _chunked(spec: DrawSpec, n: int, turn: int) -> Fill:
+def _chunked(spec: DrawSpec, n: int, threads: int) -> Fill:
     shift = spec.width // 8
-    groups = turn << shift
-    reciprocal = np.uint64(0) if turn == _UNLIMITED else _reciprocal(groups)
+    groups = threads << shift
+    reciprocal = np.uint64(0) if threads == _UNLIMITED else _reciprocal(groups)
     kernel = make_chunked(spec.standard, spec.store, spec.lanes)
     arguments = (np.uint64(groups), reciprocal, np.uint64(shift), *spec.parameters)
     return Fill(kernel, -(-n // spec.lanes), arguments)
