@@ -29,7 +29,7 @@ _KEPT_BY_GLIBC = 32 << 20
 
 _SCALE = {"KiB": 1 << 10, "MiB": 1 << 20}
 _BYTE = np.dtype(np.uint8)
-_MOST_ABOVE = 1.5e-6
+_MAX_OVERHEAD = 1.5e-6
 
 
 def _touched(make: Callable[[], Any], page: int = 4096) -> Callable[[], None]:
@@ -110,8 +110,8 @@ def _fill_small(report: Report) -> None:
         text = f"allocate and free 1 KiB, {name}: above np.empty by at most 1.5 µs"
         median = None if row is None else row.excess_over(bare)
         least = None if row is None else row.least - bare.least
-        report.targets.append(Target(f"{text} (medians)", median, _MOST_ABOVE, "s"))
-        report.targets.append(Target(f"{text} (least of the passes)", least, _MOST_ABOVE, "s"))
+        report.targets.append(Target(f"{text} (medians)", median, _MAX_OVERHEAD, "s"))
+        report.targets.append(Target(f"{text} (least of the passes)", least, _MAX_OVERHEAD, "s"))
 
 
 def _fill_large(report: Report) -> None:

@@ -1,4 +1,4 @@
-"""What memory history costs an allocation: while it records, and while it does not."""
+"""The cost of memory history for an allocation, while it records and while it does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _recorded(batch: Callable[[int], object]) -> Callable[[int], None]:
 
 
 class _Idle:
-    """A tap that does nothing: what it costs to show commands at all."""
+    """A hook that does nothing."""
 
     def before(self, stream: object, command: object) -> None: ...
 
@@ -41,14 +41,14 @@ class _Idle:
     def on_event(self, event: object) -> None: ...
 
 
-def _tapped(batch: Callable[[int], object]) -> Callable[[int], None]:
-    tap = _Idle()
+def _hooked(batch: Callable[[int], object]) -> Callable[[int], None]:
+    hook = _Idle()
 
-    def tapped(n: int) -> None:
-        with commands.install_hook(tap, ("allocate", "free")):
+    def hooked(n: int) -> None:
+        with commands.install_hook(hook, ("allocate", "free")):
             batch(n)
 
-    return tapped
+    return hooked
 
 
 def _deep(batch: Callable[[int], object], depth: int) -> Callable[[int], None]:
@@ -67,7 +67,7 @@ def _events_per_call(batch: Callable[[int], object], calls: int = 100) -> float:
     return len(history) / calls
 
 
-def _test_for_taps() -> Callable[[int], None]:
+def _test_for_hooks() -> Callable[[int], None]:
     """Return a batch of tests, many in a turn of its loop, so that the loop hardly counts."""
     lines = ["def batch(n):", f"    for _ in repeat(None, n // {_CHECKS}):"]
     lines += ["        if commands.hooks: raise RuntimeError"] * _CHECKS
@@ -82,7 +82,7 @@ def fill_history(report: Report) -> None:
     allocate = each(lambda: nbrt.empty((256,), kind, device="cpu:0"))
     contenders = [
         Contender("off", allocate),
-        Contender("an idle tap", _tapped(allocate)),
+        Contender("an idle hook", _hooked(allocate)),
         Contender("history on", _recorded(allocate)),
         Contender(f"history on, {_DEPTH} calls deeper", _recorded(_deep(allocate, _DEPTH))),
     ]
@@ -97,7 +97,7 @@ def fill_history(report: Report) -> None:
                 Target(f"{text} (medians)", row.excess_over(below) / events, 2e-6, "s"),
                 Target(f"{text} (least)", (row.least - below.least) / events, 2e-6, "s"),
             ]
-    (check,) = measure([Contender("the test for taps", _test_for_taps())], report.options)
+    (check,) = measure([Contender("the test for hooks", _test_for_hooks())], report.options)
     report.tables.append(Table("What history costs an event while it is off", [check], check.name))
     text = "history off: at most 50 ns for each event"
     report.targets.append(Target(text, check.median, 50e-9, "s"))

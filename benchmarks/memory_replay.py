@@ -1,4 +1,4 @@
-"""What pools hold from the device while real programs' allocations are replayed, and how fast."""
+"""The reserved memory and speed of pools on allocation traces of real programs."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _STRIDE = 64
 
 @dataclass
 class Crowd:
-    """What the threads did.
+    """The results of the threads.
 
     Attributes
     ----------

@@ -257,13 +257,7 @@ class _Source(Protocol):
 
 
 class InterfacePool(PoolBase):
-    """The pool of a backend that has only `allocate` and `deallocate`.
-
-    Parameters
-    ----------
-    source : DeviceInterface
-        The backend.
-    """
+    """The pool of a backend that has only `allocate` and `deallocate`."""
 
     def __init__(self, source: _Source) -> None:
         super().__init__()

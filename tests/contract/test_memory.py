@@ -76,7 +76,7 @@ def test_the_peak_of_reserved_sees_growth_without_use(device: nbrt.Device) -> No
     assert nbrt.max_memory_reserved(device) >= reserved
 
 
-def test_devices_keep_separate_books(device: nbrt.Device, other_device: nbrt.Device) -> None:
+def test_devices_have_separate_statistics(device: nbrt.Device, other_device: nbrt.Device) -> None:
     here, there = nbrt.memory_allocated(device), nbrt.memory_allocated(other_device)
     x = nbrt.empty(1000, device=other_device)
     assert nbrt.memory_allocated(device) == here
@@ -224,7 +224,7 @@ def test_frees_from_other_threads(device: nbrt.Device) -> None:
 
 
 def test_frees_in_the_middle_of_an_allocation(device: nbrt.Device) -> None:
-    """The collector may run a finalizer while the same thread holds the books' lock."""
+    """The collector may run a finalizer while the same thread holds the allocator's lock."""
     start = nbrt.memory_allocated(device)
     threshold = gc.get_threshold()
     gc.enable()
@@ -240,7 +240,7 @@ def test_frees_in_the_middle_of_an_allocation(device: nbrt.Device) -> None:
     assert nbrt.memory_allocated(device) == start
 
 
-def test_the_books_add_up_under_threads(device: nbrt.Device) -> None:
+def test_statistics_are_exact_under_threads(device: nbrt.Device) -> None:
     start = nbrt.memory_allocated(device)
     nbrt.reset_peak_memory_stats(device)
     failures: list[BaseException] = []

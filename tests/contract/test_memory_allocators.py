@@ -1,4 +1,4 @@
-"""Pools over somebody else's memory, which may behave as badly as it likes."""
+"""Pools over the memory of another allocator, which may fail in any way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `observe` sees is what happens, on every kind of device."""
+"""`observe` reports exactly the operations that happen, on every kind of device."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_stream_is_made_once(device: nbrt.Device, seen: list[Observation]) -> 
     assert {each.device for each in seen} <= {device}
 
 
-class EventTap:
+class EventHook:
     """Notes which event each command and event is about."""
 
     def __init__(self) -> None:
@@ -160,15 +160,15 @@ class EventTap:
         self.subjects.append((event.kind, event.subject))
 
 
-def test_taps_are_told_the_event_itself(device: nbrt.Device, stream: nbrt.Stream) -> None:
-    tap = EventTap()
-    with install_hook(tap, ("record", "wait")):
+def test_hooks_see_the_event_itself(device: nbrt.Device, stream: nbrt.Stream) -> None:
+    hook = EventHook()
+    with install_hook(hook, ("record", "wait")):
         event = stream.record_event()
         nbrt.Stream(device).wait_event(event)
         event.synchronize()
         assert event.query()
     created = ["event_create", "record", "wait", "event_sync", "event_query"]
-    assert [each for each in tap.subjects if each[0] in created] == [
+    assert [each for each in hook.subjects if each[0] in created] == [
         (kind, event) for kind in created
     ]
 

@@ -228,7 +228,7 @@ class MemoryMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.latches.values()))
     @rule(size=sizes, pick=picks)
     def let_a_stream_move_unobserved(self, size: int, pick: int) -> None:
-        """What is allocated before the stream has passed adds to what waits for it."""
+        """Allocations before the stream has passed add to the pending frees."""
         self.make(size, self.streams[0], self.chosen_pool(pick))
         if any(self.latches.values()):
             self.let_one_stream_move(pick)

@@ -396,7 +396,7 @@ def test_functions_about_no_device(device: nbrt.Device) -> None:
 
 
 def test_a_pool_does_not_keep_its_device_busy(device: nbrt.Device) -> None:
-    """Nothing of ours keeps the pool object alive once nobody uses it."""
+    """No reference of nbrt keeps an unused pool object alive."""
     pool = nbrt.MemoryPool(device)
     with memory.use_pool(pool):
         x = take(10, device)

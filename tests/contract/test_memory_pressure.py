@@ -130,7 +130,7 @@ def test_pending_frees_are_waited_for(
         waiting = threading.Thread(target=lambda: results.append(take(full).size))
         results: list[int] = []
         waiting.start()
-        # The ladder's counter rises before it waits, without the books' lock: we can look.
+        # The ladder's counter rises before it waits, without the allocator's lock.
         while memory.memory_stats(full)["num_sync_all_streams"] == 0:
             waiting.join(0.001)
         assert results == []

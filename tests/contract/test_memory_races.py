@@ -182,7 +182,7 @@ def test_arrays_from_before_the_watch_are_watched(side_streams: Streams) -> None
 
 def test_a_refused_command_leaves_no_trace(side_streams: Streams) -> None:
     class RefusedError(Exception):
-        """What the tap below raises."""
+        """The exception of the hook below."""
 
     class Refuser:
         def before(self, stream: nbrt.Stream, command: Command) -> None:

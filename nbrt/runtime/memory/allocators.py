@@ -33,17 +33,7 @@ class Allocator(Protocol):
 
 
 class AllocatorPool(PoolBase):
-    """A backend pool over an `Allocator`; every block is a segment.
-
-    Parameters
-    ----------
-    interface : DeviceInterface
-        The kind of device, which makes blocks of addresses.
-    device : Device
-        The device.
-    allocator : Allocator
-        The source.
-    """
+    """A backend pool over an `Allocator`; every block is a segment."""
 
     kind = "allocator"
 
@@ -85,7 +75,7 @@ class AllocatorPool(PoolBase):
             )
         return address
 
-    def deallocate(self, queue: Queue, block: Block) -> None:  # noqa: ARG002  # of its own stream
+    def deallocate(self, queue: Queue, block: Block) -> None:  # noqa: ARG002  # the stream of the allocation
         """Return memory to the allocator; an exception becomes a warning."""
         stream = self._streams.pop(block.address)
         nbytes = self._remove_block(block.address)

@@ -361,7 +361,7 @@ class DeviceAllocator:
             self._free(allocation)
 
     def _free(self, allocation: Allocation) -> None:
-        """Return a block that only work of its own stream may use."""
+        """Return a block that no other stream uses."""
         if commands.hooks and allocation.free_record is not None:  # else hooks have seen it
             complete_free(allocation.home, allocation)
         allocation.free_record = allocation.site = allocation.recorded = None

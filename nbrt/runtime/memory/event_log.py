@@ -23,11 +23,6 @@ _Three: TypeAlias = tuple[int, int, int]
 class EventLog:
     """Events in the order in which they happened, and the statistics that follow from them.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        The statistics of all pools; those of a single pool are in its `PoolState`.
-
     Attributes
     ----------
     events : deque

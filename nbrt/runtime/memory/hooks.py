@@ -32,14 +32,8 @@ class FreeNotifier:
 
     Parameters
     ----------
-    events : deque
-        The events of the log.
-    owns_lock : callable
-        Returns whether this thread holds the lock of the allocator.
     lazy : LazyInitializer
         Whether the backend can be used: not in a forked child.
-    try_process : callable
-        Processes the log if the lock is free.
     release : callable
         The function of the free command for frees from the log; called with (queue, allocation).
 
@@ -129,22 +123,7 @@ class FreeNotifier:
 
 
 class HookedAllocator:
-    """Allocates through commands that hooks see.
-
-    Parameters
-    ----------
-    notifier : FreeNotifier
-        Reports the frees.
-    pending : PendingFrees
-        The frees that wait for streams.
-    take_block : callable
-        Called as ``take_block(cache, nbytes, stream, blocks)`` to append a free block to a list if
-        the bin of the cache is empty.
-    process_log : callable
-        Processes the log.
-    lock, defer : context manager
-        The lock of the allocator; defers interrupts while it is held.
-    """
+    """Allocates through commands that hooks see."""
 
     __slots__ = (
         "_defer",

@@ -119,13 +119,6 @@ def attach_out_of_memory_observer(observer: OutOfMemoryObserver) -> ObserverHand
 def retry_allocation(attempt: Callable[[], T], steps: Iterable[Callable[[], object]]) -> T:
     """Return the result of the first attempt that succeeds, after each of several steps.
 
-    Parameters
-    ----------
-    attempt : callable
-        Allocates, or raises OutOfMemoryError.
-    steps : iterable of callable
-        Each frees memory.
-
     Raises
     ------
     OutOfMemoryError

@@ -22,11 +22,6 @@ class PendingFrees:
     """Freed allocations, each with an event on every other stream that has used it.
 
     Callers hold the lock of the allocator.
-
-    Parameters
-    ----------
-    statistics_of : callable
-        Returns the statistics that the frees of a pool change.
     """
 
     def __init__(self, statistics_of: Callable[[PoolState], Iterable[Statistics]]) -> None:

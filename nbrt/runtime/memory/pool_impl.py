@@ -22,19 +22,6 @@ __all__ = ["PoolImpl"]
 class PoolImpl:
     """A pool of a device's memory: the backend's pool, and caches of small blocks above it.
 
-    Parameters
-    ----------
-    state : PoolState
-        The facts that allocations need.
-    backend : BackendPool
-        The source of memory.
-    limit : int or None
-        Limit of the bytes held from the system.
-    make_cache : callable
-        Returns a new `SizeClassCache` of the pool.
-    lock : threading.RLock
-        The lock of the allocator.
-
     Attributes
     ----------
     allocations : set of Allocation

@@ -71,5 +71,5 @@ def _process_logs() -> None:
             allocator.process_log()
 
 
-# So that hooks see exactly the frees of their own lifetime.
+# So that hooks see exactly the frees of their lifetime.
 commands.on_hooks_changing.append(_process_logs)

@@ -107,15 +107,7 @@ def _difference(first: list[SegmentInfo], second: list[SegmentInfo]) -> list[Seg
 def free_blocks(
     segments: Iterable[SegmentInfo], blocks: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[SegmentInfo, list[int]]]:
-    """Yield segments with the sizes of their free blocks, in order of address.
-
-    Parameters
-    ----------
-    segments : iterable of SegmentInfo
-        The segments.
-    blocks : iterable of (int, int)
-        Address and bytes of the blocks in use.
-    """
+    """Yield segments with the sizes of their parts outside `blocks`, which are (address, bytes)."""
     used = sorted(blocks)
     for segment in segments:
         end = segment.address + segment.nbytes

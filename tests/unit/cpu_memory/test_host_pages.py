@@ -1,4 +1,4 @@
-"""What the operating system does with the pages of each pool."""
+"""The pages of each pool, as the operating system counts them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ EVERY = [*CACHING, PlainPool, guarded]
 
 
 class Model:
-    """The blocks that are out, each with a mark of its own in its first and last bytes."""
+    """The blocks in use, each with a distinct mark in its first and last bytes."""
 
     def __init__(self, pool: HostPool, is_guarded: bool) -> None:
         self.pool = pool

@@ -88,9 +88,9 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("to", LAYOUTS)
 @pytest.mark.parametrize("origin", LAYOUTS)
-@pytest.mark.parametrize("road", ["h2d", "d2h", "d2d", "peer", "peer back"])
+@pytest.mark.parametrize("path", ["h2d", "d2h", "d2d", "peer", "peer back"])
 def test_copies_in_every_layout(
-    interface: CudaInterface, simulation: Simulation, road: str, origin: str, to: str
+    interface: CudaInterface, simulation: Simulation, path: str, origin: str, to: str
 ) -> None:
     def device(layout: str, index: int) -> Any:
         return LAYOUTS[layout](make(interface, (4, 4), "int32", index))
@@ -99,18 +99,18 @@ def test_copies_in_every_layout(
         return LAYOUTS[layout](np.zeros((4, 4), np.int32))
 
     simulation.is_eager = False
-    source = host(origin) if road == "h2d" else device(origin, 0)
-    target = host(to) if road == "d2h" else device(to, 1 if "peer" in road else 0)
+    source = host(origin) if path == "h2d" else device(origin, 0)
+    target = host(to) if path == "d2h" else device(to, 1 if "peer" in path else 0)
     values = np.arange(source.size, dtype=np.int32).reshape(source.shape)
-    (source if road == "h2d" else host_view(source))[...] = values
+    (source if path == "h2d" else host_view(source))[...] = values
     if target.shape != source.shape:
         values = values[:, :1]
         source = source[:, :1]
-    queue = interface.create_queue(1 if road == "peer" else 0, 0)
+    queue = interface.create_queue(1 if path == "peer" else 0, 0)
     interface.copy(queue, target, source)
     queue.synchronize()
-    result = target if road == "d2h" else host_view(target)
-    np.testing.assert_array_equal(result, np.broadcast_to(values, result.shape))
+    result = target if path == "d2h" else host_view(target)
+    np.testing.assert_array_equal(result, np.bpathcast_to(values, result.shape))
 
 
 def test_dtype_is_converted_within_its_kind(interface: CudaInterface) -> None:
@@ -158,15 +158,15 @@ def test_copy_refuses_a_stranger(interface: CudaInterface) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "road"), [(0, "memset"), (7, "kernel copy"), (-0.0, "kernel copy")]
+    ("value", "path"), [(0, "memset"), (7, "kernel copy"), (-0.0, "kernel copy")]
 )
-def test_fill(interface: CudaInterface, simulation: Simulation, value: float, road: str) -> None:
+def test_fill(interface: CudaInterface, simulation: Simulation, value: float, path: str) -> None:
     queue = interface.create_queue(0, 0)
     array = make(interface, (5,), "float32")
     host_view(array)[...] = 9
     simulation.log.clear()
     interface.fill(queue, array, value)
-    assert simulation.log == [(road, queue.handle)]
+    assert simulation.log == [(path, queue.handle)]
     expected = np.full(5, value, np.float32)
     assert host_view(array).tobytes() == expected.tobytes()
 

@@ -1,4 +1,4 @@
-"""What the memory pools call, asked of the real CuPy and CUDA bindings: no GPU is needed."""
+"""The names that the memory pools call exist in the real CuPy and CUDA bindings; needs no GPU."""
 
 from __future__ import annotations
 

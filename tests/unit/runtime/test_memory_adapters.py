@@ -50,7 +50,7 @@ class RmmStream:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a made-up RMM was asked, and which device was current meanwhile."""
+    """Return the calls of a simulated RMM, with the current device of each."""
     log: list[Any] = []
     for name in ("rmm", "rmm.mr", "rmm.pylibrmm", "rmm.pylibrmm.stream"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))

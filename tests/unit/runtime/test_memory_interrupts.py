@@ -100,7 +100,7 @@ def watched(pool: nbrt.MemoryPool, kept: list[Any]) -> None:
         kept.clear()
 
 
-def test_nothing_is_lost_where_taps_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_lost_under_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first step of the function that tells of an end is left, as the design says.
     left = FreeNotifier.on_free.__code__
     monkeypatch.setattr("sys.unraisablehook", lambda raised: None)  # of the profiler, in callbacks

@@ -248,11 +248,6 @@ class CachingPool(HostPool):
     segments of 16 MiB; larger ones have their own, rounded up to 2 MiB. Before it grows, the pool
     releases idle segments that it would otherwise hold beyond twice the peak in use.
 
-    Parameters
-    ----------
-    mapper : callable, optional
-        Returns a mapping of so many bytes, or raises one of `MAPPING_ERRORS`.
-
     Attributes
     ----------
     before_growth : callable or None

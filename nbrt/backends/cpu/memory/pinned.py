@@ -21,8 +21,6 @@ class PinnedPool(CachingPool):
 
     Parameters
     ----------
-    mapper : callable, optional
-        Returns a mapping of so many bytes, or raises one of `MAPPING_ERRORS`.
     locker : callable, optional
         Locks the pages of an address and bytes; returns None, or the reason of a refusal.
 

@@ -22,8 +22,6 @@ class PlainPool(HostPool):
 
     Parameters
     ----------
-    mapper : callable, optional
-        Returns a mapping of so many bytes, or raises one of `MAPPING_ERRORS`.
     guard : bool, optional
         Blocks end at a page that faults, up to alignment to 64 bytes, so that an overrun faults.
         Large blocks then need not begin with a page.

@@ -30,15 +30,6 @@ class CudaPool(PoolBase):
     Freed memory may be reused at once by work on the stream it was allocated for. So a free on
     another queue makes that stream wait first.
 
-    Parameters
-    ----------
-    driver : Driver
-        CUDA.
-    index : int
-        The device.
-    kind : str
-        One of the backend's `pool_kinds`.
-
     Attributes
     ----------
     granularity : int

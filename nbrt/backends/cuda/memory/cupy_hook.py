@@ -19,15 +19,6 @@ class CupyAllocatorHook:
     CuPy keeps one allocator per thread, and its context manager restores the previous one.
     Interleaved tasks may leave in another order than they entered. Then a hook that has ended
     forwards calls to the previous allocator, and the last task to leave removes the ended hooks.
-
-    Parameters
-    ----------
-    driver : Driver
-        CUDA.
-    index : int
-        The device; the previous allocator serves other devices.
-    allocate : callable
-        Returns (block, handle) for a number of bytes.
     """
 
     def __init__(

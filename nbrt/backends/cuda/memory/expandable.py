@@ -29,15 +29,6 @@ class ExpandablePool(CudaPool):
     There is one range for each stream and size of block. Freed neighbours always merge, so a
     program whose sizes grow does not leave holes that no later block fits in.
 
-    Parameters
-    ----------
-    driver : Driver
-        CUDA.
-    index : int
-        The device.
-    nbytes : int
-        The device's memory, in bytes.
-
     Notes
     -----
     cuda.core's ``VirtualMemoryResource`` moves a range that it cannot extend, and cannot shrink one

@@ -44,8 +44,6 @@ class SegmentTracker:
 
     Parameters
     ----------
-    driver : Driver
-        CUDA.
     obtain : callable
         Takes memory of a size from the system: one of CuPy's classes, whose instances return the
         memory when they die.

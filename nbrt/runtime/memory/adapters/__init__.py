@@ -1,1 +1,1 @@
-"""Other libraries' allocators as sources of nbrt's pools, one small file for each."""
+"""Adapters: other libraries' allocators as sources of nbrt's pools."""

@@ -51,15 +51,15 @@ class RmmAllocator:
             If `device` is no CUDA device.
         """
         if not hasattr(stream, "__cuda_stream__"):
-            raise DeviceMismatchError(f"expected a CUDA device for memory of RMM's, got {device}")
+            raise DeviceMismatchError(f"expected a CUDA device for memory of RMM, got {device}")
         mr = self._current(device.index) if self._mr is None else self._mr
-        with DeviceGuard(device):  # RMM's resources take the device that is current
+        with DeviceGuard(device):  # RMM's resources use the current device
             address = int(mr.allocate(nbytes, self._stream(stream)))
-        # RMM's current resource may be another one when this comes back.
+        # RMM's current resource may have changed when this memory is freed.
         self._sources[address] = mr
         return address
 
     def deallocate(self, address: int, nbytes: int, device: Device, stream: Stream) -> None:
-        """Give memory back, behind the work that `stream` has so far."""
+        """Return memory to RMM, behind the work that `stream` has so far."""
         with DeviceGuard(device):
             self._sources.pop(address).deallocate(address, nbytes, self._stream(stream))

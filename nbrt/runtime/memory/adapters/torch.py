@@ -17,7 +17,7 @@ __all__ = ["TorchAllocator"]
 class TorchAllocator:
     """Memory of a CUDA device from torch's pool: ``nbrt.MemoryPool(allocator=TorchAllocator())``.
 
-    What one library frees, the other can use, and torch's statistics and snapshots have it all.
+    Each library can use memory that the other frees. torch's statistics and snapshots include it.
 
     Raises
     ------
@@ -30,7 +30,7 @@ class TorchAllocator:
             torch: Any = importlib.import_module("torch")
         except ImportError as error:
             raise BackendUnavailableError(
-                f"expected torch to be installed, got {error}; https://pytorch.org says how"
+                f"expected torch to be installed, got {error}; see https://pytorch.org"
             ) from error
         if not torch.cuda.is_available():
             raise BackendUnavailableError("expected torch to have CUDA, got one that finds no GPU")
@@ -45,7 +45,7 @@ class TorchAllocator:
             If `device` is no CUDA device.
         """
         if not hasattr(stream, "__cuda_stream__"):
-            raise DeviceMismatchError(f"expected a CUDA device for memory of torch's, got {device}")
+            raise DeviceMismatchError(f"expected a CUDA device for memory of torch, got {device}")
         try:
             return int(self._cuda.caching_allocator_alloc(nbytes, device.index, stream.handle))
         except self._cuda.OutOfMemoryError as error:  # a RuntimeError
@@ -58,9 +58,9 @@ class TorchAllocator:
         device: Device,  # noqa: ARG002
         stream: Stream,  # noqa: ARG002
     ) -> None:
-        """Give memory back; torch knows its size, device and stream."""
+        """Return memory to torch, which knows its size, device and stream."""
         self._cuda.caching_allocator_delete(address)
 
     def empty_cache(self) -> None:
-        """Give back to the system what torch caches."""
+        """Return the memory that torch caches to the system."""
         self._cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""What taps are told of ends: once, in order, and before the memory is used again."""
+"""Hooks see each free once, in order, and before the memory is reused."""
 
 from __future__ import annotations
 
@@ -108,26 +108,26 @@ def test_what_was_there_before_is_told_before_what_comes_next() -> None:
     ]
 
 
-def test_while_the_thread_has_the_lock_nothing_is_told() -> None:
+def test_hooks_see_no_free_while_the_thread_holds_the_lock() -> None:
     """A finalizer may run in the middle of a change."""
-    log, books = Log(), allocator_for(DEVICE)
+    log, allocator = Log(), allocator_for(DEVICE)
     with install_hook(log, ("allocate", "free")):
         x = make()
         address = address_of(x)
-        with books.lock:
+        with allocator.lock:
             del x
             assert log.of(address) == ["allocate"]
         nbrt.memory_stats(DEVICE)
         assert log.of(address) == ONCE
 
 
-def test_other_threads_need_no_lock_to_end() -> None:
-    log, books = Log(), allocator_for(DEVICE)
+def test_other_threads_need_no_lock_to_free() -> None:
+    log, allocator = Log(), allocator_for(DEVICE)
     with install_hook(log, ("allocate", "free")):
         held = [make()]
         address = address_of(held[0])
         thread = threading.Thread(target=held.clear)
-        with books.lock:
+        with allocator.lock:
             thread.start()
             thread.join()
             assert log.of(address) == ONCE
@@ -163,7 +163,7 @@ def test_a_late_end_is_told_as_such() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")
-def test_an_interrupted_tap_loses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_hook_loses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(Log):
         def before(self, stream: nbrt.Stream, command: Command) -> None:
             raise KeyboardInterrupt
@@ -181,7 +181,7 @@ def test_an_interrupted_tap_loses_no_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("nbytes", [1000, 3 << 20])
-def test_an_allocation_that_a_tap_breaks_off_is_given_back(
+def test_an_allocation_that_a_hook_interrupts_is_freed(
     nbytes: int, error: type[BaseException]
 ) -> None:
     class Broken(Log):
@@ -199,7 +199,7 @@ def test_an_allocation_that_a_tap_breaks_off_is_given_back(
     assert pool.stats()["allocated.all.current"] == pool.memory_reserved() == 0
 
 
-def test_a_tap_that_fails_only_warns() -> None:
+def test_a_hook_that_fails_only_warns() -> None:
     class Failing(Log):
         def before(self, stream: nbrt.Stream, command: Command) -> None:
             raise RuntimeError(command.kind)
