@@ -57,8 +57,9 @@ lint: $(VENV)/.dev  ## Check style, types, import rules and sizes
 	$(BIN)/ruff check .
 	@echo "==> ruff format --check"
 	$(BIN)/ruff format --check .
-	@echo "==> codespell"
+	@echo "==> codespell, and the vocabulary of CONTRIBUTING.md"
 	$(BIN)/codespell
+	$(BIN)/python tools/prose_check.py $(wildcard $(PACKAGES)) docs README.md CONTRIBUTING.md
 	@echo "==> mypy (strict)"
 	$(BIN)/mypy
 	@echo "==> lint-imports: who may import whom"

@@ -1,8 +1,7 @@
-"""What submitting work costs: target at most 3 µs for one block of 256 threads, run and done.
+"""The cost of submitting work: target at most 3 µs for one block of 256 threads, run and done.
 
-On the default stream of a CPU device the work is done when the call returns, so that row is launch
-and work together. On a stream with a worker only the submission is timed; the work is waited for
-off the clock.
+On the default stream of a CPU device, the call returns when the work is done, so that row includes
+the work. On a stream with a worker thread, only the submission is timed.
 """
 
 from __future__ import annotations

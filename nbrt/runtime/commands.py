@@ -258,9 +258,9 @@ def _rebuild() -> None:
 
 def _functions_of(kind: str) -> _HookFunctions:
     entries = _installed.values()
-    befores = (e.hook.before for e in entries if e.before is None or kind in e.before)
+    prepared = (e.hook.before for e in entries if e.before is None or kind in e.before)
     afters = (e.hook.after for e in entries if e.after is None or kind in e.after)
-    return tuple(befores), tuple(afters)
+    return tuple(prepared), tuple(afters)
 
 
 def _listeners_of(kind: str) -> tuple[Callable[[RuntimeEvent], None], ...]:
@@ -291,10 +291,10 @@ def emit(
 
 def dispatch_with_hooks(stream: Any, command: Command) -> Any:
     """Call the hooks that see a command, and run it between them."""
-    befores, afters = _functions.get(command.kind, ((), ()))
+    prepared, afters = _functions.get(command.kind, ((), ()))
     failures: list[str] | None = None  # texts: an exception would keep this frame's memory alive
     try:
-        for before in befores:
+        for before in prepared:
             try:
                 before(stream, command)
             except Exception as error:

@@ -1,4 +1,4 @@
-"""The one road: every operation passes the taps once, and a tap can refuse it."""
+"""Every operation is a command: hooks see it once, and a hook can refuse it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_nothing_else_is_a_command(device: nbrt.Device, stream: nbrt.Stream) -> 
     assert recorder.commands == []
 
 
-def test_taps_nest_and_end(stream: nbrt.Stream) -> None:
+def test_hooks_nest_and_end(stream: nbrt.Stream) -> None:
     outer, inner = CommandRecorder(), CommandRecorder()
     with outer:
         with inner:
@@ -101,7 +101,7 @@ def test_taps_nest_and_end(stream: nbrt.Stream) -> None:
     assert (len(outer.commands), len(inner.commands)) == (2, 1)
 
 
-def test_taps_see_other_threads(stream: nbrt.Stream) -> None:
+def test_hooks_see_other_threads(stream: nbrt.Stream) -> None:
     import threading
 
     with CommandRecorder() as recorder:
@@ -174,7 +174,7 @@ def test_a_free_cannot_be_refused(device: nbrt.Device, stream: nbrt.Stream) -> N
 
 
 @pytest.mark.parametrize("kind", ["allocate", "fill", "call"])
-def test_a_tap_that_fails_afterwards_only_warns(
+def test_a_hook_that_fails_afterwards_only_warns(
     device: nbrt.Device, stream: nbrt.Stream, kind: str
 ) -> None:
     def work() -> nbrt.typing.Array:
@@ -183,8 +183,8 @@ def test_a_tap_that_fails_afterwards_only_warns(
 
     settle(stream)
     before = nbrt.memory_allocated(device)
-    tapped = install_hook(Refuser(kind, late=True))
-    with tapped, pytest.warns(NbrtCleanupWarning, match="accepted Command"):
+    hooked = install_hook(Refuser(kind, late=True))
+    with hooked, pytest.warns(NbrtCleanupWarning, match="accepted Command"):
         x = work()
     stream.synchronize()
     assert not nbrt.to_host(x).any()

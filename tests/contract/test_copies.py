@@ -1,4 +1,4 @@
-"""What shares memory and what is a copy: the same on every kind of device."""
+"""Copies and shared memory: the same on every kind of device."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_new_array_on_another_stream(side_streams: Streams, order: Order) -> N
 
 @pytest.mark.parametrize("order", [nothing, wait_stream, synchronize_stream, "record_stream"])
 def test_an_old_array_on_another_stream(side_streams: Streams, order: Order | str) -> None:
-    """Another library's wrapper of the memory is used on a stream that nobody recorded."""
+    """Another library's wrapper of the memory is used on a stream that was not recorded."""
     first, second = side_streams
     out = np.zeros(N, np.float32)
     with check_races(action="collect") as checker:

@@ -259,7 +259,7 @@ def test_bounds_that_no_integer_dtype_holds_together(drawer: nbrt.Device) -> Non
 
 
 def test_threads_share_a_generator(drawer: nbrt.Device) -> None:
-    """Each draw takes a range of its own: together they are the one big draw."""
+    """Each draw takes a separate range; together they equal one big draw."""
     generator = nbrt.Generator(21, drawer)
     parts: list[np.ndarray] = []
 

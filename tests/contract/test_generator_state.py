@@ -197,7 +197,7 @@ def test_reservations_of_threads_do_not_overlap(generator: nbrt.Generator) -> No
 
 
 def test_seed_and_offset_from_device_memory(generator: nbrt.Generator) -> None:
-    """What a replayed graph draws: the place is read when the draw runs, not when it is given."""
+    """A replayed graph reads the position when the draw runs, not when it is submitted."""
     stream = nbrt.current_stream(generator.device)
     place = nbrt.asarray(np.array([9, 16], np.uint64), device=generator.device)
     out = nbrt.empty(100, "float32", device=generator.device)

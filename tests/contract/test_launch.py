@@ -44,12 +44,12 @@ def scale(out, x, factor, shift=1.0):
 
 
 @nbrt.kernel
-def wait_for_flag(flag, place, patience):
+def wait_for_flag(flag, place, deferral):
     """Spin until another stream's kernel raises flag[0]; flag[2] is 1 if it did in time.
 
     The store to a place that the compiler cannot know makes it read the flag every time.
     """
-    left = patience
+    left = deferral
     while flag[0] == 0 and left > 0:
         flag[place] = left
         left -= 1

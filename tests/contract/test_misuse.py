@@ -105,7 +105,7 @@ def test_shapes_are_of_ints(shape: Any) -> None:
         nbrt.empty(shape, device="cpu:0")
 
 
-def test_what_a_tap_refuses_is_no_wrong_shape() -> None:
+def test_refusal_by_a_hook_is_no_wrong_shape() -> None:
     class Refusing:
         def before(self, stream: nbrt.Stream, command: Command) -> None:
             raise ValueError("not now")

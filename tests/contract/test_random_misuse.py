@@ -1,4 +1,4 @@
-"""What strangers did to generators: refused with a reason, or right, and nothing is taken."""
+"""Misuse of generators is refused with a reason and takes no numbers."""
 
 from __future__ import annotations
 

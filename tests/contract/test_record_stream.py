@@ -141,7 +141,7 @@ def test_an_end_while_a_stream_is_idle(side_streams: Streams) -> None:
     assert waiting(home.device) == start
 
 
-def test_the_next_tenant_is_not_recorded(device: nbrt.Device) -> None:
+def test_the_next_owner_is_not_recorded(device: nbrt.Device) -> None:
     stream = nbrt.Stream(device)
     x = nbrt.empty(3000, "uint8", device=device)
     memory.record_stream(x, stream)

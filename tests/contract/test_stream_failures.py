@@ -119,7 +119,7 @@ def test_an_event_keeps_its_failure_and_takes_no_other(side_stream: nbrt.Stream)
         side_stream.synchronize()
     side_stream.synchronize()
     submit_failing_work(side_stream, "the second")
-    # Whoever waits for this point must learn that the work before it failed.
+    # A wait for this point must raise the failure of the work before it.
     with pytest.raises(StreamError, match="the first"):
         event.synchronize()
     with pytest.raises(StreamError, match="the second"):

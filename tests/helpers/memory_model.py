@@ -156,7 +156,7 @@ class Numbers:
 
 
 class HostAllocator:
-    """Somebody else's memory, counted by its owner."""
+    """Memory of an external allocator, which counts it."""
 
     def __init__(self) -> None:
         self.out: dict[int, tuple[Any, int]] = {}

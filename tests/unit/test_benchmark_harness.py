@@ -21,7 +21,7 @@ def harness(monkeypatch: pytest.MonkeyPatch):
 
 
 class Clock:
-    """Stands still unless somebody works."""
+    """Advances only when work is done."""
 
     def __init__(self) -> None:
         self.now = 0.0

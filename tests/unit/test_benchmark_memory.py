@@ -188,7 +188,7 @@ def test_expandable_memory_holds_little_more_than_was_asked_for(name: str) -> No
     assert stats["requested_bytes.all.peak"] == asked
     assert stats["reserved_bytes.all.peak"] == reserved
     assert stats["allocated.all.allocated"] == sum(event.nbytes > 0 for event in events)
-    # Small blocks have segments of their own, which large ones cannot use.
+    # Small blocks have separate segments, which large ones cannot use.
     small = {event.block for event in events if 0 < event.nbytes <= MIB}
     both = most_asked_for(event for event in events if event.block in small) + most_asked_for(
         event for event in events if event.block not in small
@@ -214,7 +214,7 @@ def test_a_crowd_counts_what_it_made_and_sees_what_was_spoilt(
     assert crowd.spoilt == 0
     assert stats["allocated.all.allocated"] == stats["allocated.all.freed"] == crowd.made
     assert stats["requested_bytes.all.freed"] == crowd.nbytes
-    # One buffer for all: whoever writes last spoils the arrays of the others.
+    # One buffer for all: the last write spoils the other arrays.
     shared = np.empty(1 << 24, np.uint8)
     careless = crowd_of(lambda nbytes: shared[:nbytes], seconds=0.05, threads=4)
     careless.run()

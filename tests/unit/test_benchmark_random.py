@@ -1,4 +1,4 @@
-"""What the benchmark of random numbers makes of its measurements."""
+"""The evaluation of the benchmark of random numbers."""
 
 from __future__ import annotations
 

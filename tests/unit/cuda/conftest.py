@@ -24,5 +24,5 @@ def interface() -> CudaInterface:
 
 @pytest.fixture
 def simulation(interface: CudaInterface) -> Simulation:
-    """What the backend of `interface` believes to be CUDA."""
+    """The simulated CUDA of the backend of `interface`."""
     return interface._driver.simulation  # type: ignore[attr-defined,no-any-return]

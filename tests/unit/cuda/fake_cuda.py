@@ -1,7 +1,7 @@
 """CUDA on paper: streams, events and memory of two devices, simulated in host memory.
 
 `FakeDriver` is the real `Driver` over a simulated CuPy runtime, so the real driver layer and all
-above it run. Device memory is host memory; work waits in its stream until somebody synchronises, or
+above it run. Device memory is host memory; work waits in its stream until a synchronisation, or
 runs at once with ``simulation.is_eager``. Arrays are real `cupy.ndarray` objects over that memory.
 """
 
@@ -43,7 +43,7 @@ class Record:
 
 
 class FakeStream:
-    """What `cupy.cuda.Stream` is to nbrt."""
+    """Stand-in for `cupy.cuda.Stream`."""
 
     def __init__(self, simulation: Simulation, ptr: int, device_id: int) -> None:
         self.simulation, self.ptr, self.device_id = simulation, ptr, device_id

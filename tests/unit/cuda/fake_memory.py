@@ -30,7 +30,7 @@ def aligned(nbytes: int) -> tuple[Any, int]:
 
 
 class MemorySimulation:
-    """What `Simulation` says about memory.
+    """The memory state of `Simulation`.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class MemorySimulation:
 
 
 class FakeMemory:
-    """What `cupy.cuda.Memory` and its like are: memory that is given back as the object dies."""
+    """Stand-in for `cupy.cuda.Memory`: memory that is freed with the object."""
 
     def __init__(self, simulation: Any, kind: str, nbytes: int) -> None:
         self.simulation, self.kind, self.size = simulation, kind, nbytes

@@ -31,7 +31,7 @@ class NcclError(RuntimeError):
 
 
 class FakeNccl:
-    """What `cupy.cuda.nccl` is to nbrt; constants are the names behind ``NCCL_``.
+    """Stand-in for `cupy.cuda.nccl`; constants are the names behind ``NCCL_``.
 
     `where` tells the device that is current, for the log of calls (name, stream, device).
     """

@@ -1,4 +1,4 @@
-"""What the runtime asks of the blocks of every pool."""
+"""The requirements of the runtime on the blocks of every pool."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_ranks_that_do_not_come_for_objects(
     stream = nbrt.Stream("cpu:0")
     latch = Latch()
 
-    class Tap:
+    class Hook:
         """Keeps the stream from NCCL, as ranks do that do not come."""
 
         def before(self, stream: Any, command: Any) -> None:
@@ -225,7 +225,7 @@ def test_ranks_that_do_not_come_for_objects(
 
     said = r"expected ranks \[0\] within 5 s, where rank 0 waits"
     late = pytest.raises(CollectiveTimeoutError, match=said)
-    with latch, nbrt.stream(stream), install_hook(Tap()), late:
+    with latch, nbrt.stream(stream), install_hook(Hook()), late:
         world.barrier()
     with pytest.raises(AssertionError):  # the simulation's, of a communicator that is aborted
         world.all_reduce(np.array(1))
@@ -315,7 +315,7 @@ def test_what_nccl_reduces_itself() -> None:
 def test_operations_are_commands_on_the_current_stream(nccl: FakeNccl) -> None:
     seen: list[Any] = []
 
-    class Tap:
+    class Hook:
         def before(self, stream: Any, command: Any) -> None:
             if command.kind == "collective":
                 seen.append((str(stream.device), command.label))
@@ -323,7 +323,7 @@ def test_operations_are_commands_on_the_current_stream(nccl: FakeNccl) -> None:
         def after(self, stream: Any, command: Any, result: object) -> None:
             """Nothing more to see."""
 
-    with install_hook(Tap()):
+    with install_hook(Hook()):
         on_ranks(2, lambda comm: comm.all_reduce(np.ones(3)).tolist())
     assert sorted(seen) == [("cpu:0", "all_reduce"), ("cpu:1", "all_reduce")]
 

@@ -43,7 +43,7 @@ def test_making_a_pool_touches_no_device(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_books_equal_what_the_system_gave(
+def test_statistics_equal_those_of_the_system(
     interface: CudaInterface, simulation: Simulation, kind: str
 ) -> None:
     """The simulation counts on its own what CUDA handed out."""

@@ -1,4 +1,4 @@
-"""What ptxas reports, read from canned reports and, where there is a ptxas, from real kernels."""
+"""Parsing of ptxas reports: recorded ones and, where ptxas exists, those of real kernels."""
 
 from __future__ import annotations
 

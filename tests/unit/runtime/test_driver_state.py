@@ -1,4 +1,4 @@
-"""Guards over a driver that keeps a current device and stream of its own."""
+"""Guards over a driver that has a current device and stream."""
 
 from __future__ import annotations
 

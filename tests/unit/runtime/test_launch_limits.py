@@ -1,4 +1,4 @@
-"""What a device cannot run is refused by its properties, for every kind of device alike."""
+"""Launches beyond the limits of a device are refused, on every type of device."""
 
 from __future__ import annotations
 

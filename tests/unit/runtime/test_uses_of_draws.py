@@ -1,4 +1,4 @@
-"""What a draw reads on another stream than its own is not reused before that stream has passed."""
+"""Memory that a draw reads on another stream is not reused before that stream has passed."""
 
 from __future__ import annotations
 
