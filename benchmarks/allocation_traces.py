@@ -1,4 +1,4 @@
-"""What programs ask of a memory pool: written by hand, and recorded from the notebooks."""
+"""Sequences of allocations and frees: written by hand, and recorded from the notebooks."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Chunk:
     before, after : Chunk or None
         Its neighbours in the segment.
     is_free : bool
-        Nobody uses it.
+        Whether no allocation uses it.
     """
 
     __slots__ = ("after", "arena", "before", "is_free", "nbytes", "number")

@@ -1,8 +1,8 @@
-"""Record what the notebooks allocate: ``python -m benchmarks.record_traces [NOTEBOOK ...]``.
+"""Record the allocations of the notebooks: ``python -m benchmarks.record_traces [NOTEBOOK ...]``.
 
-Each notebook runs in a kernel of its own, with a tap on allocations and frees. All devices of a
-notebook count as one, each with streams of its own, so that a trace asks for as much as the
-notebook did. Writes ``benchmarks/data/notebook_traces.npz``.
+Each notebook runs in a separate kernel with a hook on allocations and frees. All devices of a
+notebook count as one with distinct streams, so that a trace requests as much memory as the
+notebook. Writes ``benchmarks/data/notebook_traces.npz``.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def index_map(tensor: DTensor | DTensorSpec) -> Array:
     Returns
     -------
     index_map : array of int64
-        On this rank's device; its format is in ``nbrt_kernels.random.shards``.
+        On this rank's device; its format is in ``nbrt_kernels.random._index_maps``.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def _merged(dims: Sequence[tuple[int, int]]) -> list[_MapAxis]:
 
 
 def _numbers(start: int, axes: Sequence[_MapAxis]) -> list[int]:
-    """Return the map: a head, the axes, then all runs; see ``nbrt_kernels.random.shards``."""
+    """Return the map: a head, the axes, then all runs; see ``nbrt_kernels.random._index_maps``."""
     head = [start, len(axes)]
     tail: list[int] = []
     first = len(head) + _NUMBERS * len(axes)
