@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from nbrt.distributed.random.state_tracker import current_tracker as current_tracker
     from nbrt.distributed.random.state_tracker import set_tracker as set_tracker
     from nbrt.distributed.random.state_tracker import use_tracker as use_tracker
-    from nbrt.distributed.redistribution.plan import Plan as Plan
+    from nbrt.distributed.redistribution.plan import RedistributionPlan as RedistributionPlan
     from nbrt.distributed.redistribution.plan import plan_redistribute as plan_redistribute
     from nbrt.distributed.replayable_ops import FromLocal as FromLocal
     from nbrt.distributed.replayable_ops import Redistribute as Redistribute

@@ -30,7 +30,7 @@ __all__ = ["agree_on_shape", "check_alike", "check_equal_states", "fail_together
 _MAX_NAMED = 8
 
 
-class _Part(NamedTuple):
+class _SignaturePart(NamedTuple):
     """The description of a rank's part that all ranks exchange."""
 
     shape: tuple[int, ...]
@@ -57,14 +57,14 @@ def agree_on_shape(
         `shape`, placements, shape of its part, or bits of replicated values.
     """
     replicated = any(isinstance(each, Replicate) for each in placements)
-    mine = _Part(
+    mine = _SignaturePart(
         tuple(local.shape),
         str(local.dtype),
         shape,
         str([str(each) for each in placements]),
         _digest(local) if replicated else None,
     )
-    parts: list[_Part] = mesh.get_group().all_gather_object(mine)
+    parts: list[_SignaturePart] = mesh.get_group().all_gather_object(mine)
     ranks = [int(rank) for rank in np.ravel(mesh.mesh)]
     check_alike(parts, ranks, "dtype", lambda part: part.dtype)
     check_alike(parts, ranks, "number of dimensions", lambda part: len(part.shape))
@@ -149,7 +149,7 @@ def check_equal_states(generator: Generator, mesh: DeviceMesh) -> None:
 
 
 def _whole_shape(
-    held: dict[tuple[int, ...], _Part],
+    held: dict[tuple[int, ...], _SignaturePart],
     mesh_shape: tuple[int, ...],
     placements: tuple[Placement, ...],
 ) -> tuple[int, ...]:
@@ -169,7 +169,9 @@ def _whole_shape(
 
 
 def _check_replicas(
-    held: dict[tuple[int, ...], _Part], ranks: Sequence[int], placements: tuple[Placement, ...]
+    held: dict[tuple[int, ...], _SignaturePart],
+    ranks: Sequence[int],
+    placements: tuple[Placement, ...],
 ) -> None:
     same: dict[tuple[int, ...], list[tuple[int, bytes | None]]] = {}
     for rank, (coordinate, part) in zip(ranks, held.items(), strict=True):

@@ -161,7 +161,7 @@ def checked_subset(shape: tuple[int, ...], region: Any, device: DeviceLike = Non
 
 
 def _axis(index: Any, size: int, number: int, stride: int) -> _AxisIndices:
-    runs = long_list(index, size)
+    runs = None if isinstance(index, slice) else long_list(index, size)
     if isinstance(runs, RunArrays):
         return _AxisIndices(index, size, number, stride, [], runs, runs.size)
     index = index if runs is None else runs
@@ -231,6 +231,10 @@ def axis_regions(index: Any, size: int, axis: int) -> list[Region]:
     >>> axis_regions([slice(0, 3), slice(5, 7), slice(7, 8)], 10, 0)
     [Region(start=0, shape=(2, 3), strides=(5, 1))]
     """
+    if isinstance(index, slice):  # the usual case, without the general way
+        taken = _checked_runs(index, size, axis)
+        number, step = (taken.length, 1) if taken.count == 1 else (taken.count, taken.step)
+        return [Region(taken.start, (number,), (step,))] if number else []
     listed = index if isinstance(index, (list, tuple)) and not isinstance(index, Runs) else [index]
     runs = join([_checked_runs(one, size, axis) for one in listed])
     regions = [_region(run.start, (run.count, run.step), (run.length, 1)) for run in runs]

@@ -40,12 +40,12 @@ from nbrt_kernels.random.transforms import bits_24, is_below
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Fill", "Request", "fills_of"]
+__all__ = ["DrawRequest", "Fill", "fills_of"]
 
 _ONE_TILE = 1
 
 
-class Request(Protocol):
+class DrawRequest(Protocol):
     """The attributes of a draw that launches need; `nbrt.backends.draw.Draw` has them."""
 
     @property
@@ -85,12 +85,12 @@ class Request(Protocol):
         """Return the number of elements of the array."""
 
 
-def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
+def fills_of(draw: DrawRequest, *, gpu: bool = False) -> list[Fill]:
     """Return the launches that fill an array with a draw, at any position in its stream.
 
     Parameters
     ----------
-    draw : Request
+    draw : DrawRequest
         The draw.
     gpu : bool
         Whether the launches run on a GPU. Then each thread draws one Philox block instead of a
@@ -128,7 +128,7 @@ def fills_of(draw: Request, *, gpu: bool = False) -> list[Fill]:
     return fills
 
 
-def _element_fills(draw: Request, tile: int) -> list[Fill]:
+def _element_fills(draw: DrawRequest, tile: int) -> list[Fill]:
     distribution, dtype, parameters = draw.distribution, draw.dtype, draw.parameters
     if distribution in SAMPLED:
         fills = sampler_fills(distribution, dtype, parameters, draw.local_size, draw.region)
@@ -177,7 +177,7 @@ def _blocks_to_skip(region: Part | Table | None, wide: bool) -> int | None:
 def _row_fills(
     kernel: Callable[..., None],
     typed: tuple[Any, ...],
-    draw: Request,
+    draw: DrawRequest,
     spec: DistributionSpec,
     tile: int,
 ) -> list[Fill]:
@@ -193,7 +193,7 @@ def _row_fills(
     return fills
 
 
-def _each_fills(draw: Request) -> list[Fill]:
+def _each_fills(draw: DrawRequest) -> list[Fill]:
     """Return the launches of integers with a range for each element."""
     low, span = draw.parameters
     typed = each_integer_parameters(low, span, draw.dtype)
@@ -205,7 +205,7 @@ def _each_fills(draw: Request) -> list[Fill]:
     return fills
 
 
-def _dropout_fills(draw: Request, tile: int) -> list[Fill]:
+def _dropout_fills(draw: DrawRequest, tile: int) -> list[Fill]:
     p, x, mask = draw.parameters
     if draw.dtype not in ("float16", "bfloat16", "float32", "float64"):
         message = f"dropout: expected an array of floats, got {draw.dtype}"

@@ -77,7 +77,7 @@ class Completion:
         return self.is_done
 
 
-class _Work:
+class _QueuedWork:
     __slots__ = ("args", "function", "site")
 
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...], site: CallSite):
@@ -137,7 +137,7 @@ class WorkerQueue:
         self._failure: StreamFailure | None = None
         self._is_closed = False
         self._runner = Runner()
-        self._work: _Work | None = None
+        self._work: _QueuedWork | None = None
         self._works = self._begun = 0
         # The numbers of items and of works submitted before the last `cancel`.
         self._cancelled = self._cancelled_works = 0
@@ -146,7 +146,7 @@ class WorkerQueue:
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
         """Run ``function(*args)`` after everything queued before."""
-        self._push(_Work(function, args, CallSite.here(depth=1)), works=1)
+        self._push(_QueuedWork(function, args, CallSite.here(depth=1)), works=1)
 
     def put_completion(self, completion: Completion) -> None:
         """Complete `completion` after everything queued before."""
@@ -294,7 +294,7 @@ class WorkerQueue:
 
     def _run(self, item: Any) -> None:
         kind = type(item)
-        if kind is _Work:
+        if kind is _QueuedWork:
             self._run_work(item)
         elif kind is Completion:
             item.complete(self._failure)
@@ -311,7 +311,7 @@ class WorkerQueue:
             except Exception as error:  # noqa: BLE001  # a callback has no caller
                 warnings.warn(f"a callback failed: {error!r}", NbrtCleanupWarning, stacklevel=1)
 
-    def _run_work(self, work: _Work) -> None:
+    def _run_work(self, work: _QueuedWork) -> None:
         with self._lock:
             self._begun += 1
             if self._completed < self._cancelled:

@@ -23,7 +23,7 @@ import numpy as np
 from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.failures import translate_status
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
-from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, Packer
+from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, ArgumentPacker
 from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
 
 if TYPE_CHECKING:
@@ -267,9 +267,9 @@ class NumbaKernel:
         self._allowed = 0
         self._shapes = shapes_of(kernel.argument_types)
         is_plain = not (kernel.debug or kernel.extensions or kernel.launch_config_sensitive)
-        self._packer: Packer | None = None
+        self._packer: ArgumentPacker | None = None
         if compiler.is_packed and is_plain and self._shapes is not None:
-            self._packer = Packer(code for shape in self._shapes for code in shape.codes)
+            self._packer = ArgumentPacker(code for shape in self._shapes for code in shape.codes)
         self._launch = (
             self._driver.launch_cooperative if kernel.cooperative else self._driver.launch
         )

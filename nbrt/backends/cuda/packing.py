@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ARRAY_HEADER", "SCALAR_CODES", "PackedArguments", "Packer"]
+__all__ = ["ARRAY_HEADER", "SCALAR_CODES", "ArgumentPacker", "PackedArguments"]
 
 ARRAY_HEADER = "qqqqQ"
 """meminfo, parent, element count, item size, address."""
@@ -64,7 +64,7 @@ class PackedArguments:
         self.address = ctypes.addressof(self._table)
 
 
-class Packer:
+class ArgumentPacker:
     """A packer of arguments of one list of types.
 
     Parameters

@@ -22,7 +22,7 @@ from nbrt.distributed.communicators.checks import (
     check_timeout,
     unsendable,
 )
-from nbrt.distributed.communicators.packing import Packer, counts_of
+from nbrt.distributed.communicators.packing import MessagePacker, counts_of
 from nbrt.distributed.communicators.signatures import CallSignature, mismatch_error
 from nbrt.distributed.communicators.watchdog import FailureDetector, WaitPoint
 from nbrt.errors import (
@@ -116,7 +116,7 @@ class MpiCommunicator(Adapter):
         self._digests = np.empty(1, np.int64), np.empty(self.size, np.int64)
         self._groups: dict[tuple[int, ...], int] = {}
         is_host = current_stream(device).interface.capabilities.host_addressable
-        self._packer = Packer(device, is_staged=not is_host and not _is_cuda_aware(comm))
+        self._packer = MessagePacker(device, is_staged=not is_host and not _is_cuda_aware(comm))
 
     # -- operations --------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from nbrt.distributed.communicators.checks import (
     check_root,
     check_timeout,
 )
-from nbrt.distributed.communicators.packing import Packer, counts_of
+from nbrt.distributed.communicators.packing import MessagePacker, counts_of
 from nbrt.distributed.communicators.signatures import CallSignature, mismatch_error
 from nbrt.distributed.communicators.tcp_bootstrap import (
     RankAssignment,
@@ -99,7 +99,7 @@ class NcclCommunicator(Adapter):
             local_rank = source.local_rank if isinstance(source, RankAssignment) else source.rank
             device = Device("cuda", local_rank % max(1, device_count("cuda")))
         self.device = resolve_device(device)
-        self._packer = Packer(self.device)
+        self._packer = MessagePacker(self.device)
         interface = current_stream(self.device).interface
         if isinstance(source, RankAssignment):
             source = TcpBootstrap.open(interface, source, timeout)

@@ -1,4 +1,4 @@
-"""`Packer`: converts arrays to the flat bytes that transports move, and back."""
+"""`MessagePacker`: converts arrays to the flat bytes that transports move, and back."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from nbrt.distributed.communicators.base import ReduceOp
     from nbrt.typing import Array
 
-__all__ = ["Packer", "counts_of"]
+__all__ = ["MessagePacker", "counts_of"]
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
-class Packer:
+class MessagePacker:
     """Allocates and fills the buffers of one rank, in order with its current stream.
 
     Parameters

@@ -1,4 +1,4 @@
-"""`execute`: runs a `Plan` on the part of one rank."""
+"""`execute`: runs a `RedistributionPlan` on the part of one rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nbrt.distributed.communicators.base import ReduceOp
     from nbrt.distributed.placements import TermOp
-    from nbrt.distributed.redistribution.plan import Plan
+    from nbrt.distributed.redistribution.plan import RedistributionPlan
     from nbrt.distributed.redistribution.steps import Step
     from nbrt.index_sets import Runs, Selection
     from nbrt.runtime.stream import Stream
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["execute", "put", "take"]
 
 
-def execute(plan: Plan, local: Array) -> Array:
+def execute(plan: RedistributionPlan, local: Array) -> Array:
     """Return this rank's part under the target of a plan.
 
     The result is a new array; `local` itself if the plan has no steps.
@@ -38,16 +38,16 @@ def execute(plan: Plan, local: Array) -> Array:
         return local
     if local.shape != plan.target.local_shape and not plan.source.size:
         return empty(plan.target.local_shape, plan.target.dtype, device=plan.target.mesh.device)
-    work = _Work(plan, plan.coordinate)
+    work = _StepRunner(plan, plan.coordinate)
     for step in plan.steps:
         local = getattr(work, step.operation)(step, local)
     return local
 
 
-class _Work:
+class _StepRunner:
     """The operations of steps, as methods of the same names."""
 
-    def __init__(self, plan: Plan, coordinate: tuple[int, ...]) -> None:
+    def __init__(self, plan: RedistributionPlan, coordinate: tuple[int, ...]) -> None:
         self._shape = plan.source.shape
         self._dtype = plan.source.dtype
         self._mesh = plan.source.mesh

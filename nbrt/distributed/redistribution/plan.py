@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from nbrt.distributed.placements import Placement
 
-__all__ = ["Plan", "peers", "plan_redistribute"]
+__all__ = ["RedistributionPlan", "peers", "plan_redistribute"]
 
 
-class Plan:
+class RedistributionPlan:
     """The steps of one rank that redistribute a tensor from one spec to another.
 
     The steps are the same on every rank; the bytes are those of the rank at `coordinate`.
@@ -102,7 +102,7 @@ def plan_redistribute(
     placements: Placement | Sequence[Placement],
     *,
     coordinate: Sequence[int] | None = None,
-) -> Plan:
+) -> RedistributionPlan:
     """Return the plan of a redistribution, without communication.
 
     Parameters
@@ -116,7 +116,7 @@ def plan_redistribute(
 
     Returns
     -------
-    plan : Plan
+    plan : RedistributionPlan
         The steps, collective operations and bytes.
 
     Raises
@@ -140,7 +140,7 @@ def plan_redistribute(
     place = source.mesh.get_coordinate()
     if coordinate is not None:
         place = _checked_coordinate(coordinate, source.mesh.shape)
-    plan = Plan(source, target, place)
+    plan = RedistributionPlan(source, target, place)
     if any(step.operation == "terms" for step in plan.steps):
         _check_terms(target)
     return plan

@@ -16,7 +16,7 @@ from nbrt.backends.cuda.numba_compiler import (
     parameters_of,
     shapes_of,
 )
-from nbrt.backends.cuda.packing import Packer
+from nbrt.backends.cuda.packing import ArgumentPacker
 from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def test_mixed_arguments_keep_their_order(compiler: NumbaCudaCompiler, matrix: A
 def check_packing(types: tuple[Any, ...], args: tuple[Any, ...]) -> None:
     shapes = shapes_of(types)
     assert shapes is not None
-    packer = Packer(code for shape in shapes for code in shape.codes)
+    packer = ArgumentPacker(code for shape in shapes for code in shape.codes)
     packed = packer.pack(parameters_of(shapes, args))
     expected = [
         parameter

@@ -8,7 +8,7 @@ import pytest
 import nbrt
 from helpers.sample_backend import SampleArray
 from nbrt.distributed.communicators.checks import check_elements
-from nbrt.distributed.communicators.packing import Packer, counts_of
+from nbrt.distributed.communicators.packing import MessagePacker, counts_of
 from nbrt.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def test_staged_buffers_are_host_memory_and_results_are_on_the_device(
 ) -> None:
     host = np.arange(6, dtype="i2").reshape(2, 3)
     array = nbrt.to(host, SAMPLE)
-    packer = Packer(SAMPLE, is_staged=True)
+    packer = MessagePacker(SAMPLE, is_staged=True)
     buffer = packer.pack([array.T, array[:0], array[1]])
     assert type(buffer) is np.ndarray
     assert buffer.tobytes() == host.T.tobytes() + host[1].tobytes()
@@ -37,7 +37,7 @@ def test_staged_buffers_are_host_memory_and_results_are_on_the_device(
 
 
 def test_buffers_are_on_the_device_and_a_single_array_is_not_copied() -> None:
-    packer = Packer(nbrt.Device("cpu", 2))
+    packer = MessagePacker(nbrt.Device("cpu", 2))
     array = nbrt.to(np.arange(4.0), "cpu:2")
     assert nbrt.device_of(packer.new(5)) == nbrt.Device("cpu", 2)
     assert np.shares_memory(packer.pack([array]), array)
@@ -51,7 +51,7 @@ def test_packing_waits_for_the_work_of_the_current_stream() -> None:
     with nbrt.stream(stream):
         nbrt.copy(array, np.ones(1 << 16, "f4"))
         stream.call(array.fill, 2.0)
-        assert (Packer(nbrt.Device("cpu", 0)).pack([array]).view("f4") == 2).all()
+        assert (MessagePacker(nbrt.Device("cpu", 0)).pack([array]).view("f4") == 2).all()
 
 
 @pytest.mark.parametrize("dtype", [object, "S0", [("a", object)]])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nbrt.distributed.mesh import DeviceMesh
-    from nbrt.distributed.redistribution.plan import Plan
+    from nbrt.distributed.redistribution.plan import RedistributionPlan
     from nbrt.runtime.commands import Command
     from nbrt.runtime.stream import Stream
 
@@ -185,16 +185,16 @@ def plan(
     source: Placements,
     target: Placements,
     coordinate: tuple[int, ...] | None = None,
-) -> Plan:
+) -> RedistributionPlan:
     """Plan on a mesh as large as asked, whatever the world; only coordinate and shape matter."""
     ranks = math.prod(mesh_shape)
 
-    def make() -> Plan:
+    def make() -> RedistributionPlan:
         mesh = dist.init_device_mesh("cpu", mesh_shape)
         spec = dist.DTensorSpec(mesh, source, shape, "float32")
         return plan_redistribute(spec, target, coordinate=coordinate)
 
-    made: Plan = dist.run(make, ranks=ranks)[0]
+    made: RedistributionPlan = dist.run(make, ranks=ranks)[0]
     return made
 
 

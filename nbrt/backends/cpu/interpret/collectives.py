@@ -11,12 +11,12 @@ from nbrt.errors import KernelError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["WARP", "Request", "complete_warp", "reduce_block"]
+__all__ = ["WARP", "WarpRequest", "complete_warp", "reduce_block"]
 
 WARP = 32
 
 
-class Request(NamedTuple):
+class WarpRequest(NamedTuple):
     """An operation at which a thread waits for others."""
 
     scope: str
@@ -42,7 +42,7 @@ def reduce_block(operation: str, values: list[Any]) -> Any:
     return np.int32(reduce(bool(value) for value in values))
 
 
-def complete_warp(requests: dict[int, Request | None]) -> dict[int, Any]:
+def complete_warp(requests: dict[int, WarpRequest | None]) -> dict[int, Any]:
     """Return the results of one operation that all live lanes of its mask have reached.
 
     Parameters
@@ -78,7 +78,7 @@ def complete_warp(requests: dict[int, Request | None]) -> dict[int, Any]:
     return {}
 
 
-_Lanes = dict[int, Request]
+_Lanes = dict[int, WarpRequest]
 
 
 def _shuffle(source: Callable[[int, int], int]) -> Callable[[_Lanes], dict[int, Any]]:

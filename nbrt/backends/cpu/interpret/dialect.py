@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.cpu.interpret.arrays import Array, Atomic, SharedArray
-from nbrt.backends.cpu.interpret.collectives import WARP, Request
+from nbrt.backends.cpu.interpret.collectives import WARP, WarpRequest
 from nbrt.backends.cpu.interpret.scalars import HALF, LIBDEVICE, SCALARS
 from nbrt.errors import UnsupportedConstructError
 
@@ -126,7 +126,7 @@ class Cuda:
         self.blockDim = _Dim3(lambda: block)
         self.gridDim = _Dim3(lambda: grid)
         self.shared = SimpleNamespace(array=self._shared_array)
-        group = SimpleNamespace(sync=lambda: self._wait(Request("grid", "this_grid().sync()")))
+        group = SimpleNamespace(sync=lambda: self._wait(WarpRequest("grid", "this_grid().sync()")))
         self.cg = SimpleNamespace(this_grid=lambda: group)
 
     def __getattr__(self, name: str) -> Any:
@@ -191,7 +191,7 @@ class Cuda:
             block.arrays[site] = np.zeros(shape, kind).view(SharedArray)
         return block.arrays[site]
 
-    def _wait(self, request: Request) -> Any:
+    def _wait(self, request: WarpRequest) -> Any:
         return self.scheduler.wait(request)
 
 
@@ -201,13 +201,13 @@ def _axes(ndim: int, values: Any) -> Any:
 
 
 def _block_operation(name: str) -> Callable[..., Any]:
-    return lambda cuda, value=None: cuda._wait(Request("block", name, value=value))
+    return lambda cuda, value=None: cuda._wait(WarpRequest("block", name, value=value))
 
 
 def _warp_operation(name: str) -> Callable[..., Any]:
     def operation(cuda: Cuda, mask: Any = _FULL_MASK, value: Any = None, argument: Any = 0) -> Any:
         lanes = int(mask) & _FULL_MASK
-        return cuda._wait(Request("warp", name, lanes, value, int(argument)))
+        return cuda._wait(WarpRequest("warp", name, lanes, value, int(argument)))
 
     return operation
 
@@ -232,11 +232,11 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
             "any_sync", "eq_sync", "ballot_sync", "match_any_sync", "match_all_sync",
         )
     },
-    "activemask": lambda cuda: cuda._wait(Request("warp", "activemask")),
+    "activemask": lambda cuda: cuda._wait(WarpRequest("warp", "activemask")),
     "lanemask_lt": lambda cuda: np.uint32((1 << int(cuda.laneid)) - 1),
     # Threads run one at a time and see all memory: fences do nothing.
     **dict.fromkeys(("threadfence", "threadfence_block", "threadfence_system"), lambda _: None),
-    "nanosleep": lambda cuda, _: cuda._wait(Request("yield", "nanosleep")),
+    "nanosleep": lambda cuda, _: cuda._wait(WarpRequest("yield", "nanosleep")),
     **dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), _load),
     **dict.fromkeys(("stcg", "stcs", "stwb", "stwt"), _store),
 }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cpu.interpret.arrays import Array, SharedArray
 from nbrt.backends.cpu.interpret.functions import Interpretation, as_compiled
-from nbrt.backends.cpu.interpret.scheduler import Block, Scheduler, Thread, indices
+from nbrt.backends.cpu.interpret.scheduler import BlockOfThreads, Scheduler, Thread, indices
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import check_count
 
@@ -61,7 +61,7 @@ def interpret(
 
     scheduler = Scheduler(
         lambda: body(*values),
-        (Block(index, block, shared) for index in indices(grid)),
+        (BlockOfThreads(index, block, shared) for index in indices(grid)),
         is_watched,
         lambda thread: interpretation.switch(thread, stops=is_watched(thread)),
     )

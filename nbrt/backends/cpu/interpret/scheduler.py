@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.cpu.interpret.collectives import WARP, Request, complete_warp, reduce_block
+from nbrt.backends.cpu.interpret.collectives import WARP, WarpRequest, complete_warp, reduce_block
 from nbrt.backends.cpu.interpret.spinning import Reads, line_of, watch
 from nbrt.backends.cpu.waiting import wait
 from nbrt.errors import KernelDeadlockError, KernelError, LaunchError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from nbrt.typing import Dim3
 
-__all__ = ["Block", "Scheduler", "Thread", "indices"]
+__all__ = ["BlockOfThreads", "Scheduler", "Thread", "indices"]
 
 _STACK_BYTES = 512 * 1024
 """Stack of an OS thread: enough for a kernel's frames, and thousands of threads may be alive."""
@@ -61,7 +61,7 @@ def indices(extents: Dim3) -> Iterator[Dim3]:
         yield x, y, z
 
 
-class Block:
+class BlockOfThreads:
     """A block that runs: its index, shared memory, and threads (x fastest).
 
     `arrays` holds the static shared arrays by the place in the code that declares them, `dynamic`
@@ -86,11 +86,11 @@ class Thread:
         "block", "index", "is_done", "os_thread", "place", "rank", "reads", "request", "result"
     )  # fmt: skip
 
-    def __init__(self, block: Block, index: Dim3, rank: int) -> None:
+    def __init__(self, block: BlockOfThreads, index: Dim3, rank: int) -> None:
         self.block = block
         self.index = index
         self.rank = rank  # its number in the block
-        self.request: Request | None = None  # the operation at which it waits
+        self.request: WarpRequest | None = None  # the operation at which it waits
         self.result: Any = None  # of its last request
         self.is_done = False
         self.place = ""  # the line of source of its last request
@@ -133,12 +133,12 @@ class Scheduler:
     def __init__(
         self,
         body: Callable[[], object],
-        blocks: Iterable[Block],
+        blocks: Iterable[BlockOfThreads],
         is_watched: Callable[[Thread], bool],
         on_switch: Callable[[Thread], object],
     ) -> None:
         self._body = body
-        self._blocks: Iterator[Block] = iter(blocks)
+        self._blocks: Iterator[BlockOfThreads] = iter(blocks)
         self._is_watched = is_watched
         self._on_switch = on_switch
         self._caller = _OSThread()
@@ -146,7 +146,7 @@ class Scheduler:
         self._os_threads: list[_OSThread] = []
         self._ready: deque[Thread] = deque()
         self._waiting: list[Thread] = []
-        self._running: list[Block] = []
+        self._running: list[BlockOfThreads] = []
         self._failure: BaseException | None = None
         self._has_yielded = self._has_progress = False
         self._attempts = self._turns = 0
@@ -175,7 +175,7 @@ class Scheduler:
         if self._failure is not None:
             raise self._failure
 
-    def wait(self, request: Request) -> Any:
+    def wait(self, request: WarpRequest) -> Any:
         """Stop the current thread until its request is complete; return the result."""
         thread = self.current
         os_thread = thread.os_thread
@@ -210,7 +210,7 @@ class Scheduler:
                 return
 
     def _execute(self, thread: Thread) -> None:
-        thread.reads = Reads(lambda: self.wait(Request("yield", "a loop that spins")))
+        thread.reads = Reads(lambda: self.wait(WarpRequest("yield", "a loop that spins")))
         self._enter(thread)
         try:
             # NumPy's scalars warn where compiled code wraps around or returns inf.

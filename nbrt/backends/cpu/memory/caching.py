@@ -151,7 +151,7 @@ def round_up(nbytes: int, unit: int) -> int:
     return (nbytes + unit - 1) & -unit
 
 
-class Segment(NamedTuple):
+class HostSegment(NamedTuple):
     """The used part of a mapping, which begins at `origin` or a little behind it."""
 
     mapping: mmap.mmap
@@ -166,7 +166,7 @@ class Arena:
     ----------
     unit : int
         Bytes, a power of two.
-    segments : dict of int to Segment
+    segments : dict of int to HostSegment
         By their first address.
     free : FreeRanges
         The free memory. The caller of `add` adds the free part of the segment.
@@ -176,7 +176,7 @@ class Arena:
 
     def __init__(self, unit: int) -> None:
         self.unit = unit
-        self.segments: dict[int, Segment] = {}
+        self.segments: dict[int, HostSegment] = {}
         self.free = FreeRanges(boundaries=self.segments)
         self._starts: list[int] = []
 
@@ -184,7 +184,7 @@ class Arena:
         """Add `nbytes` of a mapping from its first aligned address on; return that."""
         origin = address_of(mapping)
         address = round_up(origin, alignment)
-        self.segments[address] = Segment(mapping, origin, nbytes)
+        self.segments[address] = HostSegment(mapping, origin, nbytes)
         insort(self._starts, address)
         return address
 
@@ -202,7 +202,7 @@ class Arena:
             if address in segments and segments[address].nbytes == nbytes
         ]
 
-    def segment_of(self, address: int) -> Segment:
+    def segment_of(self, address: int) -> HostSegment:
         """Return the segment that an address lies in."""
         return self.segments[self._starts[bisect_right(self._starts, address) - 1]]
 

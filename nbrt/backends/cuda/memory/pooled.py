@@ -11,7 +11,7 @@ from nbrt.backends.pools import SMALL_LIMIT
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
-    from nbrt.backends.cuda.memory.segment_tracker import Segment, SegmentTracker
+    from nbrt.backends.cuda.memory.segment_tracker import DeviceSegment, SegmentTracker
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.backends.pools import SegmentInfo
 
@@ -89,7 +89,7 @@ class CupyPool(TrackedPool):
     def _grow_large(self, nbytes: int) -> Any:
         return self._pointer_to(self._tracker.take(nbytes))
 
-    def _pointer_to(self, segment: Segment) -> Any:
+    def _pointer_to(self, segment: DeviceSegment) -> Any:
         cuda = self._driver.cupy.cuda
         memory = cuda.UnownedMemory(segment.ptr, segment.size, segment, self._index)
         return cuda.MemoryPointer(memory, 0)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cuda.driver import Driver
 
-__all__ = ["Segment", "SegmentTracker"]
+__all__ = ["DeviceSegment", "SegmentTracker"]
 
 
-class Segment:
+class DeviceSegment:
     """Memory of the system, which its tracker counts as long as it lives.
 
     CuPy's memory takes neither a finalizer nor a weak reference.
@@ -79,7 +79,7 @@ class SegmentTracker:
         self.nbytes = 0
         self.made = 0
 
-    def take(self, nbytes: int, *, is_small: bool = False) -> Segment:
+    def take(self, nbytes: int, *, is_small: bool = False) -> DeviceSegment:
         """Take memory from the system for CuPy's current stream.
 
         Raises
@@ -96,7 +96,7 @@ class SegmentTracker:
         stream = 0
         if self._by_stream:
             stream = canonical_handle(int(self._driver.current_stream().ptr))
-        segment = Segment(self, memory)
+        segment = DeviceSegment(self, memory)
         self._segments[segment.ptr] = SegmentInfo(segment.ptr, nbytes, stream, is_small)
         self.nbytes += nbytes
         self.made += 1

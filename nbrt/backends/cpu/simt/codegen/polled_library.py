@@ -153,7 +153,7 @@ class _PolledLibrary(JITCodeLibrary):
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class _BeforeLowering(LoweringPass):
+class _UsePolledLibrary(LoweringPass):
     """Use a library whose loops poll."""
 
     _name = "nbrt_simt_polled_library"
@@ -178,7 +178,7 @@ class _PolledCompiler(CompilerBase):
     def define_pipelines(self) -> list[Any]:
         """Return Numba's passes, with a library that polls."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "nbrt_simt_entry")
-        passes.add_pass_after(_BeforeLowering, AnnotateTypes)
+        passes.add_pass_after(_UsePolledLibrary, AnnotateTypes)
         passes.finalize()
         return [passes]
 

@@ -153,7 +153,7 @@ def coroutine_block(
         thread that failed, 0 if none did, and -1, Numba's for an exception that Python has set,
         if there is no memory for the threads.
     """
-    writer = _Writer(code, order, resumed)
+    writer = _BlockWriter(code, order, resumed)
     if writer.has_grid_barrier:
         raise ArgumentError(
             f"expected code whose threads wait for their block only, got {code.name!r}, which "
@@ -184,7 +184,7 @@ def coroutine_grid(
         function. The index of the block and the dynamic shared memory are ignored (each block
         allocates its memory), and ``where`` is six ``i32``: the indices of thread and block.
     """
-    return _Writer(code, order, resumed).module("grid.ll")
+    return _BlockWriter(code, order, resumed).module("grid.ll")
 
 
 def coroutine_resident(
@@ -220,11 +220,11 @@ def coroutine_resident(
     places : list of str
         Source location of each site, from 1.
     """
-    writer = _Writer(code, order, resumed, spins)
+    writer = _BlockWriter(code, order, resumed, spins)
     return writer.module("resident.ll"), writer.places
 
 
-class _Writer:
+class _BlockWriter:
     """Assembles the text of a module."""
 
     def __init__(

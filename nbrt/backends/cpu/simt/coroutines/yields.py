@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nbrt.backends.cpu.simt.coroutines.suspend_points import KINDS, calls_marker, operation
 from nbrt.backends.cpu.simt.llvm.graph import find_loops
 from nbrt.backends.cpu.simt.llvm.model import (
-    Block,
+    BasicBlock,
     Function,
     Instruction,
     NotReducibleError,
@@ -179,7 +179,7 @@ class _Yields:
             "", "br", "void", [], labels=[spin.header], text=f"br label {spin.header}"
         )
         waits = Instruction("", "call", "void", [], detail=YIELD, text=f"call void @{YIELD}()")
-        self._function.blocks[label] = Block(label, [*items, place, waits, back])
+        self._function.blocks[label] = BasicBlock(label, [*items, place, waits, back])
 
     # -- sites -------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def _drop_empty_latches(func_ir: Any) -> None:
 
 
 @dataclass
-class _Loop:
+class _GridStrideLoop:
     """A loop that can be removed."""
 
     start: Position
@@ -98,7 +98,7 @@ class _Loop:
     """Assignment of the sum that advances a ``while`` loop."""
 
 
-def _find_loop(func_ir: Any, removed: list[int]) -> _Loop | None:
+def _find_loop(func_ir: Any, removed: list[int]) -> _GridStrideLoop | None:
     """Return the first loop if only bounds checks and repeatable statements precede it."""
     blocks, analysis = func_ir.blocks, ThreadIndexAnalysis(func_ir)
     cfg = compute_cfg_from_blocks(blocks)
@@ -164,7 +164,7 @@ class _Matcher:
     def _successors(self, label: int) -> set[int]:
         return {target for target, _ in self._cfg.successors(label)}
 
-    def match(self) -> _Loop | None:
+    def match(self) -> _GridStrideLoop | None:
         """Return the loop if the launch can run its iterations."""
         if self._cfg.loops()[self._header].entries != {self._path[-1]}:
             return None
@@ -197,7 +197,7 @@ class _Matcher:
 
     # -- for i in range(...) -----------------------------------------------------------------
 
-    def _match_range(self, after: int) -> _Loop | None:
+    def _match_range(self, after: int) -> _GridStrideLoop | None:
         block = self._blocks[self._header]
         head = {s.value.op: s for s in block.find_insts(ir.Assign) if isinstance(s.value, ir.Expr)}
         if set(head) != {"iternext", "pair_first", "pair_second"} or self._carried():
@@ -217,7 +217,7 @@ class _Matcher:
         loc = block.loc
         # Read from the range, which converts its limit to an integer.
         stop = ir.Expr.getattr(chain[-1].value.value, "stop", loc)
-        return _Loop(
+        return _GridStrideLoop(
             start=start,
             header=self._header,
             body=self._body,
@@ -248,7 +248,7 @@ class _Matcher:
 
     # -- while i < n: ...; i += stride -------------------------------------------------------
 
-    def _match_while(self, at: int, after: int, test: int) -> _Loop | None:
+    def _match_while(self, at: int, after: int, test: int) -> _GridStrideLoop | None:
         carried = self._carried()
         name = carried.pop() if len(carried) == 1 else ""
         assigns = [
@@ -274,7 +274,7 @@ class _Matcher:
         compare, limit = first[1:]
         if compare is not again[1] or not _is_same(self._analysis, limit, again[2]):
             return None
-        return _Loop(
+        return _GridStrideLoop(
             start=start,
             header=self._header,
             body=self._body,
@@ -360,7 +360,7 @@ def _is_same(analysis: ThreadIndexAnalysis, left: Any, right: Any) -> bool:
     return left is right or (isinstance(left, str | int) and left == right)
 
 
-def _rewrite(func_ir: Any, loop: _Loop) -> None:
+def _rewrite(func_ir: Any, loop: _GridStrideLoop) -> None:
     """Replace a loop by one iteration."""
     blocks = func_ir.blocks
     block = blocks[loop.test]

@@ -114,7 +114,7 @@ class ThreadLibrary(JITCodeLibrary):
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class _BeforeLowering(LoweringPass):
+class _RefuseUnsupported(LoweringPass):
     """Refuse constructs that CUDA does not have, and generate no machine code."""
 
     _name = "nbrt_simt_before_lowering"
@@ -165,7 +165,7 @@ class DeviceCompiler(CompilerBase):
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "nbrt_simt")
         # After closures are inlined, so that names used inside them are seen as well.
         passes.add_pass_after(_ResolveDialect, InlineClosureLikes)
-        passes.add_pass_after(_BeforeLowering, AnnotateTypes)
+        passes.add_pass_after(_RefuseUnsupported, AnnotateTypes)
         passes.add_pass_after(_AfterLowering, NativeLowering)
         passes.finalize()
         return [passes]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.instructions import Instructions
     from nbrt.backends.cpu.simt.lanes.regions import BarrierRegion, SplitThread
     from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
-    from nbrt.backends.cpu.simt.llvm.model import Block
+    from nbrt.backends.cpu.simt.llvm.model import BasicBlock
 
 __all__ = ["ControlFlow"]
 
@@ -186,7 +186,7 @@ class ControlFlow:
     def _keep(self, name: str, mask: Mask) -> None:
         self._slots.keep(name, self._values[name], mask)
 
-    def _edges(self, block: Block, mask: Mask) -> list[Edge]:
+    def _edges(self, block: BasicBlock, mask: Mask) -> list[Edge]:
         """Return the edges that leave a block."""
         targets = self._thread.successors(block.label)
         if len(targets) == 1:

@@ -19,7 +19,7 @@ from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar, size_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nbrt.backends.cpu.simt.llvm.model import Block, Function, Instruction, Operand
+    from nbrt.backends.cpu.simt.llvm.model import BasicBlock, Function, Instruction, Operand
 
 __all__ = ["VARYING", "Divergence", "Stride", "frame_size"]
 
@@ -154,7 +154,7 @@ class Divergence:
             for level in (*self.levels, *self._region_levels):
                 changed |= self._diverge(level)
 
-    def _update(self, block: Block, instruction: Instruction) -> bool:
+    def _update(self, block: BasicBlock, instruction: Instruction) -> bool:
         name = instruction.name
         if any(o.is_local and o.text not in self.strides for o in instruction.operands):
             if instruction.opcode != "phi":
@@ -209,7 +209,7 @@ class Divergence:
 
     # -- strides -----------------------------------------------------------------------------
 
-    def _stride(self, block: Block, item: Instruction) -> Stride:
+    def _stride(self, block: BasicBlock, item: Instruction) -> Stride:
         if item.opcode == "phi":
             return self._of_phi(block, item)
         if item.opcode == "alloca":
@@ -227,7 +227,7 @@ class Divergence:
             return 0
         return self._of_operands(item, strides)
 
-    def _of_phi(self, block: Block, item: Instruction) -> Stride:
+    def _of_phi(self, block: BasicBlock, item: Instruction) -> Stride:
         if block.label in self._merges:
             return VARYING
         known = {

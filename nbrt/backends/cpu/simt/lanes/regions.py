@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.llvm.graph import Level, dominates, dominator_tree, reachable
-from nbrt.backends.cpu.simt.llvm.model import Block, CannotLowerError, Instruction, Operand, renamed
+from nbrt.backends.cpu.simt.llvm.model import (
+    BasicBlock,
+    CannotLowerError,
+    Instruction,
+    Operand,
+    renamed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,7 +185,7 @@ def find_regions(thread: SplitThread, interchanged: list[str]) -> None:
         thread.regions.append(BarrierRegion(root, Level(root, blocks, thread.successors), wait))
 
 
-def _split_block(thread: SplitThread, block: Block) -> None:
+def _split_block(thread: SplitThread, block: BasicBlock) -> None:
     """Split a block behind each of its barriers."""
     function = thread.function
     at = next(
@@ -195,7 +201,7 @@ def _split_block(thread: SplitThread, block: Block) -> None:
     call = block.instructions[at]
     number = len(thread.barriers)
     wait, after = f"%nbrt.wait.{number}", f"%nbrt.after.{number}"
-    rest = Block(after, block.instructions[at + 1 :])
+    rest = BasicBlock(after, block.instructions[at + 1 :])
     jump = Instruction("", "br", "void", [], labels=[after], text=f"br label {after}")
     block.instructions[at:] = [jump]
     function.blocks[after] = rest
@@ -311,7 +317,7 @@ def _add_recomputed(
     return len(items) <= _MAX_RECOMPUTED
 
 
-def with_aliases(block: Block, names: dict[str, str]) -> Block:
+def with_aliases(block: BasicBlock, names: dict[str, str]) -> BasicBlock:
     """Return a copy of a block with other names for values from before the region."""
     if not names:
         return block
@@ -322,4 +328,4 @@ def with_aliases(block: Block, names: dict[str, str]) -> Block:
             continue
         operands = [Operand(o.type, names.get(o.text, o.text)) for o in item.operands]
         copies.append(replace(item, operands=operands, text=renamed(item.text, names)))
-    return Block(block.label, copies)
+    return BasicBlock(block.label, copies)

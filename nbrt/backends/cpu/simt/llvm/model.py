@@ -15,7 +15,7 @@ __all__ = [
     "LOCAL",
     "NEGATED",
     "THREAD_PARAMETERS",
-    "Block",
+    "BasicBlock",
     "CannotLowerError",
     "Function",
     "Instruction",
@@ -128,7 +128,7 @@ class Instruction:
 
 
 @dataclass(slots=True)
-class Block:
+class BasicBlock:
     """A basic block; its last instruction is a terminator."""
 
     label: str
@@ -159,7 +159,7 @@ class Function:
     name: str
     result: str
     parameters: list[Operand]
-    blocks: dict[str, Block]
+    blocks: dict[str, BasicBlock]
     """By label, the entry first."""
 
     outside: str = ""
@@ -170,7 +170,7 @@ class Function:
         """Label of the first block."""
         return next(iter(self.blocks))
 
-    def instructions(self) -> Iterator[tuple[Block, Instruction]]:
+    def instructions(self) -> Iterator[tuple[BasicBlock, Instruction]]:
         """Iterate over all instructions with their blocks."""
         for block in self.blocks.values():
             for instruction in block.instructions:

@@ -14,7 +14,7 @@ from nbrt.backends.cpu.simt.llvm.model import (
     BINARY,
     CASTS,
     LOCAL,
-    Block,
+    BasicBlock,
     Function,
     Instruction,
     Operand,
@@ -74,15 +74,15 @@ def _debug_lines(lines: list[str]) -> dict[str, int]:
     return {match[1]: int(match[2]) for match in found if match is not None}
 
 
-def _blocks(lines: list[str], debug: dict[str, int]) -> Iterator[tuple[str, Block]]:
-    block: Block | None = None
+def _blocks(lines: list[str], debug: dict[str, int]) -> Iterator[tuple[str, BasicBlock]]:
+    block: BasicBlock | None = None
     pending = ""
     for line in lines:
         label = _LABEL.match(line)
         if label is not None:
             if block is not None:
                 yield block.label, block
-            block = Block("%" + label[1], [])
+            block = BasicBlock("%" + label[1], [])
             continue
         text = line.strip()
         if not text or text.startswith((";", "#dbg")):

@@ -40,10 +40,10 @@ _MEETS = re.compile(r'\bcall [^@]*@"?nbrt\.(?:barrier|grid\.sync)')
 
 
 @dataclass
-class _Loop(LoopInfo):
+class _PolledLoop(LoopInfo):
     """A loop, and how long it runs between two polls."""
 
-    inner: list[_Loop] = field(default_factory=list)
+    inner: list[_PolledLoop] = field(default_factory=list)
     unpolled: int = 1
     """Maximum number of iterations of innermost loops between two polls."""
     is_bounded: bool = False
@@ -86,7 +86,7 @@ def add_polls(
     """
     body = FunctionText(lines)
     loops = _loops(body)
-    writer = _Writer(body, loops, stop, metadata, weights, strips=strips)
+    writer = _PollWriter(body, loops, stop, metadata, weights, strips=strips)
     for loop in loops:
         if loop.header not in polled:
             writer.handle(loop)
@@ -125,13 +125,13 @@ def polled_thread(module: str, name: str, yielding: Collection[str] = ()) -> str
     return "\n".join([*lines[:begin], *body, *lines[end:], attend_module(module)])
 
 
-class _Writer:
+class _PollWriter:
     """Inserts polls into the blocks of a function."""
 
     def __init__(
         self,
         body: FunctionText,
-        loops: list[_Loop],
+        loops: list[_PolledLoop],
         stop: str,
         metadata: Mapping[str, str],
         weights: str,
@@ -149,7 +149,7 @@ class _Writer:
         self.leaving: list[tuple[str, str]] = []
         """Status and label of each block that leaves the function."""
 
-    def handle(self, loop: _Loop) -> None:
+    def handle(self, loop: _PolledLoop) -> None:
         """Insert a poll into a loop if it needs one, and set its `unpolled`."""
         if self._is_bounded(loop) and all(
             inner.is_bounded or inner.unpolled <= _MAX_UNPOLLED_IN_STRIP for inner in loop.inner
@@ -175,7 +175,7 @@ class _Writer:
                 self._poll(latch, loop.header, loop.header)
             loop.unpolled = inside
 
-    def _is_bounded(self, loop: _Loop) -> bool:
+    def _is_bounded(self, loop: _PolledLoop) -> bool:
         for latch in loop.latches:
             for name in _LOOP_METADATA.findall(self._body.blocks[latch].lines[-1]):
                 operands = re.findall(r"!\d+", self._metadata.get(name, ""))
@@ -183,13 +183,13 @@ class _Writer:
                     return True
         return False
 
-    def _max_iterations(self, loop: _Loop) -> int | None:
+    def _max_iterations(self, loop: _PolledLoop) -> int | None:
         if len(loop.latches) > 1:
             return None
         counter = counter_of(self._body, loop.header, loop.latches[0], loop.blocks)
         return counter.iterations if counter is not None else None
 
-    def _always_meets(self, loop: _Loop) -> bool:
+    def _always_meets(self, loop: _PolledLoop) -> bool:
         """Return whether every iteration waits for the block or grid, where the scheduler polls."""
         seen, pending = set[str](), [loop.header]
         while pending:
@@ -202,7 +202,7 @@ class _Writer:
                 pending += [target for target in block.targets if self._is_inside(target, loop)]
         return True
 
-    def _is_inside(self, label: str, loop: _Loop) -> bool:
+    def _is_inside(self, label: str, loop: _PolledLoop) -> bool:
         """Return whether a block is in a loop, or belongs to a poll of an inner loop."""
         return label in loop.blocks or label in self._added
 
@@ -242,7 +242,7 @@ class _Writer:
         for index in range(block.end, len(block.lines)):
             block.lines[index] = pattern.sub(lambda _: f"label %{other}", block.lines[index])
 
-    def _strip(self, loop: _Loop, counter: LoopCounter) -> None:
+    def _strip(self, loop: _PolledLoop, counter: LoopCounter) -> None:
         """Put a loop that polls around a loop; one iteration is at most `_STRIP` of the loop."""
         header, latch = self._body.blocks[loop.header], loop.latches[0]
         number = self._next()
@@ -257,7 +257,7 @@ class _Writer:
         self._leave_at(latch, counter, limit, end, number)
         self._poll(end, strip, strip)
 
-    def _entering(self, loop: _Loop) -> list[str]:
+    def _entering(self, loop: _PolledLoop) -> list[str]:
         return [
             block.label
             for block in self._body.blocks.values()
@@ -339,9 +339,9 @@ def _without_incoming(pairs: str, label: str) -> str:
     return ", ".join(pair[0] for pair in _INCOMING.finditer(pairs) if pair["label"] != label)
 
 
-def _loops(body: FunctionText) -> list[_Loop]:
+def _loops(body: FunctionText) -> list[_PolledLoop]:
     """Return the loops, inner loops first."""
-    loops = [_Loop(loop.header, loop.latches, loop.blocks) for loop in body.loops().values()]
+    loops = [_PolledLoop(loop.header, loop.latches, loop.blocks) for loop in body.loops().values()]
     loops.sort(key=lambda loop: len(loop.blocks))
     for index, loop in enumerate(loops):
         outer = next((o for o in loops[index + 1 :] if loop.header in o.blocks), None)
