@@ -114,7 +114,7 @@ def test_wrong_forks() -> None:
         pass
 
 
-def test_own_defaults_are_equal_copies() -> None:
+def test_isolated_generators_are_equal_copies() -> None:
     nbrt.random.rand(4)
     outside = nbrt.default_generator("cpu:0")
     spawned = nbrt.default_generator("cpu:0").clone().spawn(1)[0].state
@@ -135,7 +135,7 @@ def test_own_defaults_are_equal_copies() -> None:
     assert nbrt.random.initial_seed("cpu:2") == 5
 
 
-def test_own_defaults_nest_and_end_on_failure() -> None:
+def test_isolated_generators_nest_and_end_on_failure() -> None:
     def fail() -> None:
         with nbrt.random.isolated_default_generators():
             assert nbrt.random.initial_seed() == 1
@@ -150,7 +150,7 @@ def test_own_defaults_nest_and_end_on_failure() -> None:
     assert nbrt.random.initial_seed() == 5
 
 
-def test_threads_with_own_defaults_do_not_meet() -> None:
+def test_threads_with_isolated_generators_do_not_meet() -> None:
     """Each starts from the caller's states and draws as if it were alone."""
     nbrt.random.rand(4)
     expected = nbrt.default_generator().clone().random((3, 5), "float32")
