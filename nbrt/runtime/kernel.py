@@ -11,7 +11,7 @@ from nbrt._internal.checks import as_int
 from nbrt._internal.gpus import capability_of
 from nbrt.backends.interface import Check, CheckableProgram
 from nbrt.config import settings
-from nbrt.errors import ArgumentTypeError, LaunchError, NotSupportedError
+from nbrt.errors import ArgumentError, ArgumentTypeError, LaunchError, NotSupportedError
 from nbrt.runtime.programs import BoundProgram, Programs, compile_call
 from nbrt.runtime.stream import Stream, current_stream
 
@@ -170,7 +170,9 @@ class Kernel:
         Raises
         ------
         ArgumentError
-            If `target` is unknown.
+            If `target` is unknown or `seed` is negative or no integer.
+        ArgumentTypeError
+            If `strict` is no bool.
 
         Examples
         --------
@@ -438,9 +440,9 @@ def kernel(
     Raises
     ------
     ArgumentError
-        If `target` is unknown.
+        If `target` is unknown or `seed` is negative or no integer.
     ArgumentTypeError
-        If `function` is neither.
+        If `function` is neither, or `strict` is no bool.
     """
     if target is not None:
         capability_of(target)  # an unknown name is an error with or without checks
@@ -454,7 +456,12 @@ def kernel(
 
 
 def _check(seed: int | None, strict: bool, target: str | None) -> Check:
-    return Check(settings().check_seed if seed is None else seed, strict, target)
+    chosen = settings().check_seed if seed is None else as_int(seed)
+    if seed is not None and (chosen is None or chosen < 0):
+        raise ArgumentError(f"expected seed to be None or an int of at least 0, got {seed!r}")
+    if not isinstance(strict, bool):
+        raise ArgumentTypeError(f"expected strict to be True or False, got {strict!r}")
+    return Check(chosen, strict, target)
 
 
 def _dim3(name: str, value: Any, smallest: int) -> Dim3:

@@ -201,7 +201,7 @@ def test_seed_and_offset_from_device_memory(generator: nbrt.Generator) -> None:
     stream = nbrt.current_stream(generator.device)
     place = nbrt.asarray(np.array([9, 16], np.uint64), device=generator.device)
     out = nbrt.empty(100, "float32", device=generator.device)
-    draw = Draw("normal", "float32", 100, (0.0, 1.0), offset=8, place=place)
+    draw = Draw("normal", "float32", 100, (0.0, 1.0), offset=8, device_state=place)
     for seed, offset in ((9, 16), (2**64 - 1, 2**40)):
         nbrt.copy(place, np.array([seed, offset], np.uint64))
         stream.interface.draw(stream.queue, out, draw)

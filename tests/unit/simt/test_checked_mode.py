@@ -14,6 +14,7 @@ import nbrt
 from nbrt.config import _parse, override
 from nbrt.errors import (
     ArgumentError,
+    ArgumentTypeError,
     KernelCheckError,
     KernelError,
     LaunchError,
@@ -237,3 +238,24 @@ def test_arrays_that_are_too_many_to_follow_are_named_in_a_warning() -> None:
     with nbrt.device("cpu:0"), pytest.warns(RuntimeWarning, match="6 arrays were checked for"):
         touch[1, 4](arrays)
     assert all((array == 1).all() for array in arrays)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"seed": "a"}, ArgumentError),
+        ({"seed": -1}, ArgumentError),
+        ({"seed": 1.5}, ArgumentError),
+        ({"strict": "a"}, ArgumentTypeError),
+    ],
+)
+def test_wrong_settings_are_refused_before_a_launch(
+    arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    def kernel(x: Any) -> None:
+        x[cuda.grid(1)] = 1
+
+    with pytest.raises(error, match="expected"):
+        nbrt.kernel(kernel).checked(**arguments)
+    with pytest.raises(error, match="expected"):
+        nbrt.kernel(kernel, check=True, **arguments)
