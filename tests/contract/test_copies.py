@@ -138,7 +138,7 @@ def test_host_data_is_shared_on_demand(
         return
     before = nbrt.memory_allocated(device)
     with pytest.raises(
-        ArgumentError, match=r"got host data, of which .* needs one; leave copy out"
+        ArgumentError, match=r"got host data, of which .* needs a copy; leave copy out"
     ):
         move(source, device=device, copy=False)
     assert nbrt.memory_allocated(device) == before

@@ -110,7 +110,7 @@ def test_copies_in_every_layout(
     interface.copy(queue, target, source)
     queue.synchronize()
     result = target if path == "d2h" else host_view(target)
-    np.testing.assert_array_equal(result, np.bpathcast_to(values, result.shape))
+    np.testing.assert_array_equal(result, np.broadcast_to(values, result.shape))
 
 
 def test_dtype_is_converted_within_its_kind(interface: CudaInterface) -> None:
