@@ -33,6 +33,11 @@ KINDS = ("cpu", "sample", "cuda")
 settings.register_profile("nbrt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nbrt")
 
+# A shell without job control starts background processes with SIGINT ignored, which children
+# inherit. A handler makes it the default there, so that tests can interrupt them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _started = itertools.count(1)
 
 
