@@ -8,7 +8,6 @@ faults, and calls ``sim_<name>`` if a source file of the driver defines that.
 
 from __future__ import annotations
 
-import enum
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,9 +111,10 @@ def _constants() -> Iterable[str]:
 def _enumerators() -> Iterable[str]:
     seen: set[str] = set()
     for kind in vars(driver).values():
-        if not (isinstance(kind, type) and issubclass(kind, enum.IntEnum)):
+        # Newer cuda-bindings have an own base class for enumerations.
+        if not (isinstance(kind, type) and issubclass(kind, int)):
             continue
-        for name, member in kind.__members__.items():
+        for name, member in getattr(kind, "__members__", {}).items():
             if name not in seen:
                 seen.add(name)
                 yield f"#define {name} ({int(member)})"
