@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import cuda.bindings
 from cuda.bindings import driver
 
+from simulated_cuda.versions import PER_THREAD_COPIES, PER_THREAD_STREAMS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -48,7 +50,7 @@ _SYMBOLS_V2 = """
     cuMemcpy3D cuMemcpy3DAsync cuMemcpyAtoD cuMemcpyAtoH cuMemcpyDtoA cuMemcpyDtoD cuMemcpyDtoDAsync
     cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoA cuMemcpyHtoD cuMemcpyHtoDAsync cuMemsetD16
     cuMemsetD2D16 cuMemsetD2D32 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuModuleGetGlobal
-    cuStreamDestroy cuGetProcAddress cuMemAdvise cuMemPrefetchAsync cuEventElapsedTime
+    cuStreamDestroy cuMemAdvise cuMemPrefetchAsync cuEventElapsedTime
     cuStreamWaitValue32 cuStreamWaitValue64 cuStreamWriteValue32 cuStreamWriteValue64
     cuStreamBatchMemOp cuGraphExecUpdate cuGraphAddKernelNode cuGraphKernelNodeGetParams
     cuGraphKernelNodeSetParams cuGraphExecKernelNodeSetParams cuGraphAddDependencies
@@ -56,6 +58,9 @@ _SYMBOLS_V2 = """
     cuGraphRemoveDependencies cuStreamUpdateCaptureDependencies cuStreamBeginCapture
     cuStreamGetCaptureInfo
 """.split()  # noqa: SIM905
+
+# The symbol without a suffix has the parameters of CUDA 11.3; proc_address.c defines it.
+_SYMBOLS = {"cuGetProcAddress": ' __asm__("cuGetProcAddress_v2")'}
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ def declarations() -> str:
     parts = [_PREAMBLE, *_constants(), *_enumerators()]
     parts += [f"typedef void *{name};" for name in sorted(_FOREIGN)]
     parts += _in_order(blocks)
-    parts += [f"CUresult {f.name}({f.prototype});" for f in functions()]
+    parts += [f"CUresult {f.name}({f.prototype}){_SYMBOLS.get(f.name, '')};" for f in functions()]
     return "\n".join(parts) + "\n"
 
 
@@ -202,10 +207,11 @@ def exports(defined: frozenset[str]) -> str:
     every = functions()
     if unknown := defined - {function.name for function in every}:
         raise ValueError(f"cuda-bindings declares no {', '.join(sorted(unknown))}")
-    parts = ['#include "sim.h"']
+    parts = ['#include "tables.h"']
     for number, function in enumerate(every):
         parts.append(_export(number, function, function.name in defined))
     parts += _table(every)
+    parts += _per_thread(every)
     return "\n".join(parts) + "\n"
 
 
@@ -236,3 +242,25 @@ def _table(every: tuple[Function, ...]) -> list[str]:
         "};",
         f"const int sim_function_count = {len(every)};",
     ]
+
+
+def _per_thread(every: tuple[Function, ...]) -> list[str]:
+    """Return the variants of functions that use the per-thread stream instead of stream 0."""
+    suffixes = dict.fromkeys(PER_THREAD_COPIES.split(), "_ptds")
+    suffixes |= dict.fromkeys(PER_THREAD_STREAMS.split(), "_ptsz")
+    chosen = [function for function in every if function.name in suffixes]
+    parts, rows = [], []
+    for function in chosen:
+        name = f"{function.name}{suffixes[function.name]}"
+        parts.append(
+            f"SIM_EXPORT CUresult {name}({function.prototype}) {{"
+            f" bool before = sim_set_per_thread_default(true);"
+            f" CUresult status = {function.name}({function.arguments});"
+            f" sim_set_per_thread_default(before); return status; }}"
+        )
+        if function.name in _SYMBOLS_V2:
+            alias = f"{function.name}_v2{suffixes[function.name]}"
+            parts.append(f'SIM_EXPORT __typeof__({name}) {alias} __attribute__((alias("{name}")));')
+        rows.append(f'{{"{function.name}", (void *){name}}},')
+    table = ["const SimFunction sim_per_thread[] = {", *rows, "};"]
+    return [*parts, *table, f"const int sim_per_thread_count = {len(rows)};"]

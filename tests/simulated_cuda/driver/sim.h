@@ -37,6 +37,12 @@ CUresult sim_not_supported(int function);
 void sim_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* An integer of the environment, e.g. NBRT_SIM_SEED. */
 long sim_setting(const char *name, long default_value);
+/* Whether stream 0 is the per-thread default stream in the running call of this thread: it was
+ * called by a name of suffix _ptsz or _ptds. streams.c looks when it resolves stream 0. */
+bool sim_per_thread_default(void);
+bool sim_set_per_thread_default(bool is_per_thread); /* returns the value before */
+/* Whether the calling process was forked from one that had initialised the driver. */
+bool sim_is_forked(void);
 
 /* ---- devices.c, contexts.c ------------------------------------------------------------------- */
 

@@ -1,0 +1,171 @@
+"""Build the simulated CUDA driver on first use, and keep it in the user's cache folder."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+__all__ = ["BuildError", "build", "cache_directory", "compiler", "compiler_version"]
+
+LIBRARY = "libcuda.so.1"
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
+_DRIVER = _HERE / "driver"
+_GPUS = _ROOT / "nbrt" / "_internal" / "gpus.py"
+_GENERATORS = ("build.py", "declarations.py", "tables.py", "versions.py")
+
+_FLAGS = [
+    "-std=gnu11", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra",
+    # Functions of the API have parameters that a simulation needs not.
+    "-Wno-unused-parameter",
+]  # fmt: skip
+_LIBRARIES = ["-lpthread", "-ldl", "-lm", "-lrt"]
+# The oldest C library that the wheels of CuPy and numba-cuda need, so that one build of zig's
+# compiler runs beside each of them.
+_ZIG_GLIBC = "2.17"
+
+
+class BuildError(RuntimeError):
+    """The simulated driver cannot be built; the message has the output of the compiler."""
+
+
+def cache_directory() -> Path:
+    """Return the folder of the built libraries: within that of nbrt's compiled kernels."""
+    root = os.environ.get("NBRT_CACHE_DIR")
+    if root is None:
+        root = str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nbrt")
+    return Path(root) / "simulated_cuda"
+
+
+def compiler() -> list[str]:
+    """Return the command of a C compiler: ``$CC``, the system's, or that of the wheel ziglang.
+
+    Raises
+    ------
+    BuildError
+        If there is none.
+    """
+    if chosen := shlex.split(os.environ.get("CC", "")):
+        return chosen
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return [path]
+    if importlib.util.find_spec("ziglang") is not None:
+        target = f"{platform.machine()}-linux-gnu.{_ZIG_GLIBC}"
+        return [sys.executable, "-m", "ziglang", "cc", "-target", target]
+    raise BuildError(
+        "the simulated CUDA driver needs a C compiler, and there is no cc, gcc or clang; install "
+        "one, set CC, or pip install ziglang"
+    )
+
+
+def compiler_version(command: list[str]) -> str:
+    """Return what a compiler says about itself.
+
+    Raises
+    ------
+    BuildError
+        If it does not run.
+    """
+    return _run([*command, "--version"]).stdout
+
+
+def build() -> Path:
+    """Return the path of ``libcuda.so.1``, and build it if it is not in the cache.
+
+    Several processes may build at once: one of them compiles, and the others wait for it.
+
+    Raises
+    ------
+    BuildError
+        If there is no compiler, or it fails.
+    """
+    if sys.platform != "linux":
+        raise BuildError(f"the simulated CUDA driver is for Linux, not {sys.platform}")
+    command = compiler()
+    folder = cache_directory() / _key(command)
+    library = folder / LIBRARY
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            _compile(command, folder)
+    return library
+
+
+def _sources() -> list[Path]:
+    return sorted(_DRIVER.glob("*.c"))
+
+
+def _key(command: list[str]) -> str:
+    """Return the name of the folder of a build: a digest of everything that it depends on."""
+    pxd = Path(_package("cuda.bindings")) / "cydriver.pxd"
+    files = [*_sources(), *sorted(_DRIVER.glob("*.h")), _GPUS, pxd]
+    files += [_HERE / name for name in _GENERATORS]
+    digest = hashlib.sha256(compiler_version(command).encode())
+    for text in (platform.machine(), *command, *_FLAGS, *_LIBRARIES):
+        digest.update(f"{text}\0".encode())
+    for file in files:
+        digest.update(f"{file.name}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:24]
+
+
+def _package(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise BuildError(
+            f"the simulated CUDA driver takes its declarations from {name}: install it"
+        )
+    return str(Path(spec.origin).parent)
+
+
+def _compile(command: list[str], folder: Path) -> None:
+    from simulated_cuda import declarations, tables
+
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        scratch = Path(name)
+        sources = _sources()
+        (scratch / "cuda_declarations.h").write_text(declarations.declarations(), encoding="utf-8")
+        exports = declarations.exports(declarations.implemented(sources))
+        generated = {"exports.c": exports, "tables.c": tables.tables(_GPUS)}
+        for file, text in generated.items():
+            (scratch / file).write_text(text, encoding="utf-8")
+        sources += [scratch / file for file in generated]
+        compile_one = [*command, *_FLAGS, f"-I{scratch}", f"-I{_DRIVER}", "-c"]
+
+        def translate(source: Path) -> str:
+            target = str(scratch / f"{source.stem}.o")
+            return _run([*compile_one, str(source), "-o", target]).stderr
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            messages = list(pool.map(translate, sources))
+        objects = [str(scratch / f"{source.stem}.o") for source in sources]
+        output = scratch / LIBRARY
+        link = [*command, "-shared", "-pthread", "-g", f"-Wl,-soname,{LIBRARY}", "-o", str(output)]
+        _run([*link, *objects, *_LIBRARIES])
+        (folder / "compiler.log").write_text("".join(messages), encoding="utf-8")
+        output.rename(folder / LIBRARY)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"cannot run {shlex.join(command)}: {error}") from error
+    if done.returncode:
+        raise BuildError(f"{shlex.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done
