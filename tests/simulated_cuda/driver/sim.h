@@ -146,7 +146,8 @@ typedef struct SimAllocation {
     SimMemoryKind kind;
     int device;
     unsigned long long id;
-    bool is_freed; /* kept for reports of use after free */
+    bool is_freed;   /* kept for reports of use after free */
+    bool is_pending; /* stream-ordered memory that does not exist yet in stream order */
 } SimAllocation;
 
 /* Copy the description of the allocation that holds an address, or of the nearest one within
