@@ -12,6 +12,7 @@ ABSENT CUresult sim_context_synchronize(SimContext *context) { return CUDA_SUCCE
 ABSENT SimContext *sim_stream_context(CUstream stream) { return sim_current(); }
 ABSENT CUresult sim_check_unsafe_call(void) { return CUDA_SUCCESS; }
 ABSENT bool sim_is_capturing(CUstream stream) { return false; }
+ABSENT CUresult sim_cuStreamSynchronize(CUstream stream) { return sim_context_synchronize(sim_current()); }
 
 /* Until there are streams, an operation runs in the thread that submits it. */
 ABSENT CUresult sim_submit(CUstream stream, SimOperation *operation) {
