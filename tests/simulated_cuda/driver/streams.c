@@ -6,6 +6,10 @@
 /* Priorities of a GPU since Pascal; values outside are clamped, as documented. */
 #define GREATEST_PRIORITY (-5)
 
+/* Handles of the default streams. */
+#define LEGACY ((CUstream)(uintptr_t)CU_STREAM_LEGACY)
+#define PER_THREAD ((CUstream)(uintptr_t)CU_STREAM_PER_THREAD)
+
 /* A per-thread default stream, in the list of its host thread. */
 typedef struct ThreadStream {
     struct ThreadStream *next;
@@ -77,7 +81,8 @@ static SimStream *find_default_stream(CUstream handle, CUresult *status) {
         *status = CUDA_ERROR_INVALID_CONTEXT;
         return NULL;
     }
-    if (handle == CU_STREAM_PER_THREAD) return thread_stream(context);
+    if (handle == PER_THREAD || (handle == NULL && sim_per_thread_default()))
+        return thread_stream(context);
     if (context->null_stream == NULL)
         context->null_stream = sim_new_stream(context, SIM_LEGACY_STREAM, 0, 0);
     return context->null_stream;
@@ -85,7 +90,7 @@ static SimStream *find_default_stream(CUstream handle, CUresult *status) {
 
 SimStream *sim_find_stream(CUstream handle, CUresult *status) {
     *status = CUDA_SUCCESS;
-    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+    if (handle == NULL || handle == LEGACY || handle == PER_THREAD)
         return find_default_stream(handle, status);
     SimHandleKind kind = sim_handle_kind(handle);
     if (kind == SIM_STREAM_HANDLE) return handle;

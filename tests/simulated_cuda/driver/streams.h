@@ -147,6 +147,7 @@ SimOperation *sim_new_remote_wait(SimSharedEvent *shared, uint32_t number);
 /* ---- callbacks.c ------------------------------------------------------------------------------ */
 extern const SimOperationType sim_host_type, sim_callback_type;
 SimOperation *sim_new_host_function(CUhostFn function, void *data);
+void sim_host_parameters(const SimOperation *operation, CUDA_HOST_NODE_PARAMS *result);
 /* Whether this thread runs a host function, in which calls of the API are not permitted. */
 bool sim_in_host_function(void);
 
