@@ -1,4 +1,4 @@
-"""Build the simulated CUDA driver on first use, and keep it in the user's cache folder."""
+"""Build the simulated CUDA driver and NCCL on first use, and keep them in the user's cache."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from pathlib import Path
 __all__ = ["BuildError", "build", "cache_directory", "compiler", "compiler_version"]
 
 LIBRARY = "libcuda.so.1"
+NCCL_LIBRARY = "libnccl.so.2"
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
 _DRIVER = _HERE / "driver"
+_NCCL = _HERE / "nccl"
 _GPUS = _ROOT / "nbrt" / "_internal" / "gpus.py"
 _GENERATORS = ("build.py", "declarations.py", "tables.py", "versions.py")
 
@@ -84,6 +86,8 @@ def compiler_version(command: list[str]) -> str:
 def build() -> Path:
     """Return the path of ``libcuda.so.1``, and build it if it is not in the cache.
 
+    ``libnccl.so.2`` lies beside it.
+
     Several processes may build at once: one of them compiles, and the others wait for it.
 
     Raises
@@ -106,14 +110,15 @@ def build() -> Path:
     return library
 
 
-def _sources() -> list[Path]:
-    return sorted(_DRIVER.glob("*.c"))
+def _sources(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.c"))
 
 
 def _key(command: list[str]) -> str:
     """Return the name of the folder of a build: a digest of everything that it depends on."""
     pxd = Path(_package("cuda.bindings")) / "cydriver.pxd"
-    files = [*_sources(), *sorted(_DRIVER.glob("*.h")), _GPUS, pxd]
+    files = [file for folder in (_DRIVER, _NCCL) for file in sorted(folder.glob("*.[ch]"))]
+    files += [_GPUS, pxd]
     files += [_HERE / name for name in _GENERATORS]
     digest = hashlib.sha256(compiler_version(command).encode())
     for text in (platform.machine(), *command, *_FLAGS, *_LIBRARIES):
@@ -138,27 +143,35 @@ def _compile(command: list[str], folder: Path) -> None:
 
     with tempfile.TemporaryDirectory(dir=folder) as name:
         scratch = Path(name)
-        sources = _sources()
+        sources = _sources(_DRIVER)
         (scratch / "cuda_declarations.h").write_text(declarations.declarations(), encoding="utf-8")
         exports = declarations.exports(declarations.implemented(sources))
         generated = {"exports.c": exports, "tables.c": tables.tables(_GPUS)}
         for file, text in generated.items():
             (scratch / file).write_text(text, encoding="utf-8")
         sources += [scratch / file for file in generated]
-        compile_one = [*command, *_FLAGS, f"-I{scratch}", f"-I{_DRIVER}", "-c"]
+        messages = _link(command, scratch, LIBRARY, sources)
+        messages += _link(command, scratch, NCCL_LIBRARY, _sources(_NCCL))
+        (folder / "compiler.log").write_text(messages, encoding="utf-8")
+        for library in (NCCL_LIBRARY, LIBRARY):  # the last one tells that all is done
+            (scratch / library).rename(folder / library)
 
-        def translate(source: Path) -> str:
-            target = str(scratch / f"{source.stem}.o")
-            return _run([*compile_one, str(source), "-o", target]).stderr
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            messages = list(pool.map(translate, sources))
-        objects = [str(scratch / f"{source.stem}.o") for source in sources]
-        output = scratch / LIBRARY
-        link = [*command, "-shared", "-pthread", "-g", f"-Wl,-soname,{LIBRARY}", "-o", str(output)]
-        _run([*link, *objects, *_LIBRARIES])
-        (folder / "compiler.log").write_text("".join(messages), encoding="utf-8")
-        output.rename(folder / LIBRARY)
+def _link(command: list[str], scratch: Path, library: str, sources: list[Path]) -> str:
+    """Compile and link a library, and return the messages of the compiler."""
+    objects = scratch / f"{library}.objects"
+    objects.mkdir()
+    include = [f"-I{scratch}", f"-I{_DRIVER}"]
+
+    def translate(source: Path) -> str:
+        target = str(objects / f"{source.stem}.o")
+        return _run([*command, *_FLAGS, *include, "-c", str(source), "-o", target]).stderr
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        messages = list(pool.map(translate, sources))
+    link = [*command, "-shared", "-pthread", "-g", f"-Wl,-soname,{library}"]
+    _run([*link, "-o", str(scratch / library), *map(str, sorted(objects.iterdir())), *_LIBRARIES])
+    return "".join(messages)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
