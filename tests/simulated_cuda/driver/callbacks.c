@@ -43,7 +43,7 @@ const SimOperationType sim_host_type = {
 };
 
 SimOperation *sim_new_host_function(CUhostFn function, void *data) {
-    HostOperation *operation = sim_allocate(sizeof *operation);
+    HostOperation *operation = sim_zeroed(sizeof *operation);
     operation->base.type = &sim_host_type;
     operation->parameters = (CUDA_HOST_NODE_PARAMS){function, data};
     return &operation->base;
@@ -84,7 +84,7 @@ const SimOperationType sim_callback_type = {
 CUresult sim_cuStreamAddCallback(CUstream stream, CUstreamCallback function, void *data,
                                  unsigned int flags) {
     if (function == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    CallbackOperation *operation = sim_allocate(sizeof *operation);
+    CallbackOperation *operation = sim_zeroed(sizeof *operation);
     operation->base.type = &sim_callback_type;
     operation->function = function;
     operation->stream = stream;

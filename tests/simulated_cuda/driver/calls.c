@@ -117,6 +117,8 @@ CUresult sim_enter(int function) {
     }
     if (!(traits[function] & NEEDS_NOTHING) && (!is_initialised || is_forked))
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (!(traits[function] & NEEDS_NOTHING) && sim_in_host_function())
+        return CUDA_ERROR_NOT_PERMITTED;
     if (!(traits[function] & IGNORES_STICKY)) {
         SimContext *context = sim_current();
         if (context && context->sticky)

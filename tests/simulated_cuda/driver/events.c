@@ -49,8 +49,8 @@ SimEvent *sim_find_event(CUevent handle, CUresult *status) {
 }
 
 void sim_enqueue_record(SimStream *stream, SimEvent *event, SimPoints *points) {
-    RecordOperation *operation = sim_allocate(sizeof *operation);
-    SimRecord *record = sim_allocate(sizeof *record);
+    RecordOperation *operation = sim_zeroed(sizeof *operation);
+    SimRecord *record = sim_zeroed(sizeof *record);
     operation->base.type = &record_type;
     operation->record = record;
     record->references = 2; /* of the event and of the operation */
@@ -240,7 +240,7 @@ CUresult sim_cuEventCreate(CUevent *result, unsigned int flags) {
         return CUDA_ERROR_INVALID_VALUE;
     SimContext *context = sim_current();
     if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-    SimEvent *event = sim_allocate(sizeof *event);
+    SimEvent *event = sim_zeroed(sizeof *event);
     event->context = context;
     event->flags = flags;
     if (flags & CU_EVENT_INTERPROCESS) {

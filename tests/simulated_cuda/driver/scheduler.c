@@ -47,7 +47,7 @@ uint64_t sim_now(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void *sim_allocate(size_t size) {
+void *sim_zeroed(size_t size) {
     void *memory = calloc(1, size);
     if (memory == NULL) {
         fputs("simulated CUDA driver: no memory\n", stderr);
@@ -59,7 +59,7 @@ void *sim_allocate(size_t size) {
 void sim_grow(void **items, size_t *capacity, size_t count, size_t item_size) {
     if (count < *capacity) return;
     size_t larger = *capacity ? 2 * *capacity : 4;
-    void *memory = sim_allocate(larger * item_size);
+    void *memory = sim_zeroed(larger * item_size);
     if (count) memcpy(memory, *items, count * item_size);
     free(*items);
     *items = memory;
@@ -303,7 +303,7 @@ static void start_running(SimStream *stream) {
         return;
     }
     if (worker_count < MAX_WORKERS) {
-        worker = sim_allocate(sizeof *worker);
+        worker = sim_zeroed(sizeof *worker);
         worker->stream = stream;
         sim_make_condition(&worker->wake);
         worker_count++;
@@ -406,7 +406,7 @@ void sim_wake_streams(SimContext *context) {
 
 static SimQueueEntry *append(SimStream *stream, SimOperation *operation, SimPoints *points) {
     pthread_once(&is_prepared, prepare);
-    SimQueueEntry *entry = sim_allocate(sizeof *entry);
+    SimQueueEntry *entry = sim_zeroed(sizeof *entry);
     entry->operation = operation;
     entry->sequence = ++stream->submitted;
     entry->submitted_at = sim_now();

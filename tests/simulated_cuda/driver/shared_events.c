@@ -41,7 +41,7 @@ static Counters *map_counters(int file) {
 
 SimSharedEvent *sim_new_shared_event(int device) {
     static _Atomic unsigned int count;
-    SimSharedEvent *shared = sim_allocate(sizeof *shared);
+    SimSharedEvent *shared = sim_zeroed(sizeof *shared);
     shared->references = 1;
     shared->is_owner = true;
     snprintf(shared->name, sizeof shared->name, "/dev/shm/sim-event-%d-%u", (int)getpid(),
@@ -115,7 +115,7 @@ static const SimOperationType remote_wait_type = {
 };
 
 SimOperation *sim_new_remote_wait(SimSharedEvent *shared, uint32_t number) {
-    RemoteWait *operation = sim_allocate(sizeof *operation);
+    RemoteWait *operation = sim_zeroed(sizeof *operation);
     operation->base.type = &remote_wait_type;
     operation->shared = sim_retain_shared_event(shared);
     operation->number = number;
@@ -147,10 +147,10 @@ CUresult sim_cuIpcOpenEventHandle(CUevent *result, CUipcEventHandle handle) {
     int file = open(handle.reserved, O_RDWR | O_CLOEXEC);
     Counters *counters = file < 0 ? NULL : map_counters(file);
     if (counters == NULL) return CUDA_ERROR_INVALID_HANDLE;
-    SimEvent *event = sim_allocate(sizeof *event);
+    SimEvent *event = sim_zeroed(sizeof *event);
     event->context = context;
     event->flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-    event->shared = sim_allocate(sizeof *event->shared);
+    event->shared = sim_zeroed(sizeof *event->shared);
     event->shared->references = 1;
     event->shared->counters = counters;
     memcpy(event->shared->name, handle.reserved, NAME_SIZE);

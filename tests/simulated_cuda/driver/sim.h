@@ -122,6 +122,8 @@ CUresult sim_submit_and_wait(CUstream stream, SimOperation *operation);
  * this thread now, by cuThreadExchangeStreamCaptureMode; invalidates that capture. */
 CUresult sim_check_unsafe_call(void);
 bool sim_is_capturing(CUstream stream);
+/* Whether this thread runs a host function, in which calls of the API are not permitted. */
+bool sim_in_host_function(void);
 /* Wait for all work of a context; runs what the scheduler holds back. */
 CUresult sim_context_synchronize(SimContext *context);
 /* The context a stream handle belongs to (default streams: the current one), or NULL. */

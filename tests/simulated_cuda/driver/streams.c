@@ -25,7 +25,7 @@ static unsigned long long last_id;
 
 SimStream *sim_new_stream(SimContext *context, SimStreamKind kind, unsigned int flags,
                           int priority) {
-    SimStream *stream = sim_allocate(sizeof *stream);
+    SimStream *stream = sim_zeroed(sizeof *stream);
     stream->context = context;
     stream->kind = kind;
     stream->references = 1;
@@ -67,7 +67,7 @@ static SimStream *thread_stream(SimContext *context) {
     ThreadStream *list = pthread_getspecific(thread_streams);
     for (ThreadStream *item = list; item != NULL; item = item->next)
         if (item->context == context && item->stream->context == context) return item->stream;
-    ThreadStream *item = sim_allocate(sizeof *item);
+    ThreadStream *item = sim_zeroed(sizeof *item);
     item->context = context;
     item->stream = sim_retain_stream(sim_new_stream(context, SIM_THREAD_STREAM, 0, 0));
     item->next = list;

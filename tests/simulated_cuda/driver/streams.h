@@ -71,7 +71,7 @@ struct CUstream_st {
 extern pthread_mutex_t sim_stream_lock;
 uint64_t sim_now(void); /* nanoseconds */
 /* Allocate zeroed memory; ends the process without memory. */
-void *sim_allocate(size_t size);
+void *sim_zeroed(size_t size);
 /* Make room for one more item in a list. */
 void sim_grow(void **items, size_t *capacity, size_t count, size_t item_size);
 void sim_make_condition(pthread_cond_t *condition); /* on the monotonic clock */
@@ -148,8 +148,6 @@ SimOperation *sim_new_remote_wait(SimSharedEvent *shared, uint32_t number);
 extern const SimOperationType sim_host_type, sim_callback_type;
 SimOperation *sim_new_host_function(CUhostFn function, void *data);
 void sim_host_parameters(const SimOperation *operation, CUDA_HOST_NODE_PARAMS *result);
-/* Whether this thread runs a host function, in which calls of the API are not permitted. */
-bool sim_in_host_function(void);
 
 /* ---- capture.c (these need the lock) ---------------------------------------------------------- */
 /* Add an operation to the graph of a capturing stream; takes the operation. */
