@@ -16,7 +16,7 @@ CUresult sim_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
     if (!pp || !bytesize || (Flags & ~(unsigned int)ALLOCATION_FLAGS)) return CUDA_ERROR_INVALID_VALUE;
     CUresult status = sim_require_context(&context);
     if (!status) status = sim_check_unsafe_call();
-    if (!status) status = sim_allocate(SIM_PINNED_MEMORY, context, bytesize, &range);
+    if (!status) status = sim_allocate_range(SIM_PINNED_MEMORY, context, bytesize, &range);
     if (status) return status;
     range->flags = Flags;
     *pp = range->info.start;

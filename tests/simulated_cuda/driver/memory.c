@@ -14,7 +14,7 @@ CUresult sim_require_context(SimContext **result) {
 
 static bool is_on_device(SimMemoryKind kind) { return kind == SIM_DEVICE_MEMORY; }
 
-CUresult sim_allocate(SimMemoryKind kind, SimContext *context, size_t size, SimRange **result) {
+CUresult sim_allocate_range(SimMemoryKind kind, SimContext *context, size_t size, SimRange **result) {
     int device = is_on_device(kind) ? context->device->ordinal : SIM_HOST;
     size_t counted = sim_round_up(size, SIM_ALIGNMENT);
     if (!size) return CUDA_ERROR_INVALID_VALUE;
@@ -66,7 +66,7 @@ CUresult sim_cuMemAlloc(CUdeviceptr *dptr, size_t bytesize) {
     if (!dptr || !bytesize) return CUDA_ERROR_INVALID_VALUE;
     CUresult status = sim_require_context(&context);
     if (!status) status = sim_check_unsafe_call();
-    if (!status) status = sim_allocate(SIM_DEVICE_MEMORY, context, bytesize, &range);
+    if (!status) status = sim_allocate_range(SIM_DEVICE_MEMORY, context, bytesize, &range);
     if (!status) *dptr = (CUdeviceptr)range->info.start;
     return status;
 }

@@ -116,7 +116,7 @@ void sim_report_missing(const char *operation, const void *address, const SimAll
 
 /* ---- memory.c ------------------------------------------------------------------------------------ */
 /* Allocate memory of a kind that has its own pages; takes the lock. */
-CUresult sim_allocate(SimMemoryKind kind, SimContext *context, size_t size, SimRange **result);
+CUresult sim_allocate_range(SimMemoryKind kind, SimContext *context, size_t size, SimRange **result);
 /* Free such memory; needs the lock. */
 void sim_free_range(SimRange *range);
 /* The context that is current, or CUDA_ERROR_INVALID_CONTEXT. */
