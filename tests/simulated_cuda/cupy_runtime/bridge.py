@@ -36,9 +36,7 @@ def replace_runtime(module: ModuleType) -> None:
     BuildError
         If the bridge cannot be built.
     """
-    text = trampolines(
-        capsule_types(module), python_signatures(module), implementations(SOURCES)
-    )
+    text = trampolines(capsule_types(module), python_signatures(module), implementations(SOURCES))
     library = ctypes.PyDLL(str(build_bridge(text)))
     install = library.bridge_install
     install.argtypes = [ctypes.py_object] * 4

@@ -126,7 +126,7 @@ _LUID_BYTES = 8  # of Windows only: zeros elsewhere
 
 
 def device_properties(
-    attribute: Callable[[int, int], int], device: int, name: str, memory: int, uuid: bytes
+    attribute: Callable[[int, int], int], device: int, name: bytes, memory: int, uuid: bytes
 ) -> dict[str, Any]:
     """Return the properties of a device under the keys of CuPy 14.
 
@@ -141,7 +141,7 @@ def device_properties(
         number = int(getattr(CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{key}"))
         return attribute(number, device)
 
-    found: dict[str, Any] = {"name": name.encode(), "totalGlobalMem": memory}
+    found: dict[str, Any] = {"name": name, "totalGlobalMem": memory}
     for key, source in _ATTRIBUTES.items():
         found[key] = value(source) if isinstance(source, str) else tuple(map(value, source))
     found["cooperativeMultiDeviceLaunch"] = False  # CUDA 13 has it no more

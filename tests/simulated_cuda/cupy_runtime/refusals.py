@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-__all__ = ["NotSimulatedError", "REFUSALS"]
+__all__ = ["REFUSALS", "NotSimulatedError"]
 
 _FUNCTIONS = {
     "cupy.cuda.cub": (

@@ -21,24 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["KEEP_GIL", "REFUSED", "UNCHANGED", "trampolines"]
 
-UNCHANGED = frozenset(
-    "runtimeGetVersion _getCUDAMajorVersion _getLocalRuntimeVersion _export_enum make_Extent "
-    "make_PitchedPtr make_Pos".split()
-)
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+UNCHANGED = _names("""
+    runtimeGetVersion _getCUDAMajorVersion _getLocalRuntimeVersion _export_enum make_Extent
+    make_PitchedPtr make_Pos
+""")
 """Functions that compute without a device: CuPy's own stay."""
 
-REFUSED = frozenset(
-    "createSurfaceObject createTextureObject destroySurfaceObject destroyTextureObject freeArray "
-    "getChannelDesc getTextureObjectResourceDesc getTextureObjectTextureDesc malloc3DArray "
-    "mallocArray memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray "
-    "memcpy2DToArrayAsync".split()
-)
+REFUSED = _names("""
+    createSurfaceObject createTextureObject destroySurfaceObject destroyTextureObject freeArray
+    getChannelDesc getTextureObjectResourceDesc getTextureObjectTextureDesc malloc3DArray
+    mallocArray memcpy2DFromArray memcpy2DFromArrayAsync memcpy2DToArray memcpy2DToArrayAsync
+""")
 """Functions of arrays and textures, which the simulation does not have."""
 
-KEEP_GIL = frozenset(
-    "getDevice getDeviceCount deviceGetAttribute driverGetVersion pointerGetMemoryType "
-    "deviceCanAccessPeer streamGetFlags streamGetPriority".split()
-)
+KEEP_GIL = _names("""
+    getDevice getDeviceCount deviceGetAttribute driverGetVersion pointerGetMemoryType
+    deviceCanAccessPeer streamGetFlags streamGetPriority
+""")
 """Functions that only read, and are called often: the GIL is not released for them."""
 
 _ERROR_VALUES = {"void": "NULL", "PyObject *": "NULL", "int": "-1", "size_t": "(size_t)-1"}
@@ -156,7 +160,9 @@ class _Writer:
     def _call(self) -> Iterator[str]:
         """Write ``call_<name>``, which has the GIL and sets an exception."""
         kind = "PyObject *" if self.result == "void" else self.result
-        head = f"static {kind} call_{self.name}({', '.join(self._declared(self.types)) or 'void'}) {{"
+        head = (
+            f"static {kind} call_{self.name}({', '.join(self._declared(self.types)) or 'void'}) {{"
+        )
         given = ", ".join(self.arguments)
         if self.defined is None:
             unused = "".join(f"    (void){name};\n" for name in self.arguments)
@@ -233,7 +239,9 @@ class _Writer:
             yield f"    {self._failure(wanted)}\n}}"
 
     def _method(self, method: PythonSignature) -> Iterator[str]:
-        head = f"static PyObject *method_{self.name}(PyObject *self, PyObject *args, PyObject *names)"
+        head = (
+            f"static PyObject *method_{self.name}(PyObject *self, PyObject *args, PyObject *names)"
+        )
         yield f"{head} {{\n    (void)self;"
         keywords = "".join(f'"{name}", ' for _, name in method.parameters)
         yield f"    static char *keywords[] = {{{keywords}NULL}};"
