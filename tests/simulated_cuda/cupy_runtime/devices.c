@@ -47,10 +47,11 @@ int bridge_primary(int device, CUcontext *result) {
     BRIDGE_TRY(check_device(device));
     unsigned int flags;
     int active = 0;
+    CUresult status = CUDA_SUCCESS;
     pthread_mutex_lock(&primaries_lock);
-    CUresult status = cuDevicePrimaryCtxGetState(device, &flags, &active);
     /* A reset of the primary context drops the bridge's reference too. */
-    if (!status && (!primaries[device] || !active))
+    if (primaries[device]) status = cuDevicePrimaryCtxGetState(device, &flags, &active);
+    if (!status && !active)
         status = cuDevicePrimaryCtxRetain(&primaries[device], device);
     *result = primaries[device];
     pthread_mutex_unlock(&primaries_lock);

@@ -1,4 +1,4 @@
-"""Modules of CuPy with kernels in machine code and a CUDA runtime of their own.
+"""Modules of CuPy with kernels in machine code and their own copy of NVIDIA's runtime.
 
 Without a GPU they would fail silently or give wrong values, so their functions raise instead.
 """
