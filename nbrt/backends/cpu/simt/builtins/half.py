@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba.core import boxing, types
 from numba.core.datamodel.models import FloatModel, PrimitiveModel
-from numba.core.imputils import lower_constant
+from numba.core.imputils import Registry
 from numba.core.pythonapi import NativeValue, _unboxers
 from numba.core.registry import cpu_target
 from numba.core.typeconv import Conversion
 from numba.core.typing.templates import AbstractTemplate, signature
-from numba.extending import lower_builtin, lower_cast, register_model
+from numba.extending import register_model
 
 from nbrt.backends.cpu.simt.builtins.registry import (
     Emit,
@@ -36,6 +36,10 @@ __all__ = ["from_double", "half_bits", "to_integer"]
 
 _HALF, _SINGLE, _DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 _BITS = ir.IntType(16)
+
+# Not Numba's own registry: numba-cuda takes the code of other packages from there, and would mix
+# it with its own, in which a float16 is an integer.
+_registry = Registry("nbrt.float16")
 
 
 class _FloatModel(FloatModel):
@@ -83,14 +87,14 @@ def to_integer(
     return real_to_integer(builder, builder.fpext(value, _SINGLE), rounding, width, signed=signed)
 
 
-@lower_cast(types.float16, types.Float)
+@_registry.lower_cast(types.float16, types.Float)
 def _to_float(
     context: Any, builder: ir.IRBuilder, _from: Any, to: Any, value: ir.Value
 ) -> ir.Value:
     return builder.fpext(value, context.get_value_type(to))
 
 
-@lower_cast(types.Float, types.float16)
+@_registry.lower_cast(types.Float, types.float16)
 def _from_float(
     _context: Any, builder: ir.IRBuilder, _from: Any, _to: Any, value: ir.Value
 ) -> ir.Value:
@@ -99,7 +103,7 @@ def _from_float(
     return builder.fptrunc(value, _HALF)
 
 
-@lower_cast(types.float16, types.Integer)
+@_registry.lower_cast(types.float16, types.Integer)
 def _to_integer(
     _context: Any, builder: ir.IRBuilder, _from: Any, to: Any, value: ir.Value
 ) -> ir.Value:
@@ -107,8 +111,8 @@ def _to_integer(
     return to_integer(builder, value, "llvm.rint", to.bitwidth, signed=to.signed)
 
 
-@lower_cast(types.Integer, types.float16)
-@lower_cast(types.IntegerLiteral, types.float16)
+@_registry.lower_cast(types.Integer, types.float16)
+@_registry.lower_cast(types.IntegerLiteral, types.float16)
 def _from_integer(
     context: Any, builder: ir.IRBuilder, source: Any, _to: Any, value: ir.Value
 ) -> ir.Value:
@@ -120,7 +124,7 @@ def _from_integer(
     return builder.fptrunc(convert(value, _SINGLE), _HALF)
 
 
-@lower_constant(types.float16)
+@_registry.lower_constant(types.float16)
 def _constant(_context: Any, _builder: ir.IRBuilder, _typ: Any, value: Any) -> ir.Value:
     return ir.Constant(_HALF, float(value))
 
@@ -184,11 +188,12 @@ def _is_nonzero(builder: ir.IRBuilder, args: Values) -> ir.Value:
 cpu_target.typing_context.refresh()
 for _function, _emit in _UNARY.items():
     _type_operator(_function, types.float16, 1)
-    lower_builtin(_function, types.float16)(lowering(_emit))
+    _registry.lower(_function, types.float16)(lowering(_emit))
 for _function in _BINARY:
     _type_operator(_function, types.float16, 2)
 for _function in _COMPARISONS:
     _type_operator(_function, types.boolean, 2)
 for _function in (operator.truediv, operator.itruediv):
-    lower_builtin(_function, *_HALVES)(lowering(_divide))
-lower_builtin(bool, types.float16)(lowering(_is_nonzero))
+    _registry.lower(_function, *_HALVES)(lowering(_divide))
+_registry.lower(bool, types.float16)(lowering(_is_nonzero))
+cpu_target.target_context.install_registry(_registry)
