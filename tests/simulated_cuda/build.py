@@ -14,16 +14,22 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["BuildError", "build", "cache_directory", "compiler", "compiler_version"]
 
 LIBRARY = "libcuda.so.1"
 NCCL_LIBRARY = "libnccl.so.2"
+NVML_LIBRARY = "libnvidia-ml.so.1"
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
 _DRIVER = _HERE / "driver"
 _NCCL = _HERE / "nccl"
+_NVML = _HERE / "nvml"
 _GPUS = _ROOT / "nbrt" / "_internal" / "gpus.py"
 _GENERATORS = ("build.py", "declarations.py", "tables.py", "versions.py")
 
@@ -117,7 +123,7 @@ def _sources(folder: Path) -> list[Path]:
 def _key(command: list[str]) -> str:
     """Return the name of the folder of a build: a digest of everything that it depends on."""
     pxd = Path(_package("cuda.bindings")) / "cydriver.pxd"
-    files = [file for folder in (_DRIVER, _NCCL) for file in sorted(folder.glob("*.[ch]"))]
+    files = [file for folder in (_DRIVER, _NCCL, _NVML) for file in sorted(folder.glob("*.[ch]"))]
     files += [_GPUS, pxd]
     files += [_HERE / name for name in _GENERATORS]
     digest = hashlib.sha256(compiler_version(command).encode())
@@ -152,13 +158,20 @@ def _compile(command: list[str], folder: Path) -> None:
         sources += [scratch / file for file in generated]
         messages = _link(command, scratch, LIBRARY, sources)
         messages += _link(command, scratch, NCCL_LIBRARY, _sources(_NCCL))
+        messages += _link(command, scratch, NVML_LIBRARY, _sources(_NVML), needs=[LIBRARY])
         (folder / "compiler.log").write_text(messages, encoding="utf-8")
-        for library in (NCCL_LIBRARY, LIBRARY):  # the last one tells that all is done
+        # The last one tells that all is done.
+        for library in (NCCL_LIBRARY, NVML_LIBRARY, LIBRARY):
             (scratch / library).rename(folder / library)
 
 
-def _link(command: list[str], scratch: Path, library: str, sources: list[Path]) -> str:
-    """Compile and link a library, and return the messages of the compiler."""
+def _link(
+    command: list[str], scratch: Path, library: str, sources: list[Path], needs: Sequence[str] = ()
+) -> str:
+    """Compile and link a library, and return the messages of the compiler.
+
+    `needs` are libraries of the same folder.
+    """
     objects = scratch / f"{library}.objects"
     objects.mkdir()
     include = [f"-I{scratch}", f"-I{_DRIVER}"]
@@ -169,8 +182,9 @@ def _link(command: list[str], scratch: Path, library: str, sources: list[Path]) 
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         messages = list(pool.map(translate, sources))
-    link = [*command, "-shared", "-pthread", "-g", f"-Wl,-soname,{library}"]
-    _run([*link, "-o", str(scratch / library), *map(str, sorted(objects.iterdir())), *_LIBRARIES])
+    inputs = [*sorted(objects.iterdir()), *(scratch / name for name in needs)]
+    link = [*command, "-shared", "-pthread", "-g", f"-Wl,-soname,{library}", "-Wl,-rpath,$ORIGIN"]
+    _run([*link, "-o", str(scratch / library), *map(str, inputs), *_LIBRARIES])
     return "".join(messages)
 
 

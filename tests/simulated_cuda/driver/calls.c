@@ -15,7 +15,7 @@
 
 enum {
     NEEDS_NOTHING = 1, /* may be called before cuInit */
-    IGNORES_STICKY = 2 /* works in a context that a fault has broken */
+    IGNORES_CONTEXT = 2 /* works where the current context is broken or destroyed */
 };
 
 typedef struct Injection {
@@ -34,6 +34,7 @@ static _Atomic int injection_count;
 static char *report;
 static size_t report_size;
 static int log_file = -1;
+static int stub_file = -1; /* NBRT_SIM_STUBS: names of called functions that are not simulated */
 static _Atomic bool is_initialised, is_forked;
 static _Thread_local bool per_thread_default;
 
@@ -49,15 +50,28 @@ static bool starts_with(const char *name, const char *prefix) {
 static unsigned char traits_of(const char *name) {
     for (int i = 0; before_init[i]; i++)
         if (strcmp(name, before_init[i]) == 0)
-            return NEEDS_NOTHING | IGNORES_STICKY;
+            return NEEDS_NOTHING | IGNORES_CONTEXT;
     /* Contexts can be examined, left and destroyed after a fault, and devices can be reset. */
     bool is_context = starts_with(name, "cuCtx") && !starts_with(name, "cuCtxSynchronize");
-    return is_context || starts_with(name, "cuDevice") ? IGNORES_STICKY : 0;
+    return is_context || starts_with(name, "cuDevice") ? IGNORES_CONTEXT : 0;
 }
 
 static void child_of_fork(void) {
     if (is_initialised)
         is_forked = true;
+}
+
+static int open_setting(const char *name) {
+    const char *path = getenv(name);
+    return path && *path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+}
+
+/* One call of `write`, so that lines of several processes do not mix. */
+static void append(int file, const char *line, size_t size) {
+    if (file >= 0) {
+        ssize_t written = write(file, line, size);
+        (void)written; /* a log that cannot be written changes nothing */
+    }
 }
 
 __attribute__((constructor)) static void start(void) {
@@ -70,9 +84,8 @@ __attribute__((constructor)) static void start(void) {
         traits[i] = traits_of(sim_functions[i].name);
     for (int i = 0; i < MAX_INJECTIONS; i++)
         injections[i].function = -1;
-    const char *path = getenv("NBRT_SIM_LOG");
-    if (path && *path)
-        log_file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    log_file = open_setting("NBRT_SIM_LOG");
+    stub_file = open_setting("NBRT_SIM_STUBS");
     pthread_atfork(NULL, NULL, child_of_fork);
 }
 
@@ -82,8 +95,7 @@ static void log_call(int function, CUresult status, const char *note) {
     char line[160];
     int size = snprintf(line, sizeof line, "%d %ld %s -> %d%s\n", (int)getpid(),
                         (long)syscall(SYS_gettid), sim_functions[function].name, (int)status, note);
-    ssize_t written = write(log_file, line, size);
-    (void)written; /* a log that cannot be written changes nothing */
+    append(log_file, line, size);
 }
 
 /* Return the status that the test wants this call to have, or CUDA_SUCCESS. */
@@ -119,8 +131,10 @@ CUresult sim_enter(int function) {
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!(traits[function] & NEEDS_NOTHING) && sim_in_host_function())
         return CUDA_ERROR_NOT_PERMITTED;
-    if (!(traits[function] & IGNORES_STICKY)) {
+    if (!(traits[function] & IGNORES_CONTEXT)) {
         SimContext *context = sim_current();
+        if (context && !context->is_active)
+            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
         if (context && context->sticky)
             return context->sticky;
     }
@@ -136,6 +150,10 @@ CUresult sim_not_supported(int function) {
     counts[function]++;
     stub_counts[function]++;
     log_call(function, CUDA_ERROR_NOT_SUPPORTED, " (not simulated)");
+    if (stub_file >= 0) {
+        char line[96];
+        append(stub_file, line, snprintf(line, sizeof line, "%s\n", sim_functions[function].name));
+    }
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -158,10 +176,7 @@ void sim_report(const char *format, ...) {
         report_size += size;
     }
     pthread_mutex_unlock(&lock);
-    if (log_file >= 0) {
-        ssize_t written = write(log_file, line, size);
-        (void)written;
-    }
+    append(log_file, line, size);
 }
 
 long sim_setting(const char *name, long default_value) {

@@ -68,6 +68,7 @@ struct CUctx_st {
     _Atomic int sticky; /* CUresult of a fault that broke the context, or 0 */
     unsigned int peers; /* bit k: this context may access the memory of device k */
     size_t limits[SIM_MAX_LIMITS];
+    int cache_config; /* CUfunc_cache */
     SimStream *null_stream; /* legacy default stream; made by streams.c on first use */
     SimStream *streams;     /* all streams of the context; guarded by the lock of streams.c */
 };
