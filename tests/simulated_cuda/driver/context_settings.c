@@ -255,12 +255,3 @@ CUresult sim_cuCtxDisablePeerAccess(CUcontext peer) {
     unsigned int before = __atomic_fetch_and(&context->peers, ~bit, __ATOMIC_SEQ_CST);
     return before & bit ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
-
-/* ---- profiler: there is none to start --------------------------------------------------------- */
-
-CUresult sim_cuProfilerStart(void) {
-    SimContext *context;
-    return sim_usable_context(NULL, &context);
-}
-
-CUresult sim_cuProfilerStop(void) { return sim_cuProfilerStart(); }
