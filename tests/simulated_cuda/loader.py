@@ -1,6 +1,6 @@
 """Load the simulated CUDA driver into this process and prepare its child processes.
 
-`activate` is for the tests. It changes the environment, so that a child process loads the same
+`load` is for the tests. It changes the environment, so that a child process loads the same
 library: a process that finds ``libcuda.so.1`` by name through ``LD_LIBRARY_PATH``, and a process of
 Python through ``startup/sitecustomize.py``, which calls `prepare`.
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["activate", "has_real_driver", "is_wanted", "load", "loaded", "prepare"]
+__all__ = ["has_real_driver", "is_wanted", "load", "loaded", "prepare"]
 
 _LIBRARY = "NBRT_SIM_LIBRARY"
 _STARTUP = Path(__file__).with_name("startup")
@@ -64,7 +64,7 @@ def loaded() -> ctypes.CDLL | None:
     return _loaded
 
 
-def activate() -> ctypes.CDLL:
+def load() -> ctypes.CDLL:
     """Build and load the simulated driver, for this process and its child processes.
 
     Raises
@@ -81,7 +81,7 @@ def activate() -> ctypes.CDLL:
     from simulated_cuda.build import build, cache_directory
 
     _set_environment(build(), cache_directory())
-    return load()
+    return _load_library()
 
 
 def _set_environment(library: Path, cache: Path) -> None:
@@ -101,7 +101,7 @@ def _prepend(variable: str, path: str) -> None:
         os.environ[variable] = os.pathsep.join([path, *parts])
 
 
-def load() -> ctypes.CDLL:
+def _load_library() -> ctypes.CDLL:
     """Load the library that the environment names, and connect it with its parts in Python.
 
     A later ``dlopen("libcuda.so.1")`` of any library finds it, because a loaded library answers
@@ -137,7 +137,7 @@ class _LoadOnFirstUse:
         if name.partition(".")[0] in _USERS:
             with contextlib.suppress(ValueError):  # another thread was first
                 sys.meta_path.remove(self)  # type: ignore[arg-type]
-                load()
+                _load_library()
 
 
 def prepare() -> None:

@@ -1,6 +1,6 @@
 """Prepare a child process for the simulated CUDA driver, then run the next ``sitecustomize``.
 
-`simulated_cuda.loader.activate` puts this folder first into ``PYTHONPATH``.
+`simulated_cuda.loader.load` puts this folder first into ``PYTHONPATH``.
 """
 
 from __future__ import annotations
