@@ -1,4 +1,4 @@
-"""What a test may ask of the loaded simulated driver: failing calls, memory, counters, reports."""
+"""Control of the loaded simulated driver by tests: failing calls, memory, counters, reports."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def failing(function: str, status: int, *, skip: int = 0, times: int = 1) -> Ite
 
 @contextlib.contextmanager
 def limited_memory(size: int, device: int = 0) -> Iterator[None]:
-    """Give a device `size` bytes of memory within the block."""
+    """Limit the memory of a device to `size` bytes within the block."""
     entry = _driver().sim_set_memory
     entry.restype = ctypes.c_size_t
     entry.argtypes = [ctypes.c_int, ctypes.c_size_t]
