@@ -3,7 +3,7 @@
  * Each allocation has pages of its own between guard pages. It ends as near to the second guard
  * page as its alignment allows, so that most accesses beyond its end fault at once; canaries find
  * writes to the rest when the memory is freed. */
-#include "memory.h"
+#include "pools.h"
 
 #include <stdlib.h>
 
@@ -54,7 +54,7 @@ void sim_free_range(SimRange *range) {
 bool sim_is_accessible_from(const SimRange *range, const SimContext *context) {
     int device = range->info.device, own = context->device->ordinal;
     switch (range->info.kind) {
-    case SIM_POOL_MEMORY:
+    case SIM_POOL_MEMORY: return (range->pool ? range->pool->readers : range->readers) >> own & 1;
     case SIM_MAPPED_MEMORY: return range->readers >> own & 1;
     default: return device == SIM_HOST || device == own || (context->peers >> device & 1);
     }

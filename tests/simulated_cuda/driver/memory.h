@@ -43,7 +43,7 @@ typedef struct SimRange {
     bool is_allocated;  /* to the host: calls may name the range */
     bool is_accessible; /* to the devices: its pages are readable */
     bool is_synchronous; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
-    int references;     /* of an IPC handle that was opened more than once */
+    int references;     /* of an IPC handle that was opened more than once; operations of a pool */
     SimAdvice *advice;  /* of managed memory */
     SimPhysical *physical; /* of a mapping */
     SimPool *pool;         /* of stream-ordered memory */
@@ -94,6 +94,8 @@ int sim_memory_file_device(int file);
 /* A new range, not in the registry yet. */
 SimRange *sim_new_range(SimMemoryKind kind, int device, size_t size);
 bool sim_add_range(SimRange *range);
+/* Allocate a range again: with a new number, and a size that its pages have. */
+void sim_renew_range(SimRange *range, size_t size);
 /* Forget a range; its addresses stay inaccessible for a while. */
 void sim_remove_range(SimRange *range);
 /* The range that holds an address, or NULL. */

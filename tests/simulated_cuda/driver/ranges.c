@@ -1,6 +1,6 @@
 /* The registry of memory ranges, by address, and the freed ranges whose addresses are kept
  * inaccessible for a while, so that a use after free faults and can be named. */
-#include "memory.h"
+#include "pools.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -27,6 +27,12 @@ SimRange *sim_new_range(SimMemoryKind kind, int device, size_t size) {
     range->pages.file = -1;
     range->is_allocated = range->is_accessible = true;
     return range;
+}
+
+void sim_renew_range(SimRange *range, size_t size) {
+    range->info.size = size;
+    range->info.id = ++last_id;
+    range->is_allocated = true;
 }
 
 /* The number of ranges that begin at or before an address. */
@@ -176,7 +182,10 @@ static SimPlace place_of(const SimRange *range) {
     case SIM_PINNED_MEMORY:
     case SIM_REGISTERED_MEMORY: return SIM_HOST_PLACE;
     case SIM_MANAGED_MEMORY: return SIM_MANAGED_PLACE;
-    default: return range->info.device == SIM_HOST ? SIM_HOST_PLACE : SIM_DEVICE_PLACE;
+    default:
+        if (range->pool && range->pool->props.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+            return SIM_MANAGED_PLACE;
+        return range->info.device == SIM_HOST ? SIM_HOST_PLACE : SIM_DEVICE_PLACE;
     }
 }
 
