@@ -12,6 +12,11 @@ typedef enum SimHandleKind {
     SIM_EXEC_HANDLE,
     SIM_USER_OBJECT_HANDLE,
     SIM_ORPHAN_HANDLE, /* a stream or event whose context was destroyed */
+    SIM_MODULE_HANDLE,
+    SIM_FUNCTION_HANDLE,
+    SIM_LIBRARY_HANDLE,
+    SIM_KERNEL_HANDLE,
+    SIM_LINK_HANDLE,
 } SimHandleKind;
 
 void sim_add_handle(const void *handle, SimHandleKind kind);

@@ -170,6 +170,9 @@ CUresult sim_new_launch(const CUlaunchConfig *config, CUfunction function, void 
 /* The values of a launch operation as kernel node parameters (pointers into the operation). */
 void sim_launch_parameters(const SimOperation *operation, CUDA_KERNEL_NODE_PARAMS *result);
 extern const SimOperationType sim_launch_type;
+/* Write what kernels have printed to the C library's stdout: at launches, synchronizations, blocking
+ * copies, and before host functions of streams. Cheap if there is nothing. */
+void sim_flush_printing(SimContext *context);
 
 /* ---- copies.c --------------------------------------------------------------------------------- */
 CUresult sim_new_copy(const CUDA_MEMCPY3D_PEER *copy, SimOperation **result);
