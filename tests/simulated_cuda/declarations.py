@@ -39,6 +39,13 @@ _ANONYMOUS_UNIONS = {
     "CUmemLocation_st": ("id", "localized"),
     "CUgraphNodeParams_st": ("reserved1[29]", "asBytes[232]"),
     "CUdevResource_st": ("sm", "_oversize[40]"),
+    "CUDA_HOST_NODE_PARAMS_v2_st": ("ctx", "gCtx"),
+    "CUDA_EVENT_RECORD_NODE_PARAMS_st": ("ctx", "gCtx"),
+    "CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st": ("ctx", "gCtx"),
+    "CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st": ("ctx", "gCtx"),
+    "CUstreamMemOpWaitValueParams_st": ("value", "value64"),
+    "CUstreamMemOpWriteValueParams_st": ("value", "value64"),
+    "CUlogicalEndpointProp_struct": ("unicast", "multicast"),
 }
 # Functions that libcuda exports with a suffix too, as cuda.h renames them.
 _SYMBOLS_V2 = """
