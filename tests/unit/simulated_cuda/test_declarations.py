@@ -38,9 +38,9 @@ def values(folder: Path, name: str, first: str, expressions: Mapping[str, str]) 
     """Compile a program that prints the values of expressions, and run it."""
     lines = (f'printf("%s %lld\\n", "{key}", (long long)({c}));' for key, c in expressions.items())
     source = folder / f"{name}.c"
-    source.write_text(
-        f"{first}\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {{\n{chr(10).join(lines)}}}\n"
-    )
+    include = "#include <stddef.h>\n#include <stdio.h>"
+    body = "\n".join(lines)
+    source.write_text(f"{first}\n{include}\nint main(void) {{\n{body}\n}}\n")
     program = folder / name
     subprocess.run([*build.compiler(), str(source), "-w", "-o", str(program)], check=True)
     output = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
