@@ -34,7 +34,7 @@ _GPUS = _ROOT / "nbrt" / "_internal" / "gpus.py"
 _GENERATORS = ("build.py", "declarations.py", "tables.py", "versions.py")
 
 _FLAGS = [
-    "-std=gnu11", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra",
+    "-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra",
     # Functions of the API have parameters that a simulation needs not.
     "-Wno-unused-parameter",
 ]  # fmt: skip

@@ -34,13 +34,18 @@ static bool is_complete(const SimBlock *block, const SimBarrier *barrier) {
 }
 
 static void arrive(SimFiber *fiber, SimBarrier *barrier, uint32_t threads, uint32_t value) {
-    uint32_t warp = fiber->thread.warp;
+    SimBlock *block = fiber->thread.block;
+    uint32_t warp = fiber->thread.warp, bit = 1u << (barrier - block->barriers);
+    if (!(block->barriers_used & bit)) {
+        block->barriers_used |= bit;
+        *barrier = (SimBarrier){0};
+    }
     barrier->threads = threads;
     barrier->arrived++;
     barrier->non_zero += value != 0;
     if (threads && !(barrier->warps >> warp & 1)) {
         barrier->warps |= 1u << warp;
-        barrier->absent += absent_lanes(fiber->thread.block, warp);
+        barrier->absent += absent_lanes(block, warp);
     }
 }
 
@@ -55,41 +60,47 @@ static uint32_t reduced(const SimBarrier *barrier, uint32_t operation) {
     }
 }
 
-static void release(SimGrid *grid, SimBarrier *barrier) {
-    if (barrier->non_zero || barrier->waiting.first)
+static void release(SimBlock *block, SimBarrier *barrier) {
+    if (barrier->is_reduction)
         for (SimFiber *fiber = barrier->waiting.first; fiber; fiber = fiber->next)
             fiber->result = reduced(barrier, fiber->b);
-    sim_append(&grid->ready, &barrier->waiting);
-    grid->progress++;
-    *barrier = (SimBarrier){0};
+    sim_append(&block->grid->ready, &barrier->waiting);
+    block->grid->progress++;
+    block->barriers_used &= ~(1u << (barrier - block->barriers));
 }
 
-static uint32_t wait_at(SimThread *thread, uint32_t number, uint32_t threads, uint32_t operation,
-                        uint32_t value) {
-    SimFiber *fiber = fiber_at(thread, "a barrier");
-    SimBarrier *barrier = barrier_at(thread, number, threads);
-    SimBlock *block = thread->block;
-    fiber->what = number;
-    fiber->b = operation;
-    arrive(fiber, barrier, threads, value);
+/* Wait at a barrier where the fiber has arrived. */
+static void wait_at(SimFiber *fiber, SimBarrier *barrier) {
+    SimBlock *block = fiber->thread.block;
     if (is_complete(block, barrier)) {
-        fiber->result = reduced(barrier, operation);
-        release(block->grid, barrier);
+        release(block, barrier);
         sim_continue(fiber);
     } else {
         sim_push_waiter(block->grid, &barrier->waiting, fiber);
         sim_wait(fiber, SIM_AT_BARRIER);
     }
-    return fiber->result;
 }
 
 SIM_EXPORT void sim_barrier(SimThread *thread, uint32_t number, uint32_t threads) {
-    wait_at(thread, number, threads, 0, 0);
+    SimFiber *fiber = fiber_at(thread, "a barrier");
+    SimBarrier *barrier = barrier_at(thread, number, threads);
+    fiber->what = number;
+    arrive(fiber, barrier, threads, 0);
+    wait_at(fiber, barrier);
 }
 
 SIM_EXPORT uint32_t sim_barrier_reduce(SimThread *thread, uint32_t number, uint32_t threads,
                                        uint32_t operation, uint32_t value) {
-    return wait_at(thread, number, threads, operation, value);
+    SimFiber *fiber = fiber_at(thread, "a barrier");
+    SimBarrier *barrier = barrier_at(thread, number, threads);
+    fiber->what = number;
+    fiber->b = operation;
+    arrive(fiber, barrier, threads, value);
+    barrier->is_reduction = true;
+    /* If this is the last thread, the barrier may be used again before it continues. */
+    fiber->result = reduced(barrier, operation);
+    wait_at(fiber, barrier);
+    return fiber->result;
 }
 
 SIM_EXPORT void sim_barrier_arrive(SimThread *thread, uint32_t number, uint32_t threads) {
@@ -97,7 +108,7 @@ SIM_EXPORT void sim_barrier_arrive(SimThread *thread, uint32_t number, uint32_t 
     SimBarrier *barrier = barrier_at(thread, number, threads);
     arrive(fiber, barrier, threads, 0);
     if (is_complete(thread->block, barrier))
-        release(thread->block->grid, barrier);
+        release(thread->block, barrier);
 }
 
 /* ---- the barrier of the grid ------------------------------------------------------------------ */
@@ -127,14 +138,12 @@ SIM_EXPORT void sim_grid_sync(SimThread *thread) {
 void sim_barriers_exit(SimFiber *fiber) {
     SimBlock *block = fiber->thread.block;
     SimGrid *grid = block->grid;
-    for (int i = 0; i < SIM_BARRIERS; i++) {
-        SimBarrier *barrier = &block->barriers[i];
-        if (!barrier->arrived)
-            continue;
+    for (uint32_t rest = block->barriers_used; rest; rest &= rest - 1) {
+        SimBarrier *barrier = &block->barriers[__builtin_ctz(rest)];
         if (barrier->warps >> fiber->thread.warp & 1)
             barrier->absent++;
         if (is_complete(block, barrier))
-            release(grid, barrier);
+            release(block, barrier);
     }
     if (grid->arrived && grid->arrived == grid->live)
         release_grid(grid);

@@ -189,7 +189,7 @@ SimBlock *sim_begin_block(SimGrid *grid) {
     block->live = grid->threads;
     block->started = 0;
     block->next_index = grid->is_shuffled ? sim_random(grid) % grid->threads : 0;
-    memset(block->barriers, 0, sizeof block->barriers);
+    block->barriers_used = 0;
     for (uint32_t first = 0; first < grid->threads; first += SIM_WARP_SIZE) {
         uint32_t lanes = grid->threads - first;
         SimWarp *warp = &block->warps[first / SIM_WARP_SIZE];

@@ -28,10 +28,9 @@ static struct sigaction previous[SIGNAL_COUNT][MAX_PREVIOUS];
 static atomic_int previous_count[SIGNAL_COUNT];
 static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Initial-exec: the handler must not allocate. */
-static __thread SimWorker *this_worker __attribute__((tls_model("initial-exec")));
+/* The worker of each thread; not a thread-local variable, whose first use may allocate: the handler
+ * must not. */
 static pthread_key_t worker_key;
-static pthread_once_t worker_once = PTHREAD_ONCE_INIT;
 
 static void pass_on(int number, const siginfo_t *information) {
     size_t index = 0;
@@ -61,7 +60,7 @@ static int is_write(const ucontext_t *context) {
 
 static void handle(int number, siginfo_t *information, void *context) {
     int saved = errno;
-    SimWorker *worker = this_worker;
+    SimWorker *worker = pthread_getspecific(worker_key);
     if (!worker || !worker->grid || information->si_code <= 0) {
         pass_on(number, information);
         errno = saved;
@@ -105,7 +104,6 @@ static void free_worker(void *value) {
     SimWorker *worker = value;
     stack_t none = {.ss_flags = SS_DISABLE};
     sigaltstack(&none, NULL);
-    this_worker = NULL;
     munmap(worker->signal_stack, SIGNAL_STACK);
     sim_free_stacks(&worker->stacks);
     if (worker->shared.mapping)
@@ -114,13 +112,13 @@ static void free_worker(void *value) {
     free(worker);
 }
 
-static void make_key(void) { pthread_key_create(&worker_key, free_worker); }
+__attribute__((constructor)) static void make_key(void) { pthread_key_create(&worker_key, free_worker); }
 
 SimWorker *sim_worker(void) {
-    if (this_worker)
-        return this_worker;
-    pthread_once(&worker_once, make_key);
-    SimWorker *worker = calloc(1, sizeof *worker);
+    SimWorker *worker = pthread_getspecific(worker_key);
+    if (worker)
+        return worker;
+    worker = calloc(1, sizeof *worker);
     if (!worker)
         return NULL;
     worker->signal_stack = mmap(NULL, SIGNAL_STACK, PROT_READ | PROT_WRITE,
@@ -140,7 +138,6 @@ SimWorker *sim_worker(void) {
         pthread_attr_destroy(&attributes);
     }
     pthread_setspecific(worker_key, worker);
-    this_worker = worker;
     return worker;
 }
 

@@ -111,8 +111,7 @@ __asm__(".text\n"
 
 void *sim_new_context(const SimStack *stack, void (*entry)(void)) {
     uintptr_t *top = (uintptr_t *)((uintptr_t)stack->high & ~(uintptr_t)15);
-    *--top = 0; /* alignment: a function begins with rsp + 8 a multiple of 16 */
-    *--top = 0; /* no return address */
+    *--top = 0; /* no return address: a function begins with rsp + 8 a multiple of 16 */
     *--top = (uintptr_t)entry;
     for (int i = 0; i < 6; i++)
         *--top = 0;

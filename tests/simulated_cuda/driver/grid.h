@@ -61,6 +61,7 @@ typedef struct SimBarrier {
     uint32_t non_zero; /* of a reduction: threads with a value */
     uint32_t warps;    /* with an explicit count: warps that have arrived */
     uint32_t absent;   /* threads of those warps that do not exist or have exited */
+    bool is_reduction;
 } SimBarrier;
 
 /* Lanes that have arrived at an operation of a warp. */
@@ -86,6 +87,7 @@ struct SimBlock {
     uint32_t live;            /* threads that have not exited */
     uint32_t started;         /* threads that were started */
     uint32_t next_index;      /* thread that starts next */
+    uint32_t barriers_used;   /* bits: those with arrivals */
     SimBarrier barriers[SIM_BARRIERS];
     SimWarp warps[SIM_MAX_WARPS];
     uint32_t ctaid[3], sm;

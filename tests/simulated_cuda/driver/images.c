@@ -1,7 +1,6 @@
 /* Images of modules (PTX text only), the options of the JIT compiler, and the translator. */
 #include "modules.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,25 +18,7 @@ SIM_EXPORT void sim_set_translator(const SimTranslator *given) {
     atomic_store(&has_translator, true);
 }
 
-/* Import the translator into the Python interpreter of this process. It registers itself. */
-static void import_translator(void) {
-    int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
-    void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
-    void *(*import)(const char *) = (void *(*)(const char *))dlsym(RTLD_DEFAULT, "PyImport_ImportModule");
-    void (*print_error)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "PyErr_Print");
-    if (!ensure || !release || !import || !print_error)
-        return;
-    int state = ensure();
-    if (!import("simulated_cuda.ptx.translator"))
-        print_error();
-    release(state);
-}
-
-const SimTranslator *sim_translator(void) {
-    if (!atomic_load(&has_translator))
-        import_translator();
-    return atomic_load(&has_translator) ? &translator : NULL;
-}
+const SimTranslator *sim_translator(void) { return atomic_load(&has_translator) ? &translator : NULL; }
 
 /* ---- options of the JIT compiler -------------------------------------------------------------- */
 
