@@ -19,11 +19,11 @@
 typedef struct CUmemPoolHandle_st SimPool;
 typedef struct SimPhysical SimPhysical;
 
-/* Pages between two guard pages, and the part of a file that backs them. */
+/* Pages between two guard pages, and the part of a file that backs them (or -1). */
 typedef struct SimPages {
     char *start;
     size_t size;
-    int file; /* -1: none; the guard pages are absent as well */
+    int file;
     off_t offset;
 } SimPages;
 
@@ -36,7 +36,7 @@ typedef struct SimAdvice {
 
 typedef struct SimRange {
     SimAllocation info;
-    SimPages pages;
+    SimPages pages; /* `start` is NULL if the pages are not the range's */
     SimContext *context; /* it owns the range; NULL: none does */
     unsigned int flags;  /* of cuMemHostAlloc, cuMemHostRegister or cuMemAllocManaged */
     unsigned int readers, writers; /* bit k: device k may read or write (pools, mappings) */
@@ -52,6 +52,7 @@ typedef struct SimRange {
     SimContext *free_context;
     unsigned int generation, mapped, unmapped; /* counts of calls, and of operations that ran */
     bool is_graph_memory;
+    unsigned long long remote_id; /* of the allocation of the process `flags`, for IPC memory */
 } SimRange;
 
 extern pthread_mutex_t sim_memory_lock;
@@ -83,6 +84,7 @@ void sim_unmap_pages(const SimPages *pages);
 bool sim_reserve_addresses(size_t size, size_t alignment, SimPages *result);
 /* Fill new memory with the pattern of uninitialised memory, and what surrounds it with canaries. */
 void sim_fill(const SimRange *range);
+void sim_fill_bytes(char *start, size_t size);
 /* Report a canary that changed. */
 void sim_check_canaries(const SimRange *range);
 /* A new file of physical memory: its name tells the device to importing processes. */
@@ -125,6 +127,14 @@ void sim_free_range(SimRange *range);
 CUresult sim_require_context(SimContext **result);
 /* True if kernels of a context may access a range. Needs the lock. */
 bool sim_is_accessible_from(const SimRange *range, const SimContext *context);
+
+/* ---- virtual.c ----------------------------------------------------------------------------------- */
+/* True if an address belongs to a reservation. Needs the lock. */
+bool sim_is_reserved(const void *address);
+/* The reservation that holds an address. Needs the lock. */
+const SimPages *sim_reservation(const void *address);
+/* The kinds of handles that the memory of a mapping can be exported as. */
+int sim_handle_types(const SimPhysical *physical);
 
 /* ---- stream_memory.c, pools.c ----------------------------------------------------------------------- */
 /* Free stream-ordered memory now, as cuMemFree does; needs the lock. */

@@ -128,19 +128,23 @@ void sim_unmap_pages(const SimPages *pages) {
     munmap(pages->start - page_bytes(), pages->size + 2 * page_bytes());
 }
 
-void sim_fill(const SimRange *range) {
+void sim_fill_bytes(char *start, size_t size) {
     static long value = -1;
     static size_t limit;
     if (value < 0) {
         limit = (size_t)sim_setting("NBRT_SIM_FILL_BYTES", 4 << 20);
         value = sim_setting("NBRT_SIM_FILL", 0xCB) & 0xFF;
     }
+    /* Only the beginning of large memory: filling all of it would need as much real memory. */
+    if (value) memset(start, (int)value, size < limit ? size : limit);
+}
+
+void sim_fill(const SimRange *range) {
     const SimAllocation *info = &range->info;
     char *end = info->start + info->size, *pages_end = range->pages.start + range->pages.size;
     memset(range->pages.start, CANARY, (size_t)(info->start - range->pages.start));
     memset(end, CANARY, (size_t)(pages_end - end));
-    /* Only the beginning of large memory: filling all of it would need as much real memory. */
-    if (value) memset(info->start, (int)value, info->size < limit ? info->size : limit);
+    sim_fill_bytes(info->start, info->size);
 }
 
 static void check_canary(const SimAllocation *info, const char *start, const char *end) {

@@ -80,7 +80,7 @@ void sim_remove_range(SimRange *range) {
     }
     free(range->advice);
     range->advice = NULL;
-    if (range->pages.file < 0) {
+    if (!range->pages.start) {
         free(range);
         return;
     }
@@ -160,7 +160,7 @@ static SimRange *nearest(const void *address, size_t slack) {
 static void describe(const SimRange *range, SimAllocation *result) {
     *result = range->info;
     result->is_freed = !range->is_allocated;
-    result->is_pending = range->is_allocated && !range->is_accessible;
+    result->is_pending = range->is_allocated && !range->is_accessible && range->info.kind == SIM_POOL_MEMORY;
 }
 
 bool sim_find_allocation(const void *address, size_t slack, SimAllocation *result) {
@@ -192,7 +192,7 @@ static SimPlace place_of(const SimRange *range) {
 SimPlace sim_place(const void *start, size_t size) {
     const char *address = start, *end = address + size;
     SimRange *range = sim_find_range(address);
-    if (!range) return sim_is_retired(address) ? SIM_NOWHERE : SIM_PAGEABLE;
+    if (!range) return sim_is_retired(address) || sim_is_reserved(address) ? SIM_NOWHERE : SIM_PAGEABLE;
     SimPlace place = place_of(range);
     /* Mappings of virtual memory may be adjacent. */
     for (; range; range = sim_find_range(address)) {
@@ -225,7 +225,9 @@ void sim_report_missing(const char *operation, const void *address, const SimAll
     sim_report("%s used %p of allocation %llu (%zu bytes at %p, device %d), which %s", operation,
                address, allocation->id, allocation->size, (void *)allocation->start,
                allocation->device,
-               allocation->is_pending ? "does not exist yet in stream order" : "was freed");
+               allocation->is_freed     ? "was freed"
+               : allocation->is_pending ? "does not exist yet in stream order"
+                                        : "no device may access");
 }
 
 void sim_register_memory(void *start, size_t size, SimMemoryKind kind, int device) {
