@@ -1,0 +1,1 @@
+"""The instructions by group; importing this package registers their translations."""

@@ -1,0 +1,56 @@
+"""Fundamental types of PTX and their LLVM types."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BITS",
+    "FLOAT_TYPES",
+    "NARROW_FORMATS",
+    "PACKED_TYPES",
+    "SPACES",
+    "is_signed",
+    "llvm_type",
+    "register_type",
+]
+
+BITS = {
+    "pred": 1,
+    **{f"{kind}{width}": width for kind in "bus" for width in (8, 16, 32, 64)},
+    "b128": 128,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "tf32": 32,
+    "f64": 64,
+    "f16x2": 32,
+    "bf16x2": 32,
+    "u16x2": 32,
+    "s16x2": 32,
+}
+"""Width of each type in bits."""
+
+FLOAT_TYPES = {"f32": "float", "f64": "double"}
+"""The types with native arithmetic; f16 and bf16 are computed in double and rounded once."""
+
+PACKED_TYPES = {"f16x2": "f16", "bf16x2": "bf16", "u16x2": "u16", "s16x2": "s16"}
+"""Types of two elements, the first one in the low half."""
+
+NARROW_FORMATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "f32": (8, 23)}
+"""Bits of exponent and mantissa of the formats that a double is rounded to."""
+
+SPACES = frozenset({"param", "global", "shared", "local", "const"})
+
+
+def is_signed(name: str) -> bool:
+    """Return whether a type is a signed integer."""
+    return name[0] == "s"
+
+
+def llvm_type(name: str) -> str:
+    """Return the LLVM type of a value of a PTX type in computations."""
+    return FLOAT_TYPES.get(name) or f"i{BITS[name]}"
+
+
+def register_type(name: str) -> str:
+    """Return the LLVM type that a register of a PTX type is stored as."""
+    return llvm_type(name)
