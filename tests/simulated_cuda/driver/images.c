@@ -1,6 +1,7 @@
 /* Images of modules (PTX text only), the options of the JIT compiler, and the translator. */
 #include "modules.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,13 @@ SIM_EXPORT void sim_set_translator(const SimTranslator *given) {
     atomic_store(&has_translator, true);
 }
 
-const SimTranslator *sim_translator(void) { return atomic_load(&has_translator) ? &translator : NULL; }
+/* Objects of C++ and of other libraries call the driver after the interpreter has ended. */
+const SimTranslator *sim_translator(void) {
+    if (!atomic_load(&has_translator))
+        return NULL;
+    int (*is_initialised)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+    return is_initialised && !is_initialised() ? NULL : &translator;
+}
 
 /* ---- options of the JIT compiler -------------------------------------------------------------- */
 
@@ -209,7 +216,8 @@ void sim_free_module(SimModule *module) {
     for (unsigned int i = 0; i < module->global_count; i++)
         sim_unregister_memory(module->globals[i]);
     free(module->globals);
-    translator.unload(module->translated);
+    if (sim_translator())
+        translator.unload(module->translated);
     for (SimFunctionHandle *function = module->functions, *next; function; function = next) {
         next = function->next;
         free(function->info);

@@ -167,9 +167,10 @@ CUresult sim_module_function(SimModule *module, const char *name, SimFunctionHan
         return CUDA_ERROR_NOT_FOUND;
     SimFunctionHandle *function = calloc(1, sizeof *function);
     SimKernelInfo *info = calloc(1, sizeof *info);
-    CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
-    if (function && info)
-        status = sim_translator()->kernel(module->translated, own, info);
+    const SimTranslator *translator = sim_translator();
+    CUresult status = translator ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_DEINITIALIZED;
+    if (translator && function && info)
+        status = translator->kernel(module->translated, own, info);
     if (status) {
         free(function);
         free(info);
@@ -257,7 +258,10 @@ static CUresult register_global(SimModule *module, void *address, size_t size) {
 CUresult sim_module_global(SimModule *module, const char *name, CUdeviceptr *address, size_t *size) {
     void *start = NULL;
     size_t bytes = 0;
-    CUresult status = sim_translator()->global(module->translated, name, &start, &bytes);
+    const SimTranslator *translator = sim_translator();
+    if (!translator)
+        return CUDA_ERROR_DEINITIALIZED;
+    CUresult status = translator->global(module->translated, name, &start, &bytes);
     if (!status)
         status = register_global(module, start, bytes);
     if (status)

@@ -95,7 +95,7 @@ CUresult sim_translate(const char *text, size_t length, int target, const SimJit
                        SimModule **result);
 /* Free a module whose last reference is gone; calls the translator. */
 void sim_free_module(SimModule *module);
-/* NULL if none is registered: the process has not loaded the driver through loader.py. */
+/* NULL if none is registered (loader.py does), or the Python interpreter has ended. */
 const SimTranslator *sim_translator(void);
 
 /* ---- libraries.c ------------------------------------------------------------------------------ */
