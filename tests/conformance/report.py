@@ -7,7 +7,7 @@ import textwrap
 from collections import Counter, defaultdict
 from typing import Any
 
-__all__ = ["cause", "failures_by_cause", "page"]
+__all__ = ["cause", "escaped", "failures_by_cause", "list_item", "page"]
 
 Results = dict[str, dict[str, list[dict[str, Any]]]]
 """Outcomes of each engine, by module."""
@@ -99,7 +99,7 @@ def _failure_list(results: Results) -> str:
     lines: list[str] = []
     for reason, tests in failures_by_cause(results):
         lines += [
-            _item(f"{len(tests)}: {_escaped(reason)}"),
+            list_item(f"{len(tests)}: {escaped(reason)}"),
             *(f"    - `{test}`" for test in tests),
         ]
     return "\n".join(lines or ["None."]) + "\n"
@@ -122,15 +122,16 @@ def _reasons(results: Results) -> str:
     lines = []
     for reason, files in ordered:
         places = ", ".join(f"{file} {count}" for file, count in files.items())
-        lines.append(_item(f"{files.total()}: {_escaped(reason)} ({places})"))
+        lines.append(list_item(f"{files.total()}: {escaped(reason)} ({places})"))
     return "\n".join(lines or ["None."]) + "\n"
 
 
-def _item(text: str) -> str:
+def list_item(text: str) -> str:
     """Return an item of a list in lines of limited width."""
     lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
     return "- " + "\n  ".join(lines)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return a text whose characters have no meaning in Markdown."""
     return re.sub(r"([<>|*_`\[\]]|(?<=\])\()", r"\\\1", text)

@@ -18,7 +18,7 @@ from tests.conformance import FOLDERS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ENGINES", "Outcome", "files", "run_file"]
+__all__ = ["ENGINES", "Outcome", "files", "run_file", "run_worker"]
 
 ENGINES = ("nbrt", "simulator")
 START_LIMIT = 120.0
@@ -48,10 +48,32 @@ def files(tests: Path, only: str = "") -> list[str]:
 
 def run_file(engine: str, tests: Path, module: str, limit: float) -> list[Outcome]:
     """Run the tests of one file; where one hangs or kills its process, go on behind it."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = dict(os.environ, NBRT_DEVICE="cpu", NBRT_CACHE_DIR=cache)
+        environment["NUMBA_ENABLE_CUDASIM"] = str(int(engine == "simulator"))
+        command = [sys.executable, "-m", "tests.conformance.worker", engine, str(tests), module]
+        return run_worker(command, environment, limit, module.replace(".", "/") + ".py")
+
+
+def run_worker(
+    command: list[str], environment: dict[str, str], limit: float, name: str
+) -> list[Outcome]:
+    """Run a worker, and start it again without the tests that are done while its process dies.
+
+    Parameters
+    ----------
+    command : list of str
+        Gets as its last argument the descriptor to which it writes its reports, and on standard
+        input the tests that are done.
+    limit : float
+        Seconds for one test.
+    name : str
+        What fails if the worker dies between tests.
+    """
     outcomes: list[Outcome] = []
     while True:
         begun, ending = None, ""
-        for event in _events(engine, tests, module, limit, [o.test for o in outcomes]):
+        for event in _events(command, environment, limit, [o.test for o in outcomes]):
             if "start" in event:
                 begun = event["start"]
             elif "ending" in event:
@@ -63,23 +85,19 @@ def run_file(engine: str, tests: Path, module: str, limit: float) -> list[Outcom
                 )
         if not ending:
             return outcomes
-        stopped = begun or module.replace(".", "/") + ".py"
-        outcomes.append(Outcome(stopped, "failed", ending, 0.0))
+        outcomes.append(Outcome(begun or name, "failed", ending, 0.0))
         if begun is None:
             return outcomes
 
 
 def _events(
-    engine: str, tests: Path, module: str, limit: float, done: list[str]
+    command: list[str], environment: dict[str, str], limit: float, done: list[str]
 ) -> Iterator[dict[str, str]]:
     """Yield the reports of a worker, and its failure, if any."""
     receiver, sender = os.pipe()
-    command = [sys.executable, "-m", "tests.conformance.worker"]
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as cache:
-        environment = dict(os.environ, NBRT_DEVICE="cpu", NBRT_CACHE_DIR=cache)
-        environment["NUMBA_ENABLE_CUDASIM"] = str(int(engine == "simulator"))
+    with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
-            [*command, engine, str(tests), module, str(sender)],
+            [*command, str(sender)],
             pass_fds=(sender,),
             stdin=subprocess.PIPE,
             stdout=output,

@@ -30,8 +30,16 @@ PyObject *bridge_refuse(const char *name) {
 
 /* ---- from Python ------------------------------------------------------------------------------ */
 
-static int convert(PyObject *value, long long least, long long most, long long *result) {
+/* Cython takes every number that has a method __int__, and no text. */
+static PyObject *integer(PyObject *value) {
     PyObject *number = PyNumber_Index(value);
+    if (number) return number;
+    PyErr_Clear();
+    return PyObject_CallMethod(value, "__int__", NULL);
+}
+
+static int convert(PyObject *value, long long least, long long most, long long *result) {
+    PyObject *number = integer(value);
     if (!number) return 0;
     *result = PyLong_AsLongLong(number);
     Py_DecRef(number);
@@ -63,7 +71,7 @@ int bridge_to_intptr_t(PyObject *value, intptr_t *result) {
 }
 
 int bridge_to_uintmax_t(PyObject *value, uintmax_t *result) {
-    PyObject *number = PyNumber_Index(value);
+    PyObject *number = integer(value);
     if (!number) return 0;
     *result = PyLong_AsUnsignedLongLong(number);
     Py_DecRef(number);

@@ -30,6 +30,7 @@ void PyEval_RestoreThread(PyThreadState *);
 PyGILState_STATE PyGILState_Ensure(void);
 void PyGILState_Release(PyGILState_STATE);
 
+void PyErr_Clear(void);
 PyObject *PyErr_Occurred(void);
 void PyErr_SetObject(PyObject *, PyObject *);
 void PyErr_SetString(PyObject *, const char *);
@@ -54,6 +55,7 @@ int PyDict_SetItemString(PyObject *, const char *, PyObject *);
 int PyObject_SetAttrString(PyObject *, const char *, PyObject *);
 
 PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
+PyObject *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
 PyObject *PyObject_CallFunctionObjArgs(PyObject *, ...);
 PyObject *PyCFunction_NewEx(PyMethodDef *, PyObject *, PyObject *);
 PyObject *PyCapsule_New(void *, const char *, void (*)(PyObject *));

@@ -126,15 +126,15 @@ def test_error_can_be_pickled(runtime: Any) -> None:
 
 
 def test_arguments_are_checked(runtime: Any) -> None:
-    with pytest.raises(TypeError):
-        runtime.malloc("many")
+    with pytest.raises(AttributeError, match="__int__"):
+        runtime.malloc("3")
     with pytest.raises(OverflowError):
         runtime.malloc(-1)
     with pytest.raises(OverflowError):
         runtime.setDevice(1 << 40)
     with pytest.raises(TypeError):
         runtime.malloc(1, 2)
-    runtime.free(ptr=runtime.malloc(size=16))
+    runtime.free(ptr=runtime.malloc(size=16.5))  # as Cython
 
 
 def test_arrays_and_textures_are_refused(runtime: Any) -> None:
