@@ -22,6 +22,7 @@ bool sim_in_host_function(void) { return in_host_function; }
 static CUresult run_host_function(SimOperation *operation) {
     HostOperation *self = (HostOperation *)operation;
     in_host_function = true;
+    sim_flush_printing(operation->context); /* output of kernels comes before that of the host */
     self->parameters.fn(self->parameters.userData);
     in_host_function = false;
     return CUDA_SUCCESS;

@@ -181,11 +181,12 @@ CUresult sim_cuEventQuery(CUevent handle) {
 
 CUresult sim_cuEventSynchronize(CUevent handle) {
     CUresult status;
+    SimContext *context = NULL;
     SimSharedEvent *shared = NULL;
     pthread_mutex_lock(&sim_stream_lock);
     SimEvent *event = find_to_wait(handle, &status);
     if (event != NULL) {
-        SimContext *context = event->context;
+        context = event->context;
         uint32_t remote = event->shared ? sim_open_remote_record(event->shared) : 0;
         if (remote) {
             shared = sim_retain_shared_event(event->shared);
@@ -202,6 +203,7 @@ CUresult sim_cuEventSynchronize(CUevent handle) {
         status = context->sticky;
     }
     pthread_mutex_unlock(&sim_stream_lock);
+    sim_flush_printing(context);
     return status;
 }
 

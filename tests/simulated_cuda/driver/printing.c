@@ -1,6 +1,7 @@
 /* What kernels print, assert and allocate: device printf, assert, malloc and free. */
 #include "grid.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ typedef struct Usage {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Output *first_output, **last_output = &first_output;
 static Usage usages[MAX_USAGES];
+static atomic_bool has_output;
 
 /* Called with the lock. Contexts beyond the size of the table share its last entry. */
 static Usage *usage_of(SimContext *context) {
@@ -193,6 +195,7 @@ SIM_EXPORT int32_t sim_vprintf(SimThread *thread, const char *format, const void
     *last_output = output;
     last_output = &output->next;
     usage->printed += output->size;
+    atomic_store(&has_output, true);
     drop_oldest(usage, limit ? limit : DEFAULT_FIFO);
     pthread_mutex_unlock(&lock);
     return count;
@@ -201,7 +204,7 @@ SIM_EXPORT int32_t sim_vprintf(SimThread *thread, const char *format, const void
 void sim_flush_printing(SimContext *context) {
     /* Two threads that flush must not mix their output. */
     static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
-    if (!context)
+    if (!context || !atomic_load(&has_output))
         return;
     pthread_mutex_lock(&order);
     Output *taken = NULL, **end = &taken;
@@ -219,6 +222,7 @@ void sim_flush_printing(SimContext *context) {
     }
     *end = NULL;
     last_output = at;
+    atomic_store(&has_output, first_output != NULL);
     usage_of(context)->printed = 0;
     pthread_mutex_unlock(&lock);
     bool any = taken != NULL;

@@ -174,6 +174,7 @@ CUresult sim_submit(CUstream handle, SimOperation *operation) {
 
 CUresult sim_submit_and_wait(CUstream handle, SimOperation *operation) {
     CUresult status;
+    SimContext *context = NULL;
     pthread_mutex_lock(&sim_stream_lock);
     SimStream *stream = find_target(handle, operation, &status);
     if (stream != NULL && stream->capture != NULL) {
@@ -182,11 +183,13 @@ CUresult sim_submit_and_wait(CUstream handle, SimOperation *operation) {
     } else if (stream != NULL) {
         SimPoints points = {0};
         sim_add_implicit_points(stream, &points);
+        context = stream->context;
         status = sim_enqueue_and_wait(stream, operation, &points);
         operation = NULL;
     }
     pthread_mutex_unlock(&sim_stream_lock);
     if (operation != NULL) sim_destroy_operation(operation);
+    sim_flush_printing(context);
     return status;
 }
 
@@ -236,6 +239,7 @@ CUresult sim_context_synchronize(SimContext *context) {
         status = context->sticky;
     }
     pthread_mutex_unlock(&sim_stream_lock);
+    sim_flush_printing(context);
     return status;
 }
 
@@ -254,15 +258,17 @@ static SimStream *find_to_wait(CUstream handle, CUresult *status) {
 
 CUresult sim_cuStreamSynchronize(CUstream handle) {
     CUresult status;
+    SimContext *context = NULL;
     pthread_mutex_lock(&sim_stream_lock);
     SimStream *stream = find_to_wait(handle, &status);
     if (stream != NULL) {
-        SimContext *context = stream->context;
+        context = stream->context;
         SimPoints points = end_of_stream(stream);
         wait_for_all(&points);
         status = context->sticky;
     }
     pthread_mutex_unlock(&sim_stream_lock);
+    sim_flush_printing(context);
     return status;
 }
 
