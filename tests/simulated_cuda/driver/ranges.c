@@ -196,7 +196,7 @@ SimPlace sim_place(const void *start, size_t size) {
     SimPlace place = place_of(range);
     /* Mappings of virtual memory may be adjacent. */
     for (; range; range = sim_find_range(address)) {
-        if (!range->is_allocated) return SIM_NOWHERE;
+        if (!range->is_allocated || (range->physical && !range->readers)) return SIM_NOWHERE;
         address = range->info.start + range->info.size;
         if (address >= end) return place;
     }

@@ -36,7 +36,7 @@ def primary(initialised: ModuleType) -> Iterator[driver.CUcontext]:
     context = call(driver.cuDevicePrimaryCtxRetain(0))
     call(driver.cuCtxPushCurrent(context))
     yield context
-    while call(driver.cuCtxGetCurrent()):
+    while int(call(driver.cuCtxGetCurrent())):
         call(driver.cuCtxPopCurrent())
     call(driver.cuDevicePrimaryCtxRelease(0))
 
