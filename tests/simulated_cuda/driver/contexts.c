@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STACK 256
+/* Small: it is thread-local memory, of which a library loaded late gets little. */
+#define MAX_STACK 32
 
 typedef struct CreatedContext {
     SimContext context; /* first: a handle is its address */
