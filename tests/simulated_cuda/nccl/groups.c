@@ -92,6 +92,7 @@ static CUresult enqueue(Operation *operation, CUevent event) {
     CUstream stream = operation->calls->stream;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult status = driver->cuStreamIsCapturing(stream, &capture);
+    if (status == CUDA_ERROR_NOT_SUPPORTED) status = 0;
     operation->is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
     status = status ? status : join(operation, event, true);
     if (status == CUDA_SUCCESS && !operation->is_captured && comm->has_last) {
@@ -125,7 +126,7 @@ static ncclResult_t launch(Operation *operation) {
         driver->cuEventDestroy(event);
     }
     driver->cuCtxPopCurrent(&popped);
-    return sim_check(status, "cuLaunchHostFunc");
+    return sim_check(status, "the queueing of an operation");
 }
 
 /* Move the calls on the communicator of the first one from the list to an operation. */
