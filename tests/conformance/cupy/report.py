@@ -12,9 +12,9 @@ from tests.conformance.cupy.reasons import REASONS
 from tests.conformance.report import cause, escaped, list_item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["PAGE", "page"]
+__all__ = ["PAGE", "Results", "page", "sections"]
 
 PAGE = Path(__file__).parents[3] / "docs" / "conformance_cupy.md"
 
@@ -40,15 +40,29 @@ _MAX_NAMES = 12
 def page(results: Results, version: str, every: int) -> str:
     """Write the page."""
     sample = f"One of {every} tests of each file was run." if every > 1 else "All tests were run."
-    sections = [
-        _INTRODUCTION.format(version=version, sample=sample),
-        _table(results),
+    introduction = _INTRODUCTION.format(version=version, sample=sample)
+    return "\n".join([introduction, *sections(results, list(GROUPS), REASONS)])
+
+
+def sections(results: Results, groups: Sequence[str], reasons: Mapping[str, str]) -> list[str]:
+    """Return the table of the groups, and lists of failures and of tests that do not apply.
+
+    Parameters
+    ----------
+    results : dict
+        Outcomes by group and file.
+    groups : sequence of str
+        The groups in the order of the table.
+    reasons : mapping of str to str
+        Patterns of the name and error of failed tests, and the reason to write.
+    """
+    return [
+        _table(results, groups),
         "## Failures, by reason\n",
-        _failures(results),
+        _failures(results, reasons),
         "## Not applicable, by reason\n",
         _not_applicable(results),
     ]
-    return "\n".join(sections)
 
 
 def _outcomes(files: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -62,9 +76,9 @@ def _row(name: str, outcomes: list[dict[str, Any]]) -> str:
     return f"| {name} | {' | '.join(str(counts[c]) for c in _COLUMNS)} | {share} |"
 
 
-def _table(results: Results) -> str:
+def _table(results: Results, every: Sequence[str]) -> str:
     rows = ["| File | passed | failed | n.a. | passed of those run |", "|---|---:|---:|---:|---:|"]
-    groups = [group for group in GROUPS if group in results]
+    groups = [group for group in every if group in results]
     rows.append(_row("**all**", _outcomes(o for g in groups for o in results[g].values())))
     rows += [_row(f"**{group}**", _outcomes(results[group].values())) for group in groups]
     for group in groups:
@@ -77,18 +91,18 @@ def _all(results: Results, outcome: str) -> list[dict[str, Any]]:
     return [one for one in found if one["outcome"] == outcome]
 
 
-def _reason(test: dict[str, Any]) -> str:
+def _reason(test: dict[str, Any], reasons: Mapping[str, str]) -> str:
     """Return why a test fails: by the table of reasons, or by its error."""
-    for pattern, reason in REASONS.items():
+    for pattern, reason in reasons.items():
         if re.search(pattern, f"{test['test']}\n{test['detail']}"):
             return reason
     return escaped(cause(test["detail"]))
 
 
-def _failures(results: Results) -> str:
+def _failures(results: Results, reasons: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = defaultdict(list)
     for test in _all(results, "failed"):
-        groups[_reason(test)].append(test["test"].removeprefix("tests/cupy_tests/"))
+        groups[_reason(test, reasons)].append(test["test"].removeprefix("tests/cupy_tests/"))
     lines: list[str] = []
     for reason, tests in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         lines.append(list_item(f"{len(tests)}: {reason}"))

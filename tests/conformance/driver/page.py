@@ -1,1 +1,0 @@
-PAGE = page = None
