@@ -89,7 +89,7 @@ class Rank:
 
 
 def on_threads(ranks: Sequence[Rank], work: Callable[[Rank], Any]) -> list[Any]:
-    """Return what `work` returns for each rank, in a thread of its own, or raise what it raises."""
+    """Return what `work` returns for each rank, each in another thread, or raise what it raises."""
     results: list[Any] = [None] * len(ranks)
     errors: list[BaseException] = []
 

@@ -10,4 +10,4 @@ A test is *not applicable* where it needs a package that is not installed, or sk
 """
 
 FOLDERS = ("core", "cudadrv", "cudapy", "doc_examples", "nocuda", "nrt")
-"""Folders of numba-cuda's tests; the others are benchmarks, and tests of its own simulator."""
+"""Folders of numba-cuda's tests, but for benchmarks and tests of its simulator."""
