@@ -7,8 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small: it is thread-local memory, of which a library loaded late gets little. */
-#define MAX_STACK 32
+/* The contexts of a thread. It is not thread-local itself: the thread-local memory of a library
+ * that is loaded late is scarce. */
+typedef struct Stack {
+    int depth, capacity;
+    SimContext *entries[];
+} Stack;
 
 typedef struct CreatedContext {
     SimContext context; /* first: a handle is its address */
@@ -19,10 +23,30 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static SimContext primaries[SIM_MAX_DEVICES];
 static CreatedContext *created;
 static unsigned long long last_id;
-static _Thread_local SimContext *stack[MAX_STACK];
-static _Thread_local int depth;
+static _Thread_local Stack *stack;
+static pthread_key_t stack_key; /* frees the stack of a thread that ends */
 
-SimContext *sim_current(void) { return depth ? stack[depth - 1] : NULL; }
+__attribute__((constructor)) static void make_key(void) { pthread_key_create(&stack_key, free); }
+
+SimContext *sim_current(void) {
+    return stack && stack->depth ? stack->entries[stack->depth - 1] : NULL;
+}
+
+static CUresult push(SimContext *context) {
+    if (!stack || stack->depth == stack->capacity) {
+        int capacity = stack ? 2 * stack->capacity : 8;
+        Stack *larger = realloc(stack, sizeof *larger + capacity * sizeof *larger->entries);
+        if (!larger)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!stack)
+            larger->depth = 0;
+        larger->capacity = capacity;
+        stack = larger;
+        pthread_setspecific(stack_key, stack);
+    }
+    stack->entries[stack->depth++] = context;
+    return CUDA_SUCCESS;
+}
 
 bool sim_is_context(const SimContext *context) {
     if (context >= primaries && context < primaries + SIM_MAX_DEVICES)
@@ -148,28 +172,22 @@ CUresult sim_cuCtxGetCurrent(CUcontext *result) {
 CUresult sim_cuCtxSetCurrent(CUcontext context) {
     if (context && !sim_is_context(context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!context) {
-        if (depth)
-            depth--;
-    } else if (depth) {
-        stack[depth - 1] = context;
-    } else {
-        stack[depth++] = context;
-    }
-    return CUDA_SUCCESS;
+    if (stack && stack->depth)
+        stack->depth--;
+    return context ? push(context) : CUDA_SUCCESS;
 }
 
 CUresult sim_cuCtxPushCurrent(CUcontext context) {
-    if (!context || !sim_is_context(context) || depth == MAX_STACK)
+    if (!context || !sim_is_context(context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    stack[depth++] = context;
-    return CUDA_SUCCESS;
+    return push(context);
 }
 
 CUresult sim_cuCtxPopCurrent(CUcontext *result) {
-    if (!depth)
+    SimContext *context = sim_current();
+    if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
-    SimContext *context = stack[--depth];
+    stack->depth--;
     if (result)
         *result = context;
     return CUDA_SUCCESS;
@@ -183,7 +201,7 @@ static CUresult create(CUcontext *result, unsigned int flags, CUdevice ordinal) 
     SimDevice *device = sim_device(ordinal);
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
-    CreatedContext *entry = depth < MAX_STACK ? calloc(1, sizeof *entry) : NULL;
+    CreatedContext *entry = calloc(1, sizeof *entry);
     if (!entry)
         return CUDA_ERROR_OUT_OF_MEMORY;
     SimContext *context = &entry->context;
@@ -197,9 +215,8 @@ static CUresult create(CUcontext *result, unsigned int flags, CUdevice ordinal) 
     entry->next = created;
     created = entry;
     pthread_mutex_unlock(&lock);
-    stack[depth++] = context;
     *result = context;
-    return CUDA_SUCCESS;
+    return push(context);
 }
 
 CUresult sim_cuCtxCreate(CUcontext *result, CUctxCreateParams *params, unsigned int flags,
@@ -238,7 +255,7 @@ CUresult sim_cuCtxDestroy(CUcontext context) {
         return CUDA_ERROR_INVALID_CONTEXT;
     release(context);
     if (sim_current() == context)
-        depth--;
+        stack->depth--;
     return CUDA_SUCCESS;
 }
 
