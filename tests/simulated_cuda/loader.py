@@ -10,15 +10,15 @@ real driver; without either, it is loaded if the machine has no working driver.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+# Every child process of Python imports this module: further imports wait for their use.
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Sequence
 
 __all__ = ["has_real_driver", "is_wanted", "load", "loaded", "prepare"]
@@ -38,11 +38,14 @@ sys.exit(hasattr(driver, "sim_inject") or driver.cuInit(0) != 0)
 """
 _PROBE_SECONDS = 60
 
+_lock = threading.RLock()
 _loaded: ctypes.CDLL | None = None
 
 
 def has_real_driver() -> bool:
     """Whether a CUDA driver other than the simulated one works; asks a child process."""
+    import subprocess
+
     command = [sys.executable, "-I", "-S", "-c", _PROBE]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, check=False)
@@ -107,15 +110,18 @@ def _load_library() -> ctypes.CDLL:
     A later ``dlopen("libcuda.so.1")`` of any library finds it, because a loaded library answers
     to its SONAME.
     """
+    import ctypes
+
     global _loaded
-    if _loaded is None:
-        path = Path(os.environ[_LIBRARY])
-        driver = ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-        for name in ("libnvidia-ml.so.1", "libnccl.so.2"):
-            ctypes.CDLL(str(path.with_name(name)), ctypes.RTLD_GLOBAL)
-        _loaded = driver
-        _connect(driver)
-    return _loaded
+    with _lock:
+        if _loaded is None:
+            path = Path(os.environ[_LIBRARY])
+            driver = ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+            for name in ("libnvidia-ml.so.1", "libnccl.so.2"):
+                ctypes.CDLL(str(path.with_name(name)), ctypes.RTLD_GLOBAL)
+            _loaded = driver
+            _connect(driver)
+        return _loaded
 
 
 def _connect(driver: ctypes.CDLL) -> None:
@@ -135,9 +141,9 @@ class _LoadOnFirstUse:
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
         if name.partition(".")[0] in _USERS:
-            with contextlib.suppress(ValueError):  # another thread was first
-                sys.meta_path.remove(self)  # type: ignore[arg-type]
-                _load_library()
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            _load_library()
 
 
 def prepare() -> None:

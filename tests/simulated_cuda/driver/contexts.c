@@ -241,7 +241,7 @@ CUresult sim_cuCtxCreate_v3(CUcontext *result, CUexecAffinityParam *params, int 
 
 /* End the life of a created context; false if it is another's, or destroyed. */
 static bool retire(SimContext *context) {
-    if (!context || context->is_primary || !sim_is_context(context))
+    if (!context || !sim_is_context(context) || context->is_primary)
         return false;
     pthread_mutex_lock(&lock);
     bool was_active = context->is_active;

@@ -127,7 +127,8 @@ SimStream *sim_retain_stream(SimStream *stream) {
     return stream;
 }
 
-void sim_release_stream(SimStream *stream) {
+/* Not inlined: gcc would believe that a stream with other references is freed here. */
+__attribute__((noinline)) void sim_release_stream(SimStream *stream) {
     if (--stream->references > 0) return;
     pthread_cond_destroy(&stream->done);
     free(stream->capture_edges.nodes);

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from simulated_cuda import build
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
 
 
@@ -29,9 +29,7 @@ def test_a_built_library_is_not_built_again(
     assert build.build() == library
 
 
-def test_one_of_several_builders_compiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_several_builders_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
     started = threading.Barrier(4)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from cuda.bindings import driver
 
 from helpers.driver_calls import call, status
-from nbrt._internal.gpus import GPUS
+from nbrt._internal.gpus import GPUS, gpu_named
 from nbrt.backends.cuda import discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
 A = driver.CUdevice_attribute
@@ -21,44 +22,81 @@ INVALID = driver.CUdevice(99)
 
 
 def attribute(name: str, device: int = 0) -> int:
-    return int(call(driver.cuDeviceGetAttribute(A[f"CU_DEVICE_ATTRIBUTE_{name}"], device)))
+    return int(call(driver.cuDeviceGetAttribute(getattr(A, f"CU_DEVICE_ATTRIBUTE_{name}"), device)))
 
 
-ATTRIBUTES = """
+# Ask one question with each of some settings. A driver reads its settings in cuInit, so processes
+# that are forked before have the loaded library and settings of their own.
+ASK_EACH = """
+import json, os, sys
 from cuda.bindings import driver
-driver.cuInit(0)
-names = (
+
+driver.cuDriverGetVersion()
+results = []
+for value in {values!r}:
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.environ[{setting!r}] = value
+        is_usable = driver.cuInit(0)[0] == 0
+        os.write(write, json.dumps([{question} for device in range(
+            driver.cuDeviceGetCount()[1] if is_usable else 0
+        )]).encode())
+        os._exit(0)
+    os.wait()
+    results.append(json.loads(os.read(read, 100000)))
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture
+def ask_each(run_child: Callable[..., str]) -> Callable[..., list[Any]]:
+    """Evaluate an expression of `device` for all devices, with each value of a setting."""
+
+    def ask(question: str, setting: str, values: Sequence[str], **settings: str) -> list[Any]:
+        program = ASK_EACH.format(question=question, setting=setting, values=list(values))
+        return cast("list[Any]", json.loads(run_child(program, **settings)))
+
+    return ask
+
+
+NAMES = (
     "MULTIPROCESSOR_COUNT COMPUTE_CAPABILITY_MAJOR COMPUTE_CAPABILITY_MINOR "
     "MAX_THREADS_PER_MULTIPROCESSOR MAX_BLOCKS_PER_MULTIPROCESSOR "
     "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR MAX_SHARED_MEMORY_PER_BLOCK_OPTIN "
     "RESERVED_SHARED_MEMORY_PER_BLOCK CLUSTER_LAUNCH"
 )
-kinds = driver.CUdevice_attribute
-print(*(
-    driver.cuDeviceGetAttribute(kinds["CU_DEVICE_ATTRIBUTE_" + name], 0)[1] for name in names.split()
-), driver.cuDeviceTotalMem(0)[1], driver.cuDeviceGetName(80, 0)[1].rstrip(bytes(1)).decode(), sep=";")
-"""
+GPU = (
+    f"[driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, 'CU_DEVICE_ATTRIBUTE_' + n),"
+    f" device)[1] for n in '{NAMES}'.split()]"
+    f" + [driver.cuDeviceTotalMem(device)[1], driver.cuDeviceGetName(80, device)[1].decode()]"
+)
 
 
-@pytest.mark.parametrize("name", ["H100 SXM", "rtx-4090", "T4", "P100"])
-def test_the_attributes_are_those_of_the_chosen_gpu(
-    run_child: Callable[..., str], name: str
-) -> None:
-    gpu = next(gpu for key, gpu in GPUS.items() if key.lower() == name.replace("-", " ").lower())
-    limits = gpu.limits
-    values = run_child(ATTRIBUTES, NBRT_SIM_GPU=name, NBRT_SIM_MEMORY="512M").split(";")
-    assert values[-1] == f"NVIDIA {gpu.name}"
-    assert tuple(map(int, values[:-1])) == (
-        gpu.multiprocessors,
-        *gpu.capability,
-        limits.threads,
-        limits.blocks,
-        limits.shared,
-        limits.shared_per_block,
-        limits.shared_reserved,
-        gpu.capability >= (9, 0),
-        512 << 20,
-    )
+def test_the_attributes_are_those_of_the_chosen_gpu(ask_each: Callable[..., list[Any]]) -> None:
+    gpus = {name: gpu for name, gpu in GPUS.items() if gpu.multiprocessors is not None}
+    settings = {"NBRT_SIM_DEVICES": "1", "NBRT_SIM_MEMORY": "512M"}
+    names = [name.lower().replace(" ", "-") for name in gpus]
+    answers = ask_each(GPU, "NBRT_SIM_GPU", names, **settings)
+    for gpu, ((*values, memory, name),) in zip(gpus.values(), answers, strict=True):
+        limits = gpu.limits
+        assert values == [
+            gpu.multiprocessors,
+            *gpu.capability,
+            limits.threads,
+            limits.blocks,
+            limits.shared,
+            limits.shared_per_block,
+            limits.shared_reserved,
+            gpu.capability >= (9, 0),
+        ]
+        assert memory == 512 << 20
+        assert gpu_named(name.partition("\0")[0]) == gpu
+
+
+def test_an_unknown_gpu_is_replaced(ask_each: Callable[..., list[Any]]) -> None:
+    question = "driver.cuDeviceGetName(80, device)[1].decode()"
+    (names,) = ask_each(question, "NBRT_SIM_GPU", ["Voodoo 2"])
+    assert {name.partition("\0")[0] for name in names} == {"NVIDIA H100 SXM"}
 
 
 def test_every_attribute_can_be_asked(initialised: ModuleType) -> None:
@@ -129,26 +167,16 @@ def test_nvml_names_the_devices_as_the_driver_does(initialised: ModuleType) -> N
     assert [uuid.removeprefix("GPU-").replace("-", "") for uuid in uuids] == own
 
 
-VISIBLE = """
-from cuda.bindings import driver
-status = driver.cuInit(0)[0]
-count = driver.cuDeviceGetCount()[1] if status == 0 else 0
-print(status.name, *(bytes(driver.cuDeviceGetUuid(i)[1].bytes)[0] - 0xA0 for i in range(count)))
-"""
+VISIBLE = ["0", "1,0", " 2 , 0,", "0,7,1", "GPU-a1", "GPU-a2,1", "GPU-", "0,0", "-1", "", "x"]
 
 
-@pytest.mark.parametrize(
-    "visible",
-    ["0", "1,0", " 2 , 0", "0,7,1", "GPU-a1", "GPU-a2,1", "GPU-", "0,0", "-1", "", "x", "1,"],
-)
-def test_visible_devices_are_those_that_nbrt_expects(
-    run_child: Callable[..., str], visible: str
-) -> None:
+def test_visible_devices_are_those_that_nbrt_expects(ask_each: Callable[..., list[Any]]) -> None:
     uuids = tuple(f"GPU-a{place}6e6272" for place in range(3))
-    expected = discovery.visible_indices(visible, uuids)
-    output = run_child(VISIBLE, CUDA_VISIBLE_DEVICES=visible, NBRT_SIM_DEVICES="3").split()
-    assert tuple(map(int, output[1:])) == expected
-    assert output[0] == ("CUDA_SUCCESS" if expected else "CUDA_ERROR_NO_DEVICE")
+    question = "bytes(driver.cuDeviceGetUuid(device)[1].bytes)[0] - 0xA0"
+    answers = ask_each(question, "CUDA_VISIBLE_DEVICES", VISIBLE, NBRT_SIM_DEVICES="3")
+    assert dict(zip(VISIBLE, map(tuple, answers), strict=True)) == {
+        visible: discovery.visible_indices(visible, uuids) for visible in VISIBLE
+    }
 
 
 def test_nbrt_counts_the_devices(run_child: Callable[..., str]) -> None:
@@ -157,11 +185,6 @@ from nbrt.backends.cuda import discovery
 print(discovery.count_visible_devices(), discovery.why_unavailable())
 """
     assert run_child(program, NBRT_SIM_DEVICES="4", CUDA_VISIBLE_DEVICES="2,3") == "2 None"
-
-
-def test_an_unknown_gpu_is_reported(run_child: Callable[..., str]) -> None:
-    program = "from cuda.bindings import driver; driver.cuInit(0); print(driver.cuDeviceGetName(40, 0))"
-    assert b"H100 SXM".decode() in run_child(program, NBRT_SIM_GPU="Voodoo 2")
 
 
 def test_peers(initialised: ModuleType) -> None:
