@@ -1,4 +1,4 @@
-"""What happens around every call: initialisation, injected faults, counters, names of errors."""
+"""Initialisation, injected faults, counters, names of errors, and addresses of functions."""
 
 from __future__ import annotations
 
