@@ -26,7 +26,7 @@ def attribute(name: str, device: int = 0) -> int:
 
 
 # Ask one question with each of some settings. A driver reads its settings in cuInit, so processes
-# that are forked before have the loaded library and settings of their own.
+# that are forked before it share the loaded library, each with other settings.
 ASK_EACH = """
 import json, os, sys
 from cuda.bindings import driver
