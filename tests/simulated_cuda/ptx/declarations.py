@@ -116,7 +116,7 @@ def _parse_value(tokens: Tokens) -> Initialiser:
             if sign < 0 and kind != "int":
                 value ^= 1 << (31 if kind == "f32" else 63)
                 sign = 1
-            return Initialiser(sign * value)
+            return Initialiser(sign * value, kind=kind)
         mask = value
         result = _parse_address(tokens)
         tokens.expect(")")

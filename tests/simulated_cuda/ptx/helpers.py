@@ -34,10 +34,10 @@ define internal float @sim.flush(float %x) #1 {
   %result = select i1 %small, float %zero, float %x
   ret float %result
 }""",
-    # max(x, 0) that keeps NaN.
+    # max(x, +0) that keeps NaN.
     "sim.relu": """
 define internal double @sim.relu(double %x) #1 {
-  %negative = fcmp olt double %x, 0.0
+  %negative = fcmp ole double %x, 0.0
   %result = select i1 %negative, double 0.0, double %x
   ret double %result
 }""",

@@ -79,13 +79,15 @@ Operand = Name | Immediate | Negation | Address | Vector | Pair | Parentheses
 class Initialiser(NamedTuple):
     """One value of an initialiser.
 
-    `symbol` is empty for a number; `value` is the number, or the constant that is added to the
-    address of the symbol. `mask` selects bits of the address, as in ``0xFF00(symbol)``.
+    `symbol` is empty for a number; `value` is the number (of a float, its bits), or the constant
+    that is added to the address of the symbol. `mask` selects bits of the address, as in
+    ``0xFF00(symbol)``. `kind` is that of an `Immediate`.
     """
 
     value: int
     symbol: str = ""
     mask: int = 0
+    kind: str = "int"
 
 
 @dataclass(slots=True, eq=False)

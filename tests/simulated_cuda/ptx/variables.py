@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulated_cuda.ptx.errors import PtxError
-from simulated_cuda.ptx.types import BITS
+from simulated_cuda.ptx.literals import integer_constant
+from simulated_cuda.ptx.syntax import Immediate
+from simulated_cuda.ptx.types import BITS, FLOAT_TYPES
 
 if TYPE_CHECKING:
     from simulated_cuda.ptx.module import ModuleBuilder
@@ -25,7 +27,7 @@ def definition(variable: Variable, module: ModuleBuilder) -> str:
     data = bytearray()
     for value, width in _words(variable):
         if not value.symbol:
-            data += (value.value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+            data += _number(value, variable).to_bytes(width, "little")
             continue
         if width != 8:
             raise PtxError(f"{variable.name}: an address of {width} bytes", variable.line)
@@ -37,6 +39,14 @@ def definition(variable: Variable, module: ModuleBuilder) -> str:
     _flush(parts, data)
     types = ", ".join(part.partition(' c"')[0] if part[0] == "[" else "i64" for part in parts)
     return f"{symbol} = global <{{ {types} }}> <{{ {', '.join(parts)} }}>, align {alignment}"
+
+
+def _number(value: Initialiser, variable: Variable) -> int:
+    """Return the bits of a number in the type of the variable."""
+    width = BITS[variable.type]
+    if variable.type in FLOAT_TYPES and value.kind == "int" and value.value:
+        raise PtxError(f"{variable.name}: an integer initialises a float", variable.line)
+    return int(integer_constant(Immediate(value.kind, value.value), width))
 
 
 def _words(variable: Variable) -> list[tuple[Initialiser, int]]:

@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 CANONICAL_NAN = "bitcast (i32 2147483647 to float)"
-NARROW_NAN = 0x7FFF
 _ROUNDING = ("rn", "rz", "rm", "rp")
 ROUNDING_MODES = {"rn": 0, "rz": 1, "rm": 2, "rp": 3, "rna": 4}
 """Numbers of the rounding modes of the helper sim.narrow."""
@@ -227,7 +226,19 @@ def divide(f: FunctionBuilder, operands: list[Operand], form: Form) -> None:
 def _square_root(f: FunctionBuilder, operands: list[Operand], form: Form) -> None:
     f.approximates |= "approx" in form.flags
     value = read_float(f, operands[1], form)
-    write_float(f, operands[0], rounded(f, "sqrt", form, value), form)
+    root = rounded(f, "sqrt", form, value)
+    if form.type == "f32":
+        root = _canonical_root(f, value, root)
+    write_float(f, operands[0], root, form)
+
+
+def _canonical_root(f: FunctionBuilder, value: str, root: str) -> str:
+    """Replace a root that is NaN: LLVM would drop a choice that a comparison of floats decides."""
+    bits = f.value(f"bitcast float {value} to i32")
+    negative_or_nan = f.value(f"icmp ugt i32 {bits}, {0x7F800000}")
+    not_zero = f.value(f"icmp ne i32 {bits}, {1 << 31}")
+    is_nan = f.value(f"and i1 {negative_or_nan}, {not_zero}")
+    return f.value(f"select i1 {is_nan}, float {CANONICAL_NAN}, float {root}")
 
 
 @translates("rcp", modifiers=(*_ROUNDING, "ftz", "approx"), types=("f32", "f64"))
