@@ -221,6 +221,8 @@ CUresult sim_cuCtxSynchronize_v2(CUcontext handle) {
     CUresult status = sim_usable_context(handle, &context);
     if (status == CUDA_SUCCESS)
         status = context->sticky;
+    if (status == CUDA_SUCCESS)
+        status = sim_check_context_captures(context);
     return status == CUDA_SUCCESS ? sim_context_synchronize(context) : status;
 }
 

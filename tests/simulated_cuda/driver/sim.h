@@ -127,6 +127,9 @@ bool sim_is_capturing(CUstream stream);
 bool sim_in_host_function(void);
 /* Wait for all work of a context; runs what the scheduler holds back. */
 CUresult sim_context_synchronize(SimContext *context);
+/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if streams of a context are being captured, which forbids
+ * cuCtxSynchronize; invalidates those captures. */
+CUresult sim_check_context_captures(SimContext *context);
 /* The context a stream handle belongs to (default streams: the current one), or NULL. */
 SimContext *sim_stream_context(CUstream stream);
 

@@ -49,12 +49,16 @@ static void destroy_stream(SimStream *stream) {
     sim_enqueue(stream, NULL, &none);
 }
 
+void sim_end_stream(SimStream *stream) {
+    if (stream->context != NULL) destroy_stream(stream);
+    sim_release_stream(stream);
+}
+
 static void end_thread(void *list) {
     pthread_mutex_lock(&sim_stream_lock);
     for (ThreadStream *item = list, *next; item != NULL; item = next) {
         next = item->next;
-        if (item->stream->context != NULL) destroy_stream(item->stream);
-        sim_release_stream(item->stream);
+        sim_end_stream(item->stream);
         free(item);
     }
     pthread_mutex_unlock(&sim_stream_lock);
@@ -230,17 +234,19 @@ static void wait_for_context(SimContext *context) {
 }
 
 CUresult sim_context_synchronize(SimContext *context) {
-    CUresult status;
     pthread_mutex_lock(&sim_stream_lock);
-    if (sim_invalidate_captures(context, false)) {
-        status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    } else {
-        wait_for_context(context);
-        status = context->sticky;
-    }
+    wait_for_context(context);
+    CUresult status = context->sticky;
     pthread_mutex_unlock(&sim_stream_lock);
     sim_flush_printing(context);
     return status;
+}
+
+CUresult sim_check_context_captures(SimContext *context) {
+    pthread_mutex_lock(&sim_stream_lock);
+    bool is_capturing = sim_invalidate_captures(context, false);
+    pthread_mutex_unlock(&sim_stream_lock);
+    return is_capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
 /* A stream that can be waited for, or NULL and a status. */

@@ -98,6 +98,8 @@ void sim_wake_streams(SimContext *context);
 /* The stream of a handle, or NULL and a status. */
 SimStream *sim_find_stream(CUstream handle, CUresult *status);
 SimStream *sim_new_stream(SimContext *context, SimStreamKind kind, unsigned int flags, int priority);
+/* End a stream of the driver itself: release it when its work is done. */
+void sim_end_stream(SimStream *stream);
 /* Add the points that legacy default stream semantics demand of the next operation. */
 void sim_add_implicit_points(SimStream *stream, SimPoints *points);
 /* CUDA_ERROR_STREAM_CAPTURE_IMPLICIT if the legacy stream would depend on a capture. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -119,6 +120,7 @@ def test_event_records_all_work_of_a_context(
 
 
 _CHILD = """
+import ctypes
 import sys
 from cuda.bindings import driver
 from helpers.driver_calls import call, status
@@ -128,7 +130,7 @@ load()
 call(driver.cuInit(0))
 call(driver.cuCtxSetCurrent(call(driver.cuDevicePrimaryCtxRetain(0))))
 handle = driver.CUipcEventHandle()
-handle.reserved = bytes.fromhex(sys.argv[1])
+ctypes.memmove(handle.getPtr(), bytes.fromhex(sys.argv[1]), 64)
 event = call(driver.cuIpcOpenEventHandle(handle))
 print(status(driver.cuEventQuery(event)), flush=True)
 sys.stdin.readline()
@@ -146,15 +148,16 @@ def test_interprocess_event(new_stream: Any, new_event: Any) -> None:
     call(driver.cuEventRecord(event, stream))
     tests = Path(__file__).parents[3]
     child = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, bytes(handle.reserved).hex()],
+        [sys.executable, "-c", _CHILD, ctypes.string_at(handle.getPtr(), 64).hex()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(tests)},
     )
     assert child.stdout is not None
-    assert child.stdout.readline() == "NOT_READY\n"
+    first = child.stdout.readline()
     latch.open()
+    assert first == "NOT_READY\n"
     output, _ = child.communicate("\n", timeout=60)
     assert output == "SUCCESS\n"
 
