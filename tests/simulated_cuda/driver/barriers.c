@@ -21,15 +21,20 @@ static SimBarrier *barrier_at(SimThread *thread, uint32_t number, uint32_t threa
     return &thread->block->barriers[number];
 }
 
-/* Lanes of a warp that do not exist or have exited: with an explicit number of threads, a warp
- * counts as a whole ("the arrival count is incremented by the warp size"). */
-static uint32_t absent_lanes(const SimBlock *block, uint32_t warp) {
-    return SIM_WARP_SIZE - (uint32_t)__builtin_popcount(block->warps[warp].alive);
+/* With an explicit number of threads a warp counts as a whole ("the arrival count is incremented by
+ * the warp size"): lanes that do not exist or have exited count for a warp that has arrived. */
+static uint32_t arrived_of_warps(const SimBlock *block, const SimBarrier *barrier) {
+    uint32_t arrived = 0;
+    for (uint32_t rest = barrier->warps; rest; rest &= rest - 1) {
+        int warp = __builtin_ctz(rest);
+        arrived += (uint32_t)__builtin_popcount(barrier->lanes[warp] | ~block->warps[warp].alive);
+    }
+    return arrived;
 }
 
 static bool is_complete(const SimBlock *block, const SimBarrier *barrier) {
     if (barrier->threads)
-        return barrier->arrived + barrier->absent >= barrier->threads;
+        return arrived_of_warps(block, barrier) >= barrier->threads;
     return barrier->arrived >= block->live;
 }
 
@@ -38,14 +43,18 @@ static void arrive(SimFiber *fiber, SimBarrier *barrier, uint32_t threads, uint3
     uint32_t warp = fiber->thread.warp, bit = 1u << (barrier - block->barriers);
     if (!(block->barriers_used & bit)) {
         block->barriers_used |= bit;
-        *barrier = (SimBarrier){0};
+        barrier->waiting = (SimQueue){0};
+        barrier->arrived = barrier->non_zero = barrier->warps = 0;
+        barrier->is_reduction = false;
     }
     barrier->threads = threads;
     barrier->arrived++;
     barrier->non_zero += value != 0;
-    if (threads && !(barrier->warps >> warp & 1)) {
+    if (threads) {
+        if (!(barrier->warps >> warp & 1))
+            barrier->lanes[warp] = 0;
         barrier->warps |= 1u << warp;
-        barrier->absent += absent_lanes(block, warp);
+        barrier->lanes[warp] |= 1u << fiber->thread.lane;
     }
 }
 
@@ -140,8 +149,6 @@ void sim_barriers_exit(SimFiber *fiber) {
     SimGrid *grid = block->grid;
     for (uint32_t rest = block->barriers_used; rest; rest &= rest - 1) {
         SimBarrier *barrier = &block->barriers[__builtin_ctz(rest)];
-        if (barrier->warps >> fiber->thread.warp & 1)
-            barrier->absent++;
         if (is_complete(block, barrier))
             release(block, barrier);
     }

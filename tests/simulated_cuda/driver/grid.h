@@ -59,9 +59,10 @@ typedef struct SimBarrier {
     uint32_t threads;  /* that complete it, or 0: all threads of the block */
     uint32_t arrived;  /* threads */
     uint32_t non_zero; /* of a reduction: threads with a value */
-    uint32_t warps;    /* with an explicit count: warps that have arrived */
-    uint32_t absent;   /* threads of those warps that do not exist or have exited */
     bool is_reduction;
+    /* With an explicit number of threads: */
+    uint32_t warps;                 /* that have arrived */
+    uint32_t lanes[SIM_MAX_WARPS]; /* of them, that have arrived */
 } SimBarrier;
 
 /* Lanes that have arrived at an operation of a warp. */

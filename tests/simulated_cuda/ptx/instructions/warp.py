@@ -25,6 +25,7 @@ _THREAD = ("ptr", "%thread")
 
 
 def _active(f: FunctionBuilder) -> str:
+    f.waits = True  # for the lanes that take the same branch
     return f.call("sim_active_mask", "i32", _THREAD)
 
 
