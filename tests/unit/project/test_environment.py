@@ -19,6 +19,7 @@ CONDA_NAMES = {
     "cupy-cuda13x": "cupy",
     "matplotlib": "matplotlib-base",  # conda's "matplotlib" adds Qt
     "pyside6-webengine": "qt6-webengine",
+    "ziglang": "c-compiler",  # on PyPI, zig is the compiler that a wheel can bring
 }
 # On PyPI a meta package with an extra for each library; on conda-forge each is a package.
 CONDA_TOOLKIT = {
