@@ -34,6 +34,13 @@ typedef struct SimAdvice {
     CUmemLocation preferred, prefetched;
 } SimAdvice;
 
+/* A stream, that may end: its number is never used again. */
+typedef struct SimStreamName {
+    CUstream handle; /* that of a default stream stands for different streams in different threads */
+    unsigned long long id;
+    SimContext *context;
+} SimStreamName;
+
 typedef struct SimRange {
     SimAllocation info;
     SimPages pages; /* `start` is NULL if the pages are not the range's */
@@ -48,8 +55,7 @@ typedef struct SimRange {
     SimPhysical *physical; /* of a mapping */
     SimPool *pool;         /* of stream-ordered memory */
     struct SimRange *next_cached; /* freed ranges of a pool, newest first */
-    CUstream free_stream;         /* where it was freed last */
-    SimContext *free_context;
+    SimStreamName free_stream;    /* where it was freed last */
     unsigned int generation, mapped, unmapped; /* counts of calls, and of operations that ran */
     bool is_graph_memory;
     unsigned long long remote_id; /* of the allocation of the process `flags`, for IPC memory */

@@ -14,6 +14,7 @@
 CUresult sim_cuEventCreate(CUevent *phEvent, unsigned int Flags);
 CUresult sim_cuEventRecord(CUevent hEvent, CUstream hStream);
 CUresult sim_cuEventDestroy(CUevent hEvent);
+CUresult sim_cuStreamGetId(CUstream hStream, unsigned long long *streamId);
 CUresult sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags);
 
 static size_t counted(const SimRange *range) { return sim_round_up(range->info.size, SIM_ALIGNMENT); }
@@ -122,14 +123,18 @@ const SimOperationType sim_pool_free_type = {
 typedef struct Request {
     SimPool *pool;
     size_t size;
-    CUstream stream;
-    SimContext *context;
-    CUstream waits[MAX_WAITS];
+    SimStreamName stream, waits[MAX_WAITS];
     int wait_count;
 } Request;
 
+static CUresult find_stream(CUstream handle, SimStreamName *result) {
+    result->handle = handle;
+    result->context = sim_stream_context(handle);
+    return result->context ? sim_cuStreamGetId(handle, &result->id) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 static bool is_same_stream(const SimRange *range, const Request *request) {
-    return range->free_stream == request->stream && range->free_context == request->context;
+    return range->free_stream.id == request->stream.id;
 }
 
 /* Take a freed range of the same size out of the cache: one that was freed on the stream of the
@@ -164,7 +169,8 @@ static CUresult hold(Request *request, size_t bytes) {
         if (!is_free_pending(range)) continue;
         if (is_same_stream(range, request)) {
             before += counted(range);
-        } else if (range->free_context == request->context && request->wait_count < MAX_WAITS) {
+        } else if (range->free_stream.context == request->stream.context &&
+                   request->wait_count < MAX_WAITS) {
             elsewhere += counted(range);
             request->waits[request->wait_count++] = range->free_stream;
         }
@@ -218,7 +224,7 @@ static CUresult take_range(Request *request, SimRange **result) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     sim_renew_range(range, request->size);
-    range->context = request->context;
+    range->context = request->stream.context;
     range->generation++;
     request->pool->used += bytes;
     if (request->pool->used > request->pool->used_high) request->pool->used_high = request->pool->used;
@@ -227,11 +233,10 @@ static CUresult take_range(Request *request, SimRange **result) {
 }
 
 /* Put a range into the cache of its pool. */
-static void cache(SimRange *range, CUstream stream, SimContext *context) {
+static void cache(SimRange *range, SimStreamName stream) {
     SimPool *pool = range->pool;
     range->is_allocated = false;
     range->free_stream = stream;
-    range->free_context = context;
     range->next_cached = pool->cached;
     pool->cached = range;
     if (!pool->is_imported) pool->used -= counted(range);
@@ -240,7 +245,7 @@ static void cache(SimRange *range, CUstream stream, SimContext *context) {
 /* Undo `take_range`, whose operation was refused. */
 static void give_back(SimRange *range, const Request *request) {
     pthread_mutex_lock(&sim_memory_lock);
-    cache(range, request->stream, request->context);
+    cache(range, request->stream);
     range->generation--;
     if (!is_free_pending(range)) sim_pool_drop(range->pool, counted(range));
     pthread_mutex_unlock(&sim_memory_lock);
@@ -250,10 +255,13 @@ static void give_back(SimRange *range, const Request *request) {
 static CUresult wait_for_frees(const Request *request) {
     for (int i = 0; i < request->wait_count; i++) {
         CUevent event;
+        SimStreamName found;
+        if (find_stream(request->waits[i].handle, &found) || found.id != request->waits[i].id)
+            return CUDA_ERROR_OUT_OF_MEMORY;
         CUresult status = sim_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
         if (status) return status;
-        status = sim_cuEventRecord(event, request->waits[i]);
-        if (!status) status = sim_cuStreamWaitEvent(request->stream, event, 0);
+        status = sim_cuEventRecord(event, found.handle);
+        if (!status) status = sim_cuStreamWaitEvent(request->stream.handle, event, 0);
         sim_cuEventDestroy(event);
         if (status) return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -274,14 +282,14 @@ static CUresult capture_allocation(CUdeviceptr *dptr, size_t size, SimPool *pool
 }
 
 static CUresult allocate(CUdeviceptr *dptr, size_t size, SimPool *pool, CUstream stream) {
-    Request request = {.pool = pool, .size = size, .stream = stream};
+    Request request = {.pool = pool, .size = size};
     SimRange *range = NULL;
-    CUresult status = CUDA_ERROR_INVALID_VALUE;
-    if (!dptr || !size) return status;
-    if (!(request.context = sim_stream_context(stream))) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!dptr || !size) return CUDA_ERROR_INVALID_VALUE;
+    CUresult status = find_stream(stream, &request.stream);
+    if (status) return status;
     SIM_LOCKED({
-        if (!pool) request.pool = sim_current_pool(request.context->device->ordinal);
-        if (sim_is_pool(request.pool) && !request.pool->is_imported) status = CUDA_SUCCESS;
+        if (!pool) request.pool = sim_current_pool(request.stream.context->device->ordinal);
+        if (!sim_is_pool(request.pool) || request.pool->is_imported) status = CUDA_ERROR_INVALID_VALUE;
     });
     if (status) return status;
     if (sim_is_capturing(stream)) return capture_allocation(dptr, size, request.pool, stream);
@@ -313,7 +321,7 @@ void sim_free_pool_range(SimRange *range) {
         sim_hide_graph_memory(range);
         return;
     }
-    cache(range, NULL, NULL);
+    cache(range, (SimStreamName){0});
     sim_end_generation(range, range->generation);
 }
 
@@ -331,8 +339,9 @@ static void take_back(SimRange *range) {
 }
 
 CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-    SimContext *context = sim_stream_context(hStream);
-    if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+    SimStreamName stream;
+    CUresult status = find_stream(hStream, &stream);
+    if (status) return status;
     SimOperation *operation = NULL;
     SimRange *range = NULL;
     bool is_in_graph = sim_is_capturing(hStream);
@@ -344,12 +353,12 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
             range = NULL;
         else if (range->is_graph_memory) is_in_graph = true;
         else if ((operation = sim_new_pool_operation(&sim_pool_free_type, range)))
-            cache(range, hStream, context);
+            cache(range, stream);
         pthread_mutex_unlock(&sim_memory_lock);
         if (!range) return CUDA_ERROR_INVALID_VALUE;
         if (!is_in_graph && !operation) return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult status = is_in_graph ? sim_new_pool_free(dptr, &operation) : CUDA_SUCCESS;
+    status = is_in_graph ? sim_new_pool_free(dptr, &operation) : CUDA_SUCCESS;
     if (!status) status = sim_submit(hStream, operation);
     if (status && !is_in_graph) take_back(range);
     return status;
