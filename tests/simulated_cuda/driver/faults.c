@@ -180,7 +180,7 @@ static void explain_address(const SimGrid *grid, const SimThread *thread, const 
         else
             snprintf(place, sizeof place, "at offset %td of", address - found.start);
         snprintf(text, size, "%s the %s%s allocation %llu of %zu bytes at %p on device %d", place,
-                 found.is_freed ? "freed " : "", kind_name(found.kind), found.id, found.size,
+                 found.is_freed ? "freed " : found.is_pending ? "future " : "", kind_name(found.kind), found.id, found.size,
                  (void *)found.start, found.device);
     }
 }

@@ -152,6 +152,10 @@ enum { SIM_JUMP_FAULT = 1, SIM_JUMP_ABANDON, SIM_JUMP_EXIT };
 
 /* ---- threads.c -------------------------------------------------------------------------------- */
 CUresult sim_run_grid(const SimGridLaunch *launch);
+
+/* ---- access.c ---------------------------------------------------------------------------------- */
+/* CUDA_ERROR_ILLEGAL_ADDRESS if an argument points to memory that the device may not access. */
+CUresult sim_check_arguments(const SimGridLaunch *launch);
 static inline SimFiber *sim_fiber(SimThread *thread) { return (SimFiber *)thread; }
 void sim_push(SimQueue *queue, SimFiber *fiber);
 /* Add to the end, or to the front in a launch whose seed says so. */

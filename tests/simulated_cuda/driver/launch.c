@@ -22,7 +22,8 @@ typedef struct LaunchOperation {
 static CUresult run(SimOperation *operation) {
     LaunchOperation *self = (LaunchOperation *)operation;
     self->launch.context = self->function->module->context;
-    return sim_run_grid(&self->launch);
+    CUresult status = sim_check_arguments(&self->launch);
+    return status ? status : sim_run_grid(&self->launch);
 }
 
 static void destroy(SimOperation *operation) {

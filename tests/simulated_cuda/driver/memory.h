@@ -110,6 +110,8 @@ void sim_remove_range(SimRange *range);
 SimRange *sim_find_range(const void *address);
 /* A range that overlaps [start, start + size), or NULL. */
 SimRange *sim_overlapping_range(const void *start, size_t size);
+/* True if an address is on the pages of a range, or the first after a range. */
+bool sim_is_near_range(const void *address);
 /* True if an address belongs to freed memory, or to guard pages. */
 bool sim_is_retired(const void *address);
 /* The ranges by address. */

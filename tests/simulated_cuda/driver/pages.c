@@ -45,7 +45,7 @@ int sim_new_memory_file(int device, size_t size) {
     char name[64];
     snprintf(name, sizeof name, FILE_PREFIX "%d", device);
     /* glibc 2.17 has no memfd_create. */
-    int file = (int)syscall(SYS_memfd_create, name, 1u /* MFD_CLOEXEC */);
+    int file = (int)syscall(__NR_memfd_create, name, 1u /* MFD_CLOEXEC */);
     if (file < 0) return -1;
     if (ftruncate(file, (off_t)size)) {
         close(file);

@@ -114,6 +114,17 @@ SimRange *sim_overlapping_range(const void *start, size_t size) {
     return last->info.start + last->info.size > (const char *)start ? last : NULL;
 }
 
+bool sim_is_near_range(const void *address) {
+    const char *byte = address;
+    size_t index = ranges_before(address);
+    if (index) {
+        const SimRange *before = ranges[index - 1];
+        if (byte == before->info.start + before->info.size) return true;
+        if (before->pages.start && byte < before->pages.start + before->pages.size) return true;
+    }
+    return index < range_count && ranges[index]->pages.start && byte >= ranges[index]->pages.start;
+}
+
 size_t sim_range_count(void) { return range_count; }
 
 SimRange *sim_range_at(size_t index) { return ranges[index]; }
