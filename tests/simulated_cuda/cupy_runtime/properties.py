@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -125,6 +126,19 @@ _ATTRIBUTES = {
 _LUID_BYTES = 8  # of Windows only: zeros elsewhere
 
 
+@functools.cache
+def _numbers() -> dict[str, int]:
+    """Return the numbers of the attributes; to ask the enumeration takes long."""
+    from cuda.bindings.driver import CUdevice_attribute
+
+    names = (name for value in _ATTRIBUTES.values() for name in _as_tuple(value))
+    return {n: int(getattr(CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{n}")) for n in names}
+
+
+def _as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
 def device_properties(
     attribute: Callable[[int, int], int], device: int, name: bytes, memory: int, uuid: bytes
 ) -> dict[str, Any]:
@@ -135,11 +149,10 @@ def device_properties(
     attribute : callable
         Returns the value of an attribute (a number of CUdevice_attribute) of a device.
     """
-    from cuda.bindings.driver import CUdevice_attribute
+    numbers = _numbers()
 
     def value(key: str) -> int:
-        number = int(getattr(CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{key}"))
-        return attribute(number, device)
+        return attribute(numbers[key], device)
 
     found: dict[str, Any] = {"name": name, "totalGlobalMem": memory}
     for key, source in _ATTRIBUTES.items():
