@@ -18,7 +18,7 @@ _FUNCTIONS = {
         "cub_histogram cub_reduction cub_scan device_histogram device_reduce device_scan "
         "device_segmented_reduce"
     ),
-    "cupy.cuda.jitify": "jitify",
+    "cupy.cuda.jitify": "_init_module jitify",
     "cupy.cuda.thrust": "argsort lexsort sort",
     "cupy.random._generator_api": "FeistelBijection Generator.__init__ init_curand random_raw",
 }

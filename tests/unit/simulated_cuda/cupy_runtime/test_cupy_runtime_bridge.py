@@ -209,5 +209,9 @@ def test_modules_with_machine_code_raise(cupy: Any) -> None:
         cupy.lexsort(cupy.empty((2, 8), "float32"))
     with pytest.raises(NotSimulatedError, match=r"_generator_api\.init_curand"):
         cupy.random.default_rng(1)
+    with pytest.warns(DeprecationWarning):
+        module = cupy.RawModule(code="__global__ void f() {}", jitify=True)
+    with pytest.raises(NotSimulatedError, match="jitify"):
+        module.compile()
     with pytest.raises(NotSimulatedError, match="device_reduce"):
         cupy.cuda.cub.device_reduce(array, 0, None)
