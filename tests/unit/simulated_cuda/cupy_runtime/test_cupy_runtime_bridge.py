@@ -209,7 +209,7 @@ def test_modules_with_machine_code_raise(cupy: Any) -> None:
         cupy.lexsort(cupy.empty((2, 8), "float32"))
     with pytest.raises(NotSimulatedError, match=r"_generator_api\.init_curand"):
         cupy.random.default_rng(1)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="[Jj]itify"):
         module = cupy.RawModule(code="__global__ void f() {}", jitify=True)
     with pytest.raises(NotSimulatedError, match="jitify"):
         module.compile()
