@@ -183,7 +183,8 @@ def _link(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         messages = list(pool.map(translate, sources))
     inputs = [*sorted(objects.iterdir()), *(scratch / name for name in needs)]
-    link = [*command, "-shared", "-pthread", "-g", f"-Wl,-soname,{library}", "-Wl,-rpath,$ORIGIN"]
+    options = [f"-Wl,-soname,{library}", "-Wl,-rpath,$ORIGIN", "-Wl,-z,defs"]
+    link = [*command, "-shared", "-pthread", "-g", *options]
     _run([*link, "-o", str(scratch / library), *map(str, inputs), *_LIBRARIES])
     return "".join(messages)
 
