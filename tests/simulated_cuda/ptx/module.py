@@ -31,7 +31,7 @@ attributes #4 = { nounwind strictfp }
 class KernelFacts:
     """The fields of SimKernelInfo, without the address of the code."""
 
-    parameters: list[tuple[int, int]]
+    parameters: list[list[int]]
     parameter_bytes: int
     static_shared: int
     local_bytes: int
@@ -39,7 +39,7 @@ class KernelFacts:
     spins: bool
     approximates: bool
     max_threads: int
-    required_threads: tuple[int, int, int]
+    required_threads: list[int]
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class ModuleBuilder:
         builders = [self._builders[name] for name in self._reached(kernel.name)]
         offsets = self.parameter_offsets(kernel)
         parameters = [
-            (offset, variable.size)
+            [offset, variable.size]
             for offset, variable in zip(offsets, kernel.parameters, strict=True)
         ]
         required = (*kernel.limits.get("reqntid", (0, 0, 0)), 1, 1)[:3]
@@ -196,5 +196,5 @@ class ModuleBuilder:
             spins=any(builder.spins for builder in builders),
             approximates=any(builder.approximates for builder in builders),
             max_threads=limit,
-            required_threads=(required[0], required[1], required[2]),
+            required_threads=list(required),
         )

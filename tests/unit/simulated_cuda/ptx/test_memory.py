@@ -24,7 +24,7 @@ def test_parameters_of_all_sizes_lie_at_their_alignment() -> None:
           ret;
         }""")
     facts = program.facts["kernels"]["k"]
-    assert facts["parameters"] == [(0, 8), (8, 1), (16, 12), (28, 2), (32, 8)]
+    assert facts["parameters"] == [[0, 8], [8, 1], [16, 12], [28, 2], [32, 8]]
     assert facts["parameter_bytes"] == 40
     out = np.zeros(6, np.uint32)
     block = bytearray(40)
