@@ -11,7 +11,16 @@ from simulated_cuda import loader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["call_count", "clear", "failing", "inject", "limited_memory", "stubs", "take_report"]
+__all__ = [
+    "call_count",
+    "clear",
+    "failing",
+    "inject",
+    "limited_memory",
+    "schedule",
+    "stubs",
+    "take_report",
+]
 
 _REPORT_BYTES = 1 << 20
 
@@ -70,6 +79,31 @@ def limited_memory(size: int, device: int = 0) -> Iterator[None]:
         yield
     finally:
         entry(device, before)
+
+
+@contextlib.contextmanager
+def schedule(name: str, *, seed: int = 0, hold_seconds: float = 0.001) -> Iterator[None]:
+    """Choose within the block when operations of streams run.
+
+    Parameters
+    ----------
+    name : {"eager", "random", "late"}
+        No operation, some (by the seed), or every operation is held back until something waits
+        for it.
+    seed : int
+        Of the choices of ``random``, and of the order of independent nodes of graphs.
+    hold_seconds : float
+        An operation runs after this time even if nothing waits for it.
+    """
+    entry = _driver().sim_set_schedule
+    entry.restype = ctypes.c_bool
+    entry.argtypes = [ctypes.c_char_p, ctypes.c_ulonglong, ctypes.c_ulonglong]
+    if not entry(name.encode(), seed, round(hold_seconds * 1e6)):
+        raise ValueError(f"expected eager, random or late, got {name!r}")
+    try:
+        yield
+    finally:
+        entry(None, 0, 0)
 
 
 def call_count(function: str) -> int:

@@ -21,6 +21,9 @@
 
 typedef enum Schedule { EAGER, RANDOM, LATE } Schedule;
 
+#define DEFAULT_SCHEDULE RANDOM
+#define DEFAULT_HOLD_US 1000
+
 typedef struct Worker {
     struct Worker *next;
     SimStream *stream;
@@ -35,7 +38,7 @@ static SimStream *ready_head, *ready_tail; /* can run, but all threads are busy 
 static SimStream *held_streams;
 static pthread_cond_t held_changed;
 static bool has_timer;
-static Schedule schedule = RANDOM;
+static Schedule schedule;
 static uint64_t seed, hold_time;
 static pthread_once_t is_prepared = PTHREAD_ONCE_INIT;
 
@@ -95,29 +98,38 @@ static bool set_schedule(const char *name) {
     return false;
 }
 
-static void prepare(void) {
-    sim_make_condition(&held_changed);
-    seed = (uint64_t)sim_setting("NBRT_SIM_SEED", 0);
-    hold_time = (uint64_t)sim_setting("NBRT_SIM_HOLD_US", 1000) * 1000;
+/* Take the schedule from the environment. */
+static void read_schedule(void) {
     const char *name = getenv("NBRT_SIM_SCHEDULE");
+    schedule = DEFAULT_SCHEDULE;
+    seed = (uint64_t)sim_setting("NBRT_SIM_SEED", 0);
+    hold_time = (uint64_t)sim_setting("NBRT_SIM_HOLD_US", DEFAULT_HOLD_US) * 1000;
     if (name != NULL && *name != '\0' && !set_schedule(name))
         fprintf(stderr, "NBRT_SIM_SCHEDULE must be eager, random or late, got %s\n", name);
 }
 
-/* Change the schedule of this process, e.g. for one test. */
-SIM_EXPORT int sim_set_schedule(const char *name, unsigned long long new_seed,
-                                unsigned long long hold_microseconds);
-SIM_EXPORT int sim_set_schedule(const char *name, unsigned long long new_seed,
-                                unsigned long long hold_microseconds) {
+static void prepare(void) {
+    sim_make_condition(&held_changed);
+    read_schedule();
+}
+
+/* Change the schedule of this process, e.g. for one test; NULL: as the environment says. Returns
+ * false if there is no such schedule. */
+SIM_EXPORT bool sim_set_schedule(const char *name, unsigned long long new_seed,
+                                 unsigned long long hold_microseconds);
+SIM_EXPORT bool sim_set_schedule(const char *name, unsigned long long new_seed,
+                                 unsigned long long hold_microseconds) {
     pthread_once(&is_prepared, prepare);
     pthread_mutex_lock(&sim_stream_lock);
-    bool is_known = set_schedule(name);
-    if (is_known) {
+    bool is_known = name == NULL || set_schedule(name);
+    if (name == NULL) {
+        read_schedule();
+    } else if (is_known) {
         seed = new_seed;
         hold_time = hold_microseconds * 1000;
     }
     pthread_mutex_unlock(&sim_stream_lock);
-    return is_known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return is_known;
 }
 
 /* ---- references and points -------------------------------------------------------------------- */

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cuda.bindings import driver
 
 from helpers.driver_calls import call, host_function, pointer
+from simulated_cuda import control
 from simulated_cuda.loader import load
 
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Callable, Iterator
+    from types import ModuleType
 
 
-@pytest.fixture(scope="session")
-def library() -> ctypes.CDLL:
+@pytest.fixture
+def library(initialised: ModuleType) -> ctypes.CDLL:
     return load()
 
 
 @pytest.fixture
-def context(library: ctypes.CDLL) -> Iterator[driver.CUcontext]:
-    call(driver.cuInit(0))
-    device = call(driver.cuDeviceGet(0))
-    context = call(driver.cuDevicePrimaryCtxRetain(device))
-    call(driver.cuCtxSetCurrent(context))
-    yield context
+def context(primary: driver.CUcontext) -> Iterator[driver.CUcontext]:
+    yield primary
     driver.cuCtxSynchronize()
-    driver.cuCtxSetCurrent(driver.CUcontext(0))
-    driver.cuDevicePrimaryCtxRelease(device)
 
 
 @pytest.fixture
@@ -83,19 +80,18 @@ class Log:
 
 
 @pytest.fixture
-def set_schedule(library: ctypes.CDLL) -> Iterator[Callable[[str, int], None]]:
-    """Choose when operations run, for one test."""
+def set_schedule(initialised: ModuleType) -> Iterator[Callable[[str, float], None]]:
+    """Choose when operations run, for the rest of one test."""
+    with contextlib.ExitStack() as stack:
 
-    def choose(name: str, hold_microseconds: int) -> None:
-        hold = ctypes.c_ulonglong(hold_microseconds)
-        assert library.sim_set_schedule(name.encode(), ctypes.c_ulonglong(1), hold) == 0
+        def choose(name: str, hold_seconds: float) -> None:
+            stack.enter_context(control.schedule(name, seed=1, hold_seconds=hold_seconds))
 
-    yield choose
-    choose("random", 1000)
+        yield choose
 
 
 @pytest.fixture(params=["eager", "random", "late"])
-def schedule(request: pytest.FixtureRequest, set_schedule: Callable[[str, int], None]) -> str:
+def schedule(request: pytest.FixtureRequest, set_schedule: Callable[[str, float], None]) -> str:
     """Run a test with each schedule."""
-    set_schedule(request.param, 500)
+    set_schedule(request.param, 0.0005)
     return str(request.param)
