@@ -1,5 +1,6 @@
 /* Conditional handles and nodes. */
 #include "graphs.h"
+#include "threads.h"
 
 #include <stdlib.h>
 
@@ -40,9 +41,9 @@ CUresult sim_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *result, CU
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The function of device code: translated kernels call it. */
-SIM_EXPORT void cudaGraphSetConditional(CUgraphConditionalHandle handle, unsigned int value);
-SIM_EXPORT void cudaGraphSetConditional(CUgraphConditionalHandle handle, unsigned int value) {
+/* cudaGraphSetConditional of device code. */
+SIM_EXPORT void sim_set_conditional(SimThread *thread, uint64_t handle, uint32_t value) {
+    (void)thread;
     ((SimCondition *)(uintptr_t)handle)->value = value;
 }
 

@@ -79,6 +79,7 @@ void sim_exit(SimThread *thread);      /* `exit` within a function; does not ret
 int32_t sim_vprintf(SimThread *thread, const char *format, const void *arguments);
 void *sim_malloc(SimThread *thread, uint64_t size);
 void sim_free(SimThread *thread, void *address);
+void sim_set_conditional(SimThread *thread, uint64_t handle, uint32_t value); /* of a graph */
 void sim_assert_fail(SimThread *thread, const char *message, const char *file, uint32_t line,
                      const char *function);
 #endif

@@ -87,5 +87,5 @@ _DRIVER = (
     *("sim_barrier", "sim_barrier_arrive", "sim_barrier_reduce", "sim_warp_sync", "sim_shuffle"),
     *("sim_ballot", "sim_match", "sim_redux", "sim_active_mask", "sim_yield", "sim_grid_sync"),
     *("sim_trap", "sim_exit", "sim_vprintf", "sim_malloc", "sim_free", "sim_assert_fail"),
-    "sim_misaligned",
+    *("sim_misaligned", "sim_set_conditional"),
 )

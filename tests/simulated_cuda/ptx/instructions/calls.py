@@ -149,6 +149,7 @@ _PROVIDED: dict[str, Callable[..., None]] = {
     "__assertfail": _assert_fail,
     "cudaCGGetIntrinsicHandle": _grid_handle,
     "cudaCGSynchronize": _grid_sync,
+    "cudaGraphSetConditional": _provide("sim_set_conditional", "void", "i64", "i32"),
 }
 
 
