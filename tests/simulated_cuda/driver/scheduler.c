@@ -102,7 +102,7 @@ static bool set_schedule(const char *name) {
 static void read_schedule(void) {
     const char *name = getenv("NBRT_SIM_SCHEDULE");
     schedule = DEFAULT_SCHEDULE;
-    seed = (uint64_t)sim_setting("NBRT_SIM_SEED", 0);
+    seed = (uint64_t)sim_setting("NBRT_SIM_SEED", 1);
     hold_time = (uint64_t)sim_setting("NBRT_SIM_HOLD_US", DEFAULT_HOLD_US) * 1000;
     if (name != NULL && *name != '\0' && !set_schedule(name))
         fprintf(stderr, "NBRT_SIM_SCHEDULE must be eager, random or late, got %s\n", name);
