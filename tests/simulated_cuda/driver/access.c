@@ -1,7 +1,8 @@
 /* Memory that a kernel may not access, although this process can: that of devices without peer
  * access, and pageable host memory. No page protection stops the kernel, because the pages of a
  * process are the same for all of its threads. Therefore a launch checks the pointers among its
- * arguments, and those in structures that are passed by value; pointers in memory are not seen. */
+ * arguments, and those at the begin of structures that are passed by value; pointers in memory are
+ * not seen, nor those further in a structure, where CuPy leaves bytes as they are. */
 #include "grid.h"
 #include "memory.h"
 
@@ -35,22 +36,21 @@ CUresult sim_check_arguments(const SimGridLaunch *launch) {
     const uintptr_t lowest = 1ull << 32; /* smaller numbers are sizes, and rarely addresses */
     for (uint32_t i = 0; i < launch->info->parameter_count; i++) {
         const SimParameter *parameter = &launch->info->parameters[i];
-        for (uint32_t start = 0; start + sizeof(uintptr_t) <= parameter->size; start += sizeof(uintptr_t)) {
-            uintptr_t address;
-            SimAllocation found = {0};
-            memcpy(&address, launch->parameters + parameter->offset + start, sizeof address);
-            if (address < lowest || address >> 47) continue;
-            if (is_accessible((void *)address, launch->context, &found)) continue;
-            if (found.size)
-                sim_report("kernel %s on device %d got an address of allocation %llu (%zu bytes at %p) of "
-                           "device %d, without peer access",
-                           launch->name, launch->context->device->ordinal, found.id, found.size,
-                           (void *)found.start, found.device);
-            else
-                sim_report("kernel %s on device %d got the address %p of pageable host memory", launch->name,
-                           launch->context->device->ordinal, (void *)address);
-            return CUDA_ERROR_ILLEGAL_ADDRESS;
-        }
+        uintptr_t address;
+        SimAllocation found = {0};
+        if (parameter->size < sizeof address) continue;
+        memcpy(&address, launch->parameters + parameter->offset, sizeof address);
+        if (address < lowest || address >> 47) continue;
+        if (is_accessible((void *)address, launch->context, &found)) continue;
+        if (found.size)
+            sim_report("kernel %s on device %d got an address of allocation %llu (%zu bytes at %p) of "
+                       "device %d, without peer access",
+                       launch->name, launch->context->device->ordinal, found.id, found.size,
+                       (void *)found.start, found.device);
+        else
+            sim_report("kernel %s on device %d got the address %p of pageable host memory", launch->name,
+                       launch->context->device->ordinal, (void *)address);
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     return CUDA_SUCCESS;
 }
