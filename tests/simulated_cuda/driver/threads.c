@@ -260,7 +260,7 @@ static void fiber_main(void) {
 static void run_fibers(SimGrid *grid) {
     const SimGridLaunch *launch = grid->launch;
     SimStacks *stacks = &grid->worker->stacks;
-    size_t needed = MIN_STACK + launch->info->local_bytes + launch->context->limits[CU_LIMIT_STACK_SIZE];
+    size_t needed = MIN_STACK + launch->info->stack_bytes + launch->context->limits[CU_LIMIT_STACK_SIZE];
     if (stacks->size < needed) {
         sim_free_stacks(stacks);
         stacks->size = needed;

@@ -35,12 +35,13 @@ typedef struct SimKernelInfo {
     uint32_t parameter_count, parameter_bytes;
     SimParameter parameters[512];
     uint32_t static_shared;      /* bytes, rounded up to where dynamic shared memory begins */
-    uint32_t local_bytes;        /* per thread: stack that one thread needs, without calls */
+    uint32_t local_bytes;        /* per thread: variables in local memory */
     uint32_t waits;              /* 1: threads wait for each other (barriers, shuffles, votes) */
     uint32_t spins;              /* 1: a loop reads memory that other threads write */
     uint32_t max_threads;        /* .maxntid, or 0 */
     uint32_t required_threads[3]; /* .reqntid, or 0 */
     uint32_t approximates;       /* 1: results depend on approximate instructions */
+    uint32_t stack_bytes;        /* stack that one thread needs at most, without recursion */
 } SimKernelInfo;
 
 /* The translator, in Python: ctypes callbacks, which take the GIL. Each returns a CUresult. */

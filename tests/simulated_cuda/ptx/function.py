@@ -56,6 +56,7 @@ class FunctionBuilder:
         self.spins = False
         self.approximates = False
         self.local_bytes = 0
+        self._slot_bytes = 0
         self.shared_names: set[str] = set()
         self.instruction: Instruction | None = None
         self.observed = observed_names(function)
@@ -329,10 +330,12 @@ class FunctionBuilder:
 
     def _allocate(self, variable: Variable) -> str:
         size = max(variable.size, 1)
-        self.local_bytes += -(-size // 16) * 16
+        rounded = -(-size // 16) * 16
+        self._slot_bytes += rounded
         alignment = max(variable.alignment, 8)
         pointer = self.entry(f"alloca [{size} x i8], align {alignment}")
         if variable.space == "local":
+            self.local_bytes += rounded
             name = "llvm.memset.p0.i64"
             self.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
             self._entry.append(
@@ -452,6 +455,11 @@ class FunctionBuilder:
             self._constants["carry"] = slot = self.entry("alloca i1")
             self._entry.append(f"  store i1 false, ptr {slot}")
         return self._constants["carry"]
+
+    @property
+    def stack_bytes(self) -> int:
+        """Bytes of stack that the function needs at most: as if every value were spilled."""
+        return self._slot_bytes + 8 * self._count + 256
 
     def is_waiting_branch(self) -> bool:
         """Return whether the current branch closes a loop that may wait for other threads."""

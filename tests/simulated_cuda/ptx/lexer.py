@@ -11,19 +11,19 @@ from simulated_cuda.ptx.errors import PtxError
 __all__ = ["Token", "read_number", "tokenize"]
 
 _TOKEN = re.compile(
-    r"""
-      (?P<newline>\n)
-    | (?P<skip>[ \t\r\f\v\0]+ | //[^\n]* | @@DWARF[^\n]*)
+    r"""[ \t\r\f\v\0]*(?:
+      (?P<word>[%_$A-Za-z][\w$]*)
+    | (?P<newline>\n)
+    | (?P<skip>//[^\n]* | @@DWARF[^\n]* | \Z)
     | (?P<comment>/\*.*?\*/)
     | (?P<line>\.(?:loc|file|version|target|address_size)\b[^\n;]*;?)
-    | (?P<word>[%_$A-Za-z][\w$]*)
     | (?P<directive>\.[A-Za-z_]\w*(?:::\w+)*)
     | (?P<number>0[fF][0-9a-fA-F]{8}\b | 0[dD][0-9a-fA-F]{16}\b | 0[xX][0-9a-fA-F]+U?
         | 0[bB][01]+U? | \d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ | \d+U?)
     | (?P<string>"(?:[^"\\]|\\.)*")
     | (?P<dotted>\.\d\w*)
     | (?P<mark>[{}()\[\],;:=+\-<>!@|*/])
-    """,
+    )""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -54,24 +54,26 @@ def tokenize(text: str) -> list[Token]:
     PtxError
         At a character that starts no token.
     """
-    tokens = []
-    position, line, end = 0, 1, len(text)
-    match = _TOKEN.match
+    tokens: list[Token] = []
     append = tokens.append
-    while position < end:
-        found = match(text, position)
-        if found is None:
-            raise PtxError(f"unexpected character {text[position]!r}", line)
+    make = Token._make
+    line, position = 1, 0
+    for found in iter(_TOKEN.scanner(text).match, None):
         kind = found.lastgroup
         position = found.end()
         if kind == "newline":
             line += 1
         elif kind == "comment":
-            line += found[0].count("\n")
+            line += found[kind].count("\n")
+        elif kind == "skip":
+            if position == len(text):
+                break
         elif kind == "dotted":  # modifiers such as .1d, and .64B
-            append(Token("directive", found[0], line))
-        elif kind != "skip":
-            append(Token(str(kind), found[0], line))
+            append(make(("directive", found[kind], line)))
+        else:
+            append(make((kind, found[kind], line)))  # type: ignore[index]
+    if position < len(text):
+        raise PtxError(f"unexpected character {text[position:].lstrip()[:1]!r}", line)
     append(Token("end", "end of text", line))
     return tokens
 

@@ -13,7 +13,7 @@ from simulated_cuda.ptx.compile import LoadedObject, compile_text, host, library
 
 __all__ = ["LoadedModule", "driver_functions", "load", "translate"]
 
-_LARGE = 200_000
+_LARGE = 60_000
 """Characters of LLVM text beyond which the compiler makes little effort."""
 
 

@@ -35,6 +35,7 @@ class KernelFacts:
     parameter_bytes: int
     static_shared: int
     local_bytes: int
+    stack_bytes: int
     waits: bool
     spins: bool
     approximates: bool
@@ -192,6 +193,7 @@ class ModuleBuilder:
             parameter_bytes=sum(parameters[-1]) if parameters else 0,
             static_shared=layout.static_bytes(kernel.name),
             local_bytes=sum(builder.local_bytes for builder in builders),
+            stack_bytes=sum(builder.stack_bytes for builder in builders),
             waits=any(builder.waits for builder in builders),
             spins=any(builder.spins for builder in builders),
             approximates=any(builder.approximates for builder in builders),

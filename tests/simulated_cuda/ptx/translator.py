@@ -43,6 +43,7 @@ class KernelInfo(Structure):
         ("max_threads", c_uint32),
         ("required_threads", c_uint32 * 3),
         ("approximates", c_uint32),
+        ("stack_bytes", c_uint32),
     )
 
 
@@ -152,7 +153,7 @@ def _fill(info: KernelInfo, facts: dict[str, Any], entry: int) -> None:
     info.required_threads[:] = facts["required_threads"]
     for name in (
         *("parameter_bytes", "static_shared", "local_bytes", "waits", "spins"),
-        *("max_threads", "approximates"),
+        *("max_threads", "approximates", "stack_bytes"),
     ):
         setattr(info, name, int(facts[name]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +20,8 @@ TEXT = HEADER + ".visible .global .u32 seven = 7; .visible .entry k() { ret; }"
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NBRT_SIM_CACHE_DIR", str(tmp_path))
-    return tmp_path / "ptx"
+    monkeypatch.setenv("NBRT_CACHE_DIR", str(tmp_path))
+    return tmp_path / "simulated_cuda" / "ptx"
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_text_is_translated_once(own_folder: Path, translations: list[bytes]) 
     first = loading.load(TEXT.encode(), {})
     second = loading.load(TEXT.encode(), {})
     assert len(translations) == 1
-    assert len(list(own_folder.iterdir())) == 1
+    assert len(list(own_folder.glob("*/*"))) == 1
     assert first.kernels == second.kernels
     addresses = [module.address("seven") for module in (first, second)]
     assert addresses[0] != addresses[1]
@@ -54,7 +55,7 @@ def test_a_damaged_file_is_translated_again(
     own_folder: Path, translations: list[bytes], damage: str
 ) -> None:
     loading.load(TEXT.encode(), {})
-    [file] = own_folder.iterdir()
+    [file] = own_folder.glob("*/*")
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     damaged = {"empty": b"", "short": data[:60], "flipped": data, "other": b"x" * 500}[damage]
@@ -68,7 +69,7 @@ def test_a_damaged_file_is_translated_again(
 def test_a_folder_that_cannot_be_written_is_no_error(
     own_folder: Path, translations: list[bytes]
 ) -> None:
-    own_folder.parent.mkdir(exist_ok=True)
+    own_folder.parent.mkdir()
     own_folder.write_text("a file where the folder should be")
     loading.load(TEXT.encode(), {})
     loading.load(TEXT.encode(), {})
@@ -83,6 +84,17 @@ def test_the_key_depends_on_text_version_and_processor() -> None:
         for name in ("old", "new")
     }
     assert len(keys) == 8
+
+
+def test_files_of_old_versions_are_removed(own_folder: Path) -> None:
+    for number in range(6):
+        cache.store(f"version{number}/key", {}, b"code")
+        path = own_folder / f"version{number}"
+        os.utime(path, (number, number))
+    assert sorted(path.name for path in own_folder.iterdir()) == [
+        f"version{number}" for number in range(2, 6)
+    ]
+    assert cache.fetch("version5/key") == ({}, b"code")
 
 
 def test_errors_are_not_kept(own_folder: Path) -> None:
@@ -107,5 +119,5 @@ def test_a_cached_module_needs_neither_parser_nor_numba(own_folder: Path) -> Non
         heavy = ["numba", "numpy", "simulated_cuda.ptx.parser", "simulated_cuda.ptx.module"]
         print([name for name in heavy if name in sys.modules])
         """
-    environment = {"NBRT_SIM_CACHE_DIR": str(own_folder.parent)}
+    environment = {"NBRT_CACHE_DIR": str(own_folder.parents[1])}
     assert output_of(code, environment=environment).strip() == "[]"

@@ -26,7 +26,7 @@ TEXT = (
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NBRT_SIM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NBRT_CACHE_DIR", str(tmp_path))
 
 
 @pytest.fixture
@@ -101,4 +101,4 @@ def test_the_layout_of_the_structures_is_that_of_the_header() -> None:
     assert info.parameters.offset == 16
     assert info.static_shared.offset == 16 + 512 * 8
     assert info.required_threads.offset == info.max_threads.offset + 4
-    assert ctypes.sizeof(info) == 16 + 512 * 8 + 9 * 4 + 4
+    assert ctypes.sizeof(info) == 16 + 512 * 8 + 10 * 4
