@@ -281,6 +281,10 @@ CUresult sim_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
         status = sim_capture_child(stream, exec->plan->graph);
     } else if ((status = sim_check_legacy_stream(stream)) == CUDA_SUCCESS) {
         status = stream->context->sticky;
+        if (status == CUDA_SUCCESS)
+            status = sim_claim_graph_memory(
+                exec->plan->graph,
+                exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
         if (status == CUDA_SUCCESS) launch_exec(exec, stream);
     }
     sim_unlock_graphs();

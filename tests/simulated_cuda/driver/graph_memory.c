@@ -1,5 +1,6 @@
 /* Memory that graphs allocate. Its addresses belong to the operations of the graph, which share one
  * range; its pages exist from the run of an allocation node to the run of a free. */
+#include "graphs.h"
 #include "pools.h"
 
 #include <stdlib.h>
@@ -40,6 +41,31 @@ bool sim_hide_graph_memory(SimRange *range) {
     if (range->info.device >= 0) counts[range->info.device].used -= counted(range);
     if (!range->references) sim_remove_range(range);
     return true;
+}
+
+/* The memory that a node allocates or frees, or NULL. */
+static SimRange *range_of(const SimNode *node, CUgraphNodeType type) {
+    if (node->type != type || !node->contents) return NULL;
+    return ((const PoolOperation *)node->contents->operation)->range;
+}
+
+CUresult sim_claim_graph_memory(CUgraph graph, bool frees) {
+    CUresult status = CUDA_SUCCESS;
+    pthread_mutex_lock(&sim_memory_lock);
+    for (size_t number = 0; number < graph->count; number++) {
+        const SimRange *range = range_of(graph->nodes[number], CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+        if (range && range->is_claimed && !frees) status = CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t number = 0; number < graph->count && !status; number++) {
+        SimRange *range = range_of(graph->nodes[number], CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+        if (range) range->is_claimed = true;
+    }
+    for (size_t number = 0; number < graph->count && !status; number++) {
+        SimRange *range = range_of(graph->nodes[number], CU_GRAPH_NODE_TYPE_MEM_FREE);
+        if (range) range->is_claimed = false;
+    }
+    pthread_mutex_unlock(&sim_memory_lock);
+    return status;
 }
 
 static bool set_access(SimRange *range, const CUDA_MEM_ALLOC_NODE_PARAMS *params) {
@@ -99,14 +125,6 @@ CUresult sim_new_pool_free(CUdeviceptr address, SimOperation **result) {
     }
     pthread_mutex_unlock(&sim_memory_lock);
     return status;
-}
-
-void sim_pool_allocation_parameters(const SimOperation *operation, CUDA_MEM_ALLOC_NODE_PARAMS *result) {
-    *result = ((const PoolOperation *)operation)->params;
-}
-
-CUdeviceptr sim_pool_free_address(const SimOperation *operation) {
-    return (CUdeviceptr)((const PoolOperation *)operation)->range->info.start;
 }
 
 CUresult sim_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value) {

@@ -96,10 +96,10 @@ CUresult sim_cuMemFree(CUdeviceptr dptr) {
         if (range && range->is_allocated && range->info.start == (char *)dptr) {
             SimMemoryKind kind = range->info.kind;
             is_pooled = kind == SIM_POOL_MEMORY;
-            is_found = is_pooled || kind == SIM_DEVICE_MEMORY || kind == SIM_MANAGED_MEMORY;
+            is_found = (is_pooled && (!range->is_graph_memory || range->is_claimed)) || kind == SIM_DEVICE_MEMORY || kind == SIM_MANAGED_MEMORY;
             owner = range->context;
             /* Memory of pools is freed without a wait, as the documentation of cuMemFree says. */
-            if (is_pooled) sim_free_pool_range(range);
+            if (is_pooled && is_found) sim_free_pool_range(range);
         }
     });
     if (!is_found) return CUDA_ERROR_INVALID_VALUE;
@@ -117,10 +117,10 @@ CUresult sim_cuMemGetInfo(size_t *free, size_t *total) {
     SimContext *context;
     CUresult status = sim_require_context(&context);
     if (status) return status;
-    size_t used;
+    size_t used, all = context->device->total_memory;
     SIM_LOCKED(used = sim_used_memory(context->device->ordinal));
-    if (free) *free = context->device->total_memory - used;
-    if (total) *total = context->device->total_memory;
+    if (free) *free = used < all ? all - used : 0;
+    if (total) *total = all;
     return CUDA_SUCCESS;
 }
 

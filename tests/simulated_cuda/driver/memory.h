@@ -58,6 +58,7 @@ typedef struct SimRange {
     SimStreamName free_stream;    /* where it was freed last */
     unsigned int generation, mapped, unmapped; /* counts of calls, and of operations that ran */
     bool is_graph_memory;
+    bool is_claimed; /* of a graph: a launch allocates it, and no call has freed it since */
     unsigned long long remote_id; /* of the allocation of the process `flags`, for IPC memory */
 } SimRange;
 

@@ -30,7 +30,8 @@ static size_t page_bytes(void) {
 
 bool sim_take_memory(int device, size_t bytes) {
     if (device < 0) return true;
-    if (bytes > sim_device(device)->total_memory - used[device]) return false;
+    size_t total = sim_device(device)->total_memory; /* a test may have made it smaller */
+    if (bytes > total || used[device] > total - bytes) return false;
     used[device] += bytes;
     return true;
 }

@@ -188,7 +188,8 @@ extern const SimOperationType sim_copy_type, sim_memset_type;
  * cuMemAllocAsync and cuMemFreeAsync during a capture become nodes of these types. */
 CUresult sim_new_pool_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, SimOperation **result);
 CUresult sim_new_pool_free(CUdeviceptr address, SimOperation **result);
-void sim_pool_allocation_parameters(const SimOperation *operation, CUDA_MEM_ALLOC_NODE_PARAMS *result);
-CUdeviceptr sim_pool_free_address(const SimOperation *operation);
+/* Note that a graph is launched: CUDA_ERROR_INVALID_VALUE if memory that it allocates has not been
+ * freed since its last launch, unless `frees` (AUTO_FREE_ON_LAUNCH). */
+CUresult sim_claim_graph_memory(CUgraph graph, bool frees);
 extern const SimOperationType sim_pool_allocation_type, sim_pool_free_type;
 #endif

@@ -318,6 +318,7 @@ CUresult sim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemor
 
 void sim_free_pool_range(SimRange *range) {
     if (range->is_graph_memory) {
+        range->is_claimed = false;
         sim_hide_graph_memory(range);
         return;
     }
@@ -338,6 +339,14 @@ static void take_back(SimRange *range) {
     pthread_mutex_unlock(&sim_memory_lock);
 }
 
+/* Free memory of a graph outside of graphs: no range remains if a call has freed it before. */
+static bool take_claim(SimRange **range) {
+    bool is_claimed = (*range)->is_claimed;
+    (*range)->is_claimed = false;
+    if (!is_claimed) *range = NULL;
+    return is_claimed;
+}
+
 CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     SimStreamName stream;
     CUresult status = find_stream(hStream, &stream);
@@ -351,7 +360,7 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
         if (!range || !range->is_allocated || range->info.kind != SIM_POOL_MEMORY ||
             range->info.start != (char *)dptr)
             range = NULL;
-        else if (range->is_graph_memory) is_in_graph = true;
+        else if (range->is_graph_memory) is_in_graph = take_claim(&range);
         else if ((operation = sim_new_pool_operation(&sim_pool_free_type, range)))
             cache(range, stream);
         pthread_mutex_unlock(&sim_memory_lock);

@@ -30,7 +30,8 @@ def test_allocations_are_counted(primary: Any) -> None:
 
 
 def test_memory_has_an_end(primary: Any, simulation: ModuleType) -> None:
-    with simulation.limited_memory(1 << 20):
+    free, total = call(driver.cuMemGetInfo())
+    with simulation.limited_memory(total - free + (1 << 20)):
         first = call(driver.cuMemAlloc(768 << 10))
         assert status(driver.cuMemAlloc(512 << 10)) == "OUT_OF_MEMORY"
         second = call(driver.cuMemAlloc(256 << 10))
