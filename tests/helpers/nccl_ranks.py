@@ -48,14 +48,19 @@ class Rank:
 
     def allocate(self, size: int) -> int:
         self.enter()
-        self._memory.append(call(driver.cuMemAlloc(size)))
+        self._memory.append(call(driver.cuMemAlloc(max(size, 1))))
         return int(self._memory[-1])
 
     def put(self, values: Any) -> int:
         """Return the address of a copy on the device."""
         host = np.ascontiguousarray(values).view(np.uint8)
         address = self.allocate(host.nbytes)
+        if host.nbytes == 0:
+            return address
         call(driver.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
+        # The copy from pageable memory may go on behind the call, and the rank's stream, which does
+        # not wait for the default stream, might overtake it.
+        call(driver.cuStreamSynchronize(driver.CUstream(0)))
         return address
 
     def get(self, address: int, shape: Any, dtype: Any) -> Any:
@@ -63,7 +68,8 @@ class Rank:
         self.enter()
         self.synchronize()
         host = np.empty(shape, dtype)
-        call(driver.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
+        if host.nbytes:
+            call(driver.cuMemcpyDtoH(host.ctypes.data, address, host.nbytes))
         return host
 
     def synchronize(self) -> None:
