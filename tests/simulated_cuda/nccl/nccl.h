@@ -108,7 +108,8 @@ enum { SIM_MAIL_EMPTY, SIM_MAIL_FULL, SIM_MAIL_REFUSED };
 
 typedef struct SimWorld {
     _Atomic uint32_t changes; /* a futex: grows with each change that others may wait for */
-    _Atomic int size, joined, attached;
+    _Atomic int joined, attached;
+    _Atomic bool has_conflict; /* ranks came with different sizes, or with one number */
     SimRank ranks[SIM_MAX_RANKS];
 } SimWorld;
 

@@ -66,33 +66,38 @@ static int open_world(const char *path) {
     }
 }
 
+/* Let the ranks that have joined fail as well. */
+static ncclResult_t report_conflict(ncclComm_t comm, const char *what) {
+    comm->world->has_conflict = true;
+    sim_notify(comm);
+    return sim_error(ncclInvalidUsage, "rank %d of %d: %s", comm->rank, comm->size, what);
+}
+
 static ncclResult_t map_world(ncclComm_t comm) {
     struct stat status;
-    comm->world_bytes = world_bytes(comm->size);
-    if (fstat(comm->world_file, &status) != 0) {
-        return sim_error(ncclSystemError, "no shared memory: %s", strerror(errno));
+    size_t bytes = world_bytes(comm->size);
+    bool fails = fstat(comm->world_file, &status) != 0;
+    if (!fails && status.st_size == 0) {
+        fails = ftruncate(comm->world_file, (off_t)bytes) != 0;
+        status.st_size = (off_t)bytes;
     }
-    if (status.st_size == 0 && ftruncate(comm->world_file, (off_t)comm->world_bytes) != 0) {
-        return sim_error(ncclSystemError, "no shared memory: %s", strerror(errno));
+    comm->world_bytes = fails ? 0 : (size_t)status.st_size;
+    void *memory = MAP_FAILED;
+    if (!fails) {
+        memory = mmap(NULL, comm->world_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, comm->world_file, 0);
     }
-    if (status.st_size != 0 && (size_t)status.st_size != comm->world_bytes) {
-        return sim_error(ncclInvalidUsage, "rank %d expects %d ranks, others another number", comm->rank,
-                         comm->size);
-    }
-    void *memory = mmap(NULL, comm->world_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, comm->world_file, 0);
     if (memory == MAP_FAILED) {
         return sim_error(ncclSystemError, "no shared memory: %s", strerror(errno));
     }
     comm->world = memory;
-    return ncclSuccess;
+    return comm->world_bytes == bytes ? ncclSuccess : report_conflict(comm, "others expect another number");
 }
 
 static ncclResult_t take_place(ncclComm_t comm, const char *path) {
     SimRank *mine = &comm->world->ranks[comm->rank];
     if (mine->process != 0) {
-        return sim_error(ncclInvalidUsage, "rank %d of %d has joined already", comm->rank, comm->size);
+        return report_conflict(comm, "another one has this number");
     }
-    comm->world->size = comm->size;
     mine->device = comm->device_uuid;
     mine->process = getpid();
     comm->world->attached++;
@@ -242,6 +247,9 @@ ncclResult_t sim_wait(ncclComm_t comm, uint64_t (*awaited)(ncclComm_t comm, void
         }
         if (mine->state != SIM_ACTIVE) {
             return sim_fail(comm, ncclRemoteError, "the communicator of rank %d was aborted", comm->rank);
+        }
+        if (comm->world->has_conflict) {
+            return sim_fail(comm, ncclInvalidUsage, "the ranks disagree about their numbers");
         }
         int lost = lost_rank(comm, mask);
         /* A rank may have come just before it left. */
