@@ -33,6 +33,7 @@ class Rank:
 
     def __init__(self, nccl: Any, number: int, device: int) -> None:
         self.nccl, self.number, self.device = nccl, number, device
+        call(driver.cuInit(0))
         self.context = call(driver.cuDevicePrimaryCtxRetain(call(driver.cuDeviceGet(device))))
         self.enter()
         self.stream = self.new_stream()

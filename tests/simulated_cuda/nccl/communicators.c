@@ -63,6 +63,12 @@ static void drop(ncclComm_t comm, int queued) {
 
 void sim_release(ncclComm_t comm) { drop(comm, 1); }
 
+void sim_capture(ncclComm_t comm) {
+    pthread_mutex_lock(&lock);
+    comm->queued--;
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- creation ------------------------------------------------------------------------------------------ */
 
 /* Return a communicator for the current context, or for device 0 without one, as CUDA's runtime. */

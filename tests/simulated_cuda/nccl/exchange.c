@@ -54,9 +54,10 @@ static bool advance_receive(SimCall *call, SimMailbox *mailbox) {
         return false;
     }
     if (other->count != call->signature.count || other->datatype != call->signature.datatype) {
-        report_mismatch(call, other);
+        SimSignature theirs = *other;
         *other = call->signature;
-        mailbox->state = SIM_MAIL_REFUSED;
+        mailbox->state = SIM_MAIL_REFUSED; /* before this rank counts as failed */
+        report_mismatch(call, &theirs);
         return true;
     }
     if (mailbox->size > 0) {

@@ -105,7 +105,9 @@ static CUresult enqueue(Operation *operation, CUevent event) {
         return status;
     }
     status = join(operation, event, false);
-    if (status == CUDA_SUCCESS && !operation->is_captured) {
+    if (operation->is_captured) {
+        sim_capture(comm);
+    } else if (status == CUDA_SUCCESS) {
         status = driver->cuEventRecord(comm->last, stream);
         comm->has_last = true;
     }

@@ -194,6 +194,8 @@ ncclResult_t sim_check_communicator(ncclComm_t comm);
 /* A queued operation holds its communicator. */
 void sim_hold(ncclComm_t comm);
 void sim_release(ncclComm_t comm);
+/* An operation that a graph has taken still holds it, but is not waited for. */
+void sim_capture(ncclComm_t comm);
 
 /* One creation of a communicator; those of a group go through each step together, as one thread
  * may hold several ranks. */

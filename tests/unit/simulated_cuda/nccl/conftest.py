@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cuda.bindings import driver
 
-from helpers.driver_calls import call
 from helpers.nccl_ranks import Rank, on_threads
 from simulated_cuda import loader
 
@@ -22,7 +20,6 @@ def nccl() -> Any:
     from cupy.cuda import nccl
 
     assert nccl.available
-    call(driver.cuInit(0))
     return nccl
 
 

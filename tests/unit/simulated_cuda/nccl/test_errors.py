@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,12 +195,14 @@ print(rank.error())
 
 def test_ranks_in_processes_of_which_one_dies(nccl: Any) -> None:
     key = nccl.get_unique_id().hex()
+    paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROCESS, str(number), key],
             stdout=subprocess.PIPE,
             text=True,
-            env=None,
+            env=environment,
         )
         for number in range(2)
     ]
