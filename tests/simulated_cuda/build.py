@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import importlib.util
 import os
@@ -172,21 +173,38 @@ def _link(
 
     `needs` are libraries of the same folder.
     """
-    objects = scratch / f"{library}.objects"
-    objects.mkdir()
-    include = [f"-I{scratch}", f"-I{_DRIVER}"]
-
-    def translate(source: Path) -> str:
-        target = str(objects / f"{source.stem}.o")
-        return _run([*command, *_FLAGS, *include, "-c", str(source), "-o", target]).stderr
-
+    base = _digest_of_headers(command, [scratch, _DRIVER, *{source.parent for source in sources}])
+    translate = functools.partial(_translate, command, scratch, base)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        messages = list(pool.map(translate, sources))
-    inputs = [*sorted(objects.iterdir()), *(scratch / name for name in needs)]
+        objects = list(pool.map(translate, sources))
+    inputs = [*(path for path, _ in objects), *(scratch / name for name in needs)]
     options = [f"-Wl,-soname,{library}", "-Wl,-rpath,$ORIGIN", "-Wl,-z,defs"]
     link = [*command, "-shared", "-pthread", "-g", *options]
     _run([*link, "-o", str(scratch / library), *map(str, inputs), *_LIBRARIES])
-    return "".join(messages)
+    return "".join(messages for _, messages in objects)
+
+
+def _digest_of_headers(command: list[str], folders: list[Path]) -> str:
+    """Return a digest of everything that an object depends on, but for its source file."""
+    digest = hashlib.sha256(compiler_version(command).encode())
+    digest.update("\0".join([platform.machine(), *command, *_FLAGS]).encode())
+    for header in sorted({path for folder in folders for path in folder.glob("*.h")}):
+        digest.update(hashlib.sha256(header.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _translate(command: list[str], scratch: Path, base: str, source: Path) -> tuple[Path, str]:
+    """Compile a file unless the cache has its object; return that and the compiler's messages."""
+    text = f"{base}\0{source.name}\0".encode() + source.read_bytes()
+    target = cache_directory() / "objects" / f"{hashlib.sha256(text).hexdigest()[:32]}.o"
+    if target.exists():
+        return target, ""
+    target.parent.mkdir(exist_ok=True)
+    made = scratch / f"{target.stem}.o"
+    include = [f"-I{scratch}", f"-I{_DRIVER}"]
+    done = _run([*command, *_FLAGS, *include, "-c", str(source), "-o", str(made)])
+    made.rename(target)
+    return target, done.stderr
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
