@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import cuda.bindings
 from cuda.bindings import driver
 
-from simulated_cuda.versions import PER_THREAD_COPIES, PER_THREAD_STREAMS
+from simulated_cuda.versions import PER_THREAD_COPIES, PER_THREAD_STREAMS, symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,25 +47,6 @@ _ANONYMOUS_UNIONS = {
     "CUstreamMemOpWriteValueParams_st": ("value", "value64"),
     "CUlogicalEndpointProp_struct": ("unicast", "multicast"),
 }
-# Functions that libcuda exports with a suffix too, as cuda.h renames them.
-_SYMBOLS_V2 = """
-    cuCtxCreate cuCtxDestroy cuCtxPopCurrent cuCtxPushCurrent cuDeviceGetUuid
-    cuDevicePrimaryCtxRelease cuDevicePrimaryCtxReset cuDevicePrimaryCtxSetFlags cuDeviceTotalMem
-    cuEventDestroy cuIpcOpenMemHandle cuLinkAddData cuLinkAddFile cuLinkCreate cuMemAlloc
-    cuMemAllocHost cuMemAllocPitch cuMemFree cuMemGetAddressRange cuMemGetInfo
-    cuMemHostGetDevicePointer cuMemHostRegister cuMemcpy2D cuMemcpy2DAsync cuMemcpy2DUnaligned
-    cuMemcpy3D cuMemcpy3DAsync cuMemcpyAtoD cuMemcpyAtoH cuMemcpyDtoA cuMemcpyDtoD cuMemcpyDtoDAsync
-    cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoA cuMemcpyHtoD cuMemcpyHtoDAsync cuMemsetD16
-    cuMemsetD2D16 cuMemsetD2D32 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuModuleGetGlobal
-    cuStreamDestroy cuMemAdvise cuMemPrefetchAsync cuEventElapsedTime
-    cuStreamWaitValue32 cuStreamWaitValue64 cuStreamWriteValue32 cuStreamWriteValue64
-    cuStreamBatchMemOp cuGraphExecUpdate cuGraphAddKernelNode cuGraphKernelNodeGetParams
-    cuGraphKernelNodeSetParams cuGraphExecKernelNodeSetParams cuGraphAddDependencies
-    cuGraphAddNode cuGraphGetEdges cuGraphNodeGetDependencies cuGraphNodeGetDependentNodes
-    cuGraphRemoveDependencies cuStreamUpdateCaptureDependencies cuStreamBeginCapture
-    cuStreamGetCaptureInfo
-""".split()  # noqa: SIM905
-
 # The symbol without a suffix has the parameters of CUDA 11.3; proc_address.c defines it.
 _SYMBOLS = {"cuGetProcAddress": ' __asm__("cuGetProcAddress_v2")'}
 
@@ -236,11 +217,9 @@ def _export(number: int, function: Function, is_defined: bool) -> str:
 
 def _table(every: tuple[Function, ...]) -> list[str]:
     rows = [f'{{"{f.name}", (void *){f.name}}},' for f in every]
-    names = {function.name for function in every}
     aliases = [
-        f'SIM_EXPORT __typeof__({name}) {name}_v2 __attribute__((alias("{name}")));'
-        for name in _SYMBOLS_V2
-        if name in names and f"{name}_v2" not in names
+        f'SIM_EXPORT __typeof__({name}) {symbol} __attribute__((alias("{name}")));'
+        for name, symbol in symbols().items()
     ]
     return [
         *aliases,
@@ -265,8 +244,8 @@ def _per_thread(every: tuple[Function, ...]) -> list[str]:
             f" CUresult status = {function.name}({function.arguments});"
             f" sim_set_per_thread_default(before); return status; }}"
         )
-        if function.name in _SYMBOLS_V2:
-            alias = f"{function.name}_v2{suffixes[function.name]}"
+        if function.name in symbols():
+            alias = f"{symbols()[function.name]}{suffixes[function.name]}"
             parts.append(f'SIM_EXPORT __typeof__({name}) {alias} __attribute__((alias("{name}")));')
         rows.append(f'{{"{function.name}", (void *){name}}},')
     table = ["const SimFunction sim_per_thread[] = {", *rows, "};"]

@@ -6,7 +6,7 @@ compares this list where the wheel nvidia-cuda-runtime is installed.
 
 from __future__ import annotations
 
-__all__ = ["PER_THREAD_COPIES", "PER_THREAD_STREAMS", "VARIANTS", "variants"]
+__all__ = ["PER_THREAD_COPIES", "PER_THREAD_STREAMS", "VARIANTS", "symbols", "variants"]
 
 VARIANTS = """
 cuArray3DCreate 2000:- 3020:cuArray3DCreate
@@ -104,6 +104,32 @@ cuTexRefSetAddress2D 2020:- 3020:- 4010:cuTexRefSetAddress2D
 """Name, then for each interface of it the CUDA version that introduced it and the function of
 cuda-bindings with that interface, or - if cuda-bindings declares none."""
 
+_SYMBOLS_V2 = """
+    cuArray3DCreate cuArray3DGetDescriptor cuArrayCreate cuArrayGetDescriptor cuCtxDestroy
+    cuCtxPopCurrent cuCtxPushCurrent cuDeviceGetUuid cuDevicePrimaryCtxRelease
+    cuDevicePrimaryCtxReset cuDevicePrimaryCtxSetFlags cuDeviceTotalMem cuEventDestroy
+    cuEventElapsedTime cuGraphAddDependencies cuGraphAddKernelNode cuGraphAddNode
+    cuGraphExecKernelNodeSetParams cuGraphExecUpdate cuGraphGetEdges cuGraphKernelNodeGetParams
+    cuGraphKernelNodeSetParams cuGraphNodeGetDependencies cuGraphNodeGetDependentNodes
+    cuGraphRemoveDependencies cuGraphicsResourceGetMappedPointer cuGraphicsResourceSetMapFlags
+    cuIpcOpenMemHandle cuLinkAddData cuLinkAddFile cuLinkCreate cuMemAdvise cuMemAlloc
+    cuMemAllocHost cuMemAllocPitch cuMemFree cuMemGetAddressRange cuMemGetInfo
+    cuMemHostGetDevicePointer cuMemHostRegister cuMemPrefetchAsync cuMemcpy2D cuMemcpy2DAsync
+    cuMemcpy2DUnaligned cuMemcpy3D cuMemcpy3DAsync cuMemcpy3DBatchAsync cuMemcpyAtoA
+    cuMemcpyAtoD cuMemcpyAtoH cuMemcpyAtoHAsync cuMemcpyBatchAsync cuMemcpyDtoA cuMemcpyDtoD
+    cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoA cuMemcpyHtoAAsync cuMemcpyHtoD
+    cuMemcpyHtoDAsync cuMemsetD16 cuMemsetD2D16 cuMemsetD2D32 cuMemsetD2D8 cuMemsetD32
+    cuMemsetD8 cuModuleGetGlobal cuStreamBatchMemOp cuStreamBeginCapture cuStreamDestroy
+    cuStreamUpdateCaptureDependencies cuStreamWaitValue32 cuStreamWaitValue64
+    cuStreamWriteValue32 cuStreamWriteValue64 cuTexRefGetAddress cuTexRefSetAddress
+"""
+_OTHER_SYMBOLS = {
+    "cuCtxCreate": "cuCtxCreate_v4",
+    "cuGraphInstantiate": "cuGraphInstantiateWithFlags",
+    "cuStreamGetCaptureInfo": "cuStreamGetCaptureInfo_v3",
+    "cuTexRefSetAddress2D": "cuTexRefSetAddress2D_v3",
+}
+
 PER_THREAD_COPIES = """
     cuMemcpy cuMemcpy2D cuMemcpy2DUnaligned cuMemcpy3D cuMemcpy3DPeer cuMemcpyAtoA cuMemcpyAtoD
     cuMemcpyAtoH cuMemcpyDtoA cuMemcpyDtoD cuMemcpyDtoH cuMemcpyHtoA cuMemcpyHtoD cuMemcpyPeer
@@ -133,6 +159,11 @@ PER_THREAD_STREAMS = """
 """
 """Functions of a stream that have a variant of suffix ``_ptsz``, in which stream 0 is the
 per-thread stream."""
+
+
+def symbols() -> dict[str, str]:
+    """Return for each function that cuda.h renames the symbol that libcuda exports."""
+    return {name: f"{name}_v2" for name in _SYMBOLS_V2.split()} | _OTHER_SYMBOLS
 
 
 def variants() -> dict[str, tuple[tuple[int, str | None], ...]]:

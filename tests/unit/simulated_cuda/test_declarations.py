@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from simulated_cuda import build, declarations, versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
 
 # cuda-bindings 13.5 is newer than the headers of 13.4: enumerators with another value, and fields
 # that the headers do not have.
@@ -92,6 +94,20 @@ def test_variants_of_the_per_thread_stream_are_those_of_cuda_h(headers: str) -> 
     assert set(versions.PER_THREAD_COPIES.split()) == {k for k, v in public.items() if v == "PTDS"}
     streams = {name for name, kind in public.items() if kind == "PTSZ"}
     assert set(versions.PER_THREAD_STREAMS.split()) == streams
+
+
+def test_every_symbol_of_cuda_h_is_exported(headers: str, simulation: ModuleType) -> None:
+    library = ctypes.CDLL("libcuda.so.1")
+    renamed = re.findall(r"#define +cu\w+ +(?:__CUDA_API_PT[DS][SZ]\()?(cu\w+)", headers)
+    declared = re.findall(r"CUDAAPI\s+(cu\w+)\(", headers)
+    missing = {name for name in {*renamed, *declared} if not hasattr(library, name)}
+    # Variants that no program of today uses.
+    assert missing == {
+        "cuGetProcAddress_v2_ptsz",
+        "cuGraphInstantiate_v2",
+        "cuStreamGetCaptureInfo_v2_ptsz",
+        "cuTexRefSetAddress2D_v2",
+    }
 
 
 def test_a_function_that_cuda_bindings_does_not_know_is_refused() -> None:
