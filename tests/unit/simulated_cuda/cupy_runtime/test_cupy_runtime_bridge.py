@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simulated_cuda import loader
@@ -194,6 +195,32 @@ def test_child_process(cupy: ModuleType) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout.split() == ["80", str(cupy.cuda.runtime.getDeviceCount())]
+
+
+def test_memory_and_events_of_another_process(cupy: Any, runtime: Any) -> None:
+    event = runtime.eventCreateWithFlags(runtime.eventInterprocess | runtime.eventDisableTiming)
+    address = runtime.malloc(8)
+    runtime.memset(address, 7, 8)
+    runtime.eventRecord(event, 0)
+    runtime.deviceSynchronize()
+    handles = runtime.ipcGetMemHandle(address), runtime.ipcGetEventHandle(event)
+    program = (
+        "import numpy, cupy; runtime = cupy.cuda.runtime; "
+        f"memory, event = {handles!r}; "
+        "runtime.eventSynchronize(runtime.ipcOpenEventHandle(event)); "
+        "address = runtime.ipcOpenMemHandle(memory); values = numpy.zeros(8, 'u1'); "
+        "runtime.memcpy(values.ctypes.data, address, 8, runtime.memcpyDeviceToHost); "
+        "runtime.memset(address, 9, 8); runtime.deviceSynchronize(); "
+        "runtime.ipcCloseMemHandle(address); print(values.tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.strip() == str([7] * 8)
+    values = np.zeros(8, np.uint8)
+    runtime.memcpy(values.ctypes.data, address, 8, runtime.memcpyDeviceToHost)
+    assert values.tolist() == [9] * 8
+    runtime.free(address)
+    runtime.eventDestroy(event)
 
 
 # ---- modules with machine code -------------------------------------------------------------------
