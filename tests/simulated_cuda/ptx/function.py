@@ -334,13 +334,15 @@ class FunctionBuilder:
         self._slot_bytes += rounded
         alignment = max(variable.alignment, 8)
         pointer = self.entry(f"alloca [{size} x i8], align {alignment}")
+        pattern = 0
         if variable.space == "local":
             self.local_bytes += rounded
-            name = "llvm.memset.p0.i64"
-            self.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
-            self._entry.append(
-                f"  call void @{name}(ptr {pointer}, i8 {_LOCAL_PATTERN}, i64 {size}, i1 false)"
-            )
+            pattern = _LOCAL_PATTERN
+        name = "llvm.memset.p0.i64"
+        self.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
+        self._entry.append(
+            f"  call void @{name}(ptr {pointer}, i8 {pattern}, i64 {size}, i1 false)"
+        )
         return pointer
 
     def pointer(self, operand: Operand, space: str | None, alignment: int = 1) -> str:

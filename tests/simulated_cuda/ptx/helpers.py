@@ -58,6 +58,38 @@ define internal double @sim.widen.f16(i16 %bits) #1 {
   %result = select i1 %negative, double %minus, double %value
   ret double %result
 }""",
+    # e4m3: as f16, with a bias of 7; only 0x7f is NaN.
+    "sim.widen.e4m3": """
+define internal double @sim.widen.e4m3(i16 %bits) #1 {
+  %low = and i16 %bits, 127
+  %wide = zext i16 %low to i64
+  %placed = shl i64 %wide, 49
+  %tiny = bitcast i64 %placed to double
+  %scaled = fmul double %tiny, 0x7F70000000000000
+  %special = icmp eq i16 %low, 127
+  %value = select i1 %special, double 0x7FF8000000000000, double %scaled
+  %sign = and i16 %bits, 128
+  %negative = icmp ne i16 %sign, 0
+  %minus = fneg double %value
+  %result = select i1 %negative, double %minus, double %value
+  ret double %result
+}""",
+    # e5m2 is the upper half of f16.
+    "sim.widen.e5m2": """
+define internal double @sim.widen.e5m2(i16 %bits) #1 {
+  %half = shl i16 %bits, 8
+  %result = call double @sim.widen.f16(i16 %half)
+  ret double %result
+}""",
+    # Numbers below 2**-14 become zeros of the same sign.
+    "sim.flush.f16": """
+define internal double @sim.flush.f16(double %x) #1 {
+  %magnitude = call double @llvm.fabs.f64(double %x)
+  %small = fcmp olt double %magnitude, 0x3F10000000000000
+  %zero = call double @llvm.copysign.f64(double 0.0, double %x)
+  %result = select i1 %small, double %zero, double %x
+  ret double %result
+}""",
     "sim.widen.bf16": """
 define internal double @sim.widen.bf16(i16 %bits) #1 {
   %wide = zext i16 %bits to i32
@@ -66,12 +98,13 @@ define internal double @sim.widen.bf16(i16 %bits) #1 {
   %result = fpext float %single to double
   ret double %result
 }""",
-    # Round a double to a format with so many bits of exponent and mantissa. Modes: 0 nearest even,
-    # 1 toward zero, 2 down, 3 up, 4 nearest away from zero. With `finite`, infinities and
-    # overflows become the largest number. NaN gives 0x7fff, or 0x7fffffff for 23 bits.
+    # Round a double to a format: bits of the mantissa, bias of the exponent, `infinity` (the bits
+    # above those of the largest number) and place of the sign. Modes: 0 nearest even, 1 toward
+    # zero, 2 down, 3 up, 4 nearest away from zero. With `finite`, infinities and overflows become
+    # the largest number. NaN gives all bits but the sign.
     "sim.narrow": """
-define internal i32 @sim.narrow(double %x, i32 %exponents, i32 %mantissa, i32 %mode,
-                                i1 %finite) #2 {
+define internal i32 @sim.narrow(double %x, i64 %m, i64 %bias, i64 %infinity, i64 %sign.place,
+                                i32 %mode, i1 %finite) #2 {
   %bits = bitcast double %x to i64
   %negative = icmp slt i64 %bits, 0
   %field = lshr i64 %bits, 52
@@ -82,11 +115,6 @@ define internal i32 @sim.narrow(double %x, i32 %exponents, i32 %mantissa, i32 %m
   %significand = select i1 %is.normal, i64 %hidden, i64 %fraction
   %e1 = call i64 @llvm.umax.i64(i64 %field11, i64 1)
   %e = sub i64 %e1, 1023
-  %m = zext i32 %mantissa to i64
-  %n = zext i32 %exponents to i64
-  %n1 = sub i64 %n, 1
-  %power = shl i64 1, %n1
-  %bias = sub i64 %power, 1
   %emin = sub i64 1, %bias
   %scale = call i64 @llvm.smax.i64(i64 %e, i64 %emin)
   %lost = sub i64 %scale, %e
@@ -124,9 +152,6 @@ define internal i32 @sim.narrow(double %x, i32 %exponents, i32 %mantissa, i32 %m
   %step = sub i64 %scale, %emin
   %base = shl i64 %step, %m
   %encoded = add i64 %base, %rounded
-  %fields = shl i64 1, %n
-  %last = sub i64 %fields, 1
-  %infinity = shl i64 %last, %m
   %largest = sub i64 %infinity, 1
   %overflows = icmp uge i64 %encoded, %infinity
   %is.rz = icmp eq i32 %mode, 1
@@ -141,7 +166,6 @@ define internal i32 @sim.narrow(double %x, i32 %exponents, i32 %mantissa, i32 %m
   %limit = select i1 %clamps, i64 %largest, i64 %infinity
   %over = or i1 %overflows, %special
   %magnitude = select i1 %over, i64 %limit, i64 %encoded
-  %sign.place = add i64 %m, %n
   %sign.bit = shl i64 1, %sign.place
   %sign = select i1 %negative, i64 %sign.bit, i64 0
   %number = or i64 %magnitude, %sign

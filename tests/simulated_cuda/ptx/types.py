@@ -26,6 +26,8 @@ BITS = {
     "bf16x2": 32,
     "u16x2": 32,
     "s16x2": 32,
+    "e4m3x2": 16,
+    "e5m2x2": 16,
 }
 """Width of each type in bits."""
 
@@ -35,8 +37,16 @@ FLOAT_TYPES = {"f32": "float", "f64": "double"}
 PACKED_TYPES = {"f16x2": "f16", "bf16x2": "bf16", "u16x2": "u16", "s16x2": "s16"}
 """Types of two elements, the first one in the low half."""
 
-NARROW_FORMATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "f32": (8, 23)}
-"""Bits of exponent and mantissa of the formats that a double is rounded to."""
+NARROW_FORMATS = {
+    "f16": (10, 15, 0x7C00, 15),
+    "bf16": (7, 127, 0x7F80, 15),
+    "tf32": (10, 127, 0x3FC00, 18),
+    "f32": (23, 127, 0x7F800000, 31),
+    "e4m3": (3, 7, 0x7F, 7),
+    "e5m2": (2, 15, 0x7C, 7),
+}
+"""The formats that a double is rounded to: bits of the mantissa, bias of the exponent, bits above
+those of the largest number, place of the sign."""
 
 SPACES = frozenset({"param", "global", "shared", "local", "const"})
 

@@ -25,7 +25,7 @@ def _function(f: FunctionBuilder, operands: list[Operand], form: Form) -> None:
     f.approximates = True
     name = f"sim.{form.opcode}"
     if form.type in PACKED:
-        flags = form.flags - {"ftz"}  # ex2.approx.ftz.bf16: no result of bf16 is flushed here
+        flags = form.flags - {"ftz"}  # the subnormal operands of ex2 and tanh of bf16 all give 1
         narrow_form = type(form)(form.opcode, form.modifiers, form.types, flags)
         map_narrow(f, operands, narrow_form, lambda x: f.help(name, "double", ("double", x)))
         return

@@ -29,7 +29,8 @@ __all__: list[str] = []
 _INTEGER_ROUNDING = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _ROUNDING = ("rn", "rz", "rm", "rp", "rna")
 _NARROW = ("f16", "bf16", "tf32")
-_FLOATS = (*FLOAT_TYPES, *_NARROW, "f16x2", "bf16x2")
+_BYTES = {"e4m3x2": "e4m3", "e5m2x2": "e5m2"}
+_FLOATS = (*FLOAT_TYPES, *_NARROW, "f16x2", "bf16x2", *_BYTES)
 _TYPES = (*(f"{sign}{width}" for sign in "us" for width in (8, 16, 32, 64)), *_FLOATS)
 
 
@@ -41,7 +42,11 @@ _TYPES = (*(f"{sign}{width}" for sign in "us" for width in (8, 16, 32, 64)), *_F
 )
 def _convert(f: FunctionBuilder, operands: list[Operand], form: Form) -> None:
     target, source = form.types
-    if target in ("f16x2", "bf16x2"):
+    if source in _BYTES:
+        _from_bytes(f, operands, form)
+    elif target in _BYTES:
+        _to_bytes(f, operands, form)
+    elif target in ("f16x2", "bf16x2"):
         _convert_pair(f, operands, form)
     elif target in _FLOATS and source in _FLOATS:
         _float_to_float(f, operands, form, target, source)
@@ -200,3 +205,37 @@ def _convert_pair(f: FunctionBuilder, operands: list[Operand], form: Form) -> No
         _to_narrow(f, f.read(operand, "f32"), "float", form, kind) for operand in operands[1:3]
     )
     f.write(operands[0], join_halves(f, low, high), "b32")
+
+
+def _to_bytes(f: FunctionBuilder, operands: list[Operand], form: Form) -> None:
+    """Convert two numbers to 8 bits each: the first operand, or the high half, goes up."""
+    target, source = form.types
+    if "satfinite" not in form.flags:
+        raise f.error("conversions to 8 bits need .satfinite")
+    if source == "f32":
+        values = [f.value(f"fpext float {f.read(o, 'f32')} to double") for o in operands[1:3]]
+    elif source == "f16x2":
+        bits = f.read_bits(operands[1], 32)
+        halves = [f.value(f"lshr i32 {bits}, 16"), bits]
+        values = [widen(f, f.value(f"trunc i32 {half} to i16"), "f16") for half in halves]
+    else:
+        raise f.error("unsupported types")
+    if "relu" in form.flags:
+        values = [f.help("sim.relu", "double", ("double", value)) for value in values]
+    high, low = (narrow(f, value, _BYTES[target], finite=True) for value in values)
+    f.write(operands[0], f.value(f"or i16 {f.value(f'shl i16 {high}, 8')}, {low}"), "b16")
+
+
+def _from_bytes(f: FunctionBuilder, operands: list[Operand], form: Form) -> None:
+    """Convert two numbers of 8 bits to f16."""
+    target, source = form.types
+    if target != "f16x2":
+        raise f.error("unsupported types")
+    bits = f.read_bits(operands[1], 16)
+    halves = []
+    for part in (f.value(f"and i16 {bits}, 255"), f.value(f"lshr i16 {bits}, 8")):
+        value = widen(f, part, _BYTES[source])
+        if "relu" in form.flags:
+            value = f.help("sim.relu", "double", ("double", value))
+        halves.append(narrow(f, value, "f16"))
+    f.write(operands[0], join_halves(f, *halves), "b32")

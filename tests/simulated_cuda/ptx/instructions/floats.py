@@ -112,11 +112,9 @@ def narrow(
     f: FunctionBuilder, value: str, kind: str, mode: str = "rn", finite: bool = False
 ) -> str:
     """Round a double to f16, bf16, tf32 or f32 and return its bits, as i16 or i32."""
-    exponent, mantissa = NARROW_FORMATS[kind]
     arguments = (
         ("double", value),
-        ("i32", str(exponent)),
-        ("i32", str(mantissa)),
+        *(("i64", str(number)) for number in NARROW_FORMATS[kind]),
         ("i32", str(ROUNDING_MODES[mode])),
         ("i1", str(finite).lower()),
     )
@@ -138,16 +136,23 @@ def map_narrow(
     """
 
     def element(*bits: str) -> str:
-        result = compute(*(widen(f, value, kind) for value in bits))
+        values = [widen(f, value, kind) for value in bits]
+        if flushes:
+            values = [f.help("sim.flush.f16", "double", ("double", value)) for value in values]
+        result = compute(*values)
         if "relu" in form.flags:
             result = f.help("sim.relu", "double", ("double", result))
-        if "ftz" in form.flags:
-            raise f.error("unsupported modifier .ftz of this type")
         if "sat" in form.flags:
             result = saturate(f, result, "double")
-        return narrow(f, result, kind)
+        if not flushes:
+            return narrow(f, result, kind)
+        rounded_result = widen(f, narrow(f, result, kind), kind)
+        return narrow(f, f.help("sim.flush.f16", "double", ("double", rounded_result)), kind)
 
     kind = PACKED_TYPES.get(form.type, form.type)
+    flushes = "ftz" in form.flags and kind == "f16"
+    if "ftz" in form.flags and kind != "f16":
+        raise f.error("unsupported modifier .ftz of this type")
     map_elements(f, operands, form, element)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 
 from unit.simulated_cuda.ptx.executor import DTYPES, Operation, apply
-from unit.simulated_cuda.ptx.references import FORMATS, round_to, samples, value_of
+from unit.simulated_cuda.ptx.references import FORMATS, Format, round_to, samples, value_of
 from unit.simulated_cuda.ptx.test_integers import bits_of, clamp, wrap
 
 if TYPE_CHECKING:
@@ -232,3 +234,52 @@ def test_pairs_of_narrow_floats() -> None:
                 if "relu" in item.text:
                     halves = [0 if half >= 0x8000 else half for half in halves]
                 assert int(out[index]) == halves[0] << 16 | halves[1], item.text
+
+
+BYTES = {"e4m3": Format(4, 3), "e5m2": Format(5, 2)}
+LARGEST = {"e4m3": 448, "e5m2": 57344}
+
+
+def byte_value(bits: int, kind: str) -> Fraction | float:
+    if kind == "e4m3":
+        if bits & 0x7F == 0x7F:
+            return math.nan
+        # The numbers with the highest exponent are numbers, as in a format with one more bit.
+        value = value_of(bits & 0x7F, Format(5, 3)) * Fraction(2) ** 8
+        return -value if bits & 0x80 else value
+    return value_of(bits, BYTES[kind])
+
+
+def to_byte(bits: int, kind: str) -> int:
+    value = value_of(bits, FORMATS["f32"])
+    sign = 0x80 if bits >> 31 else 0
+    if isinstance(value, float) and math.isnan(value):
+        return 0x7F
+    numbers = [n for n in range(0x80) if not isinstance(byte_value(n, kind), float)]
+    size = abs(value)
+    if isinstance(value, float) or size >= LARGEST[kind]:
+        return numbers[-1] | sign
+    # The nearest number, and of two the even one.
+    return min(numbers, key=lambda n: (abs(byte_value(n, kind) - size), n & 1)) | sign
+
+
+@pytest.mark.parametrize("kind", list(BYTES))
+def test_floats_of_eight_bits(kind: str) -> None:
+    generator = np.random.default_rng(11)
+    spread = (generator.normal(size=200) * 2.0 ** generator.integers(-20, 17, 200)).astype("f4")
+    exact = [float(byte_value(n, kind)) for n in range(0x7E)]
+    ties = [(a + b) / 2 for a, b in pairwise(exact) if math.isfinite(b)]
+    first = np.concatenate([samples("f32", 20, seed=8), spread.view("u4")])
+    second = np.resize(np.array(exact + ties, "f4").view("u4"), first.size)
+    down = Operation(f"cvt.rn.satfinite.{kind}x2.f32 %d, %a, %b;", "b16", ("b32", "b32"))
+    [(_, _, out)] = apply([down], lambda _operation: [first, second])
+    for index in range(out.size):
+        high, low = (to_byte(int(column[index]), kind) for column in (first, second))
+        assert int(out[index]) == high << 8 | low
+    up = Operation(f"cvt.rn.f16x2.{kind}x2 %d, %a;", "b32", ("b16",))
+    words = np.arange(0, 1 << 16, 257, dtype=np.uint16)
+    [(_, _, out)] = apply([up], lambda _operation: [words])
+    halves = out.view(np.float16).astype(float).reshape(-1, 2)
+    expected = [float(byte_value(int(word) & 0xFF, kind)) for word in words]
+    np.testing.assert_array_equal(halves[:, 0], expected)
+    np.testing.assert_array_equal(halves[:, 1], expected)
