@@ -46,8 +46,6 @@ class _ModuleParser:
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
         self.program = Program()
-        self.unit = 0
-        self.renamed: dict[str, str] = {}
 
     def parse(self) -> Program:
         tokens = self.tokens
@@ -69,9 +67,7 @@ class _ModuleParser:
         return self.program
 
     def read_line(self, text: str) -> None:
-        if text.startswith(".version"):
-            self.unit += 1
-        elif text.startswith(".target"):
+        if text.startswith(".target"):
             found = re.search(r"sm_(\d+)", text)
             self.program.target = max(self.program.target, int(found[1]) if found else 0)
         elif text.startswith(".address_size") and "64" not in text:
@@ -96,8 +92,11 @@ class _ModuleParser:
 
     def add_variable(self, variable: Variable) -> None:
         known = self.program.variables.get(variable.name)
-        if known is not None and variable.linkage == "extern" and not known.is_unsized:
-            return
+        if known is not None and known.linkage != "extern":
+            if variable.linkage in ("extern", "weak", "common"):
+                return
+            if known.linkage not in ("weak", "common"):
+                raise PtxError(f"{variable.name} is defined twice", variable.line)
         variable.symbol = variable.name
         self.program.variables[variable.name] = variable
 

@@ -18,6 +18,8 @@ __all__ = ["definition"]
 
 def definition(variable: Variable, module: ModuleBuilder) -> str:
     """Return the definition of a variable: bytes, with 64-bit words where addresses stand."""
+    if variable.linkage == "extern":
+        raise PtxError(f"unresolved extern variable {variable.name}", variable.line)
     symbol = module.variable_symbol(variable)
     alignment = max(variable.alignment, 16)
     size = max(variable.size, 1)

@@ -222,3 +222,41 @@ def test_volatile_and_ordered_accesses() -> None:
 def test_an_initialiser_with_an_unknown_symbol_is_an_error() -> None:
     with pytest.raises(PtxError, match="unknown symbol nothing"):
         Program(".global .u64 p = nothing;")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (".global .u32 a; .global .u32 a;", "line 4: a is defined twice"),
+        (".extern .global .u32 a; .visible .entry k() { st.global.u32 [a], 1; }", "unresolved"),
+        (".func f() { ret; } .func f() { ret; }", "line 4: f is defined twice"),
+        (".global .f32 a = 1;", "an integer initialises a float"),
+    ],
+)
+def test_wrong_declarations_are_errors(text: str, message: str) -> None:
+    with pytest.raises(PtxError, match=message):
+        Program(text)
+
+
+def test_joined_modules_resolve_extern_symbols() -> None:
+    program = Program("""
+        .version 8.7
+        .target sm_90
+        .address_size 64
+        .extern .global .align 4 .u32 number;
+        .extern .func (.param .b32 r) get();
+        .visible .entry k(.param .u64 out)
+        {
+          .reg .u64 %o; .reg .u32 %r<2>; .param .b32 value;
+          ld.param.u64 %o, [out]; call (value), get, (); ld.param.b32 %r0, [value];
+          ld.global.u32 %r1, [number]; st.global.v2.u32 [%o], {%r0, %r1}; ret;
+        }
+        .version 8.0
+        .target sm_80
+        .address_size 64
+        .visible .global .align 4 .u32 number = 5;
+        .weak .func (.param .b32 r) get() { st.param.b32 [r], 6; ret; }
+        .weak .func (.param .b32 r) get() { st.param.b32 [r], 7; ret; }""")
+    out = np.zeros(2, np.uint32)
+    program.run("k", out)
+    assert out.tolist() == [6, 5]
