@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 from tests.conformance.cupy import GROUPS
 from tests.conformance.cupy.report import PAGE, page
@@ -59,23 +60,25 @@ def main() -> None:
     options = parser.parse_args()
     version = installed_version()
     folder = checkout(options.source, version).resolve()
-    results: dict[str, dict[str, list[dict[str, object]]]] = {}
+    run: dict[str, Any] = {"every": {}, "outcomes": {}}
     if options.json and options.json.exists():
-        results = json.loads(options.json.read_text())
+        run = json.loads(options.json.read_text())
     worker = [sys.executable, "-m", "tests.conformance.cupy.worker", str(folder)]
     for group in filter(None, options.groups.split(",")):
+        run["every"][group] = options.every
         for file in files(folder, group):
             if options.only not in file:
                 continue
             command = [*worker, file, str(options.every)]
             outcomes = run_worker(command, dict(os.environ), options.limit, file)
-            results.setdefault(group, {})[file] = [outcome.as_dict() for outcome in outcomes]
+            found = [outcome.as_dict() for outcome in outcomes]
+            run["outcomes"].setdefault(group, {})[file] = found
             counts = {o: sum(x.outcome == o for x in outcomes) for o in ("passed", "failed")}
             print(f"{file:60} {counts}", flush=True)
             if options.json:
-                options.json.write_text(json.dumps(results, indent=1))
+                options.json.write_text(json.dumps(run, indent=1))
     if options.report:
-        options.report.write_text(page(results, version, options.every))
+        options.report.write_text(page(run["outcomes"], version, run["every"]))
 
 
 if __name__ == "__main__":

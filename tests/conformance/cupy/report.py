@@ -37,11 +37,27 @@ _COLUMNS = ("passed", "failed", "skipped")
 _MAX_NAMES = 12
 
 
-def page(results: Results, version: str, every: int) -> str:
-    """Write the page."""
-    sample = f"One of {every} tests of each file was run." if every > 1 else "All tests were run."
-    introduction = _INTRODUCTION.format(version=version, sample=sample)
+def page(results: Results, version: str, every: Mapping[str, int]) -> str:
+    """Write the page.
+
+    Parameters
+    ----------
+    results : dict
+        Outcomes by group and file.
+    version : str
+        The version of CuPy.
+    every : mapping of str to int
+        For each group, how many tests there are for one that was run.
+    """
+    introduction = _INTRODUCTION.format(version=version, sample=_sample(every))
     return "\n".join([introduction, *sections(results, list(GROUPS), REASONS)])
+
+
+def _sample(every: Mapping[str, int]) -> str:
+    parts = [f"{group}: one of {n}" for group, n in every.items() if n > 1]
+    if not parts:
+        return "All tests were run."
+    return f"Of some groups, a sample was run, of the tests of each file ({', '.join(parts)})."
 
 
 def sections(results: Results, groups: Sequence[str], reasons: Mapping[str, str]) -> list[str]:
