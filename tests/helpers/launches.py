@@ -59,6 +59,8 @@ class DeviceArray:
         self._shape, self._dtype, self._size = values.shape, values.dtype, values.nbytes
         self.address = int(call(driver.cuMemAlloc(max(self._size, 1))))
         call(driver.cuMemcpyHtoD(self.address, values.ctypes.data, self._size))
+        # Such a copy may end after its call, and streams that do not block do not wait for it.
+        call(driver.cuStreamSynchronize(driver.CUstream(0)))
 
     def get(self) -> np.ndarray[Any, Any]:
         """Copy the values to the host."""

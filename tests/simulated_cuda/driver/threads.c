@@ -110,6 +110,8 @@ static void check_limits(SimGrid *grid, uint64_t idle) {
     SimContext *context = grid->launch->context;
     if (context->sticky)
         abandon(grid, context->sticky);
+    if (!context->is_active) /* it is being destroyed, and waits for this launch */
+        abandon(grid, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     uint64_t limit = (uint64_t)sim_setting("NBRT_SIM_TIMEOUT", 120) * 1000000000u;
     if (limit && idle > limit) {
         char where[512];
