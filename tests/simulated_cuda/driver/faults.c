@@ -198,6 +198,14 @@ static CUresult status_of(const SimFault *fault, bool is_overflow) {
     }
 }
 
+SIM_EXPORT void sim_misaligned(SimThread *thread, uint64_t address, uint32_t alignment) {
+    char what[512];
+    const char *at = (const char *)(uintptr_t)address;
+    explain_address(sim_worker()->grid, thread, at, what, sizeof what);
+    sim_abandon(thread, CUDA_ERROR_MISALIGNED_ADDRESS, "access of %u bytes at the misaligned address %p, %s",
+                alignment, (const void *)at, what);
+}
+
 CUresult sim_report_fault(SimWorker *worker) {
     const SimGrid *grid = worker->grid;
     const SimThread *thread = grid->running;

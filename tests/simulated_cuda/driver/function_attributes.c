@@ -67,6 +67,8 @@ static CUresult get_attribute(int *result, CUfunction_attribute attribute,
         *result = (int)info->static_shared;
         break;
     case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+        *result = function->module->const_bytes;
+        break;
     case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
         *result = 0;

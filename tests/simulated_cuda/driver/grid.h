@@ -46,7 +46,7 @@ struct SimFiber {
     uint64_t value;
     uint32_t b, c, mask, result, flag;
     uint32_t what;    /* the barrier, or the operation of a warp, for reports */
-    const void *site; /* of activemask: the address of the call */
+    uint32_t line; /* of activemask */
     uint32_t yields;
 };
 

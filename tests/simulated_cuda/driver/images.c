@@ -153,6 +153,29 @@ static int target_of(const char *text, size_t length) {
     return number ? atoi(number + 3) : 0;
 }
 
+/* The size of a declaration such as ".align 4 .b32 name[2][5] = ...;" */
+static long declared_bytes(const char *text, const char *end) {
+    long size = 0;
+    for (const char *at = text; at < end; at++) {
+        if (*at == '.' && at[1] && strchr("bufs", at[1]) && at[2] >= '1' && at[2] <= '9')
+            size = atol(at + 2) / 8; /* the type: .b8, .u32, .f64, ... */
+        else if (*at == '[')
+            size *= atol(at + 1);
+    }
+    return size;
+}
+
+/* Bytes of the variables in constant memory: declared by .const and a space, unlike ld.const.u32. */
+static int const_bytes_of(const char *text) {
+    long total = 0;
+    while ((text = strstr(text, ".const"))) {
+        text += strlen(".const");
+        if (*text == ' ' || *text == '\t')
+            total += declared_bytes(text, text + strcspn(text, ";="));
+    }
+    return (int)total;
+}
+
 /* Split the names of the kernels, which the translator separates by newlines. */
 static CUresult read_names(SimModule *module) {
     char *names = malloc(MAX_NAMES);
@@ -204,6 +227,7 @@ CUresult sim_translate(const char *text, size_t length, int target, const SimJit
     atomic_store(&module->references, 1);
     module->target = target;
     module->ptx_version = target_of(text, length);
+    module->const_bytes = const_bytes_of(text);
     status = read_names(module);
     if (status)
         sim_free_module(module);

@@ -18,6 +18,7 @@ struct CUmod_st {
     SimLibrary *library;    /* NULL if made by cuModuleLoad */
     int target;             /* compute capability that it was translated for, as 90 */
     int ptx_version;        /* of its .target directive, as 80 */
+    int const_bytes;        /* of its variables in constant memory */
     void *translated;       /* of the translator */
     SimFunctionHandle *functions;
     char **names; /* of its kernels */

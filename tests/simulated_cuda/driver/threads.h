@@ -71,11 +71,13 @@ uint32_t sim_ballot(SimThread *thread, uint32_t value, uint32_t mask);
 uint32_t sim_match(SimThread *thread, uint64_t value, uint32_t mask, uint32_t all, uint32_t *is_all);
 /* redux.sync: operation as the PTX name's index in {add, min.s, max.s, min.u, max.u, and, or, xor} */
 uint32_t sim_redux(SimThread *thread, uint32_t operation, uint32_t value, uint32_t mask);
-uint32_t sim_active_mask(SimThread *thread);
+uint32_t sim_active_mask(SimThread *thread, uint32_t line); /* line: where the instruction is */
 /* Called in loops that may wait for other threads: lets them run, and ends a cancelled launch. */
 void sim_yield(SimThread *thread);
 void sim_grid_sync(SimThread *thread); /* cooperative groups */
 void sim_trap(SimThread *thread);      /* does not return */
+/* An access whose address is no multiple of its size; does not return. */
+void sim_misaligned(SimThread *thread, uint64_t address, uint32_t alignment);
 void sim_exit(SimThread *thread);      /* `exit` within a function; does not return */
 int32_t sim_vprintf(SimThread *thread, const char *format, const void *arguments);
 void *sim_malloc(SimThread *thread, uint64_t size);

@@ -99,7 +99,7 @@ static void compute(SimFiber *lanes, const SimMeeting *meeting) {
         fiber->result = is_match ? equal_lanes(lanes, meeting, fiber->value) : common;
         if (meeting->operation == MATCH_ALL) {
             fiber->flag = fiber->result == meeting->arrived;
-            fiber->result = fiber->flag ? meeting->mask : 0;
+            fiber->result = fiber->flag ? meeting->arrived : 0;
         }
     }
 }
@@ -213,13 +213,13 @@ SIM_EXPORT uint32_t sim_redux(SimThread *thread, uint32_t operation, uint32_t va
     return fiber->result;
 }
 
-/* Lanes that reach the same call of activemask together are active together, as they would be on a
+/* Lanes that reach the same activemask together are active together, as they would be on a
  * GPU: a lane waits until no other thread of the launch can run. */
-SIM_EXPORT uint32_t sim_active_mask(SimThread *thread) {
+SIM_EXPORT uint32_t sim_active_mask(SimThread *thread, uint32_t line) {
     if (!thread->block)
         return 1u << thread->lane;
     SimFiber *fiber = sim_fiber(thread);
-    fiber->site = __builtin_return_address(0);
+    fiber->line = line;
     sim_push(&thread->block->grid->masks, fiber);
     sim_wait(fiber, SIM_AT_ACTIVE_MASK);
     return fiber->result;
@@ -234,7 +234,7 @@ bool sim_answer_active_masks(SimGrid *grid) {
         fiber->result = 0;
         for (uint32_t rest = block->warps[fiber->thread.warp].alive; rest; rest &= rest - 1) {
             const SimFiber *other = &lanes[__builtin_ctz(rest)];
-            if (other->state == SIM_AT_ACTIVE_MASK && other->site == fiber->site)
+            if (other->state == SIM_AT_ACTIVE_MASK && other->line == fiber->line)
                 fiber->result |= rest & -rest;
         }
     }

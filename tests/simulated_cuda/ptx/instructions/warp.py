@@ -26,7 +26,9 @@ _THREAD = ("ptr", "%thread")
 
 def _active(f: FunctionBuilder) -> str:
     f.waits = True  # for the lanes that take the same branch
-    return f.call("sim_active_mask", "i32", _THREAD)
+    # The line keeps calls apart that LLVM would merge, as those at the starts of two branches.
+    line = f.instruction.line if f.instruction is not None else 0
+    return f.call("sim_active_mask", "i32", _THREAD, ("i32", str(line)))
 
 
 def _mask(f: FunctionBuilder, operands: list[Operand], index: int, form: Form) -> str:

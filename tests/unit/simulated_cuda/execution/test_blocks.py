@@ -206,6 +206,7 @@ def test_votes_and_matches(device: Any) -> None:
     np.testing.assert_array_equal(results(device, match), [0x55555555, 0xAAAAAAAA] * 16)
     every = store("mov.u32 %r1, 4;\nmatch.all.sync.b32 %r0|%p0, %r1, 0xffffffff;")
     assert (results(device, every) == FULL).all()
+    np.testing.assert_array_equal(results(device, every, 10), 0x3FF)
     differ = store("match.all.sync.b32 %r0|%p0, %tid, 0xffffffff;")
     assert (results(device, differ) == 0).all()
 
@@ -222,6 +223,22 @@ def test_reduction_of_a_warp(device: Any, operation: str, expected: int) -> None
 def test_warp_with_few_threads(device: Any) -> None:
     text = store("setp.ge.u32 %p0, %tid, 0;\nvote.sync.ballot.b32 %r0, %p0, 0xffffffff;")
     np.testing.assert_array_equal(results(device, text, 40), [FULL] * 32 + [0xFF] * 8)
+
+
+def test_active_mask_keeps_branches_apart(device: Any) -> None:
+    text = store(
+        """
+        and.b32 %r1, %tid, 1;
+        setp.ne.u32 %p0, %r1, 0;
+        @%p0 bra odd;
+        activemask.b32 %r0;
+        bra done;
+        odd:
+        activemask.b32 %r0;
+        done:
+        """
+    )
+    np.testing.assert_array_equal(results(device, text), [0x55555555, 0xAAAAAAAA] * 16)
 
 
 def test_active_mask_names_the_lanes_of_a_branch(device: Any) -> None:

@@ -13,6 +13,7 @@ import pytest
 from cuda.bindings import driver
 
 from helpers.driver_calls import call, status
+from helpers.launches import Device
 from helpers.ptx_kernels import kernel
 
 TESTS = Path(__file__).parents[3]
@@ -73,6 +74,13 @@ def test_write_past_shared_memory(device: Any, simulation: Any) -> None:
     result, report = fail(device, simulation, text, shared=256)
     assert result == "ILLEGAL_ADDRESS"
     assert "of the 256 bytes of shared memory" in report
+
+
+def test_misaligned_address(device: Any, simulation: Any) -> None:
+    out = device.array(np.zeros(8))
+    result, report = fail(device, simulation, WRITE, out, ctypes.c_uint64(2))
+    assert result == "MISALIGNED_ADDRESS"
+    assert "access of 4 bytes at the misaligned address" in report
 
 
 def test_trap(device: Any, simulation: Any) -> None:
@@ -203,27 +211,34 @@ def test_stack_overflow(device: Any, simulation: Any, barrier: str) -> None:
     assert (result, "stack overflow" in report) == ("HARDWARE_STACK_ERROR", True)
 
 
-def test_loop_that_waits_for_ever_has_a_timeout(
-    device: Any, simulation: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = kernel(
-        "waits",
-        "u64 out",
-        """
-        again:
-        ld.volatile.global.u32 %r0, [%out];
-        setp.eq.u32 %p0, %r0, 0;
-        @%p0 bra again;
-        """,
-    )
+WAIT = kernel(
+    "waits",
+    "u64 out",
+    """
+    again:
+    ld.volatile.global.u32 %r0, [%out];
+    setp.eq.u32 %p0, %r0, 0;
+    @%p0 bra again;
+    """,
+)
+
+
+def test_loop_that_waits_for_ever_has_a_timeout(device: Any, simulation: Any) -> None:
     out = device.array([0])
     ctypes.CDLL(None).setenv(b"NBRT_SIM_TIMEOUT", b"1", 1)
     try:
-        result, report = fail(device, simulation, text, out, threads=2)
+        result, report = fail(device, simulation, WAIT, out, threads=2)
     finally:
         ctypes.CDLL(None).unsetenv(b"NBRT_SIM_TIMEOUT")
     assert result == "LAUNCH_TIMEOUT"
     assert "made progress" in report
+
+
+def test_context_of_a_kernel_that_waits_can_be_destroyed(initialised: Any) -> None:
+    context = call(driver.cuCtxCreate(None, 0, 0))
+    device = Device()
+    call(device.launch(device.function(WAIT), 1, 2, device.array([0])))
+    call(driver.cuCtxDestroy(context))
 
 
 def test_fault_breaks_its_context_only(device: Any, simulation: Any) -> None:

@@ -157,7 +157,8 @@ def test_managed_variables_of_a_library(device: Any) -> None:
 
 
 def test_attributes_of_functions(device: Any) -> None:
-    loaded = device.load(SHARED, EMPTY, kernel("uses", "u64 out", "ld.shared.u32 %r0, [table];"))
+    uses = kernel("uses", "u64 out", "ld.shared.u32 %r0, [table];\nld.const.u32 %r0, [c + 4];")
+    loaded = device.load(SHARED, ".const .align 4 .b32 c[2][5];\n", EMPTY, uses)
     empty, uses = (call(driver.cuModuleGetFunction(loaded, n)) for n in (b"empty", b"uses"))
 
     def value(name: str, function: Any) -> int:
@@ -168,6 +169,7 @@ def test_attributes_of_functions(device: Any) -> None:
     assert value("MAX_THREADS_PER_BLOCK", empty) == 128
     assert value("MAX_THREADS_PER_BLOCK", uses) == 1024
     assert 400 <= value("SHARED_SIZE_BYTES", uses) <= 416
+    assert value("CONST_SIZE_BYTES", uses) == 40
     assert value("PTX_VERSION", uses) == 80
     assert value("MAX_DYNAMIC_SHARED_SIZE_BYTES", empty) <= 48 * 1024
     assert value("NUM_REGS", empty) > 0
