@@ -6,7 +6,7 @@ import pytest
 
 import nbrt
 import nbrt.distributed as dist
-from helpers.collectives import CASES
+from helpers.collectives import CASES, OnDevice
 from helpers.sharded_draws import differing
 from helpers.shardings import shardings
 from nbrt.distributed.communicators.nccl import NcclCommunicator
@@ -38,7 +38,7 @@ def test_nccl_does_what_every_communicator_must() -> None:
     def cases() -> int:
         world = NcclCommunicator(bootstrap=dist.world())
         for case in CASES:
-            case(world)
+            case(OnDevice(world))
         return world.size
 
     # NCCL takes one rank for each device.

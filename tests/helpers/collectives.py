@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+import nbrt
 from nbrt.distributed.communicators.base import REDUCTIONS
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from nbrt.distributed.communicators.base import Communicator
 
-__all__ = ["CASES", "given", "reduced"]
+__all__ = ["CASES", "OnDevice", "given", "reduced"]
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [
@@ -63,6 +64,79 @@ def same(found: Any, expected: Any) -> None:
     assert found.tobytes() == expected.tobytes(), f"expected {expected!r}, got {found!r}"
 
 
+def dtypes_of(comm: Communicator) -> list[Any]:
+    """Return the dtypes of arrays on the communicator's device; NumPy has more than CuPy."""
+    return [*DTYPES, *OPAQUE_DTYPES] if comm.device.kind == "cpu" else DTYPES
+
+
+class OnDevice:
+    """A communicator for the cases: takes and returns NumPy arrays, and copies them to its device.
+
+    It checks that results are new, contiguous arrays, and that arguments keep their values.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+    def group(self, ranks: Any) -> OnDevice:
+        return OnDevice(self._comm.group(ranks))
+
+    def broadcast(self, array: Any, *args: Any) -> Any:
+        return self._call("broadcast", array, *args)
+
+    def all_reduce(self, array: Any, *args: Any) -> Any:
+        return self._call("all_reduce", array, *args)
+
+    def all_gather(self, array: Any, *args: Any) -> Any:
+        return self._call("all_gather", array, *args)
+
+    def reduce_scatter(self, arrays: Any, *args: Any) -> Any:
+        return self._call("reduce_scatter", arrays, *args)
+
+    def all_to_all(self, arrays: Any, *args: Any) -> Any:
+        return self._call("all_to_all", arrays, *args)
+
+    def scatter(self, arrays: Any, out: Any, root: int = 0) -> Any:
+        # The memory around `out` goes to the device too, and must keep its values there.
+        whole = out if out.base is None else out.base
+        memory = nbrt.to(whole, self._comm.device)
+        place = memory if whole is out else memory[tuple(slice(None, None, 2) for _ in out.shape)]
+        assert self._comm.scatter(self._move(arrays), place, root) is place
+        whole[...] = nbrt.to_host(memory)
+        return out
+
+    def _call(self, name: str, arrays: Any, *args: Any) -> Any:
+        moved = self._move(arrays)
+        found = getattr(self._comm, name)(moved, *args)
+        for before, after in zip(_listed(arrays), _listed(moved), strict=True):
+            np.testing.assert_array_equal(before, nbrt.to_host(after))
+        assert all(each.flags.c_contiguous for each in _listed(found))
+        assert all(each is not mine for each in _listed(found) for mine in _listed(moved))
+        return [nbrt.to_host(each) for each in found] if _is_list(found) else nbrt.to_host(found)
+
+    def _move(self, arrays: Any) -> Any:
+        if arrays is None:
+            return None
+        if _is_list(arrays):
+            return [self._move(each) for each in arrays]
+        moved = nbrt.to(np.asarray(arrays, order="C"), self._comm.device)
+        if arrays.ndim and not arrays.flags.c_contiguous:  # give it other strides as well
+            wide = nbrt.to(np.repeat(np.ascontiguousarray(arrays), 2, -1), self._comm.device)
+            moved = wide[..., ::2]
+        return moved
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if _is_list(value) else [value]
+
+
 def identity(comm: Communicator) -> None:
     assert 0 <= comm.rank < comm.size == len(comm.ranks)
     assert comm.all_gather_object(comm.rank) == list(range(comm.size))
@@ -71,7 +145,7 @@ def identity(comm: Communicator) -> None:
 
 
 def broadcast_of_every_dtype_and_shape(comm: Communicator) -> None:
-    for number, dtype in enumerate([*DTYPES, *OPAQUE_DTYPES]):
+    for number, dtype in enumerate(dtypes_of(comm)):
         root = number % comm.size
         mine = given(comm.rank, (2, 3), dtype)
         before = mine.copy()
@@ -118,7 +192,7 @@ def integers_wrap_around(comm: Communicator) -> None:
 
 
 def all_gather_of_every_dtype_and_shape(comm: Communicator) -> None:
-    for dtype in [*DTYPES, *OPAQUE_DTYPES]:
+    for dtype in dtypes_of(comm):
         found = comm.all_gather(given(comm.rank, (2, 3), dtype))
         for rank, array in enumerate(found):
             same(array, given(rank, (2, 3), dtype))
@@ -155,7 +229,7 @@ def reduce_scatter_of_uneven_arrays(comm: Communicator) -> None:
 
 
 def all_to_all_of_every_dtype(comm: Communicator) -> None:
-    for dtype in [*DTYPES, *OPAQUE_DTYPES]:
+    for dtype in dtypes_of(comm):
         arrays = [given(comm.rank, (2, 3), dtype, to) for to in range(comm.size)]
         found = comm.all_to_all(arrays)
         assert len(found) == comm.size
@@ -174,7 +248,7 @@ def all_to_all_of_uneven_arrays(comm: Communicator) -> None:
 
 
 def scatter_fills_the_array_given_for_it(comm: Communicator) -> None:
-    for number, dtype in enumerate([*DTYPES, *OPAQUE_DTYPES]):
+    for number, dtype in enumerate(dtypes_of(comm)):
         root = number % comm.size
         arrays = [given(root, (to, 3), dtype, to) for to in range(comm.size)]
         out = np.zeros((comm.rank, 3), dtype)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.distributed.communicators.checks import reduced
-from nbrt.runtime.array import to, to_host
+from nbrt.errors import ArgumentError
+from nbrt.runtime.array import device_of, to, to_host
 from nbrt.runtime.creation import empty
 from nbrt.runtime.guard import OptionalStreamGuard
 from nbrt.runtime.stream import current_stream
@@ -63,6 +64,8 @@ class MessagePacker:
             arrays = [to_host(array, stream=stream, copy=None) for array in arrays]
         elif self.is_host:
             current_stream(self.device).synchronize()
+        else:
+            self._check_devices(arrays)
         with self._on_stream():
             flat = [array.ravel().view(np.uint8) for array in arrays]
             return flat[0] if len(flat) == 1 and not is_copy else np.concatenate(flat)
@@ -85,6 +88,14 @@ class MessagePacker:
         """Return the reduction of arrays, in their order."""
         with self._on_stream():
             return reduced(arrays, op)
+
+    def _check_devices(self, arrays: Sequence[Array]) -> None:
+        for array in arrays:
+            if device_of(array) != self.device:
+                raise ArgumentError(
+                    f"expected arrays on {self.device}, the device of this rank, got one on "
+                    f"{device_of(array)}; copy it with nbrt.to(array, '{self.device}')"
+                )
 
     def _on_stream(self) -> AbstractContextManager[object]:
         """Return a guard that sets the stream of the array library; NumPy needs none."""
