@@ -14,7 +14,7 @@ CuPy fails with its name.
 - `trampolines` writes the C functions that CuPy and Python call.
 - `devices.c`, `memory.c`, `streams.c` are the functions of the runtime; `objects.c` converts.
 - `library` builds the C files, `bridge` puts them into CuPy's module.
-- `refusals` lets modules of CuPy that only work on a GPU raise.
+- `refusals` lets modules of CuPy that only work on a GPU raise, and `sorting` replaces one of them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from simulated_cuda.cupy_runtime.bridge import replace_runtime
 from simulated_cuda.cupy_runtime.hook import ModuleChanges
 from simulated_cuda.cupy_runtime.refusals import REFUSALS, NotSimulatedError
 from simulated_cuda.cupy_runtime.signatures import SignatureError
+from simulated_cuda.cupy_runtime.sorting import replace_thrust
 
 __all__ = ["RUNTIME", "NotSimulatedError", "SignatureError", "install"]
 
 RUNTIME = "cupy_backends.cuda.api.runtime"
+THRUST = "cupy.cuda.thrust"
 
 
 def install() -> None:
@@ -37,4 +39,5 @@ def install() -> None:
     ImportError
         If CuPy has been imported already: its modules have bound the C functions.
     """
-    ModuleChanges({RUNTIME: replace_runtime, **REFUSALS}).install()
+    changes = {RUNTIME: replace_runtime, THRUST: replace_thrust, **REFUSALS}
+    ModuleChanges(changes).install()

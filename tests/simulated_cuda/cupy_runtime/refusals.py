@@ -19,7 +19,6 @@ _FUNCTIONS = {
         "device_segmented_reduce"
     ),
     "cupy.cuda.jitify": "_init_module jitify",
-    "cupy.cuda.thrust": "argsort lexsort sort",
     "cupy.random._generator_api": "FeistelBijection Generator.__init__ init_curand random_raw",
 }
 
