@@ -9,7 +9,7 @@ from tests.conformance.cupy.report import page
 
 
 class Report:
-    """What pytest reports of a test."""
+    """Stands for the report of pytest about a test."""
 
     passed = False
 
