@@ -143,6 +143,12 @@ SIM_EXPORT void sim_grid_sync(SimThread *thread) {
     }
 }
 
+SIM_EXPORT void *sim_grid_workspace(SimThread *thread) {
+    (void)thread;
+    SimGrid *grid = sim_worker()->grid;
+    return grid->launch->is_cooperative ? grid->workspace : NULL;
+}
+
 /* A thread that has exited is not waited for. */
 void sim_barriers_exit(SimFiber *fiber) {
     SimBlock *block = fiber->thread.block;

@@ -117,6 +117,7 @@ typedef struct SimGrid {
     SimBlock *unused;   /* blocks that are finished */
     SimBlock *all;
     SimQueue ready, yielded, masks, synchronized;
+    uint32_t workspace[2];  /* sim_grid_workspace */
     uint64_t live, arrived; /* threads of the grid that have not exited; those at the grid barrier */
     uint64_t progress;      /* counts exits and releases */
     uint64_t seen_progress; /* when the yielded threads ran last */

@@ -75,6 +75,9 @@ uint32_t sim_active_mask(SimThread *thread, uint32_t line); /* line: where the i
 /* Called in loops that may wait for other threads: lets them run, and ends a cancelled launch. */
 void sim_yield(SimThread *thread);
 void sim_grid_sync(SimThread *thread); /* cooperative groups */
+/* The address in %envreg1 and %envreg2: of the size and the barrier of the grid, by which the
+ * headers of cooperative groups synchronize it; NULL in a launch that is not cooperative. */
+void *sim_grid_workspace(SimThread *thread);
 void sim_trap(SimThread *thread);      /* does not return */
 /* An access whose address is no multiple of its size; does not return. */
 void sim_misaligned(SimThread *thread, uint64_t address, uint32_t alignment);

@@ -373,17 +373,20 @@ class FunctionBuilder:
         else:
             address = str(operand.offset)
         if alignment > 1 and space not in ("param", "local"):
-            self._check_alignment(address, alignment)
+            self._check_alignment(address, alignment, space)
         if space == "shared":
             return self.value(f"getelementptr i8, ptr {self.shared_base()}, i64 {address}")
         return self.value(f"inttoptr i64 {address} to ptr")
 
-    def _check_alignment(self, address: str, alignment: int) -> None:
+    def _check_alignment(self, address: str, alignment: int, space: str | None) -> None:
         low = self.value(f"and i64 {address}, {alignment - 1}")
         condition = self.value(f"icmp eq i64 {low}, 0")
         fault, ok = self.fresh("misaligned"), self.fresh("aligned")
         self.end_block(f"br i1 {condition}, label %{ok}, label %{fault}, !prof !0")
         self.place(fault)
+        if space == "shared":
+            base = self.value(f"ptrtoint ptr {self.shared_base()} to i64")
+            address = self.value(f"add i64 {address}, {base}")
         arguments = ("ptr", "%thread"), ("i64", address), ("i32", str(alignment))
         self.call("sim_misaligned", "void", *arguments)
         self.end_block("unreachable")

@@ -78,8 +78,6 @@ def driver_functions(library: ctypes.CDLL) -> dict[str, int]:
         function = getattr(library, name, None)
         if function is not None:
             found[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
-    if "sim_trap" in found:
-        found.setdefault("sim_misaligned", found["sim_trap"])
     return found
 
 
@@ -87,5 +85,5 @@ _DRIVER = (
     *("sim_barrier", "sim_barrier_arrive", "sim_barrier_reduce", "sim_warp_sync", "sim_shuffle"),
     *("sim_ballot", "sim_match", "sim_redux", "sim_active_mask", "sim_yield", "sim_grid_sync"),
     *("sim_trap", "sim_exit", "sim_vprintf", "sim_malloc", "sim_free", "sim_assert_fail"),
-    *("sim_misaligned", "sim_set_conditional"),
+    *("sim_misaligned", "sim_set_conditional", "sim_grid_workspace"),
 )

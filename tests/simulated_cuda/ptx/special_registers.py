@@ -24,7 +24,7 @@ _CONSTANTS = {
     **{f"%ctaid.{axis}": 0 for axis in "w"},
     **{f"%nctaid.{axis}": 0 for axis in "w"},
     "%current_graph_exec": 0,
-    **{f"%envreg{i}": 0 for i in range(32)},
+    **{f"%envreg{i}": 0 for i in (0, *range(3, 32))},
 }
 """Registers with one value in every thread. A cluster has one block."""
 
@@ -32,7 +32,8 @@ _CONSTANTS = {
 def read_special(builder: FunctionBuilder, name: str) -> tuple[str, int] | None:
     """Return the value of a special register and its width, or None for another name.
 
-    The clocks count nanoseconds: %clock, %clock64 and %globaltimer are the same steady clock.
+    %envreg1 and %envreg2 hold the address of the workspace of a cooperative grid. The clocks count
+    nanoseconds: %clock, %clock64 and %globaltimer are the same steady clock.
     """
     if name in REGISTERS:
         return builder.thread_field(REGISTERS[name], "i32"), 32
@@ -45,6 +46,10 @@ def read_special(builder: FunctionBuilder, name: str) -> tuple[str, int] | None:
     if name in ("%clock_hi", "%globaltimer_hi"):
         clock = builder.help("sim.clock", "i64")
         return builder.value(f"lshr i64 {clock}, 32"), 64
+    if name in ("%envreg1", "%envreg2"):
+        address = builder.call("sim_grid_workspace", "i64", ("ptr", "%thread"))
+        shifted = builder.value(f"lshr i64 {address}, {32 if name == '%envreg1' else 0}")
+        return builder.resize(shifted, 64, 32, signed=False), 32
     if name == "%nwarpid":
         return _warp_count(builder), 32
     if name.startswith("%lanemask_"):

@@ -102,7 +102,7 @@ def translate(builder: FunctionBuilder, instruction: Instruction) -> None:
     function, form = found
     try:
         function(builder, instruction.operands, form)
-    except (IndexError, ValueError) as error:
+    except (LookupError, ValueError) as error:
         raise PtxError(
             f"{instruction.name}: invalid operands ({error})", instruction.line
         ) from error

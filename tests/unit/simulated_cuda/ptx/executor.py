@@ -61,6 +61,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "sim_active_mask": (U32, PTR),
     "sim_yield": (None, PTR),
     "sim_grid_sync": (None, PTR),
+    "sim_grid_workspace": (PTR, PTR),
     "sim_vprintf": (ctypes.c_int32, PTR, ctypes.c_char_p, PTR),
     "sim_malloc": (PTR, PTR, U64),
     "sim_free": (None, PTR, PTR),

@@ -167,6 +167,21 @@ def test_special_registers() -> None:
     assert out[12:].view(np.uint64)[0] == 1 << 40
 
 
+def test_the_workspace_of_a_cooperative_grid_is_in_environment_registers() -> None:
+    program = Program(
+        """.visible .entry k(.param .u64 out)
+        {
+          .reg .u64 %o; .reg .u32 %r<3>; ld.param.u64 %o, [out];
+          mov.u32 %r0, %envreg2; mov.u32 %r1, %envreg1; mov.u32 %r2, %envreg5;
+          st.global.v2.u32 [%o], {%r0, %r1}; st.global.u32 [%o+8], %r2; ret;
+        }""",
+        sim_grid_workspace=lambda _thread: 0x123456789A,
+    )
+    out = np.ones(3, np.uint32)
+    program.run("k", out)
+    assert out.tolist() == [0x3456789A, 0x12, 0]
+
+
 def test_trap_exit_and_assertions_end_the_thread() -> None:
     output_of("""
         import os
