@@ -1,5 +1,6 @@
 /* Copies as operations: every form of cuMemcpy becomes a CUDA_MEMCPY3D_PEER.
  *
+ * A copy between devices needs no peer access: without it, CUDA copies through host memory.
  * Which copies wait for their end is documented in "API synchronization behavior" of the driver
  * API: `start_copy` follows it, so that programs that rely on more than that fail here too. */
 #include "copies.h"

@@ -7,6 +7,8 @@
 
 #define HOST_BIT (1u << 31)
 
+CUresult sim_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream);
+
 CUresult sim_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
     SimContext *context;
     SimRange *range = NULL;
@@ -138,4 +140,49 @@ CUresult sim_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range
     for (size_t i = 0; i < numAttributes && !status; i++)
         status = sim_cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
     return status;
+}
+
+/* ---- batches ---------------------------------------------------------------------------------------- */
+
+static CUresult check_batch(const void *dptrs, const void *sizes, size_t count, unsigned long long flags,
+                            CUstream stream) {
+    if (!dptrs || !sizes || !count || flags) return CUDA_ERROR_INVALID_VALUE;
+    return sim_stream_context(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult sim_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                     CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
+                                     size_t numPrefetchLocs, unsigned long long flags, CUstream hStream) {
+    CUresult status = check_batch(dptrs, sizes, count, flags, hStream);
+    if (!status && (!prefetchLocs || !prefetchLocIdxs || !numPrefetchLocs || numPrefetchLocs > count ||
+                    prefetchLocIdxs[0] != 0))
+        status = CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0, place = 0; i < count && !status; i++) {
+        while (place + 1 < numPrefetchLocs && prefetchLocIdxs[place + 1] <= i) place++;
+        status = sim_cuMemPrefetchAsync(dptrs[i], sizes[i], prefetchLocs[place], 0, hStream);
+    }
+    return status;
+}
+
+CUresult sim_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                    unsigned long long flags, CUstream hStream) {
+    CUresult status = check_batch(dptrs, sizes, count, flags, hStream);
+    for (size_t i = 0; i < count && !status; i++) {
+        SimPlace place;
+        SIM_LOCKED(place = sim_place((void *)dptrs[i], sizes[i]));
+        /* Reads of discarded memory return anything: here, what new memory has. */
+        status = place == SIM_MANAGED_PLACE ? sim_cuMemsetD8Async(dptrs[i], sim_fill_value(), sizes[i], hStream)
+                                            : CUDA_ERROR_INVALID_VALUE;
+    }
+    return status;
+}
+
+CUresult sim_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                               CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
+                                               size_t numPrefetchLocs, unsigned long long flags,
+                                               CUstream hStream) {
+    CUresult status = sim_cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream);
+    if (status) return status;
+    return sim_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs,
+                                       flags, hStream);
 }

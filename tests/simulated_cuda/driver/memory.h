@@ -92,6 +92,7 @@ bool sim_reserve_addresses(size_t size, size_t alignment, SimPages *result);
 /* Fill new memory with the pattern of uninitialised memory, and what surrounds it with canaries. */
 void sim_fill(const SimRange *range);
 void sim_fill_bytes(char *start, size_t size);
+unsigned char sim_fill_value(void); /* the byte of the pattern; 0: none */
 /* Report a canary that changed. */
 void sim_check_canaries(const SimRange *range);
 /* A new file of physical memory: its name tells the device to importing processes. */

@@ -129,15 +129,17 @@ void sim_unmap_pages(const SimPages *pages) {
     munmap(pages->start - page_bytes(), pages->size + 2 * page_bytes());
 }
 
+unsigned char sim_fill_value(void) {
+    static _Atomic int value = -1;
+    if (value < 0) value = (int)(sim_setting("NBRT_SIM_FILL", 0xCB) & 0xFF);
+    return (unsigned char)value;
+}
+
 void sim_fill_bytes(char *start, size_t size) {
-    static long value = -1;
     static size_t limit;
-    if (value < 0) {
-        limit = (size_t)sim_setting("NBRT_SIM_FILL_BYTES", 4 << 20);
-        value = sim_setting("NBRT_SIM_FILL", 0xCB) & 0xFF;
-    }
+    if (!limit) limit = (size_t)sim_setting("NBRT_SIM_FILL_BYTES", 4 << 20);
     /* Only the beginning of large memory: filling all of it would need as much real memory. */
-    if (value) memset(start, (int)value, size < limit ? size : limit);
+    if (sim_fill_value()) memset(start, sim_fill_value(), size < limit ? size : limit);
 }
 
 void sim_fill(const SimRange *range) {

@@ -1,4 +1,7 @@
-/* Pools of stream-ordered memory: handles, attributes, access, the current pool of a device. */
+/* Pools of stream-ordered memory: handles, attributes, access, the current pool of a device.
+ *
+ * REUSE_FOLLOW_EVENT_DEPENDENCIES is kept for queries only: whether a stream waits for a free by
+ * events is not known here, and no program may rely on such a reuse. */
 #include "pools.h"
 
 #include <stdlib.h>

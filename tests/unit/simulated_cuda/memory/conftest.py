@@ -10,7 +10,7 @@ import pytest
 from cuda.bindings import driver
 
 from helpers.driver_calls import call
-from simulated_cuda.loader import load
+from simulated_cuda import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,15 +75,8 @@ def read(primary: driver.CUcontext) -> Reader:
 @pytest.fixture
 def late(primary: driver.CUcontext) -> Iterator[None]:
     """Run no work before something waits for it."""
-    library = load()
-
-    def choose(name: str, hold_microseconds: int) -> None:
-        hold = ctypes.c_ulonglong(hold_microseconds)
-        assert library.sim_set_schedule(name.encode(), ctypes.c_ulonglong(1), hold) == 0
-
-    choose("late", 60_000_000)
-    yield
-    choose("random", 1000)
+    with control.schedule("late", hold_seconds=60):
+        yield
 
 
 @pytest.fixture

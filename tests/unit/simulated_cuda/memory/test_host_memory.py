@@ -96,3 +96,20 @@ def test_advice_is_kept(primary: Any, allocate: Any) -> None:
     ordinary = allocate(1000)
     refused = driver.cuMemPrefetchAsync(ordinary, 1000, location("HOST"), 0, 0)
     assert status(refused) == "INVALID_VALUE"
+
+
+def test_batches_of_managed_memory(primary: Any, allocate: Any) -> None:
+    addresses = [int(call(driver.cuMemAllocManaged(1000, 1))) for _ in range(3)]
+    pointers = [driver.CUdeviceptr(address) for address in addresses]
+    places = [location("HOST"), location("DEVICE")]
+    call(driver.cuMemPrefetchBatchAsync(pointers, [1000] * 3, 3, places, [0, 2], 2, 0, 0))
+    found = [advice(address, 1000, "LAST_PREFETCH_LOCATION") for address in addresses]
+    assert found == [-1, -1, 0]
+    ctypes.memset(addresses[0], 7, 1000)
+    call(driver.cuMemDiscardBatchAsync(pointers[:1], [1000], 1, 0, 0))
+    call(driver.cuCtxSynchronize())
+    assert ctypes.string_at(addresses[0], 1000) == b"\xcb" * 1000
+    ordinary = [driver.CUdeviceptr(allocate(1000))]
+    assert status(driver.cuMemDiscardBatchAsync(ordinary, [1000], 1, 0, 0)) == "INVALID_VALUE"
+    for address in addresses:
+        call(driver.cuMemFree(address))
