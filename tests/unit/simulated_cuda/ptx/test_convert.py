@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -237,7 +239,6 @@ def test_pairs_of_narrow_floats() -> None:
 
 
 BYTES = {"e4m3": Format(4, 3), "e5m2": Format(5, 2)}
-LARGEST = {"e4m3": 448, "e5m2": 57344}
 
 
 def byte_value(bits: int, kind: str) -> Fraction | float:
@@ -250,25 +251,34 @@ def byte_value(bits: int, kind: str) -> Fraction | float:
     return value_of(bits, BYTES[kind])
 
 
+@cache
+def byte_values(kind: str) -> list[float]:
+    """Return the positive numbers of a format, which are the floats of the bits 0, 1, ..."""
+    values = [float(byte_value(bits, kind)) for bits in range(0x80)]
+    return [value for value in values if math.isfinite(value)]
+
+
 def to_byte(bits: int, kind: str) -> int:
     value = value_of(bits, FORMATS["f32"])
     sign = 0x80 if bits >> 31 else 0
     if isinstance(value, float) and math.isnan(value):
         return 0x7F
-    numbers = [n for n in range(0x80) if not isinstance(byte_value(n, kind), float)]
-    size = abs(value)
-    if isinstance(value, float) or size >= LARGEST[kind]:
-        return numbers[-1] | sign
+    numbers, size = byte_values(kind), abs(value)
+    above = bisect_left(numbers, size)
+    if above == len(numbers):
+        return above - 1 | sign
     # The nearest number, and of two the even one.
-    return min(numbers, key=lambda n: (abs(byte_value(n, kind) - size), n & 1)) | sign
+    candidates = range(max(above - 1, 0), above + 1)
+    return min(candidates, key=lambda n: (abs(Fraction(numbers[n]) - size), n & 1)) | sign
 
 
 @pytest.mark.parametrize("kind", list(BYTES))
 def test_floats_of_eight_bits(kind: str) -> None:
     generator = np.random.default_rng(11)
     spread = (generator.normal(size=200) * 2.0 ** generator.integers(-20, 17, 200)).astype("f4")
-    exact = [float(byte_value(n, kind)) for n in range(0x7E)]
-    ties = [(a + b) / 2 for a, b in pairwise(exact) if math.isfinite(b)]
+    exact = byte_values(kind)
+    assert exact[-1] == {"e4m3": 448, "e5m2": 57344}[kind]
+    ties = [(a + b) / 2 for a, b in pairwise(exact)]
     first = np.concatenate([samples("f32", 20, seed=8), spread.view("u4")])
     second = np.resize(np.array(exact + ties, "f4").view("u4"), first.size)
     down = Operation(f"cvt.rn.satfinite.{kind}x2.f32 %d, %a, %b;", "b16", ("b32", "b32"))
