@@ -139,6 +139,34 @@ def python_signatures_or_none(module: ModuleType) -> set[str]:
     }  # fmt: skip
 
 
+def test_errors_reach_the_other_modules(cupy: Any) -> None:
+    """The C functions in the capsules return the values that mean an exception."""
+    assert cupy.__version__.startswith("14."), "compare the except values of CuPy's runtime.pxd"
+    cuda = cupy.cuda
+    with pytest.raises(cuda.memory.OutOfMemoryError):
+        cuda.MemoryPool().malloc(1 << 60)  # malloc: intptr_t
+    with pytest.raises(cuda.memory.OutOfMemoryError):
+        cuda.MemoryPool(cuda.malloc_managed).malloc(1 << 60)
+    with pytest.raises(cuda.runtime.CUDARuntimeError, match="MemoryAllocation"):
+        cuda.pinned_memory.PinnedMemory(1 << 60)
+    with pytest.raises(cuda.runtime.CUDARuntimeError, match="InvalidDevice"):
+        cuda.Device(99).use()  # setDevice: an object
+    with pytest.raises(cuda.runtime.CUDARuntimeError, match="InvalidValue"):
+        cuda.MemoryAsyncPool(99)  # deviceSetMemPool with a handle that is none
+    with pytest.raises(cuda.runtime.CUDARuntimeError, match="InvalidResourceHandle"):
+        cuda.get_elapsed_time(cuda.Event(), cuda.Event())  # float
+
+
+def test_defaults_of_optional_arguments(cupy: Any, runtime: Any) -> None:
+    """CuPy's C functions may be called without the arguments that have defaults."""
+    memory = cupy.cuda.ManagedMemory(64)  # flags=cudaMemAttachGlobal
+    assert runtime.pointerGetMemoryType(memory.ptr) == runtime.memoryTypeManaged
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()  # mode=streamCaptureModeRelaxed
+        runtime.free(runtime.malloc(64))  # which the relaxed mode permits
+        stream.end_capture()
+
+
 # ---- the import hook -----------------------------------------------------------------------------
 
 
