@@ -8,7 +8,7 @@ import pytest
 from cuda.bindings import driver
 
 from helpers.driver_calls import call
-from helpers.launches import Device
+from helpers.driver_launches import Device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -350,7 +350,7 @@ from simulated_cuda import loader
 loader.load()
 import numpy as np
 from cuda.bindings import driver
-from helpers.launches import Device
+from helpers.driver_launches import Device
 driver.cuInit(0)
 driver.cuCtxCreate(None, 0, 0)
 device = Device()

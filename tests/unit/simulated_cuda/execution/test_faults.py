@@ -13,7 +13,7 @@ import pytest
 from cuda.bindings import driver
 
 from helpers.driver_calls import call, status
-from helpers.launches import Device
+from helpers.driver_launches import Device
 from helpers.ptx_kernels import kernel
 
 TESTS = Path(__file__).parents[3]
@@ -261,7 +261,7 @@ from simulated_cuda import loader
 loader.load()
 import numpy as np
 from cuda.bindings import driver
-from helpers.launches import Device
+from helpers.driver_launches import Device
 EARLY
 driver.cuInit(0)
 driver.cuCtxCreate(None, 0, 0)

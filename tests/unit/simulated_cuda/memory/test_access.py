@@ -10,7 +10,7 @@ import pytest
 from cuda.bindings import driver
 
 from helpers.driver_calls import Latch, call, status
-from helpers.launches import Device
+from helpers.driver_launches import Device
 from helpers.ptx_kernels import kernel
 
 if TYPE_CHECKING:
