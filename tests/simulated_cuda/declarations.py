@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cuda.bindings
+from cuda import bindings
 from cuda.bindings import driver
 
 from simulated_cuda.versions import PER_THREAD_COPIES, PER_THREAD_STREAMS, symbols
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Function", "declarations", "exports", "functions", "implemented"]
 
-PXD = Path(cuda.bindings.__file__).with_name("cydriver.pxd")
+PXD = Path(bindings.__file__).with_name("cydriver.pxd")
 
 _PREAMBLE = """\
 #include <stdbool.h>

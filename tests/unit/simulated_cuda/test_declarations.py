@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cuda.bindings
 import pytest
+from cuda import bindings
 
 from simulated_cuda import build, declarations, versions
 
@@ -25,7 +25,7 @@ NEW_FIELDS = {"CUgraphNodeParams_st.memcpyBatch", "CUgraphNodeParams_st.fabricCp
 
 @pytest.fixture(scope="module")
 def include() -> Path:
-    folder = Path(cuda.bindings.__file__).parents[2] / "nvidia" / "cu13" / "include"
+    folder = Path(bindings.__file__).parents[2] / "nvidia" / "cu13" / "include"
     if not (folder / "cudaTypedefs.h").exists():
         pytest.skip("nvidia-cuda-runtime is not installed")
     return folder
