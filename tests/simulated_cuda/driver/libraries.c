@@ -170,7 +170,9 @@ CUresult sim_cuLibraryUnload(CUlibrary library) {
         free(kernel);
     }
     free(library->image);
-    free(library);
+    /* Its few bytes are kept, so that no other library gets the same handle: numba-cuda and
+     * cuda.core each unload a library that both know, and the second call must not find another. */
+    library->image = NULL;
     sim_free_retired_modules();
     return CUDA_SUCCESS;
 }
