@@ -4,19 +4,32 @@
 
 #include <stdlib.h>
 
+/* All conditions by their handles, which are small numbers: a kernel that gets an address of the
+ * host as argument would be suspected of a fault. */
+static SimCondition **conditions;
+static size_t condition_count, condition_capacity;
+
+static CUgraphConditionalHandle add_condition(SimCondition *condition) {
+    sim_grow((void **)&conditions, &condition_capacity, condition_count, sizeof *conditions);
+    conditions[condition_count++] = condition;
+    return condition->handle = condition_count;
+}
+
 SimCondition *sim_retain_condition(SimCondition *condition) {
     condition->references++;
     return condition;
 }
 
 void sim_release_condition(SimCondition *condition) {
-    if (condition != NULL && --condition->references == 0) free(condition);
+    if (condition == NULL || --condition->references > 0) return;
+    conditions[condition->handle - 1] = NULL;
+    free(condition);
 }
 
 /* The condition of a handle that was created for a graph, or NULL. */
 static SimCondition *find_condition(const SimGraph *graph, CUgraphConditionalHandle handle) {
     SimCondition *condition = graph->conditions;
-    while (condition != NULL && (uintptr_t)condition != handle) condition = condition->next;
+    while (condition != NULL && condition->handle != handle) condition = condition->next;
     return condition;
 }
 
@@ -35,7 +48,7 @@ CUresult sim_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *result, CU
         if (condition->has_default) condition->value = condition->default_value = default_value;
         condition->next = graph->conditions;
         graph->conditions = condition;
-        *result = (CUgraphConditionalHandle)(uintptr_t)condition;
+        *result = add_condition(condition);
     }
     sim_unlock_graphs();
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -43,8 +56,11 @@ CUresult sim_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *result, CU
 
 /* cudaGraphSetConditional of device code. */
 SIM_EXPORT void sim_set_conditional(SimThread *thread, uint64_t handle, uint32_t value) {
-    (void)thread;
-    ((SimCondition *)(uintptr_t)handle)->value = value;
+    pthread_mutex_lock(&sim_stream_lock);
+    bool is_known = handle > 0 && handle <= condition_count && conditions[handle - 1] != NULL;
+    if (is_known) conditions[handle - 1]->value = value;
+    pthread_mutex_unlock(&sim_stream_lock);
+    if (!is_known && thread != NULL) sim_trap(thread);
 }
 
 static bool is_valid(const SimNode *node, const CUDA_CONDITIONAL_NODE_PARAMS *params) {

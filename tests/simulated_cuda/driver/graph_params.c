@@ -222,6 +222,10 @@ CUresult sim_cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
     return params ? set_params(in_graph(node), params) : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult sim_cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *params) {
+    return sim_cuGraphNodeSetParams(node, params);
+}
+
 CUresult sim_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                       CUgraphNodeParams *params) {
     return params ? set_params(in_exec(exec, node), params) : CUDA_ERROR_INVALID_VALUE;

@@ -10,9 +10,10 @@ typedef struct SimContents {
     SimOperation *operation;
 } SimContents;
 
-/* The value behind a CUgraphConditionalHandle, which is its address. */
+/* The value behind a CUgraphConditionalHandle. */
 typedef struct SimCondition {
     int references;
+    CUgraphConditionalHandle handle;
     _Atomic uint32_t value;
     uint32_t default_value;
     bool has_default; /* assigned at every launch */

@@ -18,6 +18,7 @@
 #define MAX_WORKERS 256
 #define IDLE_SECONDS 5
 #define STACK_BYTES (16u << 20)
+#define MAX_IDLE_ROUNDS 20 /* of the timer, before it waits for a signal */
 
 typedef enum Schedule { EAGER, RANDOM, LATE } Schedule;
 
@@ -38,6 +39,7 @@ static SimStream *ready_head, *ready_tail; /* can run, but all threads are busy 
 static SimStream *held_streams;
 static pthread_cond_t held_changed;
 static bool has_timer;
+static uint64_t timer_wakes; /* when it looks at the held streams again */
 static Schedule schedule;
 static uint64_t seed, hold_time;
 static pthread_once_t is_prepared = PTHREAD_ONCE_INIT;
@@ -341,25 +343,33 @@ static void stop_holding(SimStream *stream) {
     stream->held_next = stream->held_previous = NULL;
 }
 
-/* Thread that runs held streams when their time is over. */
+/* Schedule the held streams whose time is over, and return when the next one's is. */
+static uint64_t schedule_held_streams(void) {
+    uint64_t earliest = UINT64_MAX;
+    for (SimStream *stream = held_streams, *next; stream != NULL; stream = next) {
+        next = stream->held_next;
+        schedule_stream(stream);
+        if (!stream->is_held) continue;
+        uint64_t deadline = stream->head->submitted_at + hold_time;
+        if (deadline < earliest) earliest = deadline;
+    }
+    return earliest;
+}
+
+/* Thread that runs held streams when their time is over. While streams are held now and then, it
+ * looks from time to time, which costs less than a signal for each of them. */
 static void *watch_held_streams(void *argument) {
     (void)argument;
     pthread_mutex_lock(&sim_stream_lock);
-    for (;;) {
-        if (held_streams == NULL) {
+    for (int idle_rounds = 0;; idle_rounds = held_streams == NULL ? idle_rounds + 1 : 0) {
+        timer_wakes = schedule_held_streams();
+        if (idle_rounds >= MAX_IDLE_ROUNDS) {
             pthread_cond_wait(&held_changed, &sim_stream_lock);
             continue;
         }
-        uint64_t earliest = UINT64_MAX;
-        for (SimStream *stream = held_streams, *next; stream != NULL; stream = next) {
-            next = stream->held_next;
-            schedule_stream(stream);
-            if (!stream->is_held) continue;
-            uint64_t deadline = stream->head->submitted_at + hold_time;
-            if (deadline < earliest) earliest = deadline;
-        }
-        if (earliest == UINT64_MAX) continue;
-        struct timespec limit = {(time_t)(earliest / 1000000000u), (long)(earliest % 1000000000u)};
+        if (timer_wakes == UINT64_MAX) timer_wakes = sim_now() + hold_time;
+        struct timespec limit = {(time_t)(timer_wakes / 1000000000u),
+                                 (long)(timer_wakes % 1000000000u)};
         pthread_cond_timedwait(&held_changed, &sim_stream_lock, &limit);
     }
     return NULL;
@@ -368,8 +378,9 @@ static void *watch_held_streams(void *argument) {
 static void hold_back(SimStream *stream) {
     if (stream->is_held) return;
     if (!has_timer) has_timer = start_thread(watch_held_streams, NULL);
-    if (held_streams == NULL) pthread_cond_signal(&held_changed);
-    else held_streams->held_previous = stream;
+    if (timer_wakes > stream->head->submitted_at + 2 * hold_time)
+        pthread_cond_signal(&held_changed);
+    if (held_streams != NULL) held_streams->held_previous = stream;
     stream->is_held = true;
     stream->held_next = held_streams;
     held_streams = stream;
