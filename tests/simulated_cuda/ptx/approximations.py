@@ -8,6 +8,7 @@ bounds of the ISA. Kernels that use one have `SimKernelInfo.approximates` set.
 
 from __future__ import annotations
 
+import struct
 from math import factorial, log
 
 __all__ = ["HELPERS"]
@@ -29,8 +30,6 @@ def _polynomial(result: str, variable: str, coefficients: list[float]) -> str:
 def _number(text: str) -> str:
     if text.startswith("%"):
         return text
-    import struct
-
     return f"0x{int.from_bytes(struct.pack('<d', float(text)), 'little'):016X}"
 
 

@@ -20,7 +20,7 @@ from simulated_cuda.ptx.syntax import (
     Register,
     Variable,
 )
-from simulated_cuda.ptx.types import BITS, FLOAT_TYPES, is_signed, llvm_type, register_type
+from simulated_cuda.ptx.types import BITS, is_signed, llvm_type
 
 if TYPE_CHECKING:
     from simulated_cuda.ptx.module import ModuleBuilder
@@ -181,10 +181,9 @@ class FunctionBuilder:
         if slot is None:
             slot = f"%r{register.index}"
             self._slots[register.index] = slot
-            kind = register_type(register.type)
-            zero = "zeroinitializer"
+            kind = llvm_type(register.type)
             self._entry.append(f"  {slot} = alloca {kind}")
-            self._entry.append(f"  store {kind} {zero}, ptr {slot}")
+            self._entry.append(f"  store {kind} zeroinitializer, ptr {slot}")
         return slot
 
     # ---- reading --------------------------------------------------------------------------------
@@ -231,7 +230,7 @@ class FunctionBuilder:
         value = values.get(key)
         if value is not None:
             return value
-        stored = register_type(register.type)
+        stored = llvm_type(register.type)
         value = values.get((register.index, stored))
         if value is None:
             value = self.value(f"load {stored}, ptr {self._slot(register)}")
@@ -274,7 +273,7 @@ class FunctionBuilder:
         if operand.text == "_":
             return
         register = self.register(operand.text)
-        kind, stored = llvm_type(type_name), register_type(register.type)
+        kind, stored = llvm_type(type_name), llvm_type(register.type)
         if kind != stored:
             width = BITS[type_name]
             if kind in ("float", "double"):
@@ -469,7 +468,3 @@ class FunctionBuilder:
     def is_waiting_branch(self) -> bool:
         """Return whether the current branch closes a loop that may wait for other threads."""
         return id(self.instruction) in self._loops
-
-    def is_float(self, type_name: str) -> bool:
-        """Return whether a type has native floating-point arithmetic."""
-        return type_name in FLOAT_TYPES

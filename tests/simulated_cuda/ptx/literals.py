@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from simulated_cuda.ptx.syntax import Immediate
 
-__all__ = ["float_constant", "float_text", "integer_constant"]
+__all__ = ["float_constant", "integer_constant"]
 
 
 def integer_constant(literal: Immediate, width: int) -> str:
@@ -30,12 +30,6 @@ def float_constant(literal: Immediate, kind: str) -> str:
         number = struct.unpack("<f", value.to_bytes(4, "little"))[0]
         value = int.from_bytes(struct.pack("<d", number), "little")
     return f"bitcast (i64 {value & 0xFFFFFFFFFFFFFFFF} to double)"
-
-
-def float_text(value: float, kind: str) -> str:
-    """Return a Python float as an LLVM constant; a float's value must be exact in single."""
-    bits = int.from_bytes(struct.pack("<d", value), "little")
-    return f"0x{bits:016X}"
 
 
 def _single_bits(double_bits: int) -> int:

@@ -10,7 +10,6 @@ __all__ = [
     "SPACES",
     "is_signed",
     "llvm_type",
-    "register_type",
 ]
 
 BITS = {
@@ -57,10 +56,5 @@ def is_signed(name: str) -> bool:
 
 
 def llvm_type(name: str) -> str:
-    """Return the LLVM type of a value of a PTX type in computations."""
+    """Return the LLVM type of a value or register of a PTX type."""
     return FLOAT_TYPES.get(name) or f"i{BITS[name]}"
-
-
-def register_type(name: str) -> str:
-    """Return the LLVM type that a register of a PTX type is stored as."""
-    return llvm_type(name)

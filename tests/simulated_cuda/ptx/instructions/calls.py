@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simulated_cuda.ptx.instructions.registry import Form
     from simulated_cuda.ptx.syntax import Operand
 
-__all__ = ["is_provided"]
+__all__: list[str] = []
 
 _THREAD = ("ptr", "%thread")
 
@@ -151,8 +151,3 @@ _PROVIDED: dict[str, Callable[..., None]] = {
     "cudaCGSynchronize": _grid_sync,
     "cudaGraphSetConditional": _provide("sim_set_conditional", "void", "i64", "i32"),
 }
-
-
-def is_provided(name: str) -> bool:
-    """Return whether calls of a function are translated without a definition."""
-    return name in _PROVIDED

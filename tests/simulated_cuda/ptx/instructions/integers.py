@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulated_cuda.ptx.instructions.carry import add_with_carry, multiply_add_with_carry
 from simulated_cuda.ptx.instructions.floats import (
     absolute,
     add,
     divide,
     extreme,
+    fused_multiply_add,
     multiply,
     negate,
     subtract,
@@ -54,8 +56,6 @@ def _packed(f: FunctionBuilder, operands: list[Operand], kind: str, operation: s
 def _add(f: FunctionBuilder, operands: list[Operand], form: Form) -> None:
     kind = form.type
     if "cc" in form.flags:
-        from simulated_cuda.ptx.instructions.carry import add_with_carry
-
         add_with_carry(f, operands, form)
         return
     if kind in ("u16x2", "s16x2"):
@@ -106,13 +106,9 @@ def product(f: FunctionBuilder, first: Operand, second: Operand, form: Form) -> 
 )
 def _multiply_add(f: FunctionBuilder, operands: list[Operand], form: Form) -> None:
     if "cc" in form.flags:
-        from simulated_cuda.ptx.instructions.carry import multiply_add_with_carry
-
         multiply_add_with_carry(f, operands, form)
         return
     if not _is_integer(form):
-        from simulated_cuda.ptx.instructions.floats import fused_multiply_add
-
         fused_multiply_add(f, operands, form)
         return
     value, kind = product(f, operands[1], operands[2], form)

@@ -63,8 +63,6 @@ class Form:
         return next((name for name in names if name in self.flags), default)
 
 
-Translation = "Callable[[FunctionBuilder, list[Operand], Form], None]"
-
 _translations: dict[str, tuple[Callable[..., None], frozenset[str], int]] = {}
 _forms: dict[tuple[str, tuple[str, ...]], tuple[Callable[..., None], Form]] = {}
 
