@@ -229,3 +229,39 @@ driver.cuCtxSetCurrent(one)
 print(driver.cuDeviceCanAccessPeer(0, 1)[1], driver.cuCtxEnablePeerAccess(two, 0)[0].name)
 """
     assert run_child(program, NBRT_SIM_PEER="0") == "0 CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"
+
+
+# --- broken contexts ------------------------------------------------------------------------------
+
+TRAP = b"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry fail() { trap; ret; }
+"""
+
+
+def test_a_fault_breaks_its_context_until_the_reset(
+    primary: driver.CUcontext, simulation: ModuleType
+) -> None:
+    broken = call(driver.cuDevicePrimaryCtxRetain(SPARE))
+    call(driver.cuCtxPushCurrent(broken))
+    module = call(driver.cuModuleLoadData(TRAP))
+    function = call(driver.cuModuleGetFunction(module, b"fail"))
+    call(driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+    error = status(driver.cuCtxSynchronize())
+    assert error == "LAUNCH_FAILED"
+    later = driver.cuMemAlloc(16), driver.cuStreamCreate(0), driver.cuCtxSynchronize()
+    assert {status(result) for result in later} == {error}
+    assert int(call(driver.cuCtxGetDevice())) == SPARE
+    assert "fail" in simulation.take_report()
+
+    call(driver.cuCtxPopCurrent())
+    call(driver.cuMemFree(call(driver.cuMemAlloc(16))))  # of the other device
+
+    call(driver.cuDevicePrimaryCtxReset(SPARE))
+    call(driver.cuCtxPushCurrent(call(driver.cuDevicePrimaryCtxRetain(SPARE))))
+    call(driver.cuMemFree(call(driver.cuMemAlloc(16))))
+    call(driver.cuCtxPopCurrent())
+    call(driver.cuDevicePrimaryCtxRelease(SPARE))
+    call(driver.cuDevicePrimaryCtxRelease(SPARE))
