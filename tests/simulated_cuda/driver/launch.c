@@ -135,8 +135,6 @@ static CUresult check_attributes(const CUlaunchConfig *config, bool *is_cooperat
                 attribute->value.clusterDim.z != 1)
                 return CUDA_ERROR_NOT_SUPPORTED;
             break;
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
             return CUDA_ERROR_NOT_SUPPORTED;
         default: /* hints of performance: order and results are the same without them */
@@ -232,6 +230,22 @@ CUresult sim_new_launch(const CUlaunchConfig *config, CUfunction handle, void **
 
 /* ---- functions of the API --------------------------------------------------------------------- */
 
+CUresult sim_cuEventRecord(CUevent event, CUstream stream);
+
+/* Record the events of a launch, which need not be complete before its end: "all blocks have begun",
+ * "all blocks have triggered the event or ended". */
+static CUresult record_events(const CUlaunchConfig *config) {
+    CUresult status = CUDA_SUCCESS;
+    for (unsigned int i = 0; !status && i < config->numAttrs; i++) {
+        const CUlaunchAttribute *attribute = &config->attrs[i];
+        if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
+            status = sim_cuEventRecord(attribute->value.programmaticEvent.event, config->hStream);
+        else if (attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+            status = sim_cuEventRecord(attribute->value.launchCompletionEvent.event, config->hStream);
+    }
+    return status;
+}
+
 static CUresult launch(const CUlaunchConfig *config, CUfunction handle, void **params, void **extra,
                        bool is_cooperative) {
     SimContext *context = sim_stream_context(config->hStream);
@@ -248,7 +262,8 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction handle, void **p
     if (status)
         return status;
     sim_flush_printing(context);
-    return sim_submit(config->hStream, operation);
+    status = sim_submit(config->hStream, operation);
+    return status ? status : record_events(config);
 }
 
 CUresult sim_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #define MIN_STACK (64 * 1024) /* for the C library beside what a thread needs */
+#define MAX_KEPT_STACKS 4096
 /* A loop that reads memory is polled this often between two switches. */
 #define POLLS_PER_SWITCH 8
 /* Rounds of loops that wait without progress, before another block begins. */
@@ -336,6 +337,8 @@ CUresult sim_run_grid(const SimGridLaunch *launch) {
     worker->grid = NULL;
     if (has_fibers)
         sim_keep_blocks(&grid);
+    if (worker->stacks.count > MAX_KEPT_STACKS)
+        sim_free_stacks(&worker->stacks);
     return status;
 }
 

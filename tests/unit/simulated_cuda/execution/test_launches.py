@@ -99,25 +99,48 @@ def test_function_of_another_context(device: Any) -> None:
     device.run(function, 1, 1)
 
 
+def launch_with(function: Any, kind: str, **values: Any) -> str:
+    """Launch with an attribute; return the status."""
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{kind}")
+    value = attribute.value
+    for name, given in values.items():
+        part, _, field = name.partition("__")
+        if field:
+            inner = getattr(value, part)
+            setattr(inner, field, given)
+            given = inner
+        setattr(value, part, given)
+    attribute.value = value
+    config = driver.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1
+    config.hStream = driver.CUstream(0)
+    config.attrs, config.numAttrs = [attribute], 1
+    return status(driver.cuLaunchKernelEx(config, function, 0, 0))
+
+
 def test_attributes_of_a_launch(device: Any) -> None:
-    function, kinds = device.function(EMPTY), driver.CUlaunchAttributeID
+    function = device.function(EMPTY)
+    assert launch_with(function, "COOPERATIVE", cooperative=1) == "SUCCESS"
+    assert launch_with(function, "PRIORITY", priority=-1) == "SUCCESS"
+    one = {"clusterDim__x": 1, "clusterDim__y": 1, "clusterDim__z": 1}
+    assert launch_with(function, "CLUSTER_DIMENSION", **one) == "SUCCESS"
+    assert launch_with(function, "CLUSTER_DIMENSION", **{**one, "clusterDim__x": 2}) == (
+        "NOT_SUPPORTED"
+    )
 
-    def launch(kind: Any, **values: Any) -> str:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = kind
-        value = attribute.value
-        for name, given in values.items():
-            setattr(value, name, given)
-        attribute.value = value
-        config = driver.CUlaunchConfig()
-        config.gridDimX = config.gridDimY = config.gridDimZ = 1
-        config.blockDimX = config.blockDimY = config.blockDimZ = 1
-        config.hStream = driver.CUstream(0)
-        config.attrs, config.numAttrs = [attribute], 1
-        return status(driver.cuLaunchKernelEx(config, function, 0, 0))
 
-    assert launch(kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, cooperative=1) == "SUCCESS"
-    assert launch(kinds.CU_LAUNCH_ATTRIBUTE_PRIORITY, priority=-1) == "SUCCESS"
+def test_launch_records_an_event(device: Any) -> None:
+    event = call(driver.cuEventCreate(2))
+    latch = Latch().hold(driver.CUstream(0))
+    function = device.function(EMPTY)
+    result = launch_with(function, "PROGRAMMATIC_EVENT", programmaticEvent__event=event)
+    assert result == "SUCCESS"
+    assert status(driver.cuEventQuery(event)) == "NOT_READY"
+    latch.open()
+    call(driver.cuEventSynchronize(event))
+    call(driver.cuEventDestroy(event))
 
 
 def test_module_may_be_unloaded_before_its_kernel_runs(device: Any) -> None:
