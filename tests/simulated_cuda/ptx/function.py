@@ -53,7 +53,6 @@ class FunctionBuilder:
         self.calls: set[str] = set()
         self.has_indirect_call = False
         self.waits = False
-        self.spins = False
         self.approximates = False
         self.local_bytes = 0
         self._slot_bytes = 0
@@ -70,6 +69,8 @@ class FunctionBuilder:
         self._range_registers = 1_000_000
         self._is_open = True
         self._addresses: dict[int, str] = {}
+        self._loops = waiting_loops(function)
+        self.spins = bool(self._loops)
 
     # ---- text -----------------------------------------------------------------------------------
 
@@ -395,10 +396,7 @@ class FunctionBuilder:
 
     def build(self) -> str:
         """Return the definition of the function."""
-        self._bind_parameters()
-        loops = waiting_loops(self.function)
-        self.spins = bool(loops)
-        self._loops = loops
+        signature = self._bind_parameters()
         for item in self.function.body or ():
             if isinstance(item, Label):
                 self.place(f"L{item.index}")
@@ -409,26 +407,25 @@ class FunctionBuilder:
             self.end_block("ret void")
         symbol = self.module.function_symbol(self.function.name)
         linkage = "" if self.function.is_kernel else "internal "
-        head = f"define {linkage}void {symbol}({self._signature}) #0 {{"
+        head = f"define {linkage}void {symbol}({signature}) #0 {{"
         return "\n".join([head, "entry:", *self._entry, "  br label %start", "start:",
                           *self._lines, "}"])  # fmt: skip
 
-    def _bind_parameters(self) -> None:
+    def _bind_parameters(self) -> str:
         function = self.function
         if function.is_kernel:
-            self._signature = "ptr %parameters, ptr %thread"
             for variable, offset in zip(
                 function.parameters, self.module.parameter_offsets(function), strict=True
             ):
                 self._addresses[id(variable)] = self.entry(
                     f"getelementptr i8, ptr %parameters, i64 {offset}"
                 )
-            return
+            return "ptr %parameters, ptr %thread"
         names = ["ptr %thread"]
         for index, variable in enumerate((*function.returns, *function.parameters)):
             self._addresses[id(variable)] = f"%p{index}"
             names.append(f"ptr %p{index}")
-        self._signature = ", ".join(names)
+        return ", ".join(names)
 
     def _translate(self, instruction: Instruction) -> None:
         self.instruction = instruction

@@ -311,20 +311,18 @@ define internal i{w} @sim.bfe.{kind}(i{w} %a, i32 %position, i32 %length) #1 {{
 
 _INSERT = """
 define internal i{w} @sim.bfi.b{w}(i{w} %a, i{w} %b, i32 %position, i32 %length) #1 {{
-  %p = zext i32 %position to i{x}
-  %n = zext i32 %length to i{x}
-  %wide = zext i{w} %a to i{x}
-  %ones = shl i{x} 1, %n
-  %mask0 = sub i{x} %ones, 1
   %all = icmp uge i32 %length, {w}
-  %mask1 = select i1 %all, i{x} {full}, i{x} %mask0
-  %field = and i{x} %wide, %mask1
+  %size = select i1 %all, i32 0, i32 %length
   %inside = icmp ult i32 %position, {w}
-  %p1 = select i1 %inside, i{x} %p, i{x} 0
-  %mask2 = shl i{x} %mask1, %p1
-  %placed0 = shl i{x} %field, %p1
-  %mask = trunc i{x} %mask2 to i{w}
-  %placed = trunc i{x} %placed0 to i{w}
+  %place = select i1 %inside, i32 %position, i32 0
+  %n = {resize} i32 %size{to}
+  %p = {resize} i32 %place{to}
+  %unit = shl i{w} 1, %n
+  %low = sub i{w} %unit, 1
+  %field = select i1 %all, i{w} -1, i{w} %low
+  %bits = and i{w} %a, %field
+  %mask = shl i{w} %field, %p
+  %placed = shl i{w} %bits, %p
   %clear = xor i{w} %mask, -1
   %rest = and i{w} %b, %clear
   %joined = or i{w} %rest, %placed
@@ -360,7 +358,8 @@ def _bit_fields(name: str) -> str | None:
         )
     if found := re.fullmatch(r"sim\.bfi\.b(32|64)", name):
         width = int(found[1])
-        return _INSERT.format(w=width, x=512, full=(1 << width) - 1)
+        resize, to = ("add", ", 0") if width == 32 else ("zext", " to i64")
+        return _INSERT.format(w=width, resize=resize, to=to)
     return None
 
 
