@@ -150,6 +150,62 @@ CUresult sim_cuCtxRecordEvent(CUcontext context, CUevent handle) {
     return status;
 }
 
+/* A record that all work of a context waits for, also work of streams that are made later. */
+typedef struct ContextWait {
+    struct ContextWait *next;
+    SimContext *context;
+    SimPoint point;
+} ContextWait;
+
+static ContextWait *context_waits;
+
+void sim_wait_with_context(SimStream *stream) {
+    SimPoints points = {0};
+    for (ContextWait **link = &context_waits; *link != NULL;) {
+        ContextWait *wait = *link;
+        if (sim_is_done(wait->point)) {
+            *link = wait->next;
+            sim_release_stream(wait->point.stream);
+            free(wait);
+            continue;
+        }
+        if (wait->context == stream->context)
+            sim_add_point(&points, wait->point.stream, wait->point.sequence);
+        link = &wait->next;
+    }
+    if (points.count) sim_enqueue(stream, NULL, &points);
+}
+
+static void add_context_wait(SimContext *context, SimEvent *event) {
+    for (SimStream *stream = context->streams; stream != NULL; stream = stream->next) {
+        SimPoints points = {0};
+        sim_enqueue_event_wait(stream, event, &points);
+    }
+    if (event->record == NULL) return;
+    ContextWait *wait = sim_zeroed(sizeof *wait);
+    *wait = (ContextWait){context_waits, context, event->record->point};
+    sim_retain_stream(wait->point.stream);
+    context_waits = wait;
+}
+
+CUresult sim_cuCtxWaitEvent(CUcontext context, CUevent handle) {
+    CUresult status;
+    if (context == NULL) context = sim_current();
+    if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    pthread_mutex_lock(&sim_stream_lock);
+    SimEvent *event = sim_find_event(handle, &status);
+    if (event == NULL) {
+    } else if (event->capture_id != 0) {
+        status = CUDA_ERROR_CAPTURED_EVENT;
+    } else if (sim_invalidate_captures(context, false)) {
+        status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    } else {
+        add_context_wait(context, event);
+    }
+    pthread_mutex_unlock(&sim_stream_lock);
+    return status;
+}
+
 /* ---- host side -------------------------------------------------------------------------------- */
 
 /* An event that the host may wait for, or NULL and a status. */

@@ -38,6 +38,7 @@ SimStream *sim_new_stream(SimContext *context, SimStreamKind kind, unsigned int 
     stream->next = context->streams;
     if (stream->next != NULL) stream->next->previous = stream;
     context->streams = stream;
+    sim_wait_with_context(stream);
     return stream;
 }
 

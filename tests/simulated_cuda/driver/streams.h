@@ -132,6 +132,8 @@ struct CUevent_st {
 SimEvent *sim_find_event(CUevent handle, CUresult *status);
 void sim_enqueue_record(SimStream *stream, SimEvent *event, SimPoints *points);
 void sim_enqueue_event_wait(SimStream *stream, SimEvent *event, SimPoints *points);
+/* Let a new stream wait for the events of cuCtxWaitEvent. */
+void sim_wait_with_context(SimStream *stream);
 
 /* ---- shared_events.c: interprocess events ------------------------------------------------------
  * Memory of both processes counts the records that were submitted and completed. */

@@ -119,6 +119,23 @@ def test_event_records_all_work_of_a_context(
     assert sorted(log.names) == [0, 1, 2]
 
 
+def test_all_work_of_a_context_waits_for_an_event(
+    new_stream: Any, new_event: Any, context: Any, log: Any, schedule: str
+) -> None:
+    first, known, event = new_stream(), new_stream(), new_event()
+    latch = Latch().hold(first)
+    log.note(first, "first")
+    call(driver.cuEventRecord(event, first))
+    call(driver.cuCtxWaitEvent(context, event))
+    made_later = new_stream()
+    for stream in (known, made_later):
+        log.note(stream, "other")
+        assert status(driver.cuStreamQuery(stream)) == "NOT_READY"
+    latch.open()
+    call(driver.cuCtxSynchronize())
+    assert log.names == ["first", "other", "other"]
+
+
 _CHILD = """
 import ctypes
 import sys

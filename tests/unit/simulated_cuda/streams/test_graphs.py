@@ -80,11 +80,12 @@ def test_nodes_run_after_their_dependencies(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_order_of_independent_nodes_is_free(
-    graph: Any, new_stream: Any, log: Any, library: Any, seed: int
+    graph: Any, new_stream: Any, log: Any, initialised: Any, seed: int
 ) -> None:
     for number in range(30):
         add_host(graph, log.function(number))
-    run(graph, new_stream())
+    with initialised.schedule("late", seed=seed):
+        run(graph, new_stream())
     assert sorted(log.names) == list(range(30))
     assert log.names != list(range(30))
 
