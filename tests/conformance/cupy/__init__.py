@@ -27,6 +27,7 @@ GROUPS = {
         "cuda_tests/test_runtime.py",
     ),
     "core": ("core_tests",),
+    "fusion": ("core_tests/fusion_tests",),
     "creation": ("creation_tests",),
     "indexing": ("indexing_tests",),
     "math": ("math_tests",),

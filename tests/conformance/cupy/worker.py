@@ -20,6 +20,7 @@ _DETAIL_LENGTH = 1500
 
 NOT_APPLICABLE = (
     (r"NotSimulatedError: (\S+) is machine code", r"needs {}, which is machine code for a GPU"),
+    (r"CUDA_ERROR_NO_BINARY_FOR_GPU", r"needs machine code for a GPU, which NVCC made"),
     (r"no arrays and textures", r"needs arrays or textures, which the simulated driver has not"),
     (r"Failure finding \"(lib\w+)", r"needs {}, which is not installed"),
     (r"(lib\w+)\.so[.\d]*: cannot open shared object", r"needs {}, which is not installed"),
