@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +32,12 @@ simulation answers as a GPU does can be trusted in nbrt's tests. This page is wr
 The tests themselves come from CuPy's repository.
 
 A test is *not applicable* (n.a.) where it needs a library that is not installed, machine code for a
-GPU, arrays or textures, or skips itself. {sample}
+GPU, arrays or textures, or skips itself.
+{sample}
 """
 _COLUMNS = ("passed", "failed", "skipped")
 _MAX_NAMES = 12
+_WIDTH = 100
 
 
 def page(results: Results, version: str, every: Mapping[str, int]) -> str:
@@ -57,7 +60,8 @@ def _sample(every: Mapping[str, int]) -> str:
     parts = [f"{group}: one of {n}" for group, n in every.items() if n > 1]
     if not parts:
         return "All tests were run."
-    return f"Of some groups, a sample was run, of the tests of each file ({', '.join(parts)})."
+    text = f"Of some groups, a sample of each file was run ({', '.join(parts)})."
+    return "\n" + textwrap.fill(text, _WIDTH)
 
 
 def sections(results: Results, groups: Sequence[str], reasons: Mapping[str, str]) -> list[str]:
