@@ -21,7 +21,8 @@ HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 def status(result: tuple[Any, ...]) -> str:
     """Return the status of a driver call without its prefix, e.g. ``"INVALID_VALUE"``."""
-    return driver.CUresult(result[0]).name.removeprefix("CUDA_").removeprefix("ERROR_")
+    name: str = driver.CUresult(result[0]).name
+    return name.removeprefix("CUDA_").removeprefix("ERROR_")
 
 
 def call(result: tuple[Any, ...]) -> Any:
