@@ -28,7 +28,7 @@ _PACKAGES = (
 
 
 def info_lines() -> list[str]:
-    """Return the lines of the report without initializing a backend."""
+    """Return the lines of the report; creates no context on a GPU."""
     lines = [f"nbrt {__version__} on Python {platform.python_version()}, {platform.platform()}"]
     lines.append("packages: " + ", ".join(_versions()))
     try:

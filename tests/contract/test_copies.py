@@ -217,7 +217,7 @@ def test_to_host_shares_on_demand(device: nbrt.Device) -> None:
             assert np.shares_memory(host, x)
     else:
         assert nbrt.to_host(x, copy=None).tolist() == [0.0] * 3
-        with pytest.raises(ArgumentError, match="host memory needs one"):
+        with pytest.raises(ArgumentError, match="host memory needs"):
             nbrt.to_host(x, copy=False)
 
 

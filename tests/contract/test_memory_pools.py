@@ -261,6 +261,11 @@ def test_ids_are_not_used_again(device: nbrt.Device) -> None:
 def test_every_kind_of_the_device(device: nbrt.Device) -> None:
     interface = nbrt.get_interface_for_device(device)
     for kind in interface.pool_kinds:
+        try:
+            nbrt.MemoryPool(device, kind).close()
+        except NotSupportedError:
+            assert kind in ("async", "managed", "system", "expandable"), "which some GPUs lack"
+            continue
         with nbrt.MemoryPool(device, kind) as pool, memory.use_pool(pool):
             assert pool.kind == kind
             arrays = [take(size, device) for size in (0, 1, 5000, 2 * MIB)]

@@ -14,7 +14,7 @@ import pytest
 
 import nbrt
 from helpers.clocks import HANG_TIMEOUT
-from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError, StreamError
 from nbrt.runtime.stream import STREAMS_PER_PRIORITY
 from nbrt.testing import Latch
 
@@ -143,6 +143,10 @@ def test_host_calls_may_queue_more_work(stream: nbrt.Stream) -> None:
         seen.append("outer")
 
     stream.call(outer)
+    if stream.device.kind == "cuda":
+        with pytest.raises(StreamError, match="host calls of streams must not use CUDA"):
+            stream.synchronize()
+        return
     stream.synchronize()
     stream.synchronize()
     assert sorted(seen) == ["inner", "outer"]

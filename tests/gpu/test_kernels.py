@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,25 @@ def test_packed_and_plain_arguments_agree(cuda_interface: Any) -> None:
     np.testing.assert_array_equal(*results)
 
 
+@nbrt.kernel
+def add_pair(pair, out):  # type: ignore[no-untyped-def]
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = pair[0][i] + pair[1]
+
+
+def test_reversed_arrays_of_launches_by_numba() -> None:
+    """cuda-core 1.2 refuses the negative strides of the arrays that numba-cuda launches with."""
+    values = np.arange(8, dtype=np.float32)
+    x, out = nbrt.to(values, "cuda:0"), nbrt.zeros(8, device="cuda:0")
+    add_pair[1, 8]((x[::-1], 1.0), out)
+    np.testing.assert_array_equal(nbrt.to_host(out), values[::-1] + 1)
+    debug = nbrt.kernel(cuda.jit(debug=True, opt=False)(scale.function))
+    grid = nbrt.to(values.reshape(2, 4), "cuda:0")
+    debug[1, (2, 4)](grid[::-1, ::-1], 2.0, out.reshape(2, 4))
+    np.testing.assert_array_equal(nbrt.to_host(out), values[::-1] * 2)
+
+
 def test_debug_kernels_and_dispatchers_work() -> None:
     debug = nbrt.kernel(cuda.jit(debug=True, opt=False)(count_up.function))
     out = nbrt.zeros(100, "int32", device="cuda:0")
@@ -155,6 +175,23 @@ def test_launch_in_a_new_thread() -> None:
     thread.join()
     assert failures == []
     assert nbrt.to_host(out).tolist() == [2] * 100
+
+
+def test_threads_that_first_launch_one_kernel_together() -> None:
+    fresh = nbrt.kernel(cuda.jit(count_up.function))
+    out = nbrt.zeros(100, "int32", device="cuda:0")
+    nbrt.synchronize("cuda:0")
+    together = threading.Barrier(4, timeout=60)
+
+    def work(_: int) -> None:
+        with nbrt.device("cuda:0"):
+            together.wait()
+            fresh.forall(100)(out)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    nbrt.synchronize("cuda:0")
+    assert nbrt.to_host(out).tolist() == [4] * 100
 
 
 @pytest.mark.multi_gpu

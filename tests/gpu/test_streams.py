@@ -12,6 +12,7 @@ import pytest
 
 import nbrt
 from nbrt.errors import StreamError
+from nbrt.testing import Latch
 
 pytestmark = pytest.mark.gpu
 
@@ -75,6 +76,25 @@ def test_streams_run_alongside_and_wait_on_request() -> None:
     release.set()
     second.synchronize()
     assert seen == ["alongside", "first", "second"]
+
+
+@pytest.mark.multi_gpu
+def test_default_streams_of_two_devices_are_two(second_device: nbrt.Device) -> None:
+    first, second = nbrt.default_stream("cuda:0"), nbrt.default_stream(second_device)
+    with Latch() as latch:
+        latch.hold(second)
+        assert first.query()
+        assert not second.query()
+    second.synchronize()
+
+
+@pytest.mark.multi_gpu
+def test_a_source_may_change_behind_its_copy_to_another_device(second_device: nbrt.Device) -> None:
+    for _ in range(20):
+        x = nbrt.to(np.arange(12), "cuda:0")
+        away = nbrt.to(x, second_device)
+        nbrt.copy(x, 0)
+        assert nbrt.to_host(away).tolist() == list(range(12))
 
 
 def test_timing() -> None:

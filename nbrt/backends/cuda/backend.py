@@ -322,7 +322,9 @@ class CudaInterface(DeviceInterface):
             from nbrt_kernels.random.requests import fills_of
 
             self._random_filler = RandomFiller(self.program, functools.partial(fills_of, gpu=True))
-        self._random_filler.draw(queue, out, draw)
+        # Parameters that are arrays are checked with CuPy's functions.
+        with queue.entered():
+            self._random_filler.draw(queue, out, draw)
 
     # -- ranks -----------------------------------------------------------------------------------
 

@@ -137,8 +137,11 @@ class Driver:
         In a new thread CUDA's runtime returns device 0 while the driver has no context. Launches
         and numba-cuda use the driver's.
         """
-        is_index: bool = self._runtime.getDevice() == index
-        return is_index and self._driver.ctxGetCurrent() != 0
+        try:
+            is_index: bool = self._runtime.getDevice() == index
+            return is_index and self._driver.ctxGetCurrent() != 0
+        except self.errors as error:
+            raise translate(error, "asking for the current device") from error
 
     def has_context(self, index: int) -> bool:
         """Return whether the device's primary context exists; creates none."""

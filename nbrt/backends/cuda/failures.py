@@ -27,6 +27,7 @@ _MEMORY = {2}
 _DEVICE = {100, 101, 201}
 _LAUNCH = {9, 701, 720}
 _HANDLE = {400}
+_HOST_CALL = {800}
 _CAPTURE = range(900, 911)
 _LOST = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999}
 """Sticky codes: every later call of the process fails with the same code."""
@@ -71,6 +72,11 @@ def translate_status(status: int, text: str, doing: str) -> NbrtError:
         return StreamError(
             f"{message}; a stream in this process is being captured, where this is not allowed: do "
             f"it before or after the capture"
+        )
+    if status in _HOST_CALL:
+        return StreamError(
+            f"{message}; host calls of streams must not use CUDA: queue the work behind them "
+            f"instead"
         )
     if status in _HANDLE:
         return EventError(f"{message}; an event or stream was closed, or belongs to another device")

@@ -9,6 +9,7 @@ array as a contiguous array and computes with the wrong elements.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import inspect
 import re
@@ -292,6 +293,9 @@ class NumbaKernel:
         packer, shapes = self._packer, self._shapes
         if packer is None or shapes is None:
             stream = core_stream(queue)
+            # Extensions get the arguments as they are.
+            if not self._kernel.extensions:
+                args = self._for_numba(args)
             self._kernel.launch(args, grid, block, stream, shared)
             return
         packed = packer.pack(parameters_of(shapes, args))
@@ -299,6 +303,38 @@ class NumbaKernel:
             self._launch(self._function, grid, block, shared, queue.handle, packed.address)
         finally:
             packer.release(packed)
+
+    def _for_numba(self, argument: Any) -> Any:
+        if isinstance(argument, self._driver.cupy.ndarray):
+            return _argument_type()(argument)
+        if isinstance(argument, tuple):
+            return tuple(map(self._for_numba, argument))
+        return argument
+
+
+@functools.cache
+def _argument_type() -> type:
+    from numba.cuda.args import ArgHint
+
+    class ArrayArgument(ArgHint):  # type: ignore[misc]  # without types
+        """A CuPy array as an argument of numba-cuda's own launch.
+
+        numba-cuda makes a `cuda.core.utils.StridedMemoryView` of it, which raises OverflowError
+        for a negative stride (cuda-core 1.2).
+        """
+
+        def to_device(self, retr: object, stream: object = 0) -> Any:
+            array = self.value
+            layout = SimpleNamespace(strides_in_bytes=array.strides)
+            return SimpleNamespace(
+                size=array.size,
+                dtype=array.dtype,
+                ptr=array.data.ptr,
+                shape=array.shape,
+                _layout=layout,
+            )
+
+    return ArrayArgument
 
 
 def core_stream(queue: CudaQueue) -> Any:

@@ -222,7 +222,9 @@ class CudaQueue:
     def query(self) -> bool:
         """Return whether everything queued so far is done."""
         self._drop_finished()
-        return self.driver.query_stream(self.handle)
+        # Every device has a default stream of the same handle.
+        with self.driver.on_device(self.index):
+            return self.driver.query_stream(self.handle)
 
     def synchronize(self) -> None:
         """Wait for everything queued so far; raise the first failure since the last time."""

@@ -92,7 +92,8 @@ class CudaPool(PoolBase):
             return self._take(queue, nbytes)
         except NbrtError:
             raise
-        except MemoryError as error:
+        # CuPy raises OverflowError for sizes of more than 63 bits.
+        except (MemoryError, OverflowError) as error:
             raise OutOfMemoryError(
                 f"{doing} failed: {error}; free arrays or request less"
             ) from error

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.pools import AllocationHandle
+from nbrt.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.queues import CudaQueue
@@ -50,7 +51,19 @@ class CudaBlock:
 def array_over(
     cupy: Any, block: CudaBlock, shape: tuple[int, ...], dtype: Any, handle: object
 ) -> Array:
-    """Return a CuPy array over a block; it and its views keep `handle` alive."""
+    """Return a CuPy array over a block; it and its views keep `handle` alive.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If the bytes of the dtype are in another order than the GPU's.
+    """
+    # CuPy accepts such a dtype, and its kernels ignore the order.
+    if not dtype.isnative:
+        raise ArgumentTypeError(
+            f"expected a dtype in the byte order of the GPU, got {dtype!r}; use "
+            f"{dtype.newbyteorder('=')!r}"
+        )
     memory = cupy.cuda.UnownedMemory(block.address, block.nbytes, handle, block.index)
     return cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
