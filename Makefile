@@ -33,7 +33,7 @@ demo: $(VENV)/.demo  ## Run the main job on a photograph; results in demo-output
 	$(BIN)/nbrt demo
 
 test: $(VENV)/.dev  ## Run every test; what cannot run here is skipped by name
-	@echo "==> pytest: every test (GPU tests are skipped by name where there is no GPU)"
+	@echo "==> pytest: every test (without a GPU, CUDA tests run on a simulated driver)"
 	$(BIN)/pytest -n auto
 
 stress: $(VENV)/.dev  ## Run every test three times, 4 workers and 2 busy loops on 2 cores

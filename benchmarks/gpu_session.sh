@@ -16,6 +16,8 @@ full=${FULL:-0}
 mkdir -p "$out/data"
 export PYTHONPATH="$root:$root/kernels:$root/tests${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONDONTWRITEBYTECODE=1
+# Nothing here may run on the simulated driver of the tests.
+export NBRT_SIMULATED_CUDA=0
 unset NBRT_DEVICE
 summary=$out/summary.txt
 : >"$summary"

@@ -8,10 +8,11 @@ import os
 import signal
 
 os.environ["NBRT_CPU_DEVICES"] = "4"
-os.environ.pop("NBRT_DEVICE", None)
+# A test names the device that it needs, so that it runs alike with and without CUDA.
+os.environ["NBRT_DEVICE"] = "cpu"
 
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,7 +26,10 @@ from nbrt.errors import BackendUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nbrt.backends.cuda.backend import CudaInterface
     from nbrt.backends.interface import DeviceInterface
+
+pytest_plugins = ["simulated_cuda.plugin"]
 
 KINDS = ("cpu", "sample", "cuda")
 
@@ -104,6 +108,17 @@ def device(request: pytest.FixtureRequest, sample_backend: DeviceInterface) -> n
     if reason is not None:
         pytest.skip(f"{request.param} is unavailable: {reason}")
     return nbrt.Device(request.param, 0)
+
+
+@pytest.fixture(scope="session")
+def cuda_interface() -> CudaInterface:
+    """The CUDA backend, initialised."""
+    interface = nbrt.get_interface_for_device("cuda")
+    reason = interface.unavailable_reason()
+    if reason is not None:
+        pytest.skip(f"cuda is unavailable: {reason}")
+    interface.lazy.ensure()
+    return cast("CudaInterface", interface)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tests that need a CUDA device; without one they are skipped with the backend's own reason."""
+"""Tests of CUDA devices; without a GPU, of those of the simulated driver."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nbrt.backends.cuda.backend import CudaInterface
-
-
-@pytest.fixture(scope="session")
-def cuda_interface() -> Any:
-    """The CUDA backend, initialised."""
-    interface = nbrt.get_interface_for_device("cuda")
-    reason = interface.unavailable_reason()
-    if reason is not None:
-        pytest.skip(f"cuda is unavailable: {reason}")
-    interface.lazy.ensure()
-    return interface
 
 
 @pytest.fixture(autouse=True)

@@ -1,28 +1,25 @@
+"""Tests of the CUDA backend; without a GPU, on the simulated driver."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("cupy", reason="CuPy is not installed: the CUDA backend cannot be imported")
-
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nbrt.backends.cuda.backend import CudaInterface
-    from unit.cuda.fake_cuda import Simulation
 
 
 @pytest.fixture
-def interface() -> CudaInterface:
-    """The CUDA backend over a simulation of two devices, initialised."""
-    from nbrt.backends.cuda.backend import CudaInterface
-    from unit.cuda.fake_cuda import FakeDriver
-
-    made = CudaInterface(FakeDriver)
+def interface(cuda_interface: CudaInterface) -> Iterator[CudaInterface]:
+    """A CUDA backend of the test's own, initialised, with device 0 current before and after."""
+    made = type(cuda_interface)()
     made.lazy.ensure()
-    return made
-
-
-@pytest.fixture
-def simulation(interface: CudaInterface) -> Simulation:
-    """The simulated CUDA of the backend of `interface`."""
-    return interface._driver.simulation  # type: ignore[attr-defined,no-any-return]
+    made.exchange_device(0)
+    yield made
+    for index in range(made.device_count()):
+        made.maybe_exchange_device(index)
+        made.synchronize(index)
+    made.exchange_device(0)

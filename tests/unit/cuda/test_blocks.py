@@ -14,13 +14,10 @@ from nbrt.backends.pools import AddressableBlock
 from nbrt.backends.synchronous import SynchronousQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from nbrt.backends.cuda.backend import CudaInterface
 
 CUDA_KINDS = ("caching", "async", "managed", "system", "plain", "expandable", "pinned")
 HOST_POOLS = (CachingPool, ExpandablePool, PinnedPool, PlainPool)
-NAME = "simulated"
 KIB = 1 << 10
 
 
@@ -52,20 +49,10 @@ def test_blocks_of_host_pools(pool: Any) -> None:
     check(pool().allocate(SynchronousQueue(0), 700))
 
 
-@pytest.fixture
-def registered(interface: CudaInterface) -> Iterator[str]:
-    interface.name = NAME
-    nbrt.register_interface_for_device(NAME, interface)
-    yield f"{NAME}:0"
-    nbrt.unregister_interface_for_device(NAME)
-
-
 @pytest.mark.parametrize("nbytes", [64, 8 * KIB, 1024 * KIB, 3000 * KIB])
-def test_pinned_memory_of_cuda_is_used_again(
-    registered: str, interface: CudaInterface, nbytes: int
-) -> None:
+def test_pinned_memory_of_cuda_is_used_again(interface: CudaInterface, nbytes: int) -> None:
     for kind in ("int8", "int8", "int8", "int16", "int16"):
-        array = nbrt.empty_pinned(nbytes // np.dtype(kind).itemsize, kind, device=registered)
+        array = nbrt.empty_pinned(nbytes // np.dtype(kind).itemsize, kind, device="cuda:0")
         owner: Any = interface.owner_of(array)
         assert owner is not None, "not a block's memory"
         assert owner.address == array.ctypes.data

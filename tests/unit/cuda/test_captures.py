@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,27 +13,12 @@ from numba import cuda, njit
 import nbrt
 from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
 from nbrt.errors import BackendUnavailableError
-from unit.cuda.fake_kernels import Interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from nbrt.backends.cuda.backend import CudaInterface
 
-NAME = "captured"
 
-
-@pytest.fixture
-def registered(interface: CudaInterface) -> Iterator[str]:
-    driver: Any = interface._driver
-    interface.name = NAME
-    interface._compiler = Interpreter(driver.simulation)
-    nbrt.register_interface_for_device(NAME, interface)
-    yield f"{NAME}:0"
-    nbrt.unregister_interface_for_device(NAME)
-
-
-def test_launches_notice_a_change(registered: str) -> None:
+def test_launches_notice_a_change(interface: CudaInterface) -> None:
     value = 3
 
     @nbrt.kernel
@@ -40,11 +26,11 @@ def test_launches_notice_a_change(registered: str) -> None:
         o[0] = value
 
     configured = kernel[1, 1]
-    with nbrt.device(registered):
+    with nbrt.device("cuda:0"):
         out = nbrt.zeros(1)
         for value in (3, 4, 4, 5):
             configured(out)
-            assert nbrt.to(out, "cpu").tolist() == [value]
+            assert nbrt.to_host(out).tolist() == [value]
 
 
 SOURCE = """
@@ -66,10 +52,8 @@ def constants(compiler: NumbaCudaCompiler, function: Any) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", ["function", "dispatcher"])
-def test_compiled_code_is_of_the_values_at_adoption(interface: CudaInterface, kind: str) -> None:
+def test_compiled_code_is_of_the_values_at_adoption(kind: str) -> None:
     """Also in device functions, of which numba-cuda keeps what it has compiled."""
-    from types import SimpleNamespace
-
     driver: Any = SimpleNamespace(cupy=np)
     compiler = NumbaCudaCompiler(driver)
     scope: dict[str, Any] = {"cuda": cuda, "njit": njit, "__name__": "cells"}

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.processes import output_of
 from nbrt.backends.cuda import discovery
+
+if TYPE_CHECKING:
+    from nbrt.backends.cuda.backend import CudaInterface
 
 CHECK_IMPORT = """
 import sys
@@ -19,8 +22,10 @@ assert not loaded & {"cupy", "numba", "numba_cuda", "nbrt_kernels"}, loaded
 UUIDS = ("GPU-aaaa", "GPU-abbb", "GPU-cccc")
 
 
-def test_import_and_questions_load_no_gpu_library() -> None:
-    subprocess.run([sys.executable, "-c", CHECK_IMPORT], check=True)
+@pytest.mark.parametrize("simulated_cuda", [False, True])
+def test_import_and_questions_load_no_gpu_library(simulated_cuda: bool) -> None:
+    # The simulated driver has parts in Python, which use llvmlite.
+    assert output_of(CHECK_IMPORT, simulated_cuda=simulated_cuda) == ""
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,20 @@ def test_reason_wheel_newer_than_driver(machine: pytest.MonkeyPatch) -> None:
     assert "nbrt[cuda12]" in reason
 
 
-def test_child_process_counts_nothing_without_a_driver() -> None:
-    if discovery._has_driver_library():
+CHILD = """
+    from nbrt.backends.cuda import discovery
+
+    print(discovery._has_driver_library(), discovery._count_in_child(None))
+"""
+
+
+def test_a_child_process_counts_nothing_without_a_driver() -> None:
+    has_driver, count = output_of(CHILD).split()
+    if has_driver == "True":
         pytest.skip("this machine has an NVIDIA driver: the child process finds its devices")
-    assert discovery._count_in_child("asked by a test") == 0
+    assert count == "0"
+
+
+def test_a_child_process_counts_what_the_driver_does(cuda_interface: CudaInterface) -> None:
+    found = output_of(CHILD, simulated_cuda=True)
+    assert found == f"True {cuda_interface.device_count()}\n"

@@ -12,7 +12,6 @@ from nbrt.errors import ArgumentTypeError, DeviceMismatchError, LaunchError
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.backend import CudaInterface
-    from unit.cuda.fake_cuda import Simulation
 
 ONE = (1, 1, 1)
 KERNEL_NEEDS = SimpleNamespace(max_threads_per_block=512, static_shared=1024)
@@ -77,15 +76,14 @@ def array(interface: CudaInterface, index: int = 0, dtype: str = "f4") -> Any:
 
 
 def test_launch_happens_on_the_queue_and_its_device(
-    interface: CudaInterface, simulation: Simulation, program: CudaProgram, compiler: FakeCompiler
+    interface: CudaInterface, program: CudaProgram, compiler: FakeCompiler
 ) -> None:
-    simulation.setDevice(0)
     queue = interface.create_queue(1, 0)
     x = array(interface, 1)
     program.plan(1, (3, 1, 1), (64, 1, 1), 16).launch(queue, 2.0, x)
     (launched,) = compiler.compiled[0].launches
     assert launched == (1, queue.handle, (3, 1, 1), (64, 1, 1), 16, (2.0, x))
-    assert simulation.get_device() == 0
+    assert interface.current_device() == 0
 
 
 def test_compiles_once_per_types_and_device(
@@ -107,10 +105,11 @@ def test_kernel_limits(
     interface: CudaInterface, program: CudaProgram, compiler: FakeCompiler
 ) -> None:
     queue, x = interface.create_queue(0, 0), array(interface)
+    limit = interface.get_device_properties(0).shared_memory_per_block
     with pytest.raises(LaunchError, match="registers of saxpy"):
         program.plan(0, ONE, (513, 1, 1), 0).launch(queue, 1.0, x)
     with pytest.raises(LaunchError, match="1024 that saxpy declares"):
-        program.plan(0, ONE, ONE, 232448).launch(queue, 1.0, x)
+        program.plan(0, ONE, ONE, limit).launch(queue, 1.0, x)
     program.plan(0, ONE, ONE, 48 * 1024).launch(queue, 1.0, x)
     program.plan(0, ONE, ONE, 16).launch(queue, 1.0, x)
     assert compiler.compiled[0].allowed == [48 * 1024]

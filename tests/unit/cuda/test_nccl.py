@@ -358,7 +358,7 @@ def test_errors_of_nccl_say_where_and_what_to_do(nccl: Any, cuda_interface: Cuda
 def test_the_cuda_backend_connects_on_the_device_of_the_rank(
     nccl: Any, cuda_interface: CudaInterface
 ) -> None:
-    cuda_interface.set_device(0)
+    cuda_interface.exchange_device(0)
     shared: list[Any] = []
     transport = cuda_interface.connect_ranks(1, 0, 1, lambda key: shared.append(key) or key)
     assert [len(key) for key in shared] == [128]

@@ -21,7 +21,6 @@ from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.backend import CudaInterface
-    from unit.cuda.fake_cuda import Simulation
 
 
 class Color(enum.IntEnum):
@@ -111,10 +110,8 @@ def reference_parameters(kind: Any, value: Any) -> list[bytes]:
     from cuda.core.utils import StridedMemoryView
     from numba.cuda.dispatcher import _Kernel
 
-    from unit.cuda.fake_cuda import host_view
-
     if hasattr(value, "data") and hasattr(value.data, "mem"):
-        value = StridedMemoryView.from_dlpack(host_view(value), stream_ptr=-1)
+        value = StridedMemoryView.from_dlpack(value, stream_ptr=-1)
     parameters: list[Any] = []
     _Kernel._prepare_args(SimpleNamespace(extensions=()), kind, value, 0, [], parameters)
     found = []
@@ -180,20 +177,25 @@ def fake_kernel(types: tuple[Any, ...], **changes: Any) -> Any:
 LOADED = SimpleNamespace(handle=77, attrs=SimpleNamespace(maxthreads=1024, shared=0))
 
 
+def configuration(a, out):  # type: ignore[no-untyped-def]
+    sizes = cuda.gridDim, cuda.blockDim
+    for k in range(2):
+        out[k, 0], out[k, 1], out[k, 2] = sizes[k].x, sizes[k].y, sizes[k].z
+    out[2, 0] = a
+
+
 def test_packed_launch_goes_to_the_driver(
-    interface: CudaInterface, simulation: Simulation, compiler: NumbaCudaCompiler, matrix: Any
+    interface: CudaInterface, compiler: NumbaCudaCompiler
 ) -> None:
-    args = (np.float32(2.5), matrix)
-    kernel = NumbaKernel(compiler, fake_kernel(tuple(map(compiler.type_of, args))), LOADED)
     queue = interface.create_queue(0, 0)
+    with queue.entered():
+        out = interface._driver.cupy.zeros((3, 3), "float32")
+    args = (np.float32(2.5), out)
+    kernel = compiler.adopt(configuration).compile(args)
     assert kernel.is_packed
     kernel.launch(queue, (2, 3, 4), (5, 6, 7), 8, args)
-    (launch,) = simulation.launches
-    assert (launch.function, launch.stream, launch.shared) == (77, queue.handle, 8)
-    assert launch.configuration == (2, 3, 4, 5, 6, 7)
-    table = (ctypes.c_void_p * 10).from_address(launch.parameters)
-    assert struct.unpack("<f", ctypes.string_at(table[0], 4)) == (2.5,)
-    assert ctypes.c_uint64.from_address(table[5]).value == matrix.data.ptr
+    queue.synchronize()
+    assert out.get().tolist() == [[2, 3, 4], [5, 6, 7], [2.5, 0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -228,12 +230,14 @@ def test_untested_numba_versions_go_through_numba(
 
 
 def test_shared_memory_limit_only_grows(
-    simulation: Simulation, compiler: NumbaCudaCompiler
+    compiler: NumbaCudaCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    allowed: list[int] = []
     kernel = NumbaKernel(compiler, fake_kernel(()), LOADED)
+    monkeypatch.setattr(compiler.driver, "allow_shared", lambda _, nbytes: allowed.append(nbytes))
     for nbytes in (50_000, 60_000, 50_000):
         kernel.allow_shared(nbytes)
-    assert simulation.log == [("attribute", 77, 8, 50_000), ("attribute", 77, 8, 60_000)]
+    assert allowed == [50_000, 60_000]
 
 
 def ptx_or_skip(source: Any, args: tuple[Any, ...], capability: tuple[int, int]) -> str:

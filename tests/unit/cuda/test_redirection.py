@@ -1,20 +1,15 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from nbrt.backends.cuda.memory.blocks import CudaBlock, device_owner_of
-from nbrt.backends.cuda.memory.cupy_hook import CupyAllocatorHook
+from nbrt.backends.cuda.memory.blocks import CudaBlock
 from nbrt.backends.pools import AllocationHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.cuda.backend import CudaInterface
-    from unit.cuda.fake_cuda import Simulation
 
 
 def allocator(name: str, asked: list[Any]) -> Callable[[int], tuple[Any, object]]:
@@ -42,13 +37,11 @@ def test_cupy_allocates_through_the_pool_until_undone(interface: CudaInterface) 
     assert asked == [("inner", 16), ("outer", 16)]
 
 
-def test_another_device_and_another_thread_are_left_alone(
-    interface: CudaInterface, simulation: Simulation
-) -> None:
+def test_another_device_and_another_thread_are_left_alone(interface: CudaInterface) -> None:
     undo = interface.enter_allocator(0, allocator("ours", []))
-    simulation.setDevice(1)
+    interface.exchange_device(1)
     assert owner(interface) is None
-    simulation.setDevice(0)
+    interface.exchange_device(0)
     assert owner(interface) == "ours"
     seen: list[object] = []
     thread = threading.Thread(target=lambda: seen.append(owner(interface)))
@@ -83,20 +76,3 @@ def test_the_users_allocator_inside_is_kept(interface: CudaInterface) -> None:
         undo()
         assert interface._driver.cupy.empty((4,), "f4").data.ptr == 1 << 20
     assert owner(interface) is None
-
-
-def test_real_cupy_allocates_through_it() -> None:
-    """CuPy's own functions, which need no GPU as long as the memory is ours."""
-    cupy = pytest.importorskip("cupy")
-    driver: Any = SimpleNamespace(cupy=cupy, get_device=lambda: 0)
-    asked: list[Any] = []
-    redirection = CupyAllocatorHook(driver, 0, allocator("ours", asked))
-    before = cupy.cuda.get_allocator()
-    redirection.enter()
-    array = cupy.empty((5, 6), "float64")
-    nothing = cupy.empty((0,), "float64")
-    redirection.leave()
-    assert cupy.cuda.get_allocator() == before
-    assert asked == [("ours", 240)]
-    assert device_owner_of(array[1:].T) == "ours"
-    assert nothing.size == 0
