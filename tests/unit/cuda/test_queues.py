@@ -232,12 +232,12 @@ def test_borrowed_stream_keeps_its_owner(interface: CudaInterface) -> None:
         def __init__(self, stream: object) -> None:
             self.stream = stream
 
-    lender = interface.create_queue(0, 0)
-    owner = Owner(lender.stream)
+    owned = interface.create_queue(0, 0)
+    owner = Owner(owned.stream)
     alive = weakref.ref(owner)
-    queue = interface.borrow_queue(0, lender.handle, owner)
+    queue = interface.borrow_queue(0, owned.handle, owner)
     del owner
-    assert queue.handle == lender.handle
+    assert queue.handle == owned.handle
     assert alive() is not None
     queue.close()
     gc.collect()
