@@ -316,7 +316,7 @@ class NumbaKernel:
 def _argument_type() -> type:
     from numba.cuda.args import ArgHint
 
-    class ArrayArgument(ArgHint):  # type: ignore[misc]  # without types
+    class ArrayArgument(ArgHint):
         """A CuPy array as an argument of numba-cuda's own launch.
 
         numba-cuda makes a `cuda.core.utils.StridedMemoryView` of it, which raises OverflowError
