@@ -59,9 +59,11 @@ class SharedLayout:
             start = common_end if used & common else 0
             end = self._append(offsets, used - common, start)
             self._offsets[name] = offsets
-            self._static[name] = _round_up(end, _ALIGNMENT)
+            # Dynamic shared memory begins at an aligned address.
+            is_dynamic = any(self._variables[symbol].is_unsized for symbol in used)
+            self._static[name] = _round_up(end, _ALIGNMENT) if is_dynamic else end
         if any(self._variables[symbol].is_unsized for symbol in common):
-            largest = max(self._static.values(), default=0)
+            largest = _round_up(max(self._static.values(), default=0), _ALIGNMENT)
             self._static = dict.fromkeys(self._static, largest)
             self._common_dynamic = largest
         else:
@@ -76,7 +78,7 @@ class SharedLayout:
         return end
 
     def static_bytes(self, kernel: str) -> int:
-        """Return the size of the static shared memory of a kernel, rounded up."""
+        """Return the size of a kernel's static shared memory, up to where dynamic memory begins."""
         return self._static[kernel]
 
     def replace(self, function: str, text: str) -> str:
