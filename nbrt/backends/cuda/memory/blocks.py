@@ -58,6 +58,10 @@ def array_over(
     ArgumentTypeError
         If the bytes of the dtype are in another order than the GPU's.
     """
+    if dtype.subdtype is not None:
+        # NumPy does the same; CuPy keeps such a dtype.
+        dtype, inner = dtype.subdtype
+        shape = (*shape, *inner)
     # CuPy accepts such a dtype, and its kernels ignore the order.
     if not dtype.isnative:
         raise ArgumentTypeError(
