@@ -15,7 +15,17 @@ __all__ = ["PAGE", "REASONS", "page"]
 
 PAGE = Path(__file__).parents[3] / "docs" / "conformance_numba_cuda_driver.md"
 
-REASONS: dict[str, str] = {}
+REASONS = {
+    r"test_set_registers_no_max": "The simulation allocates no registers, and reports 32.",
+    r"test_device_arch_specific": "Descriptors of the tensor memory accelerator are missing.",
+    r"mbarrier": "Asynchronous barriers of CUDA C++ (mbarrier) are missing.",
+    r"no attribute 'reserved'": "numba-cuda reads a field of the handles that the installed "
+    "cuda-bindings do not have.",
+    r"CUDAAndCPUCachingTest": "The tests count the files of a cache index that numba-cuda shares "
+    "with the installed Numba; no driver is involved.",
+    r"test_efficient_launch_configuration": "The test expects no warning, and cuda.core warns that "
+    "nvJitLink is not installed.",
+}
 """Regular expression, searched for in the test's id, a newline and the error; and the reason."""
 
 _INTRODUCTION = """\

@@ -67,6 +67,9 @@ def _emit(
     returns: tuple[Operand, ...],
     arguments: tuple[Operand, ...],
 ) -> None:
+    if not signature[0]:
+        # numba-cuda declares a result for linked C functions that have none, and ignores it.
+        returns = ()
     if len(returns) != len(signature[0]) or len(arguments) != len(signature[1]):
         raise f.error("the call does not match the signature of the function")
     pointers, loads = [], []
