@@ -39,6 +39,8 @@ tests. This page is written by
 edited by hand. The tests themselves come with numba-cuda.
 
 A test is *not applicable* (n.a.) where it needs a package that is not installed, or skips itself.
+Beside nbrt's test extras, numba-cuda's tests use filecheck, cffi and cloudpickle, which were
+installed for this run, and nvJitLink, which was not: numba-cuda then links PTX by the driver.
 """
 
 
