@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 import nbrt
 from helpers.sample_backend import SampleInterface
 from nbrt._internal import scopes
+from nbrt.backends.registry import ready_interfaces
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import BackendUnavailableError
 
@@ -87,6 +88,9 @@ def ambient_state_is_restored() -> Iterator[None]:
     before = scopes.current()
     yield
     scopes._frame.set(before)
+    for interface in ready_interfaces():
+        if interface.name == "cuda":
+            interface.maybe_exchange_device(0)  # `nbrt.set_device` sets that of CUDA, too
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from nbrt.random.arguments import (
     number_dtype,
     real,
 )
+from nbrt.random.array_filler import call_on_stream
 from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.protocol import dispatchable
 from nbrt.random.sampling import multinomial_indices
@@ -139,8 +140,11 @@ def randperm(
         raise ArgumentError(
             f"expected a dtype that holds every integer below {count}, got {element_dtype}"
         )
-    order = generator_for(generator, device).permutation(count)
-    return order if order.dtype == element_dtype else order.astype(element_dtype)
+    chosen = generator_for(generator, device)
+    order = chosen.permutation(count)
+    if order.dtype == element_dtype:
+        return order
+    return call_on_stream(chosen.device, order.astype, element_dtype)
 
 
 @dispatchable

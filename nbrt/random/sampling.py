@@ -215,7 +215,8 @@ def _with_replacement(
 ) -> Any:
     if chances is None:
         if not math.prod(shape):
-            return generator.random_bits(shape, np.uint64).astype(np.int64)
+            words = generator.random_bits(shape, np.uint64)
+            return call_on_stream(generator.device, words.astype, np.int64)
         return generator.integers(0, count, size=shape)
     # The host sums in one order, so all devices have the same sums.
     sums = np.cumsum(chances)

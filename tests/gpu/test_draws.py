@@ -34,7 +34,12 @@ def test_parameters_on_a_device_that_is_not_current(second_device: nbrt.Device) 
         generator = nbrt.Generator(5, device)
         loc = nbrt.to(np.arange(7, dtype=np.float64), device)
         alpha = nbrt.to(np.array([1.0, 2.0, 3.0]), device)
-        made = [generator.normal(loc, 0.5, dtype="float32"), generator.dirichlet(alpha, 4)]
+        made = [
+            generator.normal(loc, 0.5, dtype="float32"),
+            generator.dirichlet(alpha, 4),
+            nbrt.random.randperm(50, dtype="int8", generator=generator),
+            generator.choice(alpha, 20),
+        ]
         return [nbrt.to_host(each) for each in made]
 
     with nbrt.device("cuda:0"):
