@@ -5,6 +5,7 @@ Notebooks are committed without outputs.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from helpers.processes import environment_of_users
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
@@ -66,7 +69,15 @@ DRAW_WITHOUT_PYPLOT = [
 
 @pytest.fixture
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warnings are errors in this process only: a notebook runs as its reader would run it."""
+    """A notebook runs as its reader would run it, who has no simulated CUDA driver.
+
+    Warnings are errors in this process only.
+    """
+    users = environment_of_users()
+    for name in set(os.environ) - set(users) - {"NBRT_CACHE_DIR", "NBRT_CPU_DEVICES"}:
+        monkeypatch.delenv(name)
+    for name, value in users.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.delenv("PYTHONWARNINGS", raising=False)
 
 
