@@ -97,6 +97,8 @@ def formulas() -> dict[Any, dict[str, Callable[..., Any]]]:
         np.logaddexp: {f"{code * 2}->{code}": _logaddexp(kind) for code, kind in _KINDS.items()},
         np.logaddexp2: {f"{code * 2}->{code}": _logaddexp2(kind) for code, kind in _KINDS.items()},
         np.ldexp: {f"{code}{exponent}->{code}": _ldexp for code in _KINDS for exponent in "il"},
+        np.remainder: {f"{code * 2}->{code}": _remainder for code in _KINDS},
+        np.floor_divide: {f"{code * 2}->{code}": _floor_divide for code in _KINDS},
     }
     unary = {np.rint: _complex_rint, np.expm1: _complex_expm1, np.log1p: _complex_log1p}
     binary = {np.power: _complex_power, np.float_power: _complex_power}
@@ -120,6 +122,7 @@ def _own_loops() -> dict[Any, dict[str, Any]]:
     loops: dict[Any, dict[str, Any]] = {
         **{ufunc: _reals(_call(function)) for ufunc, function in _MATH.items()},
         np.nextafter: {f"{code * 2}->{code}": _call(math.nextafter) for code in _KINDS},
+        np.fmod: {f"{code * 2}->{code}": _call(math.fmod) for code in _KINDS},
         np.cbrt: {"f->f": _call(libdevice.cbrtf), "d->d": _call(libdevice.cbrt)},
         np.rint: {"f->f": _call(libdevice.rintf), "d->d": _call(libdevice.rint)},
     }
@@ -131,6 +134,7 @@ def _own_loops() -> dict[Any, dict[str, Any]]:
         loops.setdefault(ufunc, {}).update(
             {signature: _compile(function) for signature, function in functions.items()}
         )
+    loops[np.divmod].update({f"{code * 2}->{code * 2}": _compile(_divmod) for code in _KINDS})
     return loops
 
 
@@ -197,6 +201,32 @@ def _ldexp(x: Any, exponent: Any) -> Any:
     # As an int32, the only exponent that numba-cuda has code for.
     limited: Any = np.int32(max(min(exponent, _MAX_EXPONENT), -_MAX_EXPONENT))
     return math.ldexp(x, limited)
+
+
+# The operators % and // of numba-cuda compute x - y * trunc(x / y), which is a NaN for an infinite
+# y and inexact for large quotients; libdevice's fmod is exact, as NumPy's functions are.
+def _remainder(x: Any, y: Any) -> Any:
+    rest = math.fmod(x, y)
+    if rest == 0:
+        return math.copysign(rest, y)
+    return rest + y if (rest < 0) != (y < 0) else rest
+
+
+def _floor_divide(x: Any, y: Any) -> Any:
+    if y == 0:
+        return x / y
+    rest = math.fmod(x, y)
+    quotient = (x - rest) / y
+    if rest != 0 and (rest < 0) != (y < 0):
+        quotient -= 1
+    if quotient == 0:
+        return math.copysign(quotient, x / y)
+    floor = math.floor(quotient)
+    return floor + 1 if quotient - floor > 0.5 else floor
+
+
+def _divmod(x: Any, y: Any) -> Any:
+    return np.floor_divide(x, y), np.remainder(x, y)
 
 
 def _complex_rint(z: Any) -> Any:

@@ -102,17 +102,33 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("ufunc", "dtype"), CASES)
-def test_values_are_those_of_numpy(ufunc: Any, dtype: str) -> None:
+def check_values(ufunc: Any, dtype: str, device: str) -> None:
     given = arguments(ufunc, dtype)
     with np.errstate(all="ignore"):
         wanted = ufunc(*given)
     results = wanted if isinstance(wanted, tuple) else (wanted,)
-    found = [np.zeros(result.shape, result.dtype) for result in results]
-    with nbrt.device("cpu"):
-        kernel_of(ufunc).forall(given[0].size)(given[0], given[-1], found[0], found[-1])
-    for one, other in zip(found, results, strict=True):
-        assert_close(one, other, ufunc.__name__, given)
+    with nbrt.device(device):
+        inputs = [nbrt.to(part, device) for part in given]
+        found = [nbrt.to(np.zeros(result.shape, result.dtype), device) for result in results]
+        kernel_of(ufunc).forall(given[0].size)(inputs[0], inputs[-1], found[0], found[-1])
+        for one, other in zip(found, results, strict=True):
+            assert_close(nbrt.to_host(one), other, ufunc.__name__, given)
+
+
+@pytest.mark.parametrize(("ufunc", "dtype"), CASES)
+def test_values_are_those_of_numpy(ufunc: Any, dtype: str) -> None:
+    check_values(ufunc, dtype, "cpu")
+
+
+# Functions of float32 use approximate instructions of the GPU.
+CUDA_CASES = [case for case in CASES if case.values[1] in ("float64", "int64")]
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda_interface")
+@pytest.mark.parametrize(("ufunc", "dtype"), CUDA_CASES)
+def test_values_on_cuda_are_those_of_numpy(ufunc: Any, dtype: str) -> None:
+    check_values(ufunc, dtype, "cuda:0")
 
 
 FORMULAS = [
