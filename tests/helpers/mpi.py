@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.clocks import HANG_TIMEOUT
-from helpers.processes import ROOT, TESTS
+from helpers.processes import ROOT, TESTS, environment_of_users
 
 BIN = Path(sys.executable).parent
 MPIEXEC = shutil.which("mpiexec", path=BIN) or shutil.which("mpiexec")
@@ -41,7 +41,7 @@ def mpiexec(
 ) -> subprocess.CompletedProcess[str]:
     """Run dedented code on ranks; it finds the usual names imported, and its arguments."""
     assert MPIEXEC is not None
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NBRT_")}
+    inherited = environment_of_users()
     inherited["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "kernels", TESTS)))
     return subprocess.run(
         [

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from helpers.clocks import HANG_TIMEOUT
-from helpers.processes import ROOT
+from helpers.processes import ROOT, environment_of_users
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ print("right:", (y == 10 * np.roll(x, -1, axis=1)).all())
 def debug(tmp_path: Path, commands: str, **environment: str) -> subprocess.CompletedProcess[str]:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NBRT_")}
+    inherited = environment_of_users()
     inherited["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "kernels")))
     return subprocess.run(
         [sys.executable, str(program)],

@@ -12,7 +12,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import KernelManager
 
-from helpers.processes import ROOT, TESTS
+from helpers.processes import ROOT, TESTS, environment_of_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ class _Notebook:
         command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         self.manager = KernelManager()
         self.manager._kernel_spec = KernelSpec(argv=command, language="python")
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("NBRT_")}
+        inherited = environment_of_users()
         inherited["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "kernels", TESTS)))
         self.manager.start_kernel(env=inherited)
         self.client = self.manager.blocking_client()
