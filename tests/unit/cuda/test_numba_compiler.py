@@ -13,6 +13,7 @@ from numba import cuda
 from nbrt.backends.cuda.numba_compiler import (
     NumbaCudaCompiler,
     NumbaKernel,
+    _argument_type,
     parameters_of,
     shapes_of,
 )
@@ -111,7 +112,10 @@ def reference_parameters(kind: Any, value: Any) -> list[bytes]:
     from numba.cuda.dispatcher import _Kernel
 
     if hasattr(value, "data") and hasattr(value.data, "mem"):
-        value = StridedMemoryView.from_dlpack(value, stream_ptr=-1)
+        # The strided views of cuda-core 1.2 cannot have negative strides.
+        is_reversed = min(value.strides, default=0) < 0
+        view = StridedMemoryView.from_dlpack
+        value = _argument_type()(value) if is_reversed else view(value, stream_ptr=-1)
     parameters: list[Any] = []
     _Kernel._prepare_args(SimpleNamespace(extensions=()), kind, value, 0, [], parameters)
     found = []

@@ -53,13 +53,15 @@ def test_resolving() -> None:
 
 def test_the_default_device() -> None:
     expected = "cuda" if nbrt.is_available("cuda") else "cpu"
-    assert default_device() == nbrt.Device(expected)
+    with override(device=None):
+        assert default_device() == nbrt.Device(expected)
     with override(device="cpu:3"):
         assert nbrt.current_device() == nbrt.Device("cpu", 3)
         assert nbrt.device_count() == 4
     with override(device="nothing"), pytest.raises(UnknownDeviceError, match="'nothing'"):
         nbrt.current_device()
-    assert default_device() == nbrt.Device(expected)
+    with override(device=None):
+        assert default_device() == nbrt.Device(expected)
 
 
 def test_without_a_gpu_the_reason_is_given() -> None:
