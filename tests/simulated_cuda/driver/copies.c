@@ -173,7 +173,7 @@ static bool is_host(const Operand *operand) {
 CUresult sim_start_copy(const CUDA_MEMCPY3D_PEER *params, CUstream stream, bool is_synchronous) {
     CopyOperation *copy;
     CUresult status = is_synchronous ? sim_check_unsafe_call() : CUDA_SUCCESS;
-    if (!status && !sim_stream_context(stream)) status = CUDA_ERROR_INVALID_CONTEXT;
+    if (!status) status = sim_check_stream(stream);
     if (status || !params->WidthInBytes || !params->Height || !params->Depth) return status;
     if ((status = new_copy(params, &copy))) return status;
     if (!is_synchronous && sim_is_capturing(stream)) return sim_submit(stream, &copy->base);

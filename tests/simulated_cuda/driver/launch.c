@@ -250,7 +250,7 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction handle, void **p
                        bool is_cooperative) {
     SimContext *context = sim_stream_context(config->hStream);
     if (!context)
-        return config->hStream && sim_current() ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+        return sim_check_stream(config->hStream);
     SimFunctionHandle *function;
     CUresult status = sim_function(handle, context, &function);
     if (status)

@@ -81,9 +81,10 @@ CUresult sim_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, 
 
 CUresult sim_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
                                 CUstream hStream) {
-    CUresult status = CUDA_ERROR_INVALID_VALUE;
-    if (flags) return status;
-    if (!sim_stream_context(hStream)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (flags) return CUDA_ERROR_INVALID_VALUE;
+    CUresult status = sim_check_stream(hStream);
+    if (status) return status;
+    status = CUDA_ERROR_INVALID_VALUE;
     if (number_of(&location) == CU_DEVICE_INVALID) return CUDA_ERROR_INVALID_DEVICE;
     SIM_LOCKED({
         SimRange *range = sim_find_range((void *)devPtr);
@@ -147,7 +148,7 @@ CUresult sim_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range
 static CUresult check_batch(const void *dptrs, const void *sizes, size_t count, unsigned long long flags,
                             CUstream stream) {
     if (!dptrs || !sizes || !count || flags) return CUDA_ERROR_INVALID_VALUE;
-    return sim_stream_context(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return sim_check_stream(stream);
 }
 
 CUresult sim_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,

@@ -91,7 +91,7 @@ static CUresult start(CUdeviceptr target, size_t pitch, unsigned int value, unsi
     SimPlace place;
     bool has_to_wait;
     CUresult status = is_synchronous ? sim_check_unsafe_call() : CUDA_SUCCESS;
-    if (!status && !sim_stream_context(stream)) status = CUDA_ERROR_INVALID_CONTEXT;
+    if (!status) status = sim_check_stream(stream);
     if (status || !width || !height) return status;
     if ((status = new_memset(&params, &place, &has_to_wait, &operation))) return status;
     has_to_wait |= is_synchronous && place != SIM_DEVICE_PLACE;

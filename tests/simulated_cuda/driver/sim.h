@@ -132,6 +132,8 @@ CUresult sim_context_synchronize(SimContext *context);
 CUresult sim_check_context_captures(SimContext *context);
 /* The context a stream handle belongs to (default streams: the current one), or NULL. */
 SimContext *sim_stream_context(CUstream stream);
+/* The error of a handle for which `sim_stream_context` returns NULL, else CUDA_SUCCESS. */
+CUresult sim_check_stream(CUstream stream);
 
 /* ---- memory.c, pools.c, virtual.c, copies.c -------------------------------------------------- */
 

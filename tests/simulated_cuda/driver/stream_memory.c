@@ -130,7 +130,7 @@ typedef struct Request {
 static CUresult find_stream(CUstream handle, SimStreamName *result) {
     result->handle = handle;
     result->context = sim_stream_context(handle);
-    return result->context ? sim_cuStreamGetId(handle, &result->id) : CUDA_ERROR_INVALID_CONTEXT;
+    return result->context ? sim_cuStreamGetId(handle, &result->id) : sim_check_stream(handle);
 }
 
 static bool is_same_stream(const SimRange *range, const Request *request) {

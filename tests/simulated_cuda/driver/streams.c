@@ -104,6 +104,14 @@ SimStream *sim_find_stream(CUstream handle, CUresult *status) {
     return NULL;
 }
 
+CUresult sim_check_stream(CUstream handle) {
+    CUresult status;
+    pthread_mutex_lock(&sim_stream_lock);
+    sim_find_stream(handle, &status);
+    pthread_mutex_unlock(&sim_stream_lock);
+    return status;
+}
+
 SimContext *sim_stream_context(CUstream handle) {
     CUresult status;
     pthread_mutex_lock(&sim_stream_lock);

@@ -134,6 +134,21 @@ def test_work_of_a_thread_that_ended_is_done(context: Any, log: Any, set_schedul
     assert log.names == ["done"]
 
 
+def test_no_work_goes_to_a_destroyed_stream(context: Any) -> None:
+    address = call(driver.cuMemAlloc(64))
+    stream = call(driver.cuStreamCreate(NON_BLOCKING))
+    call(driver.cuStreamDestroy(stream))
+    results = [
+        driver.cuMemsetD8Async(address, 0, 64, stream),
+        driver.cuMemcpyDtoDAsync(address, address, 64, stream),
+        driver.cuMemAllocAsync(64, stream),
+        driver.cuMemFreeAsync(address, stream),
+        driver.cuStreamSynchronize(stream),
+    ]
+    assert {status(result) for result in results} == {"INVALID_HANDLE"}
+    call(driver.cuMemFree(address))
+
+
 def test_destroyed_stream_completes_its_work(context: Any, log: Any, schedule: str) -> None:
     stream = call(driver.cuStreamCreate(NON_BLOCKING))
     latch = Latch().hold(stream)
