@@ -2,7 +2,10 @@
  * valid on all devices, as with unified virtual addressing. */
 #include "memory.h"
 
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define ALLOCATION_FLAGS \
     (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)
@@ -59,12 +62,21 @@ CUresult sim_cuMemFreeHost(void *p) {
     return p ? release(p, SIM_PINNED_MEMORY, CUDA_ERROR_INVALID_VALUE) : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Whether every page of a range is mapped in this process. */
+static bool is_mapped(const void *address, size_t size) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)address & ~(page - 1);
+    uintptr_t end = (uintptr_t)address + size;
+    /* msync without a flag that starts writing does nothing but look for pages. */
+    return end > first && msync((void *)first, end - first, MS_ASYNC) == 0;
+}
+
 CUresult sim_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags) {
     SimContext *context;
     if (!p || !bytesize || (Flags & ~(unsigned int)REGISTRATION_FLAGS)) return CUDA_ERROR_INVALID_VALUE;
     CUresult status = sim_require_context(&context);
     if (!status) status = sim_check_unsafe_call();
     if (status) return status;
+    if (!(Flags & CU_MEMHOSTREGISTER_IOMEMORY) && !is_mapped(p, bytesize)) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&sim_memory_lock);
     SimRange *range = NULL;
     if (sim_overlapping_range(p, bytesize)) {

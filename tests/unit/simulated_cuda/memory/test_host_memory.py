@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,16 @@ def test_registration(primary: Any) -> None:
     assert status(unregister) == "HOST_MEMORY_NOT_REGISTERED"
     call(driver.cuMemHostUnregister(address))
     assert status(driver.cuMemHostUnregister(address)) == "HOST_MEMORY_NOT_REGISTERED"
+
+
+def test_memory_that_is_not_mapped_is_not_registered(primary: Any) -> None:
+    with mmap.mmap(-1, 2 * mmap.PAGESIZE) as pages:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        call(driver.cuMemHostRegister(address, 2 * mmap.PAGESIZE, 0))
+        call(driver.cuMemHostUnregister(address))
+    assert status(driver.cuMemHostRegister(address, 2 * mmap.PAGESIZE, 0)) == "INVALID_VALUE"
+    assert status(driver.cuMemHostRegister(4096, 4096, 0)) == "INVALID_VALUE"
+    assert status(driver.cuMemHostRegister(4096, 2**64 - 1, 0)) == "INVALID_VALUE"
 
 
 def test_managed_memory_is_shared(primary: Any) -> None:
