@@ -210,7 +210,14 @@ CUresult sim_translate(const char *text, size_t length, int target, const SimJit
     }
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    CUresult status = translator.load(text, length, target, &module->translated, message, MAX_MESSAGE);
+    CUresult status;
+    int wanted = target_of(text, length);
+    if (wanted > target) { /* a GPU runs the PTX of older ones only */
+        snprintf(message, MAX_MESSAGE, "the PTX is for sm_%d, and the device is sm_%d", wanted, target);
+        status = CUDA_ERROR_NO_BINARY_FOR_GPU;
+    } else {
+        status = translator.load(text, length, target, &module->translated, message, MAX_MESSAGE);
+    }
     clock_gettime(CLOCK_MONOTONIC, &end);
     sim_jit_message(options->error, options->error_size, options->error_written, status ? message : "");
     sim_jit_message(options->info, options->info_size, options->info_written, status ? "" : message);
@@ -226,7 +233,7 @@ CUresult sim_translate(const char *text, size_t length, int target, const SimJit
     }
     atomic_store(&module->references, 1);
     module->target = target;
-    module->ptx_version = target_of(text, length);
+    module->ptx_version = wanted;
     module->const_bytes = const_bytes_of(text);
     status = read_names(module);
     if (status)

@@ -101,6 +101,17 @@ def test_log_of_the_compiler(device: Any) -> None:
     assert b"%x" in log or b"add" in log
 
 
+def test_ptx_for_a_newer_device_is_refused(device: Any) -> None:
+    header = ".version 8.0\n.target sm_{}\n.address_size 64\n"
+    newer = module(EMPTY, header=header.format("100a"))
+    log = bytearray(200)
+    options = [Jit.CU_JIT_ERROR_LOG_BUFFER, Jit.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+    result = driver.cuModuleLoadDataEx(newer, 2, options, [log, len(log)])
+    assert status(result) == "NO_BINARY_FOR_GPU"
+    assert b"for sm_100, and the device is sm_90" in log
+    call(driver.cuModuleUnload(call(driver.cuModuleLoadData(newer.replace(b"100a", b"90a")))))
+
+
 def test_module_of_a_file(device: Any, tmp_path: Path) -> None:
     path = tmp_path / "module.ptx"
     path.write_bytes(IMAGE)
