@@ -100,7 +100,7 @@ def build() -> Path:
     Raises
     ------
     BuildError
-        If there is no compiler, or it fails.
+        If there is no compiler, or it fails, or the cache cannot be written to.
     """
     if sys.platform != "linux":
         raise BuildError(f"the simulated CUDA driver is for Linux, not {sys.platform}")
@@ -109,11 +109,17 @@ def build() -> Path:
     library = folder / LIBRARY
     if library.exists():
         return library
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not library.exists():
-            _compile(command, folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not library.exists():
+                _compile(command, folder)
+    except OSError as error:
+        raise BuildError(
+            f"the simulated CUDA driver cannot be built in {folder}: {error}; set NBRT_CACHE_DIR "
+            "to a folder that can be written to"
+        ) from error
     return library
 
 

@@ -88,3 +88,12 @@ def test_a_compiler_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("CC", "/no/such/compiler")
     with pytest.raises(build.BuildError, match="cannot run /no/such/compiler"):
         build.build()
+
+
+def test_a_cache_that_cannot_be_written_to_is_an_error_of_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NBRT_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(build.BuildError, match=r"cannot be built in .*NBRT_CACHE_DIR"):
+        build.build()
