@@ -21,6 +21,25 @@ if TYPE_CHECKING:
 __all__ = ["simulation"]
 
 TESTS = Path(__file__).parents[2]
+_IS_CHILD = "NBRT_TEST_IS_CHILD"
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test with the marker `own_process` by pytest in a new process."""
+    if pyfuncitem.get_closest_marker("own_process") is None or os.environ.get(_IS_CHILD):
+        return None
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid],
+        cwd=pyfuncitem.config.rootpath,
+        env={**os.environ, _IS_CHILD: "1", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(done.stdout + done.stderr, pytrace=False)
+    return True
 
 
 @pytest.fixture

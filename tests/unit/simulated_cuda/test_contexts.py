@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 L = driver.CUlimit
 FLAGS = driver.CUctx_flags
-SPARE = 1  # a device whose primary context no other test retains
+SPARE = 1  # a device that the fixtures do not use
 
 
 @pytest.fixture
@@ -81,6 +81,7 @@ def test_a_handle_that_is_no_context(initialised: ModuleType) -> None:
 # --- primary contexts -----------------------------------------------------------------------------
 
 
+@pytest.mark.own_process
 def test_a_primary_context_is_active_while_it_is_retained(initialised: ModuleType) -> None:
     assert not active(SPARE)
     first = call(driver.cuDevicePrimaryCtxRetain(SPARE))
@@ -97,6 +98,7 @@ def test_a_primary_context_is_active_while_it_is_retained(initialised: ModuleTyp
     call(driver.cuDevicePrimaryCtxRelease(SPARE))
 
 
+@pytest.mark.own_process
 def test_a_reset_destroys_the_primary_context_but_keeps_its_references(
     initialised: ModuleType,
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_reset_destroys_the_primary_context_but_keeps_its_references(
     assert not active(SPARE)
 
 
+@pytest.mark.own_process
 def test_flags_of_primary_contexts(initialised: ModuleType) -> None:
     call(driver.cuDevicePrimaryCtxSetFlags(SPARE, FLAGS.CU_CTX_SCHED_BLOCKING_SYNC))
     assert call(driver.cuDevicePrimaryCtxGetState(SPARE))[0] == FLAGS.CU_CTX_SCHED_BLOCKING_SYNC
@@ -145,6 +148,7 @@ def test_a_destroyed_context_is_popped_and_stays_destroyed(
     call(driver.cuCtxPopCurrent())
 
 
+@pytest.mark.own_process
 def test_memory_of_a_context_ends_with_it(created: Callable[..., driver.CUcontext]) -> None:
     free = call(driver.cuMemGetInfo())[0] if current() else None
     context = created(SPARE)
@@ -241,6 +245,7 @@ TRAP = b"""
 """
 
 
+@pytest.mark.own_process
 def test_a_fault_breaks_its_context_until_the_reset(
     primary: driver.CUcontext, simulation: ModuleType
 ) -> None:

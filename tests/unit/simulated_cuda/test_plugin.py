@@ -62,6 +62,7 @@ def test_a_test_that_calls_a_stub_fails(simulation: ModuleType, tmp_path: Path) 
         cwd=tmp_path,
         env={
             **os.environ,
+            "PYTEST_ADDOPTS": "",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}",
         },

@@ -115,6 +115,7 @@ def test_writes_behind_the_end_are_reported(allocate: Any, simulation: ModuleTyp
     assert "8 bytes before" in simulation.take_report()
 
 
+@pytest.mark.own_process
 def test_reset_frees_all_memory_of_a_context(second_device: Any) -> None:
     call(driver.cuCtxPushCurrent(second_device))
     before = free_bytes()

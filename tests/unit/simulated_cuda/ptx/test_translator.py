@@ -67,7 +67,7 @@ def test_kernels_and_variables_of_a_module(callbacks: Any) -> None:
     assert [(p.offset, p.size) for p in info.parameters[:2]] == [(0, 8), (8, 4)]
     assert (info.waits, info.spins, info.static_shared) == (1, 0, 0)
     assert callbacks.kernel(module, b"second", ctypes.byref(info)) == SUCCESS
-    assert (info.waits, info.static_shared, info.parameter_count) == (0, 16, 0)
+    assert (info.waits, info.static_shared, info.parameter_count) == (0, 4, 0)
     assert callbacks.kernel(module, b"third", ctypes.byref(info)) == NOT_FOUND
     address, size = ctypes.c_void_p(), ctypes.c_size_t()
     arguments = ctypes.byref(address), ctypes.byref(size)
