@@ -65,59 +65,6 @@ def empty(
     >>> nbrt.empty((2, 3), device="cpu:0").shape
     (2, 3)
     """
-    return _new(shape, dtype, device, stream)[0]
-
-
-def zeros(
-    shape: Shape,
-    dtype: DTypeLike = "float32",
-    *,
-    device: DeviceLike = None,
-    stream: Stream | None = None,
-) -> Array:
-    """Return an array whose bytes are all 0; see `empty` for the parameters.
-
-    Examples
-    --------
-    >>> import nbrt
-    >>> nbrt.zeros(3, "int32", device="cpu:0")
-    array([0, 0, 0], dtype=int32)
-    >>> nbrt.zeros(2, "S3", device="cpu:0")
-    array([b'', b''], dtype='|S3')
-    """
-    array, chosen = _new(shape, dtype, device, stream)
-    filled, kind = array, array.dtype
-    if kind.kind == "V" and kind.itemsize:
-        # Bytes between the fields of a record are not part of its value.
-        kind = _BYTE
-        filled = array.reshape(-1).view(kind)
-    chosen.enqueue("fill", chosen.interface.fill, (filled, np.zeros((), kind)[()]))
-    return array
-
-
-def full(
-    shape: Shape,
-    fill_value: Any,
-    dtype: DTypeLike | None = None,
-    *,
-    device: DeviceLike = None,
-    stream: Stream | None = None,
-) -> Array:
-    """Return an array with every element set to `fill_value`.
-
-    The dtype is that of the value by default; see `empty` for the other parameters.
-    """
-    kind = None if dtype is None else new_dtype(dtype)
-    value = numpy_scalar(fill_value, None if kind is None else kind.base)
-    array, chosen = _new(shape, value.dtype if kind is None else kind, device, stream)
-    chosen.enqueue("fill", chosen.interface.fill, (array, value[()]))
-    return array
-
-
-def _new(
-    shape: Shape, dtype: DTypeLike, device: DeviceLike, stream: Stream | None
-) -> tuple[Array, Stream]:
-    """Return an array of arbitrary values and the stream that uses it first."""
     try:
         kind, itemsize = _dtypes[dtype]
     except (KeyError, TypeError):
@@ -150,11 +97,59 @@ def _new(
     cache = (chosen.cache or default_cache(chosen)) if not frame.pools else _cache(frame, chosen)
     try:
         if commands.memory_is_hooked:
-            return cache.allocate_hooked(count * itemsize, chosen, sizes, kind), chosen
-        return cache.allocate(count * itemsize, chosen, sizes, kind), chosen
+            return cache.allocate_hooked(count * itemsize, chosen, sizes, kind)
+        return cache.allocate(count * itemsize, chosen, sizes, kind)
     except (TypeError, ValueError):
         _check_possible(checked_shape(shape), kind)
         raise  # by a hook
+
+
+def zeros(
+    shape: Shape,
+    dtype: DTypeLike = "float32",
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return an array whose bytes are all 0; see `empty` for the parameters.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> nbrt.zeros(3, "int32", device="cpu:0")
+    array([0, 0, 0], dtype=int32)
+    >>> nbrt.zeros(2, "S3", device="cpu:0")
+    array([b'', b''], dtype='|S3')
+    """
+    chosen = resolve_stream(device, stream)
+    array = empty(shape, dtype, stream=chosen)
+    filled, kind = array, array.dtype
+    if kind.kind == "V" and kind.itemsize:
+        # Bytes between the fields of a record are not part of its value.
+        kind = _BYTE
+        filled = array.reshape(-1).view(kind)
+    chosen.enqueue("fill", chosen.interface.fill, (filled, np.zeros((), kind)[()]))
+    return array
+
+
+def full(
+    shape: Shape,
+    fill_value: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    stream: Stream | None = None,
+) -> Array:
+    """Return an array with every element set to `fill_value`.
+
+    The dtype is that of the value by default; see `empty` for the other parameters.
+    """
+    kind = None if dtype is None else new_dtype(dtype)
+    value = numpy_scalar(fill_value, None if kind is None else kind.base)
+    chosen = resolve_stream(device, stream)
+    array = empty(shape, value.dtype if kind is None else kind, stream=chosen)
+    chosen.enqueue("fill", chosen.interface.fill, (array, value[()]))
+    return array
 
 
 def _product(sizes: tuple[Any, ...]) -> int | None:

@@ -326,13 +326,7 @@ class SizeClassCache:
         self.command_cache: list[tuple[Command, list[Allocation]]] = []
 
     def allocate(
-        self,
-        nbytes: int,
-        stream: Stream,
-        shape: tuple[int, ...] | None,
-        dtype: Any,
-        allocation: Allocation | None = None,
-        on_free: Callable[[FreeRecord], object] | None = None,
+        self, nbytes: int, stream: Stream, shape: tuple[int, ...] | None, dtype: Any
     ) -> Array:
         """Return an array over a block of at least `nbytes`.
 
@@ -343,38 +337,70 @@ class SizeClassCache:
         ----------
         nbytes, stream, shape, dtype
             The request; without a shape the result is a bare handle of the block.
-        allocation : Allocation, optional
-            A free block to use instead of one from the bins.
-        on_free : callable, optional
-            Called at the end instead of the cache's `on_free`. If no array can be made, the block
-            stays with the caller, and `allocation.free_record` is None.
 
         Raises
         ------
         OutOfMemoryError
             If the device has no room.
         """
-        reused = None
+        unread = len(self._events)
+        allocation = None
+        if unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD:
+            try:
+                allocation = self.requests[nbytes].pop()
+            except (KeyError, IndexError):
+                allocation = None
         if allocation is None:
-            unread = len(self._events)
-            if unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD:
-                try:
-                    allocation = self.requests[nbytes].pop()
-                except (KeyError, IndexError):
-                    allocation = None
-            if allocation is None:
-                if nbytes >= _MIN_REUSE and unread <= _MAX_REUSE_LOG:
-                    reused = self._reuse_last(nbytes)
-                if reused is None:
-                    return self._allocate_slow(self, nbytes, stream, shape, dtype)
-                allocation = reused.allocation
-        handle: Any
-        allocation.free_record = None
+            return self._allocate_other(nbytes, stream, shape, dtype, unread)
+        template = allocation.template
+        if template is None or allocation.dtype is not dtype or allocation.shape != shape:
+            return self.allocate_over(allocation, nbytes, stream, shape, dtype)
+        # As `allocate_over`, whose call and cases would add a tenth to the time of the call.
+        record = None
         try:
-            template = allocation.template
-            if template is not None and allocation.dtype is dtype and allocation.shape == shape:
-                array = handle = template.view(_array)  # `host_array` without the call
-            elif shape is not None and (host := allocation.host) is not None:
+            array: Array = template.view(_array)
+            allocation.requested = nbytes
+            allocation.stream_ref = stream.ref
+            record = FreeRecord(array, self.on_free)
+            record.allocation = allocation
+            record.is_reused = False
+            allocation.free_record = record
+            self._append(allocation)
+        except BaseException:
+            if record is None:
+                allocation.free_record = None
+                self._return_block(allocation)
+            raise
+        return array
+
+    def allocate_over(
+        self,
+        allocation: Allocation,
+        nbytes: int,
+        stream: Stream,
+        shape: tuple[int, ...] | None,
+        dtype: Any,
+        on_free: Callable[[FreeRecord], object] | None = None,
+        reused: FreeRecord | None = None,
+    ) -> Array:
+        """Return an array over a free block, as `allocate` does.
+
+        Parameters
+        ----------
+        allocation : Allocation
+            The block.
+        nbytes, stream, shape, dtype
+            As for `allocate`.
+        on_free : callable, optional
+            Called at the end instead of the cache's `on_free`. If no array can be made, the block
+            stays with the caller, and `allocation.free_record` is None.
+        reused : FreeRecord, optional
+            The event that freed the block, if it stands for the allocation as well.
+        """
+        handle: Any
+        record = None
+        try:
+            if shape is not None and (host := allocation.host) is not None:
                 array = handle = allocation.host_array(host, shape, dtype)
             else:
                 array = handle = allocation.block.handle(allocation)
@@ -385,20 +411,32 @@ class SizeClassCache:
             record = FreeRecord(handle, self.on_free if on_free is None else on_free)
             record.allocation = allocation
             record.is_reused = False
-            # Python looks for signals after calls only. So an interrupt finds either no record
-            # here, or a complete event.
+            # Python looks for signals after calls only. So an interrupt finds either no record,
+            # or a complete event.
             allocation.free_record = record
             if reused is None:
                 self._append(allocation)
         except BaseException:
-            if allocation.free_record is None:
-                record = None  # or it calls back when the array dies
+            if record is None:
+                allocation.free_record = None
                 if reused is not None:
                     self._undo_reuse(reused)
                 elif on_free is None:
                     self._return_block(allocation)
             raise
         return array
+
+    def _allocate_other(
+        self, nbytes: int, stream: Stream, shape: tuple[int, ...] | None, dtype: Any, unread: int
+    ) -> Array:
+        """Return an array over the block that was freed last, or one that is not in the bins."""
+        reused = None
+        if nbytes >= _MIN_REUSE and unread <= _MAX_REUSE_LOG:
+            reused = self._reuse_last(nbytes)
+        if reused is None:
+            return self._allocate_slow(self, nbytes, stream, shape, dtype)
+        allocation = reused.allocation
+        return self.allocate_over(allocation, nbytes, stream, shape, dtype, None, reused)
 
     def _reuse_last(self, nbytes: int) -> FreeRecord | None:
         """Return the newest event, marked, if it freed a block for a request of as many bytes."""
@@ -414,7 +452,7 @@ class SizeClassCache:
             or state.is_closed
         ):
             return None
-        site = None if allocation.is_small else CallSite.here(depth=2)
+        site = None if allocation.is_small else CallSite.here(depth=3)
         # Threads and signal handlers run after calls only, so between these lines none does.
         if last.is_reused or not events or events[-1] is not last:
             return None

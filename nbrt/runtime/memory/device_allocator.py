@@ -159,7 +159,7 @@ class DeviceAllocator:
         # Under the lock to the end: an interrupt must not lose the block.
         with self.lock, self._defer:
             allocation = self._take_block(cache, nbytes, stream)
-            return cache.allocate(nbytes, stream, shape, dtype, allocation)
+            return cache.allocate_over(allocation, nbytes, stream, shape, dtype)
 
     def _take_block(self, cache: SizeClassCache, nbytes: int, stream: Stream) -> Allocation:
         """Return a free block; the caller holds the lock."""

@@ -182,7 +182,8 @@ class HookedAllocator:
         command, blocks = entry
         try:
             allocation = commands.dispatch_with_hooks(stream, command)
-            array = cache.allocate(nbytes, stream, shape, dtype, allocation, self._notifier.on_free)
+            on_free = self._notifier.on_free
+            array = cache.allocate_over(allocation, nbytes, stream, shape, dtype, on_free)
         except BaseException:
             self._refuse(cache, stream, blocks)
             raise
@@ -216,7 +217,7 @@ class HookedAllocator:
                 block = blocks.pop()
                 if block.free_record is None:  # else the array or its free is in the log
                     on_free = self._notifier.on_free
-                    cache.allocate(block.requested, stream, None, None, block, on_free)
+                    cache.allocate_over(block, block.requested, stream, None, None, on_free)
 
 
 def complete_free(queue: Queue, allocation: Allocation) -> None:  # noqa: ARG001  # a command
