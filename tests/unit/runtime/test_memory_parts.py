@@ -52,7 +52,7 @@ def test_an_event_log_counts_without_a_pool() -> None:
     allocation = block(pool, 128, bin_)
     allocation.requested = 100
     cache = cache_of(log, pool)
-    array = cache.allocate(100, STREAM, (100,), UINT8, allocation)
+    array = cache.allocate_over(allocation, 100, STREAM, (100,), UINT8)
     frees: list[Any] = []
     log.process(frees.append, frees.append)
     assert (log.statistics.all.count, log.statistics.small.bytes) == (1, 128)
@@ -65,7 +65,7 @@ def test_an_event_log_counts_without_a_pool() -> None:
 def test_an_event_log_hands_on_what_has_no_bin() -> None:
     log, pool = EventLog(Statistics()), state()
     allocation = block(pool)
-    cache_of(log, pool).allocate(10, STREAM, (10,), UINT8, allocation)
+    cache_of(log, pool).allocate_over(allocation, 10, STREAM, (10,), UINT8)
     log.events.append(pool)
     frees: list[Any] = []
     closed: list[PoolState] = []
@@ -89,7 +89,7 @@ def test_a_size_class_cache_needs_no_device() -> None:
         log.process(requests.append, requests.append)
         size, bin_ = cache.bin_of(nbytes)
         bin_ += [block(pool, size, bin_) for _ in range(cache.refill_count(size))]
-        return cache.allocate(nbytes, stream, shape, dtype, bin_.pop())
+        return cache.allocate_over(bin_.pop(), nbytes, stream, shape, dtype)
 
     cache = cache_of(log, pool, allocate_slow=slow)
     for _ in range(300):
@@ -104,7 +104,7 @@ def test_a_cache_returns_a_block_that_no_array_can_be_made_over() -> None:
     returned: list[Allocation] = []
     cache, allocation = cache_of(log, pool, returned=returned), block(pool)
     with pytest.raises(ValueError, match="dimension"):
-        cache.allocate(10, STREAM, (1,) * 70, UINT8, allocation)
+        cache.allocate_over(allocation, 10, STREAM, (1,) * 70, UINT8)
     assert (returned, len(log.events)) == ([allocation], 0)
 
 
@@ -116,7 +116,7 @@ def test_a_notifier_needs_no_allocator() -> None:
         log.events, lambda: False, lazy, lambda: processed.append(True), lambda *args: None
     )
     cache = cache_of(log, pool)
-    array = cache.allocate(10, STREAM, (10,), UINT8, block(pool), notifier.on_free)
+    array = cache.allocate_over(block(pool), 10, STREAM, (10,), UINT8, notifier.on_free)
     assert not notifier.is_behind()
     del array
     assert (processed, notifier.is_behind()) == ([True], True)
