@@ -344,12 +344,11 @@ class SizeClassCache:
             If the device has no room.
         """
         unread = len(self._events)
-        allocation = None
-        if unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD:
-            try:
-                allocation = self.requests[nbytes].pop()
-            except (KeyError, IndexError):
-                allocation = None
+        is_short = unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD
+        try:
+            allocation = self.requests[nbytes].pop() if is_short else None
+        except (KeyError, IndexError):
+            allocation = None
         if allocation is None:
             return self._allocate_other(nbytes, stream, shape, dtype, unread)
         template = allocation.template
@@ -435,8 +434,7 @@ class SizeClassCache:
             reused = self._reuse_last(nbytes)
         if reused is None:
             return self._allocate_slow(self, nbytes, stream, shape, dtype)
-        allocation = reused.allocation
-        return self.allocate_over(allocation, nbytes, stream, shape, dtype, None, reused)
+        return self.allocate_over(reused.allocation, nbytes, stream, shape, dtype, None, reused)
 
     def _reuse_last(self, nbytes: int) -> FreeRecord | None:
         """Return the newest event, marked, if it freed a block for a request of as many bytes."""
@@ -462,11 +460,10 @@ class SizeClassCache:
 
     def _undo_reuse(self, record: FreeRecord) -> None:
         """Free a block that was reused, and that no array was made over."""
-        events = self._events
-        is_counted = record not in events
+        is_counted = record not in self._events
         record.is_reused = False
         if is_counted:
-            events.append(record)
+            self._append(record)
 
     def bin_of(self, nbytes: int) -> tuple[int, list[Allocation]]:
         """Return the size class of a request, and its bin."""
