@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import rank_context
 from nbrt.errors import ArgumentTypeError
@@ -108,13 +108,15 @@ def _store() -> _Store:
     return store
 
 
-def checked_generator(generator: object) -> Generator:
+def checked_generator(generator: Any) -> Generator:
     """Return a generator of nbrt; raise for other types."""
-    if not isinstance(generator, Distributions):
+    # `isinstance` takes 0.4 microseconds longer, because the class is abstract.
+    if Distributions not in type(generator).__mro__:
         raise ArgumentTypeError(
             f"expected generator as an nbrt.Generator, got {type(generator).__name__}"
         )
-    return cast("Generator", generator)
+    checked: Generator = generator
+    return checked
 
 
 def manual_seed(seed: int, device: DeviceLike = None) -> Generator:

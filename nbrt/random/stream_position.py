@@ -71,6 +71,8 @@ class StreamPosition:
 
     def copy(self) -> StreamPosition:
         """Return an independent position with the same state and spawning."""
-        position = StreamPosition(self.state)
-        position.rewind(self.mark())
+        mark = state, sequence, _ = self.mark()
+        position = StreamPosition(state)
+        if sequence is not None:
+            position.rewind(mark)
         return position

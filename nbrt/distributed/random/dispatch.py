@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt.distributed.consistency import fail_together
 from nbrt.distributed.dtensor import DTensor
 from nbrt.distributed.ops.propagation import replicate_dims
-from nbrt.distributed.random.mesh_generator import MeshGenerator
+from nbrt.distributed.random.mesh_generator import BaseMeshGenerator, MeshGenerator
 from nbrt.distributed.random.parameters import checked_tensor, is_scalar_tensor, scalar_value
 from nbrt.distributed.spec import DTensorSpec
 from nbrt.errors import ArgumentTypeError
@@ -58,14 +58,14 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     return inner(*args, **{**kwargs, "generator": generator})
 
 
-def _mesh_generator(mesh: DeviceMesh, generator: Generator | None) -> MeshGenerator:
-    """Return ``MeshGenerator(mesh, None, generator)``, the previous one if it is of that mesh."""
+def _mesh_generator(mesh: DeviceMesh, generator: Generator | None) -> BaseMeshGenerator:
+    """Return a mesh generator over a generator, the previous one if it is of that mesh."""
     if generator is None:
         generator = default_generator(mesh.device)
         mesh.communicator.check_rank(generator, is_default=True)
-    last: MeshGenerator | None = getattr(generator, "_mesh_generator", None)
-    if last is None or last.device_mesh is not mesh:
-        last = MeshGenerator(mesh, None, generator)
+    last: BaseMeshGenerator | None = getattr(generator, "_mesh_generator", None)
+    if last is None or last._mesh is not mesh:
+        last = BaseMeshGenerator(mesh, None, generator)
         last.plain._mesh_generator = last
     return last
 

@@ -304,12 +304,12 @@ def _check_name(name: object) -> None:
 
 
 def _check_drawable(spec: DTensorSpec, generator: Generator) -> None:
-    if not isinstance(generator, Generator) or generator._is_shard:
+    if not isinstance(generator, Generator) or generator._filler.subset is not None:
         raise ArgumentTypeError(
             f"expected a generator of whole arrays, got {generator!r}, which draws parts already"
         )
     device = spec.mesh.device
-    if generator.device != device:
+    if generator._filler.device != device:
         raise DeviceMismatchError(
             f"expected a generator of this rank's device {device}, got one of {generator.device}; "
             f"make it with nbrt.Generator(seed, device=mesh.device)"
