@@ -473,7 +473,7 @@ def _dim3(name: str, value: Any, smallest: int) -> Dim3:
 
 
 def _checked_int(name: str, value: Any, smallest: int) -> int:
-    number = as_int(value)
+    number = value if type(value) is int else as_int(value)
     if number is None:
         raise LaunchError(
             f"expected {name} to be an int, got {value!r} of type {type(value).__name__}; for a "
