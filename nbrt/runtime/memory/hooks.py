@@ -130,6 +130,7 @@ class HookedAllocator:
         "_events",
         "_lock",
         "_notifier",
+        "_on_free",
         "_pending",
         "_process_log",
         "_take_block",
@@ -145,6 +146,7 @@ class HookedAllocator:
         defer: AbstractContextManager[Any],
     ) -> None:
         self._notifier = notifier
+        self._on_free = notifier.on_free
         self._events = notifier.events
         self._pending = pending
         self._take_block = take_block
@@ -176,14 +178,13 @@ class HookedAllocator:
             entry = None
         if entry is None or entry[0].args != (nbytes, ref):
             blocks: list[Allocation] = []
-            function = partial(self._take, cache, blocks)
+            function = partial(HookedAllocator._take, self, cache, blocks)
             entry = Command("allocate", function, (nbytes, ref)), blocks
         # An interrupted hook returns no result: the block is in the list.
         command, blocks = entry
         try:
             allocation = commands.dispatch_with_hooks(stream, command)
-            on_free = self._notifier.on_free
-            array = cache.allocate_over(allocation, nbytes, stream, shape, dtype, on_free)
+            array = cache.allocate_over(allocation, nbytes, stream, shape, dtype, self._on_free)
         except BaseException:
             self._refuse(cache, stream, blocks)
             raise
@@ -216,8 +217,7 @@ class HookedAllocator:
             while blocks:
                 block = blocks.pop()
                 if block.free_record is None:  # else the array or its free is in the log
-                    on_free = self._notifier.on_free
-                    cache.allocate_over(block, block.requested, stream, None, None, on_free)
+                    cache.allocate_over(block, block.requested, stream, None, None, self._on_free)
 
 
 def complete_free(queue: Queue, allocation: Allocation) -> None:  # noqa: ARG001  # a command
