@@ -119,6 +119,18 @@ def _reason(test: dict[str, Any], reasons: Mapping[str, str]) -> str:
     return escaped(cause(test["detail"]))
 
 
+def _name_item(test: str) -> str:
+    """Return the line of a failed test; names of tests may have spaces, where long ones wrap."""
+    return textwrap.fill(
+        f"`{test}`",
+        120,
+        initial_indent="    - ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _failures(results: Results, reasons: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = defaultdict(list)
     for test in _all(results, "failed"):
@@ -126,7 +138,7 @@ def _failures(results: Results, reasons: Mapping[str, str]) -> str:
     lines: list[str] = []
     for reason, tests in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         lines.append(list_item(f"{len(tests)}: {reason}"))
-        lines += [f"    - `{test}`" for test in tests[:_MAX_NAMES]]
+        lines += [_name_item(test) for test in tests[:_MAX_NAMES]]
         if len(tests) > _MAX_NAMES:
             lines.append(f"    - and {len(tests) - _MAX_NAMES} more")
     return "\n".join(lines or ["None."]) + "\n"
