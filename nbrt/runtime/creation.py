@@ -121,7 +121,7 @@ def zeros(
     >>> nbrt.zeros(2, "S3", device="cpu:0")
     array([b'', b''], dtype='|S3')
     """
-    chosen = resolve_stream(device, stream)
+    chosen = current_stream(device) if stream is None else resolve_stream(device, stream)
     array = empty(shape, dtype, stream=chosen)
     filled, kind = array, array.dtype
     if kind.kind == "V" and kind.itemsize:
@@ -146,7 +146,7 @@ def full(
     """
     kind = None if dtype is None else new_dtype(dtype)
     value = numpy_scalar(fill_value, None if kind is None else kind.base)
-    chosen = resolve_stream(device, stream)
+    chosen = current_stream(device) if stream is None else resolve_stream(device, stream)
     array = empty(shape, value.dtype if kind is None else kind, stream=chosen)
     chosen.enqueue("fill", chosen.interface.fill, (array, value[()]))
     return array
