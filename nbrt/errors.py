@@ -14,6 +14,7 @@ __all__ = [
     "ArgumentOverflowError",
     "ArgumentTypeError",
     "BackendUnavailableError",
+    "CaptureError",
     "CollectiveTimeoutError",
     "CompileError",
     "DeferredCallError",
@@ -22,6 +23,7 @@ __all__ = [
     "DistributedError",
     "EventError",
     "ForkedProcessError",
+    "GraphError",
     "KernelCheckError",
     "KernelDeadlockError",
     "KernelError",
@@ -103,6 +105,14 @@ class StreamError(NbrtError, RuntimeError):
 
 class EventError(NbrtError, RuntimeError):
     """An event was used in an order that has no meaning, such as timed before it was recorded."""
+
+
+class GraphError(NbrtError, RuntimeError):
+    """A graph cannot be replayed, updated or saved as asked."""
+
+
+class CaptureError(GraphError):
+    """A call cannot be captured, or a capture cannot end; nothing was run."""
 
 
 class KernelError(NbrtError):

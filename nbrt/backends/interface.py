@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
+from nbrt.backends.graphs import QueueProgram
 from nbrt.backends.lazy import LazyInitializer
 from nbrt.backends.pools import Block, InterfacePool
 from nbrt.backends.synchronous import SynchronousEvent, SynchronousQueue
 from nbrt.errors import LaunchError, NotSupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nbrt.backends.captures import Captures
     from nbrt.backends.draw import Draw
+    from nbrt.backends.graphs import GraphBuffer, GraphNode, GraphProgram
     from nbrt.backends.pools import BackendPool
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
     from nbrt.backends.transport import Store, Transport
@@ -443,6 +445,17 @@ class DeviceInterface(ABC):
             f"expected a kind of device with random draws, got {self.name!r}; "
             f"draw on cpu and copy with nbrt.to"
         )
+
+    # -- graphs ------------------------------------------------------------------------------------
+
+    def graph_program(
+        self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool
+    ) -> GraphProgram:
+        """Return a program that replays a captured graph.
+
+        With `deterministic`, nodes that do not depend on each other run in one fixed order.
+        """
+        return QueueProgram(nodes, buffers)
 
     # -- ranks -------------------------------------------------------------------------------------
 
