@@ -1,0 +1,1 @@
+"""Graphs: captured once, replayed any number of times."""
