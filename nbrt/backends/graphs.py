@@ -188,7 +188,7 @@ class GraphBuffer:
 
 @dataclass(slots=True)
 class ReplayValues:
-    """What differs between the replays of a graph.
+    """Values that differ between the replays of a graph.
 
     Attributes
     ----------
@@ -281,7 +281,7 @@ class RecordingQueue:
 class QueueProgram:
     """Replays a graph by putting its work into a queue, one item after the other.
 
-    For backends without graphs of their own: no branches in parallel, and no control flow.
+    For backends without a program for graphs: no branches in parallel, and no control flow.
 
     Parameters
     ----------
