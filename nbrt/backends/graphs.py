@@ -30,6 +30,7 @@ __all__ = [
     "GraphNode",
     "GraphProgram",
     "NodeKind",
+    "NodeSource",
     "QueueProgram",
     "RecordingQueue",
     "ReplayValues",
@@ -81,6 +82,30 @@ class Work(NamedTuple):
 
     function: Callable[..., object]
     args: tuple[Any, ...]
+
+
+class NodeSource(NamedTuple):
+    """The captured command, from which the code of a node is written and a saved node is made.
+
+    The capture sets it; nothing of a replay reads it.
+
+    Attributes
+    ----------
+    function : callable
+        That of the `Command`: ``plan.launch`` of a launch, or the backend's copy, fill, draw or
+        call. For ``"graph"``: the graph that is replayed.
+    args : tuple
+        Its arguments. An array is an `ArrayView`, also inside of tuples and among the parameters
+        and the state of a `Draw`. An array that is no operand, such as a value that a copy reads
+        at the capture, is itself.
+    result : object
+        What the command returned, with arrays as in `args`: the local part and the spec of a
+        collective.
+    """
+
+    function: Callable[..., object]
+    args: tuple[Any, ...]
+    result: Any = None
 
 
 class StateAdvance(NamedTuple):
@@ -147,6 +172,8 @@ class GraphNode:
         Control flow: the bodies.
     limit : int
         ``"while"``: the largest number of turns; one more fails the replay.
+    source : NodeSource or None
+        The captured command; None for control flow.
     """
 
     index: int
@@ -161,6 +188,7 @@ class GraphNode:
     flag: ArrayView | None = None
     branches: tuple[Branch, ...] = ()
     limit: int = 0
+    source: NodeSource | None = None
 
 
 @dataclass(slots=True, eq=False)

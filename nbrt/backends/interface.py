@@ -167,6 +167,21 @@ class PlanWithSource(Plan, Protocol):
         """The kernel, as passed to its program."""
         ...
 
+    @property
+    def grid(self) -> Dim3:
+        """The blocks of the grid along x, y and z."""
+        ...
+
+    @property
+    def block(self) -> Dim3:
+        """The threads of a block along x, y and z."""
+        ...
+
+    @property
+    def shared(self) -> int:
+        """The bytes of dynamic shared memory for each block."""
+        ...
+
 
 class Program(Protocol):
     """A kernel of one backend, compiled on the first use of each type."""

@@ -79,7 +79,7 @@ class CudaProgram:
 class CudaPlan:
     """A kernel with its configuration on one device."""
 
-    __slots__ = ("_block", "_grid", "_index", "_kernels", "_max_shared", "_program", "_shared")
+    __slots__ = ("_index", "_kernels", "_max_shared", "_program", "block", "grid", "shared")
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class CudaPlan:
     ) -> None:
         self._program = program
         self._index = index
-        self._grid = grid
-        self._block = block
-        self._shared = shared
+        self.grid = grid
+        self.block = block
+        self.shared = shared
         self._max_shared = max_shared
         # Kernels for which this configuration is valid, by the key of their argument types.
         self._kernels: dict[Hashable, LoadedKernel] = {}
@@ -115,12 +115,12 @@ class CudaPlan:
         driver = self._program.driver
         kernel = self._kernels.get(key)
         if kernel is not None and driver.is_current(self._index):
-            kernel.launch(queue, self._grid, self._block, self._shared, args)
+            kernel.launch(queue, self.grid, self.block, self.shared, args)
             return
         with driver.on_device(self._index):
             if kernel is None:
                 kernel = self._prepare(key, args)
-            kernel.launch(queue, self._grid, self._block, self._shared, args)
+            kernel.launch(queue, self.grid, self.block, self.shared, args)
 
     def _checked(self, queue: CudaQueue, args: tuple[Any, ...]) -> tuple[Hashable, tuple[Any, ...]]:
         """Return the key of the arguments' types, and the arguments with foreign arrays adopted."""
@@ -202,20 +202,20 @@ class CudaPlan:
         """Compile, and check the configuration against the needs of the kernel."""
         program = self._program
         kernel = program.loaded(self._index, key, args)
-        threads = self._block[0] * self._block[1] * self._block[2]
+        threads = self.block[0] * self.block[1] * self.block[2]
         if threads > kernel.max_threads_per_block:
             raise LaunchError(
                 f"expected at most {kernel.max_threads_per_block} threads per block, the limit by "
                 f"the registers of {program.source.name}, got {threads}; use "
                 f"smaller blocks, or cuda.jit(max_registers=...)"
             )
-        if self._shared + kernel.static_shared > self._max_shared:
+        if self.shared + kernel.static_shared > self._max_shared:
             raise LaunchError(
                 f"expected at most {self._max_shared} bytes of shared memory per block, got "
-                f"{self._shared} dynamic ones and {kernel.static_shared} that "
+                f"{self.shared} dynamic ones and {kernel.static_shared} that "
                 f"{program.source.name} declares; use smaller tiles"
             )
-        if self._shared + kernel.static_shared > _STATIC_SHARED:
-            kernel.allow_shared(self._shared)
+        if self.shared + kernel.static_shared > _STATIC_SHARED:
+            kernel.allow_shared(self.shared)
         self._kernels[key] = kernel
         return kernel
