@@ -174,6 +174,8 @@ class GraphNode:
         ``"while"``: the largest number of turns; one more fails the replay.
     source : NodeSource or None
         The captured command; None for control flow.
+    handles : tuple of int
+        What `DriverCapture.nodes_since` returned after the command; empty without such a capture.
     """
 
     index: int
@@ -189,6 +191,7 @@ class GraphNode:
     branches: tuple[Branch, ...] = ()
     limit: int = 0
     source: NodeSource | None = None
+    handles: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

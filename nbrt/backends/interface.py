@@ -10,21 +10,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
 from nbrt.backends.graphs import QueueProgram
 from nbrt.backends.lazy import LazyInitializer
 from nbrt.backends.pools import Block, InterfacePool
+from nbrt.backends.programs import (
+    CapturingProgram,
+    Check,
+    CheckableProgram,
+    Plan,
+    PlanWithSource,
+    Program,
+)
 from nbrt.backends.synchronous import SynchronousEvent, SynchronousQueue
 from nbrt.errors import LaunchError, NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from nbrt.backends.captures import Captures
     from nbrt.backends.draw import Draw
+    from nbrt.backends.driver_capture import CaptureErrorMode, DriverCapture
     from nbrt.backends.graphs import GraphBuffer, GraphNode, GraphProgram
     from nbrt.backends.pools import BackendPool
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
@@ -130,87 +138,6 @@ class DeviceProperties:
                 f"expected at most {self.shared_memory_per_block} bytes of shared memory per block "
                 f"on {device}, got {shared}; use smaller tiles"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Options of a checked launch.
-
-    Attributes
-    ----------
-    seed : int or None
-        Shuffles the order of blocks and of threads; None: ascending order.
-    strict : bool
-        A thread that returns before a barrier that other threads reach is a fault as well.
-    target : str or None
-        A GPU, such as ``"H100"`` or ``"sm_90"``, whose limits apply to launches.
-    """
-
-    seed: int | None = None
-    strict: bool = False
-    target: str | None = None
-
-
-class Plan(Protocol):
-    """A program with its grid and block fixed."""
-
-    def launch(self, queue: Queue, *args: Any) -> None:
-        """Check the arguments, compile for their types if necessary, and enqueue the launch."""
-        ...
-
-
-class PlanWithSource(Plan, Protocol):
-    """A plan with access to its kernel, for hooks that analyse launches."""
-
-    @property
-    def function(self) -> Callable[..., object]:
-        """The kernel, as passed to its program."""
-        ...
-
-    @property
-    def grid(self) -> Dim3:
-        """The blocks of the grid along x, y and z."""
-        ...
-
-    @property
-    def block(self) -> Dim3:
-        """The threads of a block along x, y and z."""
-        ...
-
-    @property
-    def shared(self) -> int:
-        """The bytes of dynamic shared memory for each block."""
-        ...
-
-
-class Program(Protocol):
-    """A kernel of one backend, compiled on the first use of each type."""
-
-    def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> Plan:
-        """Fix a configuration, within the device's properties, on device `index`."""
-        ...
-
-
-@runtime_checkable
-class CapturingProgram(Program, Protocol):
-    """A program compiled with the values that the kernel captures.
-
-    The runtime replaces it when one of the values changes.
-    """
-
-    @property
-    def captures(self) -> Captures:
-        """The captured values."""
-        ...
-
-
-@runtime_checkable
-class CheckableProgram(Program, Protocol):
-    """A program that can check every access and barrier."""
-
-    def checked_plan(self, index: int, grid: Dim3, block: Dim3, shared: int, check: Check) -> Plan:
-        """Fix a configuration whose launches raise `KernelCheckError` if they find a fault."""
-        ...
 
 
 class Worker:
@@ -462,6 +389,22 @@ class DeviceInterface(ABC):
         )
 
     # -- graphs ------------------------------------------------------------------------------------
+
+    def begin_capture(self, queue: Queue, mode: CaptureErrorMode) -> DriverCapture | None:
+        """Let the driver capture the work of a queue; None: commands go to a `RecordingQueue`.
+
+        Parameters
+        ----------
+        mode : {"global", "thread_local", "relaxed"}
+            Whether calls that a capture excludes, such as an allocation by the driver, fail in all
+            threads, in this one, or in none.
+
+        Raises
+        ------
+        CaptureError
+            If the queue cannot be captured, such as CUDA's default stream.
+        """
+        return None
 
     def graph_program(
         self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool

@@ -1,0 +1,96 @@
+"""`Program` and `Plan`: a kernel of a backend, and a kernel with its grid and block fixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.captures import Captures
+    from nbrt.backends.queue import Queue
+    from nbrt.typing import Dim3
+
+__all__ = ["CapturingProgram", "Check", "CheckableProgram", "Plan", "PlanWithSource", "Program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Options of a checked launch.
+
+    Attributes
+    ----------
+    seed : int or None
+        Shuffles the order of blocks and of threads; None: ascending order.
+    strict : bool
+        A thread that returns before a barrier that other threads reach is a fault as well.
+    target : str or None
+        A GPU, such as ``"H100"`` or ``"sm_90"``, whose limits apply to launches.
+    """
+
+    seed: int | None = None
+    strict: bool = False
+    target: str | None = None
+
+
+class Plan(Protocol):
+    """A program with its grid and block fixed."""
+
+    def launch(self, queue: Queue, *args: Any) -> None:
+        """Check the arguments, compile for their types if necessary, and enqueue the launch."""
+        ...
+
+
+class PlanWithSource(Plan, Protocol):
+    """A plan with access to its kernel, for hooks that analyse launches."""
+
+    @property
+    def function(self) -> Callable[..., object]:
+        """The kernel, as passed to its program."""
+        ...
+
+    @property
+    def grid(self) -> Dim3:
+        """The blocks of the grid along x, y and z."""
+        ...
+
+    @property
+    def block(self) -> Dim3:
+        """The threads of a block along x, y and z."""
+        ...
+
+    @property
+    def shared(self) -> int:
+        """The bytes of dynamic shared memory for each block."""
+        ...
+
+
+class Program(Protocol):
+    """A kernel of one backend, compiled on the first use of each type."""
+
+    def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> Plan:
+        """Fix a configuration, within the device's properties, on device `index`."""
+        ...
+
+
+@runtime_checkable
+class CapturingProgram(Program, Protocol):
+    """A program compiled with the values that the kernel captures.
+
+    The runtime replaces it when one of the values changes.
+    """
+
+    @property
+    def captures(self) -> Captures:
+        """The captured values."""
+        ...
+
+
+@runtime_checkable
+class CheckableProgram(Program, Protocol):
+    """A program that can check every access and barrier."""
+
+    def checked_plan(self, index: int, grid: Dim3, block: Dim3, shared: int, check: Check) -> Plan:
+        """Fix a configuration whose launches raise `KernelCheckError` if they find a fault."""
+        ...
