@@ -371,8 +371,15 @@ def with_arrays(args: tuple[Any, ...], array_of: Callable[[ArrayView], Any]) -> 
     return tuple(
         array_of(arg)
         if type(arg) is ArrayView
-        else with_arrays(arg, array_of)
-        if type(arg) is tuple
+        else _like(arg, with_arrays(arg, array_of))
+        if isinstance(arg, tuple)
         else arg
         for arg in args
     )
+
+
+def _like(given: tuple[Any, ...], items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return items as a named tuple if that is what was given."""
+    make: Any = getattr(type(given), "_make", None)
+    converted: tuple[Any, ...] = items if make is None else make(items)
+    return converted

@@ -22,11 +22,12 @@ from nbrt.backends.interface import Capabilities, DeviceInterface, DevicePropert
 from nbrt.config import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nbrt.backends.cpu.memory import HostBlock, HostPool
     from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
     from nbrt.backends.draw import Draw
+    from nbrt.backends.graphs import GraphBuffer, GraphNode, GraphProgram
     from nbrt.backends.interface import Program
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
     from nbrt.backends.random_filler import RandomFiller
@@ -133,6 +134,14 @@ class CpuInterface(DeviceInterface):
         from nbrt.backends.cpu.launch import CpuProgram
 
         return CpuProgram(function, has_many_devices=self.device_count() > 1)
+
+    def graph_program(
+        self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool
+    ) -> GraphProgram:
+        """Return a program whose replays are calls of native code."""
+        from nbrt.backends.cpu.graphs.program import CpuGraphProgram
+
+        return CpuGraphProgram(nodes, buffers, deterministic=deterministic)
 
     def inspect(
         self,

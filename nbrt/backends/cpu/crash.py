@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import FunctionType
 
-__all__ = ["LAST_LAUNCH", "crash_text", "watch_for_crashes"]
+__all__ = ["LAST_LAUNCH", "crash_text", "crash_text_of_graph", "watch_for_crashes"]
 
 LAST_LAUNCH: list[bytes] = [b""]
 """One element: the line of the latest launch."""
@@ -81,6 +81,20 @@ def crash_text(function: FunctionType, *, checked: bool = False) -> bytes:
         "set NBRT_CHECK=1 to see where"
     )
     text = f"nbrt: the last kernel launched was {name}{more}.\n"
+    return text.encode(errors="backslashreplace")
+
+
+def crash_text_of_graph(functions: list[FunctionType]) -> bytes:
+    """Return the line that names the kernels of a graph."""
+    names = dict.fromkeys(
+        f"{function.__name__} ({function.__code__.co_filename}:{function.__code__.co_firstlineno})"
+        for function in functions
+    )
+    text = (
+        f"nbrt: the last work was the replay of a graph, with the kernels {', '.join(names)}. If "
+        f"one wrote outside of an array, the process may crash now or at any later time; set "
+        f"NBRT_CHECK=1 before the capture to see where.\n"
+    )
     return text.encode(errors="backslashreplace")
 
 

@@ -7,7 +7,7 @@ import functools
 import operator
 import time
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
 
-__all__ = ["CpuPlan", "CpuProgram"]
+__all__ = ["MIN_SHARED_NS", "CpuPlan", "CpuProgram", "NativeEntry"]
 
-_MIN_SHARED_NS = 60_000
+MIN_SHARED_NS = 60_000
 """Shorter launches run in the calling thread: waking a helper takes some tens of microseconds."""
 
 _MIN_CHUNK_NS = 20_000
@@ -44,6 +44,22 @@ _MIN_CHUNK_NS = 20_000
 
 _CHUNKS_PER_THREAD = 16
 """Chunks for each thread: they balance blocks and cores of different speed."""
+
+
+class NativeEntry(NamedTuple):
+    """The entry function of a kernel for one block shape and argument types.
+
+    Attributes
+    ----------
+    address : int
+        The function, in Numba's calling convention; its first argument is the address of a
+        `LaunchRecord`.
+    types : tuple of numba types
+        The types of the kernel's arguments.
+    """
+
+    address: int
+    types: tuple[Any, ...]
 
 
 class CpuProgram:
@@ -224,6 +240,11 @@ class CpuPlan:
         return f"<CpuPlan {self._program.function.__name__}[{self.grid}, {self.block}]>"
 
     @property
+    def is_long(self) -> bool:
+        """Whether the next launch may use several threads: it is not known to be short."""
+        return self._total > 1 and not self._is_short and get_num_threads() > 1
+
+    @property
     def function(self) -> Callable[..., object]:
         """The kernel, or a ``cuda.jit`` dispatcher of it."""
         return self._program.source
@@ -267,7 +288,7 @@ class CpuPlan:
                     main_runner.record = before
                 if begin:
                     self._expected_ns = elapsed = time.perf_counter_ns() - begin
-                    self._is_short = elapsed < _MIN_SHARED_NS
+                    self._is_short = elapsed < MIN_SHARED_NS
         except Exception as error:
             # Arrays of other libraries are looked for once the compiler has refused an argument:
             # a launch without any pays nothing for them. Any other TypeError may be the kernel's,
@@ -300,6 +321,22 @@ class CpuPlan:
             If the kernel does not compile for these types.
         """
         self._entry.prepare(args)
+
+    def native_entry(self, args: tuple[object, ...]) -> NativeEntry | None:
+        """Return the entry function for the types of the arguments; None in checked mode.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If the number or a type of the arguments does not fit.
+        CompileError
+            If the kernel does not compile for these types.
+        """
+        if self._check is not None:
+            return None
+        result = self._entry.prepare(args)
+        address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+        return NativeEntry(address, tuple(result.signature.args[1:]))
 
     def _adapted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments as NumPy arrays; raise `DeviceMismatchError` for other devices."""
@@ -346,7 +383,7 @@ class CpuPlan:
             self._expect(elapsed * total)
             done, expected = 1, float(elapsed * (total - 1))
         begin = time.perf_counter_ns()
-        if expected >= _MIN_SHARED_NS:
+        if expected >= MIN_SHARED_NS:
             chunks = max(1, min(threads * _CHUNKS_PER_THREAD, int(expected / _MIN_CHUNK_NS)))
             chunk = max(1, (total - done) // chunks)
             run_shared(self._entry, self._new_record(total, chunk, done), args)
@@ -360,7 +397,7 @@ class CpuPlan:
     def _expect(self, elapsed: float) -> None:
         """Expect the next launch to take as many nanoseconds, in one thread."""
         self._expected_ns = elapsed
-        self._is_short = elapsed < _MIN_SHARED_NS
+        self._is_short = elapsed < MIN_SHARED_NS
 
     def _run_alone(self, args: tuple[object, ...]) -> None:
         """Run all blocks in this thread."""

@@ -1,0 +1,1 @@
+"""Graphs on CPU devices: a replay is one call of native code."""

@@ -1,0 +1,252 @@
+"""`Execution`: a program in memory, and its runs."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.cpu.block_scheduler import get_num_threads
+from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text_of_graph
+from nbrt.backends.cpu.graphs.chains import Chain, chains_of
+from nbrt.backends.cpu.graphs.instructions import assemble
+from nbrt.backends.cpu.graphs.layout import Image, Operation, Status, ThreadState
+from nbrt.backends.cpu.graphs.native import raise_kernel_error, runners
+from nbrt.backends.cpu.interrupts import forget_tick, main_runner
+from nbrt.backends.cpu.interrupts import runners as thread_runners
+from nbrt.backends.cpu.launch import MIN_SHARED_NS, CpuPlan
+from nbrt.backends.cpu.simt.frontend.source import kernel_function
+from nbrt.backends.cpu.waiting import wait_address
+from nbrt.backends.graphs import ArrayView, host_array, with_arrays
+from nbrt.errors import KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt.backends.cpu.graphs.changes import Changes
+    from nbrt.backends.cpu.graphs.instructions import PlacedNode
+    from nbrt.backends.graphs import GraphBuffer, GraphNode, ReplayValues
+
+__all__ = ["Execution"]
+
+_NEVER = 1 << 62
+_keys = itertools.count(1)
+_running: dict[int, Execution] = {}
+"""The executions that run, for callbacks from native code."""
+
+
+class Execution:
+    """A program in memory. Its runs must not overlap.
+
+    Parameters
+    ----------
+    nodes : sequence of GraphNode
+        The nodes.
+    buffers : sequence of GraphBuffer
+        The buffers, by number.
+    deterministic : bool
+        Whether one thread runs all nodes in their order.
+    """
+
+    def __init__(
+        self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool
+    ) -> None:
+        chains = (
+            [Chain(list(range(len(nodes))), ())]
+            if deterministic
+            else chains_of([node.dependencies for node in nodes])
+        )
+        self.buffers = list(buffers)
+        self.assembly = assemble([nodes[i] for chain in chains for i in chain.nodes], buffers)
+        self.thread: int | None = None
+        self._native = runners()
+        self._key = next(_keys)
+        callback = ctypes.cast(_callback, ctypes.c_void_p).value
+        self._image = Image(self.assembly.address, callback, self._key, MIN_SHARED_NS)
+        self._state = ThreadState()
+        self._record = self._state.record
+        self._record.failed[0] = -1
+        self._record.wait = wait_address()
+        self._end = len(self.assembly.instructions) if self.assembly.ends else 0
+        self._enabled = b"\1" * len(self.assembly.placed)
+        self._disabled: dict[int, tuple[int, int]] = {}
+        self._saved: tuple[Any, Any] | None = None
+        self._errors: dict[int, BaseException] = {}
+        self._arrays: dict[int, tuple[Any, ...]] = {}
+        self._values: ReplayValues | None = None
+        self._changes: Changes | None = None
+        works = [call.function for call in self.assembly.calls.values()]
+        self._crash_text = crash_text_of_graph(
+            [kernel_function(work.function) for work in works if type(work) is CpuPlan]
+        )
+
+    def run(self, values: ReplayValues, changes: Changes) -> None:
+        """Run the program once, in this thread and its helpers.
+
+        Raises
+        ------
+        KernelError
+            If a loop exceeds its limit.
+        Exception
+            What a kernel or a function raises, with a note of the node.
+        """
+        self.thread = get_ident()
+        self._values, self._changes = values, changes
+        _running[self._key] = self
+        try:
+            self._apply(values, changes)
+            self._run_stoppable()
+        finally:
+            del _running[self._key]
+            self._values = self._changes = None
+            self._errors.clear()
+            self._restore()
+            self.thread = None
+
+    # -- values of a run ---------------------------------------------------------------------------
+
+    def _apply(self, values: ReplayValues, changes: Changes) -> None:
+        self._restore()  # an interrupt may have prevented it
+        if changes.enabled != self._enabled:
+            self._enable(changes.enabled)
+        if len(changes.words):
+            self._saved = changes.words, self.assembly.words[changes.words]
+            self.assembly.words[changes.words] = changes.values
+        for buffer, seed, offset in values.states:
+            state = (ctypes.c_uint64 * 2).from_address(self._address(buffer))
+            state[0], state[1] = seed, offset
+
+    def _restore(self) -> None:
+        if self._saved is not None:
+            words, values = self._saved
+            self.assembly.words[words] = values
+            self._saved = None
+
+    def _enable(self, enabled: bytes) -> None:
+        rows = self.assembly.instructions
+        for number, node in enumerate(self.assembly.placed):
+            if enabled[number] == self._enabled[number] or node.begin == node.end:
+                continue
+            if enabled[number]:
+                rows["operation"][node.begin], rows["next"][node.begin] = self._disabled.pop(number)
+            else:
+                self._disabled[number] = (
+                    int(rows["operation"][node.begin]),
+                    int(rows["next"][node.begin]),
+                )
+                rows["operation"][node.begin] = Operation.SKIP
+                rows["next"][node.begin] = node.end
+        self._enabled = enabled
+
+    def _address(self, buffer: int) -> int:
+        assert self._values is not None
+        return self._values.addresses.get(buffer, self.buffers[buffer].address)
+
+    # -- run ---------------------------------------------------------------------------------------
+
+    def _run_stoppable(self) -> None:
+        record = self._record
+        record.stop = 0
+        LAST_LAUNCH[0] = self._crash_text
+        self._image.max_short_ns = MIN_SHARED_NS if get_num_threads() > 1 else _NEVER
+        runner = thread_runners.get(get_ident())
+        if runner is None:
+            self._run_range(0, self._end)
+            return
+        before = runner.begin(record)
+        if runner is main_runner and not main_runner.is_watched:
+            main_runner.watch()
+        try:
+            self._run_range(0, self._end)
+        finally:
+            runner.record = before
+            forget_tick(record)
+
+    def _run_range(self, begin: int, end: int) -> None:
+        state = self._state
+        state.failed_at = -1
+        image, thread = ctypes.addressof(self._image), ctypes.addressof(state)
+        try:
+            status = self._native.run(image, thread, begin, end)
+            if status:
+                self._raise(state, status)
+        except Exception as error:
+            self._explain(error, state)
+            raise
+
+    def _raise(self, state: ThreadState, status: int) -> None:
+        """Raise the exception for a status; a stopped run raises none."""
+        if status == Status.KERNEL:
+            raise_kernel_error(state.code, state.error or 0)
+        if status == Status.PYTHON:
+            raise self._errors.pop(get_ident())
+        if status == Status.LIMIT:
+            node = self._node_at(state.failed_at).node
+            raise KernelError(
+                f"expected at most {node.limit} turns of the loop {node.label!r}, got one more; "
+                f"check that its body makes the flag 0, or raise the limit"
+            )
+
+    def _explain(self, error: Exception, state: ThreadState) -> None:
+        """Note which node raised an error, and the thread of its kernel."""
+        if state.failed_at < 0:
+            return
+        state.record.note(error)
+        placed = self._node_at(state.failed_at)
+        node, where = placed.node, ""
+        if node.site is not None:
+            where = f", which was captured here:\n{node.site.format()}"
+        error.add_note(f"in node {placed.path} of the graph, {node.kind} {node.label!r}{where}")
+
+    def _node_at(self, instruction: int) -> PlacedNode:
+        placed = self.assembly.placed  # inner nodes first
+        return next(node for node in placed if node.begin <= instruction < node.end)
+
+    # -- calls from native code --------------------------------------------------------------------
+
+    def call(self, instruction: int) -> bool:
+        """Call the function of an instruction; return whether it raised."""
+        function = self.assembly.calls[instruction].function
+        try:
+            function(*self._args(instruction))
+        except BaseException as error:  # noqa: BLE001  # raised once native code has returned
+            self._errors[get_ident()] = error
+            return True
+        if type(function) is CpuPlan:
+            LAST_LAUNCH[0] = self._crash_text
+            if not function.is_long and self.assembly.instructions["trampoline"][instruction]:
+                self.assembly.instructions["operation"][instruction] = Operation.TIMED
+        runner = thread_runners.get(get_ident())
+        if runner is not None:
+            # Again: the stream may have been cancelled during a launch of the function.
+            runner.begin(self._record)
+        return False
+
+    def _args(self, instruction: int) -> tuple[Any, ...]:
+        assert self._values is not None
+        assert self._changes is not None
+        scalars = self._changes.scalars.get(instruction)
+        if not scalars and not self._values.addresses:
+            args = self._arrays.get(instruction)
+            if args is None:
+                args = with_arrays(self.assembly.calls[instruction].args, self._array)
+                self._arrays[instruction] = args
+            return args
+        given = self.assembly.calls[instruction].args
+        changed = scalars or {}
+        args = tuple(changed.get(number, value) for number, value in enumerate(given))
+        return with_arrays(args, self._array)
+
+    def _array(self, view: ArrayView) -> Any:
+        assert self._values is not None
+        buffer = self.buffers[view.buffer]
+        address = self._address(view.buffer)
+        return host_array(view, buffer, address, (buffer.owner, self._values.owners))
+
+
+def _call(key: int, instruction: int) -> int:
+    return _running[key].call(instruction)
+
+
+_callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_call)
