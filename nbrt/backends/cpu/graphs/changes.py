@@ -1,4 +1,4 @@
-"""`Changes`: what one replay changes in a program."""
+"""`Changes`, the difference of one replay from the program."""
 
 from __future__ import annotations
 
