@@ -25,7 +25,7 @@ _is_enabled = attrgetter("is_enabled")
 
 
 class Changes(NamedTuple):
-    """What one replay changes in the program.
+    """Changes of the program for one replay.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ __all__ = ["INSTRUCTION", "ChainTable", "Image", "Operation", "Status", "ThreadS
 
 
 class Operation(IntEnum):
-    """What an instruction does.
+    """Kinds of instructions.
 
     The field `next` of every instruction is the number of the one to go on with.
     """
