@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nbrt import config as config
     from nbrt import distributed as distributed
     from nbrt import errors as errors
+    from nbrt import graphs as graphs
     from nbrt import memory as memory
     from nbrt import random as random
     from nbrt import typing as typing
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from nbrt.backends.registry import (
         unregister_interface_for_device as unregister_interface_for_device,
     )
+    from nbrt.graphs.capturing import graph as graph
+    from nbrt.graphs.graph import Graph as Graph
     from nbrt.random.defaults import default_generator as default_generator
     from nbrt.random.defaults import fork_rng as fork_rng
     from nbrt.random.defaults import manual_seed as manual_seed

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Journey", "journeys", "main", "trace"]
 
 _PACKAGE = str(Path(nbrt.__file__).parent)
-_GENERATED = "<captures>"
-"""File name of the function that `nbrt.backends.captures` generates for each kernel."""
 _REPETITIONS = 20
 _BEGIN, _END = "<!-- call journeys: begin -->", "<!-- call journeys: end -->"
 
@@ -129,7 +127,7 @@ def trace(journey: Journey) -> list[tuple[str, str]]:
     codes: list[CodeType] = []
 
     def profile(frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith((_PACKAGE, _GENERATED)):
+        if event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
             codes.append(frame.f_code)
 
     sys.setprofile(profile)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import os
 import sys
 import textwrap
 import types
@@ -30,6 +31,9 @@ _STABLE = frozenset({"builtins", "numba", "numba_cuda", "numba_cuda_mlir", "llvm
 
 _MISSING: Any = object()
 """The value of a name that is not defined."""
+
+_GENERATED = os.path.join(os.path.dirname(__file__), "<captures>")
+"""File name of generated code: call sites leave out the frames of files of nbrt."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
@@ -326,7 +330,7 @@ def bind(
     body = source.format(is_current=" and ".join(tests) or "True")
     text = f"def make({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
     namespace: dict[str, Any] = {}
-    exec(compile(text, "<captures>", "exec"), namespace)
+    exec(compile(text, _GENERATED, "exec"), namespace)
     (code,) = (c for c in namespace["make"].__code__.co_consts if isinstance(c, types.CodeType))
     closure = tuple(cells[name] for name in code.co_freevars)
     return types.FunctionType(code, scope, code.co_name, None, closure)

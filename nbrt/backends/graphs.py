@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from nbrt.errors import CaptureError
+from nbrt.errors import CaptureError, KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -148,8 +148,8 @@ class GraphNode:
     index : int
         The number of the node in its list.
     kind : str
-        As of a `Command`, or ``"graph"`` for a replay of another graph, ``"if"``, ``"while"`` and
-        ``"switch"`` for control flow.
+        As of a `Command`, or ``"graph"`` for the replay of another graph, whose nodes are the one
+        branch of the node, or ``"if"``, ``"while"`` and ``"switch"`` for control flow.
     label : str
         The name of the kernel, or of the distribution.
     stream : int
@@ -208,6 +208,8 @@ class GraphBuffer:
         Keeps the memory alive.
     is_private : bool
         The memory belongs to the graph: no array of the user refers to it.
+    device : int or None
+        The index of the device that holds it; None for memory of the host.
     """
 
     number: int
@@ -215,6 +217,7 @@ class GraphBuffer:
     nbytes: int
     owner: object = None
     is_private: bool = False
+    device: int | None = None
 
 
 @dataclass(slots=True)
@@ -312,7 +315,7 @@ class RecordingQueue:
 class QueueProgram:
     """Replays a graph by putting its work into a queue, one item after the other.
 
-    For backends without a program for graphs: no branches in parallel, and no control flow.
+    For backends without a program for graphs. Control flow reads its flags on the host.
 
     Parameters
     ----------
@@ -341,11 +344,47 @@ class QueueProgram:
                     for position, arg in enumerate(work.args)
                 ]
                 queue.put(work.function, *with_arrays(tuple(args), arrays))
+            if node.branches:
+                queue.put(_run_branches, node, arrays)
 
     def close(self) -> None:
         """Release the memory; what is queued keeps its own arrays alive."""
         self._nodes.clear()
         self._buffers.clear()
+
+
+def _run_branches(node: GraphNode, arrays: Callable[[ArrayView], Any]) -> None:
+    """Run control flow on the host, in the order of the queue."""
+    if node.kind == "graph":
+        _run(node.branches[0], arrays)
+        return
+    assert node.flag is not None
+    flag = arrays(node.flag).reshape(-1)
+    if node.kind == "while":
+        turns = 0
+        while flag[0]:
+            if turns == node.limit:
+                raise KernelError(
+                    f"expected a loop of at most {node.limit} turns, got a flag that is not 0 "
+                    f"after them; raise limit if the loop is right"
+                )
+            turns += 1
+            _run(node.branches[0], arrays)
+        return
+    number = int(flag[0]) if node.kind == "switch" else int(not flag[0])
+    if 0 <= number < len(node.branches):
+        _run(node.branches[number], arrays)
+
+
+def _run(branch: Branch, arrays: Callable[[ArrayView], Any]) -> None:
+    for node in branch.nodes:
+        for work in node.work:
+            work.function(*with_arrays(work.args, arrays))
+        if node.branches:
+            _run_branches(node, arrays)
+    for buffer, words in branch.advances:
+        state = arrays(ArrayView(buffer, 0, (2,), (8,), np.dtype(np.uint64)))
+        state[1] += np.uint64(words)
 
 
 def _arrays_of(

@@ -237,20 +237,49 @@ class ArrayFiller:
                 self.plan_cache[key] = plan
         fields, words, memo = plan
         position = self.position
+        if stream.capture is not None:
+            self._capture(stream, out, fields, words, shape)
+            return
         before, after = position.reserve(words)
         if not out.size:
             return
         draw = Draw._make((*fields, before.seed, before.offset, None, shape, position.number, memo))
         try:
-            if subset is not None and len(subset.blocks) > 1:
-                fill_blocks(stream, out, draw, subset)
-            else:
-                view = as_kernel_view(out)
-                stream.enqueue("draw", stream.interface.draw, (view, draw), distribution)
+            self._enqueue(stream, out, draw)
         except BaseException:
             # A failed draw takes no words, unless another draw reserved words after it.
             position.unreserve(before, after)
             raise
+
+    def _capture(
+        self,
+        stream: Stream,
+        out: Array,
+        fields: tuple[Any, ...],
+        words: int,
+        shape: tuple[int, ...],
+    ) -> None:
+        """Capture a draw, whose seed and offset a replay reads from memory of the device."""
+        capture, position = stream.capture, self.position
+        assert capture is not None
+        state, offset = capture.reserve(stream, position, words)
+        if not out.size:
+            return
+        try:
+            # No memo: the plan of a draw depends on where its state is.
+            draw = Draw._make((*fields, 0, offset, state, shape, position.number, None))
+            self._enqueue(stream, out, draw)
+        except BaseException:
+            capture.unreserve(position, words)
+            raise
+
+    def _enqueue(self, stream: Stream, out: Array, draw: Draw) -> None:
+        subset = self.subset
+        if subset is not None and len(subset.blocks) > 1:
+            fill_blocks(stream, out, draw, subset)
+        else:
+            view = as_kernel_view(out)
+            stream.enqueue("draw", stream.interface.draw, (view, draw), draw.distribution)
 
     def plan(
         self, distribution: str, dtype: np.dtype[Any], count: int, parameters: tuple[Any, ...]

@@ -23,7 +23,7 @@ from typing import (
 from nbrt.errors import NbrtCleanupWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from nbrt._internal.device import Device
 
@@ -34,6 +34,7 @@ __all__ = [
     "RuntimeEvent",
     "RuntimeEventKind",
     "RuntimeEventListener",
+    "dispatch_group",
     "dispatch_with_hooks",
     "emit",
     "event_listeners",
@@ -290,7 +291,9 @@ def emit(
 
 
 def dispatch_with_hooks(stream: Any, command: Command) -> Any:
-    """Call the hooks that see a command, and run it between them."""
+    """Call the hooks that see a command, and run it between them; or have it captured."""
+    if stream.capture is not None and command.kind not in ("allocate", "free"):
+        return stream.capture.record(stream, command)
     prepared, afters = _functions.get(command.kind, ((), ()))
     failures: list[str] | None = None  # texts: an exception would keep this frame's memory alive
     try:
@@ -317,6 +320,22 @@ def dispatch_with_hooks(stream: Any, command: Command) -> Any:
             message = f"a hook failed on an accepted {command!r}: {failure}"
             warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
     return result
+
+
+def dispatch_group(stream: Any, group: Iterable[Command], run: Callable[[Any], object]) -> None:
+    """Call the hooks that see commands, and run all commands at once between them."""
+    members = list(group)
+    for command in members:
+        for before in _functions.get(command.kind, ((), ()))[0]:
+            before(stream, command)
+    run(stream.queue)
+    for command in members:
+        for after in _functions.get(command.kind, ((), ()))[1]:
+            try:
+                after(stream, command, None)
+            except Exception as error:  # noqa: BLE001  # an accepted command cannot be undone
+                message = f"a hook failed on an accepted {command!r}: {error!r}"
+                warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
 
 
 _rebuild()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.queue import EventHandle
+    from nbrt.runtime.capturing import Capture, CapturedRecord
     from nbrt.typing import DeviceLike
 
 __all__ = ["Event"]
@@ -25,6 +26,7 @@ class _Stream(Protocol):
 
     device: Device
     interface: DeviceInterface
+    capture: Capture | None
 
     def enqueue(
         self,
@@ -68,7 +70,15 @@ class Event:
     _current_stream: ClassVar[Callable[[DeviceLike], _Stream]]
     _checked_stream: ClassVar[Callable[[Any], _Stream]]
 
-    __slots__ = ("__weakref__", "_handle", "_interface", "_options", "_stream", "device")
+    __slots__ = (
+        "__weakref__",
+        "_captured",
+        "_handle",
+        "_interface",
+        "_options",
+        "_stream",
+        "device",
+    )
 
     def __init__(
         self,
@@ -79,6 +89,7 @@ class Event:
         interprocess: bool = False,
     ) -> None:
         self._handle: EventHandle | None = None  # first: __del__ reads it, also if this raises
+        self._captured: CapturedRecord | None = None
         self.device: Device | None = None if device is None else lookup(device)[0]
         self._options = EventOptions(bool(enable_timing), bool(blocking), bool(interprocess))
         self._interface: DeviceInterface | None = None
@@ -125,6 +136,10 @@ class Event:
                 f"expected a stream of {self.device}, the event's device, got one of "
                 f"{chosen.device}; make another event for that device"
             )
+        if chosen.capture is not None:
+            self._captured = chosen.capture.record_event(chosen, self)
+            self.device = chosen.device
+            return
         handle = self._handle
         if handle is None:
             handle = chosen.interface.create_event(chosen.device.index, self._options)
@@ -134,6 +149,7 @@ class Event:
         # Last: a refused record leaves the event unchanged.
         self._handle, self._interface = handle, chosen.interface
         self.device, self._stream = chosen.device, chosen
+        self._captured = None
 
     def wait(self, stream: _Stream | None = None) -> None:
         """Make later work of a stream, of any device, wait for the last record, if there is one.
@@ -144,8 +160,15 @@ class Event:
             The current stream of the current device by default.
         """
         chosen = Event._current_stream(None) if stream is None else Event._checked_stream(stream)
+        record = self._captured
+        if record is not None:
+            record.capture.wait_event(chosen, self, record)
+            return
         handle = self._handle
         if handle is None:
+            return
+        if chosen.capture is not None:
+            chosen.capture.wait_event(chosen, self, None)
             return
         if chosen.interface is not self._interface:
             # Between two backends the host waits.
@@ -239,6 +262,8 @@ class Event:
     def __repr__(self) -> str:
         if self._interface is not None and not self._interface.lazy.is_ready:
             state = "of another process"  # so that a forked child can print it
+        elif self._captured is not None:
+            state = "captured"
         else:
             state = (
                 "not recorded" if self._stream is None else "done" if self.query() else "pending"
@@ -246,12 +271,19 @@ class Event:
         return f"Event(device={str(self.device) if self.device else None!r}, {state})"
 
     def _usable_handle(self) -> EventHandle | None:
+        if self._captured is not None:
+            raise EventError(
+                "expected an event that was recorded outside of a graph, got one whose last record "
+                "was captured, which stands for no point in time; record another event after the "
+                "replay"
+            )
         # In a forked child no thread completes the record: raise instead of blocking forever.
         if self._interface is not None and not self._interface.lazy.is_ready:
             self._interface.lazy.ensure()
         return self._handle
 
     def _timed_handle(self, which: str) -> EventHandle:
+        self._usable_handle()
         if not self._options.enable_timing:
             raise EventError(f"expected events with enable_timing=True; {which} has none")
         if self._handle is None or self._stream is None:

@@ -6,22 +6,20 @@ import itertools
 import os
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import scopes
 from nbrt.backends import registry
 from nbrt.backends.draw import Draw
 from nbrt.backends.queue import CancellableQueue
-from nbrt.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    NotSupportedError,
-)
+from nbrt.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from nbrt.runtime import commands
 from nbrt.runtime.adoption import cuda_stream_handle
 from nbrt.runtime.commands import Command
 from nbrt.runtime.device import current_device, default_device, interface_of, lookup
 from nbrt.runtime.event import Event
+from nbrt.runtime.round_robin import RoundRobin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.lazy import LazyInitializer
     from nbrt.backends.queue import Queue
+    from nbrt.runtime.capturing import Capture
     from nbrt.runtime.commands import CommandKind
     from nbrt.typing import DeviceLike, SupportsCudaStream
 
@@ -52,7 +51,7 @@ STREAMS_PER_PRIORITY = 32
 _ids = itertools.count(1)
 _by_id: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 _defaults: dict[Device, Stream] = {}
-_pools: dict[tuple[Device, int], _Pool] = {}
+_pools: dict[tuple[Device, int], RoundRobin[Stream]] = {}
 _lock = threading.RLock()
 
 
@@ -91,6 +90,7 @@ class Stream:
         "__weakref__",
         "_lazy",
         "cache",
+        "capture",
         "device",
         "id",
         "interface",
@@ -105,6 +105,8 @@ class Stream:
     _lazy: LazyInitializer
     cache: Any
     """The `SizeClassCache` of the default pool, set by `runtime.memory` on first use."""
+    capture: Capture | None
+    """The capture that records the work of the stream, if there is one."""
     device: Device
     id: int
     interface: DeviceInterface
@@ -126,7 +128,9 @@ class Stream:
         with _lock:
             pool = _pools.get((chosen, level))
             if pool is None:
-                pool = _pools[chosen, level] = _Pool(chosen, level, interface)
+                queue = partial(interface.create_queue, chosen.index, level)
+                pool = RoundRobin(lambda: _make(chosen, interface, queue()), STREAMS_PER_PRIORITY)
+                _pools[chosen, level] = pool
             stream, is_new = pool.next()
         if is_new and commands.hooks:
             commands.emit("stream_create", chosen, stream)
@@ -225,6 +229,7 @@ class Stream:
     def query(self) -> bool:
         """Return whether all work submitted so far is done."""
         self._lazy.ensure()
+        self._check_runs("a query of", "query the stream after a replay")
         is_done = self.queue.query()
         if is_done and commands.hooks:
             commands.emit("stream_query", self.device, self)
@@ -240,6 +245,7 @@ class Stream:
             call. Work behind the failure was dropped. The stream can be used again.
         """
         self._lazy.ensure()
+        self._check_runs("a wait for", "wait after a replay")
         if commands.hooks:
             commands.emit("stream_sync", self.device, self)
         self.queue.synchronize()
@@ -261,6 +267,7 @@ class Stream:
             If the device cannot drop work, such as a GPU.
         """
         self._lazy.ensure()
+        self._check_runs("to cancel", "raise an exception to end the capture")
         if not isinstance(self.queue, CancellableQueue):
             raise NotSupportedError(
                 f"expected a stream of a device that can drop work, got {self!r}; wait with "
@@ -292,11 +299,20 @@ class Stream:
             )
         self.wait_event(stream.record_event())
 
+    def is_capturing(self) -> bool:
+        """Return whether a capture records the work of the stream instead of running it."""
+        return self.capture is not None
+
+    def _check_runs(self, tried: str, remedy: str) -> None:
+        if self.capture is not None:
+            self.capture.refuse(f"{tried} {self!r}", remedy)
+
     def __await__(self) -> Generator[Any, None, None]:
         """Wait without blocking the event loop: ``await stream``."""
         from nbrt.runtime.asyncio_future import queue_future
 
         self._lazy.ensure()
+        self._check_runs("a wait for", "wait after a replay")
         if commands.hooks:
             commands.emit("stream_sync", self.device, self)
         return queue_future(self.queue).__await__()
@@ -339,27 +355,6 @@ class _ProtocolStream(Stream):
         return 0, self.queue.handle
 
 
-class _Pool:
-    """The streams of one priority of one device, created on demand, returned round-robin."""
-
-    def __init__(self, device: Device, priority: int, interface: DeviceInterface) -> None:
-        self._device = device
-        self._priority = priority
-        self._interface = interface
-        self._streams: list[Stream] = []
-        self._next_slot = 0
-
-    def next(self) -> tuple[Stream, bool]:
-        """Return the next stream, and whether it is new."""
-        slot = self._next_slot
-        is_new = slot == len(self._streams)
-        if is_new:
-            queue = self._interface.create_queue(self._device.index, self._priority)
-            self._streams.append(_make(self._device, self._interface, queue))
-        self._next_slot = (slot + 1) % STREAMS_PER_PRIORITY
-        return self._streams[slot], is_new
-
-
 def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: object = None) -> Stream:
     cls = _ProtocolStream if interface.capabilities.cuda_stream_protocol else Stream
     stream = object.__new__(cls)
@@ -368,6 +363,7 @@ def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: objec
     stream._lazy = interface.lazy
     stream.ref = weakref.ref(stream)
     stream.cache = None
+    stream.capture = None
     stream.record_use = None if interface.capabilities.retains_arguments else record_use
     stream.queue = queue
     stream.priority = queue.priority
@@ -449,11 +445,14 @@ def synchronize(device: DeviceLike = None) -> None:
     """
     chosen = lookup(device)[0]
     interface = interface_of(chosen)
-    if commands.hooks:
-        commands.emit("device_sync", chosen)
     failures: list[Exception] = []
     with _lock:
         streams = [stream for stream in _by_id.values() if stream.device == chosen]
+    for stream in streams:
+        if stream.capture is not None:
+            stream.capture.refuse(f"a wait for all streams of {chosen}", "wait after a replay")
+    if commands.hooks:
+        commands.emit("device_sync", chosen)
     for stream in streams:
         try:
             stream.queue.synchronize()

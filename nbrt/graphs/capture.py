@@ -1,0 +1,358 @@
+"""`StreamCapture`: records the work of streams as nodes of a graph."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from nbrt._internal.callsite import CallSite
+from nbrt.backends.graphs import (
+    Branch,
+    GraphNode,
+    NodeSource,
+    RecordingQueue,
+    StateAdvance,
+    Work,
+)
+from nbrt.errors import CaptureError
+from nbrt.graphs.buffers import BufferTable, views_in
+from nbrt.graphs.child import ChildGraph
+from nbrt.graphs.generators import GeneratorUse
+from nbrt.runtime import commands
+from nbrt.runtime.capturing import CapturedRecord, DrawState
+from nbrt.runtime.creation import empty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nbrt.backends.driver_capture import CaptureErrorMode
+    from nbrt.backends.graphs import ArrayView, ReplayValues
+    from nbrt.random.stream_position import StreamPosition
+    from nbrt.runtime.commands import Command
+    from nbrt.runtime.memory.pool import MemoryPool
+    from nbrt.runtime.stream import Stream
+
+__all__ = ["StreamCapture"]
+
+_STACK = 12
+"""Frames of the call site of a node."""
+
+
+class _Level:
+    """The nodes of the graph, or of one body of control flow, under construction."""
+
+    def __init__(self) -> None:
+        self.nodes: list[GraphNode] = []
+        self.tails: dict[Stream, tuple[int, ...]] = {}
+        # Where a stream joined the capture: the call, by stream.
+        self.forks: dict[Stream, CallSite] = {}
+        self.words: dict[StreamPosition, int] = {}
+        self.dynamic: set[StreamPosition] = set()
+
+
+class StreamCapture:
+    """A capture in progress; see `nbrt.runtime.capturing.Capture`.
+
+    Parameters
+    ----------
+    stream : Stream
+        The stream that the capture begins with.
+    pool : MemoryPool
+        The memory of arrays that are made during the capture.
+    error_mode : str
+        See `nbrt.graph`.
+
+    Attributes
+    ----------
+    origin : Stream
+        As given.
+    table : BufferTable
+        The memory that the nodes use.
+    uses : dict of StreamPosition to GeneratorUse
+        The generators that were drawn from.
+    """
+
+    def __init__(
+        self, stream: Stream, pool: MemoryPool, error_mode: CaptureErrorMode = "thread_local"
+    ) -> None:
+        self.origin = stream
+        self.error_mode = error_mode
+        self.table = BufferTable(stream.interface)
+        self.uses: dict[StreamPosition, GeneratorUse] = {}
+        self._pool = pool
+        self._levels = [_Level()]
+        self._queues: dict[Stream, RecordingQueue] = {}
+        self._lock = threading.RLock()
+        self._is_open = False
+
+    @property
+    def nodes(self) -> list[GraphNode]:
+        """The nodes of the graph so far."""
+        return self._levels[0].nodes
+
+    # -- begin and end -----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record for the length of a block; the streams run work again after it in any case."""
+        stream = self.origin
+        if stream.capture is not None:
+            raise CaptureError(
+                f"expected a stream that is not captured, got {stream!r}, which another capture "
+                f"records; end that one first, or replay its graph inside this one"
+            )
+        with commands.install_hook(self):
+            self._is_open = True
+            self._join(stream, ())
+            try:
+                yield
+                self._check_joined(self._levels[0], stream)
+            finally:
+                self._is_open = False
+                for joined in self._queues:
+                    joined.capture = None
+                for use in self.uses.values():
+                    use.position.before_use = None
+
+    def _join(self, stream: Stream, tails: tuple[int, ...]) -> None:
+        self._queues.setdefault(stream, RecordingQueue(stream.queue))
+        self._levels[-1].tails[stream] = tails
+        stream.capture = self
+
+    def _check_joined(self, level: _Level, stream: Stream) -> None:
+        """Raise CaptureError if the work of a stream does not lead to the end of another."""
+        reached: set[int] = set()
+        stack = list(level.tails.get(stream, ()))
+        while stack:
+            number = stack.pop()
+            if number not in reached:
+                reached.add(number)
+                stack += level.nodes[number].dependencies
+        for other, tails in level.tails.items():
+            if other is not stream and not reached.issuperset(tails):
+                fork = level.forks[other].format(most=1) if other in level.forks else ""
+                raise CaptureError(
+                    f"expected every stream of the capture to be joined, got work on {other!r} "
+                    f"that {stream!r} does not wait for; before the end, let the one wait for the "
+                    f"other with wait_stream. It joined the capture here:\n{fork}"
+                )
+
+    # -- what streams and events call --------------------------------------------------------------
+
+    def before(self, stream: Any, command: Command) -> None:
+        """See a command of a stream that is not captured."""
+
+    def after(self, stream: Any, command: Command, result: Any) -> None:  # noqa: ARG002
+        """Note allocations and frees of the graph's pool."""
+        if command.kind == "allocate" and result.pool.id == self._pool.id:
+            if result.pool.device == self._pool.device:
+                self.table.add_allocation(result)
+        elif command.kind == "free":
+            self.table.end_allocation(command.args[0])
+
+    def record(self, stream: Any, command: Command) -> Any:
+        """Record a command instead of running it."""
+        with self._lock:
+            queue = self._queues[stream]
+            try:
+                command.function(queue, *command.args)
+            finally:
+                work = queue.take()
+            items = tuple(Work(function, self.table.views_of(args)) for function, args in work)
+            kind: Any = command.kind
+            source = NodeSource(command.function, self.table.views_of(command.args))
+            node = self._add(stream, kind, command.label, items, source=source)
+            if kind == "draw":
+                self._order_draws(node)
+        return None
+
+    def _add(
+        self, stream: Stream, kind: Any, label: str, work: tuple[Work, ...], **fields: Any
+    ) -> GraphNode:
+        level = self._levels[-1]
+        if stream not in level.tails:
+            raise CaptureError(
+                f"expected work on a stream of the body that is captured, got {stream!r}, which "
+                f"joined outside of it; let it wait for the current stream inside of the body"
+            )
+        node = GraphNode(
+            len(level.nodes),
+            kind,
+            label,
+            stream.id,
+            stream.device.index,
+            work,
+            level.tails[stream],
+            CallSite.here(depth=1, most=_STACK),
+            **fields,
+        )
+        level.nodes.append(node)
+        level.tails[stream] = (node.index,)
+        return node
+
+    def record_event(self, stream: Any, event: Any) -> CapturedRecord:  # noqa: ARG002
+        """Return the nodes that a stream has reached."""
+        with self._lock:
+            return CapturedRecord(self, self._levels[-1].tails.get(stream, ()))
+
+    def wait_event(self, stream: Any, event: Any, record: CapturedRecord | None) -> None:
+        """Add a dependency of the stream's next node; capture the stream if it is not."""
+        if record is None:
+            raise CaptureError(
+                f"expected an event that was recorded in this capture, got {event!r}, which was "
+                f"recorded before; synchronize it before the capture, or record it inside"
+            )
+        if record.capture is not self or not self._is_open:
+            raise CaptureError(
+                f"expected an event of work that runs, got {event!r}, which was recorded in a "
+                f"capture; wait for the stream that replays the graph"
+            )
+        if stream.capture is not None and stream.capture is not self:
+            raise CaptureError(
+                f"expected a stream of the same capture, got {stream!r}, which another one records"
+            )
+        if stream.interface is not self.origin.interface:
+            raise CaptureError(
+                f"expected a stream of {self.origin.device.kind}, as the other streams of the "
+                f"capture, got {stream!r}; a graph belongs to one kind of device"
+            )
+        with self._lock:
+            level = self._levels[-1]
+            if stream not in level.tails:
+                level.forks[stream] = CallSite.here(depth=1, most=_STACK)
+            self._join(stream, _union(level.tails.get(stream, ()), record.nodes))
+
+    def refuse(self, tried: str, remedy: str) -> NoReturn:
+        """Raise `CaptureError`."""
+        raise CaptureError(
+            f"expected only work that can be captured, got {tried}: nothing runs during a capture; "
+            f"{remedy}"
+        )
+
+    # -- random numbers ----------------------------------------------------------------------------
+
+    def reserve(self, stream: Any, position: StreamPosition, words: int) -> DrawState:
+        """Return the state of a draw, whose words follow those of the graph so far."""
+        with self._lock:
+            use = self.uses.get(position)
+            if use is None:
+                use = self._use(stream, position)
+            offset = sum(level.words.get(position, 0) for level in self._levels)
+            level = self._levels[-1]
+            level.words[position] = level.words.get(position, 0) + words
+            return DrawState(use.array, offset)
+
+    def unreserve(self, position: StreamPosition, words: int) -> None:
+        """Undo `reserve`."""
+        with self._lock:
+            self._levels[-1].words[position] -= words
+
+    def _use(self, stream: Stream, position: StreamPosition) -> GeneratorUse:
+        if position.before_use is not None:
+            position.before_use()  # an earlier replay may still draw
+        array = np.zeros(2, np.uint64)
+        if not stream.interface.capabilities.host_addressable:
+            array = empty(2, np.uint64, stream=stream)
+        view = self.table.view_of(array)
+        use = self.uses[position] = GeneratorUse(position, array, view.buffer)
+        position.before_use = self._refuse_state
+        return use
+
+    def _refuse_state(self) -> None:
+        self.refuse(
+            "the state of a generator that the capture draws from",
+            "read or set it before or after the capture, or between replays",
+        )
+
+    def _order_draws(self, node: GraphNode) -> None:
+        """Order a draw behind the control flow that moves the state of its generator."""
+        level = self._levels[-1]
+        moving = {self.uses[position].buffer for position in level.dynamic}
+        if moving and not moving.isdisjoint(_buffers_of(node)):
+            earlier = [other.index for other in level.nodes[: node.index] if other.branches]
+            node.dependencies = _union(node.dependencies, tuple(earlier))
+
+    # -- control flow ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def branch(self, stream: Stream) -> Iterator[Branch]:
+        """Record the body of control flow on a stream; the branch is complete after the block."""
+        outer = self._levels[-1]
+        level = _Level()
+        level.tails[stream] = ()
+        branch = Branch(level.nodes)
+        self._levels.append(level)
+        captured = set(self._queues)
+        try:
+            yield branch
+            self._check_joined(level, stream)
+        finally:
+            self._levels.pop()
+            for joined in set(self._queues) - captured:
+                joined.capture = None
+                del self._queues[joined]
+        branch.advances = tuple(
+            StateAdvance(self.uses[position].buffer, words)
+            for position, words in level.words.items()
+            if words
+        )
+        drawn = {position for position, words in level.words.items() if words}
+        branch_dynamic = drawn | level.dynamic
+        outer.dynamic |= branch_dynamic
+        for position in branch_dynamic:
+            self.uses[position].is_dynamic = True
+
+    def add_control_flow(
+        self, stream: Stream, kind: Any, flag: ArrayView, branches: tuple[Branch, ...], limit: int
+    ) -> None:
+        """Add a node that runs branches by the value of a flag."""
+        with self._lock:
+            level = self._levels[-1]
+            node = self._add(stream, kind, "", (), flag=flag, branches=branches, limit=limit)
+            # It moves the states of generators: draws before it must have read them.
+            moving = {self.uses[position].buffer for position in level.dynamic}
+            earlier = [
+                other.index
+                for other in level.nodes[: node.index]
+                if moving and (other.branches or not moving.isdisjoint(_buffers_of(other)))
+            ]
+            node.dependencies = _union(node.dependencies, tuple(earlier))
+
+    # -- other graphs ------------------------------------------------------------------------------
+
+    def add_graph(self, stream: Stream, graph: Any, values: ReplayValues) -> None:
+        """Add the replay of a graph as one node."""
+        with self._lock:
+            child = ChildGraph(graph, graph._nodes, graph._buffers, values, self.table)
+            for use in graph._uses:
+                state = self.reserve(stream, use.position, use.words)
+                child.move_state(use.buffer, self.uses[use.position].buffer, state.offset)
+                if use.is_dynamic:
+                    self._levels[-1].dynamic.add(use.position)
+                    self.uses[use.position].is_dynamic = True
+            branch = Branch(child.nodes())
+            source = NodeSource(graph.replay, ())
+            node = self._add(stream, "graph", "graph", (), branches=(branch,), source=source)
+            self._order_draws(node)
+
+    def finished_uses(self) -> list[GeneratorUse]:
+        """Return the generators that the graph draws from, with the words of a replay."""
+        for position, use in self.uses.items():
+            use.words = self._levels[0].words.get(position, 0)
+        return list(self.uses.values())
+
+
+def _buffers_of(node: GraphNode) -> set[int]:
+    """Return the buffers of a node, also of its branches."""
+    found = {view.buffer for work in node.work for view in views_in(work.args)}
+    for branch in node.branches:
+        for inner in branch.nodes:
+            found |= _buffers_of(inner)
+    return found
+
+
+def _union(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    return first if first == second else tuple(sorted({*first, *second}))

@@ -1,0 +1,106 @@
+"""The words that the replays of a graph take from its generators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nbrt.random.state import PhiloxState
+from nbrt.runtime.stream import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbrt.backends.graphs import ReplayValues
+    from nbrt.random.stream_position import StreamPosition
+    from nbrt.runtime.stream import Stream
+
+__all__ = ["GeneratorUse", "end_with", "reserve", "unreserve"]
+
+_MODULUS = 2**64
+
+
+class GeneratorUse:
+    """The draws of a graph from one generator.
+
+    Attributes
+    ----------
+    position : StreamPosition
+        The state of the generator.
+    array : array
+        uint64[2] on the device: the state, as the nodes read it.
+    buffer : int
+        The buffer of `array`.
+    words : int
+        The words that a replay draws outside of control flow.
+    is_dynamic : bool
+        Whether control flow draws more, so that the words of a replay are known at its end.
+    """
+
+    def __init__(self, position: StreamPosition, array: Any, buffer: int) -> None:
+        self.position = position
+        self.array = array
+        self.buffer = buffer
+        self.words = 0
+        self.is_dynamic = False
+
+
+def reserve(uses: Sequence[GeneratorUse], values: ReplayValues) -> Any:
+    """Reserve the words of one replay; enter the states into its values; return how to undo it."""
+    marks = []
+    for use in uses:
+        before, after = use.position.reserve(use.words)
+        marks.append((use.position, before, after))
+        values.states.append((use.buffer, before.seed, before.offset))
+    return marks
+
+
+def unreserve(marks: Any) -> None:
+    """Undo `reserve`."""
+    for position, before, after in marks:
+        position.unreserve(before, after)
+
+
+def end_with(uses: Sequence[GeneratorUse], stream: Stream, values: ReplayValues) -> None:
+    """Have the next use of a generator wait for a replay whose loops draw from it."""
+    dynamic = [use for use in uses if use.is_dynamic]
+    if not dynamic:
+        return
+    starts = {buffer: offset for buffer, _, offset in values.states}
+    read = _Offsets(dynamic)
+    stream.enqueue("call", stream.interface.call_host, (read.read,), "read offsets")
+    event = Event()
+    event.record(stream)
+    for use in dynamic:
+        use.position.before_use = _Moved(use, starts[use.buffer], read, event)
+
+
+class _Offsets:
+    """The offsets behind a replay, read in the order of its stream."""
+
+    def __init__(self, uses: Sequence[GeneratorUse]) -> None:
+        self._uses = uses
+        self.values: dict[int, int] = {}
+
+    def read(self) -> None:
+        self.values = {use.buffer: int(use.array[1]) for use in self._uses}
+
+
+class _Moved:
+    """Sets the state of a generator after a replay whose loops drew from it."""
+
+    def __init__(self, use: GeneratorUse, start: int, read: _Offsets, event: Event) -> None:
+        self._use = use
+        self._start = start
+        self._read = read
+        self._event = event
+
+    def __call__(self) -> None:
+        position = self._use.position
+        with position.lock:
+            if position.before_use is not self:
+                return
+            self._event.synchronize()
+            moved = (self._read.values[self._use.buffer] - self._start) % _MODULUS
+            position.before_use = None
+            seed, offset = position.state
+            position.state = PhiloxState(seed, (offset + moved) % _MODULUS)

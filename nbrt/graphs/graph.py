@@ -1,0 +1,346 @@
+"""`Graph`: captured work of streams, replayed as one."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from nbrt._internal.checks import as_int
+from nbrt.backends.driver_capture import DriverProgram
+from nbrt.backends.graphs import ReplayValues
+from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
+from nbrt.graphs.comparison import first_difference, topology_difference
+from nbrt.graphs.dot import dot_text, edge_data, node_data
+from nbrt.graphs.generators import end_with, reserve, unreserve
+from nbrt.graphs.hooks import call_hooks
+from nbrt.graphs.parameters import Parameters
+from nbrt.graphs.picture import graph_html
+from nbrt.graphs.placement import place_buffers
+from nbrt.graphs.table import nodes_table, summary
+from nbrt.runtime import commands
+from nbrt.runtime.commands import Command
+from nbrt.runtime.device import interface_of
+from nbrt.runtime.stream import Stream, checked_stream, current_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nbrt._internal.device import Device
+    from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode, GraphProgram
+    from nbrt.backends.queue import Queue
+    from nbrt.graphs.capture import StreamCapture
+    from nbrt.graphs.comparison import Difference
+    from nbrt.graphs.generators import GeneratorUse
+    from nbrt.graphs.memory_plan import MemoryPlan
+    from nbrt.runtime.memory.pool import MemoryPool
+
+__all__ = ["Graph"]
+
+
+class Graph:
+    """Work of one kind of device, captured once and replayed as one command.
+
+    `graph` makes it. A replay runs every captured command again, with the arrays of the capture or
+    others, and with the next random numbers of the generators.
+
+    Attributes
+    ----------
+    device : Device
+        The device of the stream that the capture began with.
+    pool : MemoryPool
+        The memory of arrays that were made during the capture.
+    result : object
+        What a captured function returned; None for a block.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> from numba import cuda
+    >>> @nbrt.kernel
+    ... def add(x, y):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         x[i] += y[i]
+    >>> with nbrt.device("cpu:0"):
+    ...     x, y = nbrt.zeros(4), nbrt.full(4, 2.0, "float32")
+    ...     with nbrt.graph() as g:
+    ...         add.forall(4)(x, y)
+    ...     g.replay()
+    ...     g.replay()
+    >>> x
+    array([4., 4., 4., 4.], dtype=float32)
+    """
+
+    def __init__(self, device: Device, pool: MemoryPool) -> None:
+        self.device = device
+        self.pool = pool
+        self.result: Any = None
+        self._lock = threading.RLock()
+        self._nodes: list[GraphNode] = []
+        self._buffers: list[GraphBuffer] = []
+        self._uses: list[GeneratorUse] = []
+        self._parameters: Parameters | None = None
+        self._program: GraphProgram | None = None
+        self._arena: Any = None
+        self._plan: MemoryPlan | None = None
+        self._is_deterministic = False
+        self._is_captured = False
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def _finish(
+        self,
+        capture: StreamCapture,
+        named: Mapping[str, tuple[Any, ArrayView]],
+        *,
+        deterministic: bool,
+    ) -> None:
+        """Take over what a capture recorded, and make the program of its replays."""
+        interface = capture.origin.interface
+        self._nodes, self._buffers = capture.nodes, capture.table.buffers
+        self._uses = capture.finished_uses()
+        self._plan, self._arena = place_buffers(
+            capture.table, self._nodes, capture.origin, self.pool
+        )
+        self._parameters = Parameters(interface, self._nodes, self._buffers, named)
+        self._is_deterministic = deterministic
+        self._program = self._new_program(self._nodes, self._buffers)
+        self._is_captured = True
+        call_hooks("instantiate", self)
+
+    def _new_program(self, nodes: list[GraphNode], buffers: list[GraphBuffer]) -> GraphProgram:
+        interface = interface_of(self.device)
+        return interface.graph_program(nodes, buffers, deterministic=self._is_deterministic)
+
+    # -- replay ------------------------------------------------------------------------------------
+
+    def replay(
+        self, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
+    ) -> None:
+        """Run the captured work once, on a stream; the call does not wait.
+
+        Parameters
+        ----------
+        *pairs : tuple of (array, array)
+            An array of the capture, and the array to use instead in this replay.
+        stream : Stream, optional
+            The current stream of the graph's device by default.
+        **replacements
+            The same by name: arrays by the variables that held them in the capturing function, or
+            by the parameters of the captured function; numbers by the parameters of the kernels.
+            They hold for this replay only.
+
+        Raises
+        ------
+        ArgumentError
+            If a name is unknown, or shape, dtype or strides differ from the capture.
+        GraphError
+            If the graph was reset, or is not captured yet.
+        """
+        program, parameters = self._usable()
+        chosen = current_stream(self.device) if stream is None else checked_stream(stream)
+        if chosen.device.kind != self.device.kind:
+            raise ArgumentError(
+                f"expected a stream of {self.device.kind} for this graph, got {chosen!r}"
+            )
+        chosen.interface.lazy.ensure()
+        values = ReplayValues()
+        if pairs or replacements:
+            parameters.bind(values, pairs, replacements)
+        if chosen.capture is not None:
+            chosen.capture.add_graph(chosen, self, values)
+            return
+        call_hooks("replay_begin", self)
+        with self._lock:  # the order of the words is that of the replays
+            marks = reserve(self._uses, values)
+            try:
+                if commands.hooks:
+                    group = [self._command(node, values) for node in self._nodes]
+                    commands.dispatch_group(
+                        chosen, group, functools.partial(_replay, program, values)
+                    )
+                else:
+                    program.replay(chosen.queue, values)
+            except BaseException:
+                unreserve(marks)
+                raise
+            end_with(self._uses, chosen, values)
+        call_hooks("replay_end", self)
+
+    def __call__(self, *arrays: Any) -> None:
+        """Replay with other arrays, in the order of `parameters`."""
+        _, parameters = self._usable()
+        names = list(parameters.arrays)
+        if len(arrays) > len(names):
+            raise ArgumentError(
+                f"expected at most {len(names)} arrays ({', '.join(names)}), got {len(arrays)}"
+            )
+        self.replay(**dict(zip(names, arrays, strict=False)))
+
+    def _usable(self) -> tuple[GraphProgram, Parameters]:
+        program, parameters = self._program, self._parameters
+        if program is None or parameters is None:
+            state = "was reset" if self._is_captured else "is not captured yet"
+            raise GraphError(f"expected a captured graph, got one that {state}; capture it again")
+        return program, parameters
+
+    def _command(self, node: GraphNode, values: ReplayValues) -> Command:  # noqa: ARG002
+        function = node.work[0].function if node.work else _nothing
+        kind: Any = node.kind if node.kind not in ("graph", "if", "while", "switch") else "call"
+        return Command(kind, function, (), node.label or node.kind)
+
+    def reset(self) -> None:
+        """Release memory, kernels and arrays, after the replays in flight; idempotent."""
+        with self._lock:
+            program, self._program = self._program, None
+            if program is None:
+                return
+            call_hooks("destroy", self)
+            program.close()
+            self._arena = self._parameters = self._plan = None
+            self._nodes, self._buffers, self._uses = [], [], []
+
+    def __del__(self) -> None:
+        if (
+            sys is not None
+            and not sys.is_finalizing()
+            and getattr(self, "_program", None) is not None
+        ):
+            self.reset()
+
+    def update(self, other: Graph) -> None:
+        """Take over the work of another graph of the same topology; its memory is kept alive.
+
+        Raises
+        ------
+        GraphError
+            If kinds of nodes, dependencies or branches differ; names the first node that does.
+        """
+        if not isinstance(other, Graph):
+            raise ArgumentTypeError(f"expected a Graph, got {other!r}")
+        self._usable()
+        _, parameters = other._usable()
+        difference = topology_difference(self._nodes, other._nodes)
+        if difference is not None or self.device != other.device:
+            where = difference or f"it was captured on {other.device}, this one on {self.device}"
+            raise GraphError(
+                f"expected a graph of the same topology, got one that differs: {where}; use the "
+                f"other graph instead"
+            )
+        program = self._new_program(other._nodes, other._buffers)
+        with self._lock:
+            previous, self._program = self._program, program
+            self._nodes, self._buffers, self._uses = other._nodes, other._buffers, other._uses
+            self._parameters, self._plan, self._arena = parameters, other._plan, other._arena
+        if previous is not None:
+            previous.close()
+
+    # -- plain data --------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes as plain data, in the order of the capture; those of branches are inside."""
+        return node_data(self._nodes)
+
+    @property
+    def edges(self) -> list[tuple[str, str]]:
+        """Pairs of nodes, by path: the first runs before the second."""
+        return edge_data(self._nodes)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the arrays, and then of the numbers, that a replay may replace."""
+        if self._parameters is None:
+            return ()
+        return (*self._parameters.arrays, *self._parameters.scalars)
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """The places of arrays that died during the capture; None after `reset`."""
+        return self._plan
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether independent nodes run in one fixed order."""
+        return self._is_deterministic
+
+    def __getitem__(self, index: int) -> NodeHandle:
+        """Return a node, to enable or disable it."""
+        self._usable()
+        number = as_int(index)
+        if number is None or not 0 <= number < len(self._nodes):
+            raise ArgumentError(
+                f"expected the number of a node below {len(self._nodes)}, got {index!r}"
+            )
+        return NodeHandle(self, self._nodes[number])
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    # -- views -------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        if self._program is None:
+            return f"Graph({str(self.device)!r}, {'reset' if self._is_captured else 'empty'})"
+        head = f"Graph({str(self.device)!r}): {summary(self._nodes, self._buffers)}"
+        return f"{head}\n{nodes_table(self._nodes)}" if self._nodes else head
+
+    def _repr_html_(self) -> str:
+        title = f"Graph on {self.device}: {summary(self._nodes, self._buffers)}"
+        return graph_html(self._nodes, title=title)
+
+    def to_dot(self, name: str = "graph") -> str:
+        """Return the graph in the DOT language of Graphviz."""
+        return dot_text(self._nodes, name=name)
+
+    def difference(self, other: Graph) -> Difference | None:
+        """Return the first node that differs from another graph's, and why; None if none does."""
+        if not isinstance(other, Graph):
+            raise ArgumentTypeError(f"expected a Graph, got {other!r}")
+        return first_difference(self._nodes, other._nodes)
+
+
+class NodeHandle:
+    """A node of a graph.
+
+    Attributes
+    ----------
+    kind, label : str
+        What it does, and the name of the kernel or of the distribution.
+    """
+
+    __slots__ = ("_graph", "_node", "kind", "label")
+
+    def __init__(self, graph: Graph, node: GraphNode) -> None:
+        self._graph = graph
+        self._node = node
+        self.kind: str = node.kind
+        self.label = node.label
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether replays run the node."""
+        return self._node.is_enabled
+
+    def enable(self, is_enabled: bool = True) -> None:
+        """Let later replays run the node, or leave it out."""
+        if not isinstance(is_enabled, bool):
+            raise ArgumentTypeError(f"expected True or False, got {is_enabled!r}")
+        program, _ = self._graph._usable()
+        if isinstance(program, DriverProgram):
+            program.set_enabled(self._node, is_enabled)
+        self._node.is_enabled = is_enabled
+
+    def __repr__(self) -> str:
+        state = "" if self.is_enabled else ", disabled"
+        return f"<node {self._node.index}: {self.kind} {self.label}{state}>"
+
+
+def _replay(program: GraphProgram, values: ReplayValues, queue: Queue) -> None:
+    program.replay(queue, values)
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing: the function of a command that only hooks see."""

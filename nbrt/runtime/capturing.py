@@ -1,0 +1,78 @@
+"""`Capture`: what streams, events and generators tell a capture in progress.
+
+`nbrt.graphs` implements it; the runtime knows the protocol only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+
+if TYPE_CHECKING:
+    from nbrt.runtime.commands import Command
+
+__all__ = ["Capture", "CapturedRecord", "DrawState"]
+
+
+class CapturedRecord(NamedTuple):
+    """The record of an event in a capture.
+
+    Attributes
+    ----------
+    capture : Capture
+        The capture.
+    nodes : tuple of int
+        The nodes that the event waits for.
+    """
+
+    capture: Capture
+    nodes: tuple[int, ...]
+
+
+class DrawState(NamedTuple):
+    """The state of a captured draw.
+
+    Attributes
+    ----------
+    array : array
+        uint64[2] in memory of the device: seed and offset at the begin of a replay.
+    offset : int
+        The words that the graph draws before, which are added to the offset.
+    """
+
+    array: Any
+    offset: int
+
+
+class Capture(Protocol):
+    """A capture in progress. A stream that is captured has it as its `capture`."""
+
+    def record(self, stream: Any, command: Command) -> Any:
+        """Record a command instead of running it."""
+        ...
+
+    def record_event(self, stream: Any, event: Any) -> CapturedRecord:
+        """Return the point that an event on a captured stream stands for."""
+        ...
+
+    def wait_event(self, stream: Any, event: Any, record: CapturedRecord | None) -> None:
+        """Make a stream wait for an event; capture it as well if it is not.
+
+        `record` is None for an event that was recorded outside of any capture.
+        """
+        ...
+
+    def reserve(self, stream: Any, position: Any, words: int) -> DrawState:
+        """Return the state of a draw of `words` words from a position of a generator."""
+        ...
+
+    def unreserve(self, position: Any, words: int) -> None:
+        """Undo `reserve`: the draw was refused."""
+        ...
+
+    def add_graph(self, stream: Any, graph: Any, values: Any) -> None:
+        """Record the replay of a graph, with the arrays and numbers of `values`."""
+        ...
+
+    def refuse(self, tried: str, remedy: str) -> NoReturn:
+        """Raise `CaptureError`: a call has no meaning while nothing runs."""
+        ...
