@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from nbrt._internal.callsite import CallSite
+from nbrt._internal.gc_control import gc_disabled
 from nbrt.backends.graphs import (
     Branch,
     GraphNode,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamCapture"]
 
-_STACK = 12
+_STACK = 8
 """Frames of the call site of a node."""
 
 
@@ -104,7 +106,8 @@ class StreamCapture:
                 f"expected a stream that is not captured, got {stream!r}, which another capture "
                 f"records; end that one first, or replay its graph inside this one"
             )
-        with commands.install_hook(self):
+        # A collection could destroy another graph, which some drivers forbid during a capture.
+        with gc_disabled(), commands.install_hook(self):
             self._is_open = True
             self._join(stream, ())
             try:
@@ -161,9 +164,14 @@ class StreamCapture:
                 command.function(queue, *command.args)
             finally:
                 work = queue.take()
-            items = tuple(Work(function, self.table.views_of(args)) for function, args in work)
             kind: Any = command.kind
-            source = NodeSource(command.function, self.table.views_of(command.args))
+            views_of = self.table.views_of
+            views = views_of(command.args)
+            if len(work) == 1 and all(map(operator.is_, work[0][1], command.args)):
+                items: tuple[Work, ...] = (Work(work[0][0], views[: len(work[0][1])]),)
+            else:
+                items = tuple([Work(function, views_of(args)) for function, args in work])
+            source = NodeSource(command.function, views)
             node = self._add(stream, kind, command.label, items, source=source)
             if kind == "draw":
                 self._order_draws(node)

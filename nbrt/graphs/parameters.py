@@ -222,11 +222,15 @@ def _scalars(nodes: Iterable[GraphNode]) -> dict[str, ScalarParameter]:
     """Return the numbers that launches pass, under the names of the kernels' parameters."""
     groups: dict[str, dict[tuple[type, Any], list[tuple[int, int, int]]]] = {}
     labels: dict[tuple[int, int, int], str] = {}
+    names_of: dict[int, list[str]] = {}
     for node in nodes:
         if node.kind != "launch":
             continue
         for number, work in enumerate(node.work):
-            for position, name in enumerate(_parameter_names(work.function, len(work.args))):
+            names = names_of.get(id(work.function))
+            if names is None:
+                names = names_of[id(work.function)] = _parameter_names(work.function)
+            for position, name in enumerate(names[: len(work.args)]):
                 value = work.args[position]
                 if isinstance(value, (bool, int, float, complex, np.generic)):
                     place = node.index, number, position
@@ -245,13 +249,12 @@ def _scalars(nodes: Iterable[GraphNode]) -> dict[str, ScalarParameter]:
     return scalars
 
 
-def _parameter_names(function: Any, count: int) -> list[str]:
+def _parameter_names(function: Any) -> list[str]:
     """Return the names of a kernel's parameters; none for other functions."""
     kernel = getattr(function, "function", None)
     if kernel is None:
         return []
     try:
-        names = list(inspect.signature(getattr(kernel, "py_func", kernel)).parameters)
+        return list(inspect.signature(getattr(kernel, "py_func", kernel)).parameters)
     except (TypeError, ValueError):
         return []
-    return names[:count]
