@@ -13,7 +13,7 @@ from nbrt.backends.cuda import discovery
 from nbrt.backends.cuda.memory.blocks import CudaBlock, array_over, device_owner_of, index_of
 from nbrt.backends.cuda.memory.pinned import pinned_owner_of
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
-from nbrt.errors import ArgumentError, BackendUnavailableError
+from nbrt.errors import ArgumentError, BackendUnavailableError, CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.copies import Copier
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.events import CudaEvent
+    from nbrt.backends.cuda.graphs.capture import CudaCapture
+    from nbrt.backends.cuda.graphs.factory import CudaGraphs
     from nbrt.backends.cuda.launch import CudaProgram
     from nbrt.backends.cuda.memory.base import CudaPool
     from nbrt.backends.cuda.nccl import NcclTransport, TcpStore
     from nbrt.backends.cuda.ptx import CudaCode
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.backends.draw import Draw
+    from nbrt.backends.driver_capture import CaptureErrorMode
     from nbrt.backends.interface import Block
-    from nbrt.backends.queue import EventOptions
+    from nbrt.backends.queue import EventOptions, Queue
     from nbrt.backends.random_filler import RandomFiller
     from nbrt.typing import Array, Dim3
 
@@ -79,6 +82,7 @@ class CudaInterface(DeviceInterface):
         self._driver: Driver
         self._copier: Copier
         self._random_filler: RandomFiller | None = None
+        self._graphs: CudaGraphs | None = None
 
     # -- discovery -------------------------------------------------------------------------------
 
@@ -155,8 +159,21 @@ class CudaInterface(DeviceInterface):
         return self._ready().can_access_peer(index, peer)
 
     def synchronize(self, index: int) -> None:
-        """Wait until all work on a device is done, that of other libraries included."""
-        self._ready().synchronize_device(index)
+        """Wait until all work on a device is done, that of other libraries included.
+
+        Raises
+        ------
+        CaptureError
+            If a stream of the device is captured, which the wait would make invalid.
+        """
+        driver = self._ready()
+        if driver.captures.on_device(index):
+            raise CaptureError(
+                f"expected a device without captured streams, got a synchronisation of "
+                f"cuda:{index} during a capture, which it would make invalid; synchronise the "
+                f"streams that are needed, or wait for the end of the capture"
+            )
+        driver.synchronize_device(index)
 
     # -- queues and events -----------------------------------------------------------------------
 
@@ -326,6 +343,12 @@ class CudaInterface(DeviceInterface):
         with queue.entered():
             self._random_filler.draw(queue, out, draw)
 
+    # -- graphs ----------------------------------------------------------------------------------
+
+    def begin_capture(self, queue: Queue, mode: CaptureErrorMode) -> CudaCapture:
+        """Begin a capture by CUDA."""
+        return self._get_graphs().begin_capture(queue, mode)
+
     # -- ranks -----------------------------------------------------------------------------------
 
     def connect_ranks(
@@ -355,6 +378,14 @@ class CudaInterface(DeviceInterface):
 
                 self._compiler = NumbaCudaCompiler(self._driver)
             return self._compiler
+
+    def _get_graphs(self) -> CudaGraphs:
+        with self._lock:
+            if self._graphs is None:
+                from nbrt.backends.cuda.graphs.factory import CudaGraphs
+
+                self._graphs = CudaGraphs(self._ready())
+            return self._graphs
 
     def _side_queue(self, index: int) -> CudaQueue:
         with self._lock:

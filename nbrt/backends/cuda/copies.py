@@ -9,7 +9,7 @@ import numpy as np
 
 from nbrt.backends.cuda.driver import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE
 from nbrt.backends.cuda.failures import translate
-from nbrt.errors import ArgumentTypeError, DeviceMismatchError, StreamError
+from nbrt.errors import ArgumentTypeError, CaptureError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,13 +162,15 @@ class Copier:
         ``cupy.array`` does the same.
         """
         if queue.is_capturing():
-            raise StreamError(
-                "expected page-locked host memory for a copy in a captured stream, got other "
-                "memory, which does not live until a replay; use nbrt.empty_pinned"
+            raise CaptureError(
+                "expected page-locked host memory of the same dtype and layout for a copy in a "
+                "captured stream, got other memory, from which CUDA cannot copy in a replay; copy "
+                "into an array of nbrt.empty_pinned before the capture, and from it in the capture"
             )
         nbytes = math.prod(shape) * dtype.itemsize
         try:
-            memory = self._driver.staging.malloc(nbytes)
+            with self._driver.relaxed():
+                memory = self._driver.staging.malloc(nbytes)
         except self._driver.errors as error:
             raise translate(error, f"page-locking {nbytes} bytes") from error
         return np.ndarray(shape, dtype, memory, order=order)
@@ -178,8 +180,10 @@ class Copier:
         cupy = self._driver.cupy
         to, origin = int(destination.data.device_id), int(source.data.device_id)
         self._connect(to, origin)
-        source_queue = queue if origin == queue.index else self._side_queue(origin)
-        target_queue = queue if to == queue.index else self._side_queue(to)
+        # A capture has side queues of its own: other threads use the usual ones.
+        side_queue = self._side_queue if queue.capture is None else queue.capture.side_queue
+        source_queue = queue if origin == queue.index else side_queue(origin)
+        target_queue = queue if to == queue.index else side_queue(to)
         source_queue.join(queue)
         packed = source
         if not (source.flags.c_contiguous and source.dtype == destination.dtype):
@@ -209,7 +213,8 @@ class Copier:
         if (to, origin) not in self._peers:
             for index, peer in ((to, origin), (origin, to)):
                 if self._driver.can_access_peer(index, peer):
-                    self._driver.enable_peer(index, peer)
+                    with self._driver.relaxed():
+                        self._driver.enable_peer(index, peer)
             self._peers |= {(to, origin), (origin, to)}
 
 

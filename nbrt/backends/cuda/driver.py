@@ -10,6 +10,8 @@ import functools
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from nbrt.backends.cuda.failures import NOT_READY, translate, translate_status
+from nbrt.backends.cuda.live_captures import LiveCaptures
+from nbrt.backends.cuda.retired import Retired
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +99,14 @@ class Driver:
         CuPy's exceptions for CUDA's error codes.
     staging : cupy.cuda.PinnedMemoryPool
         Page-locked memory for copies between the host and a device.
+    bindings : module
+        ``cuda.bindings.driver``.
+    captures : LiveCaptures
+        The captures under way.
+    relaxed : callable
+        Returns a guard for calls that captures exclude; see `LiveCaptures.relaxed`.
+    retired : Retired
+        Objects that running work uses, without an owner.
     """
 
     def __init__(self) -> None:
@@ -106,7 +116,10 @@ class Driver:
         self.cupy: Any = cupy
         self._runtime: Any = cupy.cuda.runtime
         self._driver: Any = cupy.cuda.driver
-        self._bindings: Any = bindings
+        self.bindings: Any = bindings
+        self.captures = LiveCaptures(bindings)
+        self.relaxed = self.captures.relaxed
+        self.retired = Retired(self)
         self.errors: tuple[type[BaseException], ...] = (
             cupy.cuda.runtime.CUDARuntimeError,
             cupy.cuda.driver.CUDADriverError,
@@ -145,7 +158,7 @@ class Driver:
 
     def has_context(self, index: int) -> bool:
         """Return whether the device's primary context exists; creates none."""
-        status, _, is_active = self._bindings.cuDevicePrimaryCtxGetState(index)
+        status, _, is_active = self.bindings.cuDevicePrimaryCtxGetState(index)
         return int(status) == 0 and bool(is_active)
 
     def on_device(self, index: int) -> OnDevice:
@@ -250,7 +263,12 @@ class Driver:
 
     def query_event(self, handle: int) -> bool:
         """Return whether the last record is done."""
-        return self._is_done(self._runtime.eventQuery(handle), "asking whether an event is done")
+        if self.captures:
+            with self.relaxed():
+                status = self._runtime.eventQuery(handle)
+        else:
+            status = self._runtime.eventQuery(handle)
+        return self._is_done(status, "asking whether an event is done")
 
     @_translated("waiting for an event")
     def synchronize_event(self, handle: int) -> None:
@@ -322,7 +340,7 @@ class Driver:
             peers = self._access_of_peers(index)
             if peers:
                 doing = "opening a memory pool to peer devices"
-                self._call(doing, "cuMemPoolSetAccess", pool, peers, len(peers))
+                self.call(doing, "cuMemPoolSetAccess", pool, peers, len(peers))
         except BaseException:
             runtime.memPoolDestroy(pool)
             raise
@@ -364,56 +382,56 @@ class Driver:
 
     def can_map(self, index: int) -> bool:
         """Return whether a device has virtual memory management."""
-        attribute = self._bindings.CUdevice_attribute
+        attribute = self.bindings.CUdevice_attribute
         number = attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        return bool(self._call("asking for virtual memory", "cuDeviceGetAttribute", number, index))
+        return bool(self.call("asking for virtual memory", "cuDeviceGetAttribute", number, index))
 
     def granularity(self, index: int) -> int:
         """Return the granularity of mappings in bytes."""
-        minimum = self._bindings.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        minimum = self.bindings.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         name = "cuMemGetAllocationGranularity"
-        return int(self._call("asking for a page's size", name, self._page_kind(index), minimum))
+        return int(self.call("asking for a page's size", name, self._page_kind(index), minimum))
 
     def reserve_range(self, nbytes: int) -> int:
         """Reserve a range of `nbytes` addresses; return its first address."""
-        return int(self._call("reserving addresses", "cuMemAddressReserve", nbytes, 0, 0, 0))
+        return int(self.call("reserving addresses", "cuMemAddressReserve", nbytes, 0, 0, 0))
 
     def release_range(self, address: int, nbytes: int) -> None:
         """Release reserved addresses without mappings."""
-        self._call("releasing addresses", "cuMemAddressFree", address, nbytes)
+        self.call("releasing addresses", "cuMemAddressFree", address, nbytes)
 
     def map_range(self, index: int, address: int, nbytes: int) -> None:
         """Map new memory of a device to addresses, for it and its peers."""
         doing = f"mapping {nbytes} bytes on cuda:{index}"
-        handle = self._call(doing, "cuMemCreate", nbytes, self._page_kind(index), 0)
+        handle = self.call(doing, "cuMemCreate", nbytes, self._page_kind(index), 0)
         try:
-            self._call(doing, "cuMemMap", address, nbytes, 0, handle, 0)
+            self.call(doing, "cuMemMap", address, nbytes, 0, handle, 0)
         finally:
             # A mapping keeps the memory; without one it is freed here.
-            self._call(doing, "cuMemRelease", handle)
+            self.call(doing, "cuMemRelease", handle)
         try:
             access = [self._access_of(index), *self._access_of_peers(index)]
-            self._call(doing, "cuMemSetAccess", address, nbytes, access, len(access))
+            self.call(doing, "cuMemSetAccess", address, nbytes, access, len(access))
         except BaseException:
             self.unmap_range(address, nbytes)
             raise
 
     def unmap_range(self, address: int, nbytes: int) -> None:
         """Unmap the addresses of one call of `map_range`."""
-        self._call("unmapping memory", "cuMemUnmap", address, nbytes)
+        self.call("unmapping memory", "cuMemUnmap", address, nbytes)
 
     def _page_kind(self, index: int) -> Any:
-        kind = self._bindings.CUmemAllocationProp()
-        kind.type = self._bindings.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        kind.location.type = self._bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        kind = self.bindings.CUmemAllocationProp()
+        kind.type = self.bindings.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        kind.location.type = self.bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         kind.location.id = index
         return kind
 
     def _access_of(self, index: int) -> Any:
-        access = self._bindings.CUmemAccessDesc()
-        access.location.type = self._bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access = self.bindings.CUmemAccessDesc()
+        access.location.type = self.bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         access.location.id = index
-        access.flags = self._bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        access.flags = self.bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         return access
 
     def _access_of_peers(self, index: int) -> list[Any]:
@@ -423,9 +441,9 @@ class Driver:
             if other != index and self.can_access_peer(other, index)
         ]
 
-    def _call(self, doing: str, name: str, *args: Any) -> Any:
+    def call(self, doing: str, name: str, *args: Any) -> Any:
         """Call a function of the driver's bindings; return its result without the status."""
-        status, *results = getattr(self._bindings, name)(*args)
+        status, *results = getattr(self.bindings, name)(*args)
         if int(status) != 0:
             raise translate_status(int(status), str(status), doing)
         return results[0] if results else None
@@ -434,9 +452,9 @@ class Driver:
 
     def function_of(self, kernel: Any) -> int:
         """Return the function of a cuda-core kernel in the current context."""
-        if not isinstance(kernel, self._bindings.CUkernel):
+        if not isinstance(kernel, self.bindings.CUkernel):
             return int(kernel)
-        return int(self._call("looking up a kernel", "cuKernelGetFunction", kernel))
+        return int(self.call("looking up a kernel", "cuKernelGetFunction", kernel))
 
     @_translated("raising a kernel's shared memory limit")
     def allow_shared(self, function: int, nbytes: int) -> None:

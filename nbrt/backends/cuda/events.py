@@ -33,7 +33,16 @@ class CudaEvent:
         Its options.
     """
 
-    __slots__ = ("__weakref__", "_driver", "_finalizer", "_options", "_recorded", "handle", "index")
+    __slots__ = (
+        "__weakref__",
+        "_driver",
+        "_finalizer",
+        "_options",
+        "_recorded",
+        "_stand_in",
+        "handle",
+        "index",
+    )
 
     def __init__(self, driver: Driver, index: int, handle: int, options: EventOptions) -> None:
         self._driver = driver
@@ -41,6 +50,7 @@ class CudaEvent:
         self.index = index
         self.handle = handle
         self._recorded: tuple[CudaQueue, int, Epoch] | None = None
+        self._stand_in: CudaEvent | None = None
         self._finalizer = weakref.finalize(self, driver.destroy_event, handle)
         # At exit the driver may be gone already; the process end frees the event.
         self._finalizer.atexit = False
@@ -65,7 +75,11 @@ class CudaEvent:
         return cls(driver, index, handle, options)
 
     def record(self, queue: Queue) -> None:
-        """Record the event behind the work queued so far."""
+        """Record the event behind the work queued so far.
+
+        In a capture the runtime records events; this one is recorded behind the work before it, for
+        frees of memory that the capture does not use.
+        """
         if queue.index != self.index:
             raise EventError(
                 f"expected a stream of cuda:{self.index}, the event's device, got one of "
@@ -73,6 +87,10 @@ class CudaEvent:
             )
         if isinstance(queue, CudaQueue):
             queue.check_open()
+            if queue.capture is not None:
+                self._stand_in = queue.capture.began(queue)
+                return
+        self._stand_in = None
         with self._driver.on_device(self.index):
             self._driver.record_event(self.handle, queue.handle)
         if isinstance(queue, CudaQueue):
@@ -80,15 +98,23 @@ class CudaEvent:
 
     def wait(self, queue: Queue) -> None:
         """Make later work of `queue`, of any device, wait for the last record."""
+        if self._stand_in is not None:
+            self._stand_in.wait(queue)
+            return
         with self._driver.on_device(queue.index):
             self._driver.wait_event(queue.handle, self.handle)
 
     def query(self) -> bool:
         """Return whether the last record is done."""
+        if self._stand_in is not None:
+            return self._stand_in.query()
         return self._driver.query_event(self.handle)
 
     def synchronize(self) -> None:
         """Wait on the host for the last record; raise the failure of a host call before it."""
+        if self._stand_in is not None:
+            self._stand_in.synchronize()
+            return
         if self._recorded is None:
             self._driver.synchronize_event(self.handle)
             return

@@ -119,7 +119,9 @@ class CudaPlan:
             return
         with driver.on_device(self._index):
             if kernel is None:
-                kernel = self._prepare(key, args)
+                # Loading may allocate memory, which a capture excludes.
+                with driver.relaxed():
+                    kernel = self._prepare(key, args)
             kernel.launch(queue, self.grid, self.block, self.shared, args)
 
     def _checked(self, queue: CudaQueue, args: tuple[Any, ...]) -> tuple[Hashable, tuple[Any, ...]]:

@@ -25,7 +25,12 @@ from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.failures import translate_status
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
 from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, ArgumentPacker
-from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
+from nbrt.errors import (
+    ArgumentTypeError,
+    BackendUnavailableError,
+    CaptureError,
+    CompileError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -292,6 +297,7 @@ class NumbaKernel:
         """Enqueue a launch."""
         packer, shapes = self._packer, self._shapes
         if packer is None or shapes is None:
+            self._check_capture(queue)
             stream = core_stream(queue)
             # Extensions get the arguments as they are.
             if not self._kernel.extensions:
@@ -303,6 +309,16 @@ class NumbaKernel:
             self._launch(self._function, grid, block, shared, queue.handle, packed.address)
         finally:
             packer.release(packed)
+        if queue.capture is not None:
+            queue.capture.add_layout(queue, shapes)
+
+    def _check_capture(self, queue: CudaQueue) -> None:
+        if queue.capture is not None and self._kernel.debug:
+            raise CaptureError(
+                f"expected a kernel without debug checks in a capture, got one with debug=True, "
+                f"whose launches wait for their error code; compile {self._kernel.entry_name} "
+                f"without it"
+            )
 
     def _for_numba(self, argument: Any) -> Any:
         if isinstance(argument, self._driver.cupy.ndarray):

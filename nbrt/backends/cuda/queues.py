@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal.callsite import CallSite
 from nbrt.backends.cuda.failures import translate, translate_status
 from nbrt.backends.stream_failure import StreamFailure
-from nbrt.errors import NbrtCleanupWarning, NbrtError, NotSupportedError, StreamError
+from nbrt.errors import (
+    CaptureError,
+    NbrtCleanupWarning,
+    NbrtError,
+    NotSupportedError,
+    StreamError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.cuda.graphs.region import Region
 
 __all__ = [
     "DEFAULT_HANDLE",
     "BorrowedStream",
     "CudaQueue",
     "Epoch",
+    "HostTask",
     "OnQueue",
     "canonical_handle",
 ]
@@ -67,8 +75,18 @@ class BorrowedStream:
         return 0, self.handle
 
 
-class _Task:
-    """A queued host function with its number in its queue."""
+class HostTask:
+    """A queued host function.
+
+    Parameters
+    ----------
+    function, args
+        The call.
+    number : int
+        Its number in its queue.
+    site : CallSite
+        The call that queued it.
+    """
 
     __slots__ = ("call", "name", "number", "site")
 
@@ -161,6 +179,8 @@ class CudaQueue:
 
     Attributes
     ----------
+    capture : Region or None
+        The capture by nbrt that the queue is part of.
     wrappers : dict
         Stream objects of other libraries, by library. numba-cuda keys launch configurations by the
         stream object, so a queue keeps one.
@@ -175,6 +195,7 @@ class CudaQueue:
         "_lock",
         "_runner",
         "_submitted",
+        "capture",
         "driver",
         "handle",
         "index",
@@ -191,6 +212,7 @@ class CudaQueue:
         self.priority = priority
         self.handle = canonical_handle(int(stream.ptr))
         self.name = f"a stream of cuda:{index}"
+        self.capture: Region | None = None
         self.wrappers: dict[str, Any] = {}
         self._epoch = Epoch()
         self._submitted = 0
@@ -209,10 +231,11 @@ class CudaQueue:
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
         """Call ``function(*args)`` in a thread of the driver; it must not use CUDA itself."""
+        if self.capture is not None:
+            self.capture.add_call(self, function, args, CallSite.here(depth=1))
+            return
         self._drop_finished()
-        with self._lock:
-            self._submitted += 1
-            task = _Task(function, args, self._submitted, CallSite.here(depth=1))
+        task = HostTask(function, args, self.next_position(), CallSite.here(depth=1))
         with self.driver.on_device(self.index):
             try:
                 self.check_open().launch_host_func(self._run, task)
@@ -221,6 +244,7 @@ class CudaQueue:
 
     def query(self) -> bool:
         """Return whether everything queued so far is done."""
+        self._check_not_captured("query")
         self._drop_finished()
         # Every device has a default stream of the same handle.
         with self.driver.on_device(self.index):
@@ -229,6 +253,7 @@ class CudaQueue:
     def synchronize(self) -> None:
         """Wait for everything queued so far; raise the first failure since the last time."""
         self.check_outside()
+        self._check_not_captured("synchronisation")
         with self.driver.on_device(self.index):
             self.driver.synchronize_stream(self.handle)
         self._drop_finished()
@@ -241,6 +266,12 @@ class CudaQueue:
                 f"expected {self!r} to be synchronised from outside, got a call from work that "
                 f"runs on it, which would wait for itself; host calls must not use CUDA at all"
             )
+
+    def next_position(self) -> int:
+        """Return the number of a host call that is being queued."""
+        with self._lock:
+            self._submitted += 1
+            return self._submitted
 
     def position(self) -> tuple[int, Epoch]:
         """Return the number of host calls queued so far, and the epoch."""
@@ -256,6 +287,7 @@ class CudaQueue:
 
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back from a thread of the driver, with the failure of a host call if any."""
+        self._check_not_captured("wait")
 
         # Not a host function: CUDA calls none after a failed kernel, so an await would never end.
         def done(stream: object, status: int, argument: object) -> None:
@@ -302,8 +334,11 @@ class CudaQueue:
 
     def hold(self, resource: object) -> None:
         """Keep an object alive until everything queued so far is done."""
+        if self.capture is not None:
+            self.capture.keep(resource)
+            return
         self._drop_finished()
-        # A graph keeps its operands, and an event recorded in capture cannot be queried.
+        # An event recorded in another library's capture cannot be queried.
         if self.is_capturing():
             return
         event = self.driver.new_event(self.index, timing=False, blocking=False, interprocess=False)
@@ -315,6 +350,10 @@ class CudaQueue:
     def join(self, other: CudaQueue) -> None:
         """Make later work of this queue wait for the work of `other`, of any device, so far."""
         if other.handle == self.handle and other.index == self.index:
+            return
+        region = other.capture or self.capture
+        if region is not None:
+            region.join(self, other)
             return
         event = self.driver.new_event(other.index, timing=False, blocking=False, interprocess=False)
         try:
@@ -332,10 +371,8 @@ class CudaQueue:
             raise StreamError(f"expected an open stream, got {self!r}, which was closed")
         return self.stream
 
-    def _run(self, task: _Task) -> None:
-        """Run a host function; the driver calls this, so no exception may escape."""
-        # The arguments may hold the last references to arrays, whose finalizers use CUDA. This
-        # thread must not, so another thread drops the arguments, and no local name keeps them.
+    def execute(self, task: HostTask) -> None:
+        """Run a host function, in a thread of the driver; an error is the queue's failure."""
         epoch = self._epoch
         try:
             if epoch.failure is not None:
@@ -350,11 +387,26 @@ class CudaQueue:
             self._runner = None
             # The error's traceback holds this frame: a cycle would keep the arguments.
             del epoch
+
+    def _run(self, task: HostTask) -> None:
+        """Run a host function once; the driver calls this, so no exception may escape."""
+        # The arguments may hold the last references to arrays, whose finalizers use CUDA. This
+        # thread must not, so another thread drops the arguments, and no local name keeps them.
+        self.execute(task)
         self._finished.append(task.release())
+
+    def _check_not_captured(self, what: str) -> None:
+        if self.capture is not None:
+            raise CaptureError(
+                f"expected only work that can be captured, got a {what} of {self.name}, which "
+                f"runs nothing during the capture; do it after the replay"
+            )
 
     def _drop_finished(self) -> None:
         """Drop the arguments and held objects of finished work."""
         self._finished.clear()
+        if self.driver.retired:
+            self.driver.retired.poll()
         if self._held and self._lock.acquire(blocking=False):
             done = []
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ class CudaPool(PoolBase):
             try:
                 return self._attempt(queue, nbytes)
             except OutOfMemoryError:
+                if self._driver.captures:
+                    raise  # a capture excludes frees
                 self._drop()
                 return self._attempt(queue, nbytes)
 
@@ -61,12 +64,24 @@ class CudaPool(PoolBase):
         """Free a block, behind the work that `queue` has so far; idempotent."""
         if block.kept is None:
             return
+        region = queue.capture or block.queue.capture
+        if region is not None and block.queue is not queue:
+            # The capture keeps the memory that it uses. A wait for other work, such as that of
+            # this free, cannot be part of it.
+            self._driver.captures.put_off(functools.partial(self.deallocate, queue, block))
+            return
         self._give(queue, block)
         if self._is_closed:
             self.empty_cache()
 
     def empty_cache(self) -> None:
-        """Return unused memory, also of copies; a device that was never used stays unused."""
+        """Return unused memory, also of copies; a device that was never used stays unused.
+
+        During a capture, which excludes frees, the memory is returned at its end.
+        """
+        if self._driver.captures:
+            self._driver.captures.put_off(self.empty_cache)
+            return
         self._driver.staging.free_all_blocks()
         if self._was_used:
             with self._driver.on_device(self._index):

@@ -55,7 +55,8 @@ class ExpandablePool(CudaPool):
         key = (queue.handle, size <= SMALL_LIMIT)
         area = self._ranges.get(key)
         if area is None:
-            area = _Range(self._driver, self._index, self._range_bytes, self._page)
+            with self._driver.relaxed():
+                area = _Range(self._driver, self._index, self._range_bytes, self._page)
             self._ranges[key] = area
         start = area.free.take(size)
         if start is None:
@@ -74,9 +75,10 @@ class ExpandablePool(CudaPool):
         missing = area.missing(start, nbytes)
         if missing:
             self._check_limit(sum(size for _, size in missing))
-        for offset, size in missing:
-            area.map(offset, size)
-            self._add_segment(size)
+        with self._driver.relaxed():
+            for offset, size in missing:
+                area.map(offset, size)
+                self._add_segment(size)
 
     def _give(self, queue: CudaQueue, block: Any) -> None:
         area, start = block.kept

@@ -109,6 +109,12 @@ class PlainPool(TrackedPool):
         segment = self._tracker.take(size, is_small=size <= SMALL_LIMIT)
         return CudaBlock(segment.ptr, size, self._index, queue, segment)
 
+    def _give(self, queue: CudaQueue, block: Any) -> None:
+        kept = block.kept
+        super()._give(queue, block)
+        if self._driver.captures:
+            self._driver.captures.put_off([kept].clear)
+
     def _drop(self) -> None:
         """Do nothing: nothing is cached."""
 

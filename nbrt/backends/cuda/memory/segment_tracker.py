@@ -92,7 +92,8 @@ class SegmentTracker:
                 f"expected room for {nbytes} bytes within a limit of {self.limit}, got "
                 f"{self.nbytes} bytes held; free arrays or raise the limit"
             )
-        memory = self._obtain(nbytes)
+        with self._driver.relaxed():
+            memory = self._obtain(nbytes)
         stream = 0
         if self._by_stream:
             stream = canonical_handle(int(self._driver.current_stream().ptr))

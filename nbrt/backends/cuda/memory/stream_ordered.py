@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cuda.memory.base import CudaPool, round_up
 from nbrt.backends.cuda.memory.blocks import CudaBlock
+from nbrt.errors import CaptureError
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
@@ -48,12 +49,18 @@ class StreamOrderedPool(CudaPool):
             self._driver.destroy_pool(handle)
 
     def _take(self, queue: CudaQueue, nbytes: int) -> CudaBlock:
+        if queue.capture is not None:
+            raise CaptureError(
+                "expected a pool whose memory a graph keeps, got one of the kind 'async', whose "
+                "allocations would become nodes; capture with a pool of the kind 'caching'"
+            )
         size = round_up(nbytes)
         if self._limit is not None and self._reserved + size > self._limit:
             raise self._out_of_memory(size, f"a limit of {self._limit} bytes")
         if self._handle is None:
-            self._handle = self._driver.create_pool(self._index)
-            self._driver.set_pool_threshold(self._handle, self._limit)
+            with self._driver.relaxed():
+                self._handle = self._driver.create_pool(self._index)
+                self._driver.set_pool_threshold(self._handle, self._limit)
         address = self._driver.allocate_from_pool(self._handle, size, queue.handle)
         self._add_block(address, size, queue.handle)
         return CudaBlock(address, size, self._index, queue, self)

@@ -1,0 +1,1 @@
+"""CUDA graphs: captures of streams by the driver, and their replays."""

@@ -1,0 +1,132 @@
+"""`Executable`: an executable graph of the driver, and the present parameters of its nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.cuda.graphs.parameters import Relocation, read_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nbrt.backends.cuda.graphs.graph import CudaGraph
+    from nbrt.backends.cuda.graphs.host_calls import HostCall
+    from nbrt.backends.cuda.graphs.parameters import NodeParameters
+
+__all__ = ["Executable"]
+
+
+class Executable:
+    """An executable graph.
+
+    Parameters
+    ----------
+    graph : CudaGraph
+        The graph to instantiate.
+
+    Attributes
+    ----------
+    handle : int
+        The driver's handle.
+    """
+
+    def __init__(self, graph: CudaGraph) -> None:
+        self._graph = graph
+        self._state = graph.state
+        self._calls = graph.state.calls
+        self.handle = self._calls.instantiate(graph.handle)
+        self._parameters: list[NodeParameters] | None = None
+        # What differs from the parameters of the capture, by node; None: unknown.
+        self._applied: dict[int, tuple[object, ...] | None] = {}
+        self._host_calls: list[HostCall] = []
+
+    def apply(self, ranges: list[tuple[int, int, int]], scalars: dict[int, dict[int, Any]]) -> None:
+        """Let the next launch use other memory and scalars than the capture, and no others."""
+        if not (ranges or scalars or self._applied):
+            return
+        relocation = Relocation(ranges)
+        for parameters in self._all_parameters():
+            node = parameters.node
+            key, make = parameters.changed(relocation, scalars.get(node, {}))
+            if self._applied.get(node, ()) == key:
+                continue
+            params = make() if key else parameters.params
+            self._applied[node] = None
+            self._set(parameters, params)
+            if key:
+                self._applied[node] = key
+            else:
+                del self._applied[node]
+
+    def can_disable(self, node: int) -> bool:
+        """Return whether launches can leave out a node."""
+        calls = self._calls
+        return calls.type_of(node) in (calls.kernel, calls.memcpy, calls.memset)
+
+    def set_enabled(self, node: int, is_enabled: bool) -> None:
+        """Let later launches run a node, or leave it out."""
+        self._calls.set_enabled(self.handle, node, is_enabled)
+
+    def update(self, other: CudaGraph, pairs: list[tuple[int, int]]) -> tuple[str, int] | None:
+        """Take over the parameters of another graph; return (reason, node) if it differs.
+
+        `pairs` are the nodes of this graph, each with that of the other in its place.
+        """
+        difference = self._calls.update(self.handle, other.handle)
+        if difference is not None:
+            return difference
+        self._applied.clear()
+        self._parameters = []
+        for node, source in pairs:
+            index = other.state.indices.get(source, 0)
+            layout = other.state.layouts.get(source)
+            parameters = read_parameters(self._calls, source, index, layout)
+            if parameters is not None:
+                parameters.node = node
+                self._parameters.append(parameters)
+            if layout is not None:
+                self._state.layouts[node] = layout
+            call = other.state.host_calls.get(source)
+            if call is not None:
+                self._take_call(node, call)
+        return None
+
+    def close(self) -> None:
+        """Destroy the executable graph; running launches end first."""
+        self._calls.destroy_executable(self.handle)
+
+    def _take_call(self, node: int, call: HostCall) -> None:
+        """Let a node make the host call of another graph, for the replays of this one."""
+        call = call.of(self._state.replays)
+        self._host_calls.append(call)
+        params = self._calls.host_params(call.address)
+        self._calls.set_executable_params(self.handle, node, self._calls.host, params)
+
+    def _all_parameters(self) -> list[NodeParameters]:
+        if self._parameters is None:
+            self._parameters = [
+                parameters
+                for node in self._nodes(self._graph.handle)
+                if (
+                    parameters := read_parameters(
+                        self._calls,
+                        node,
+                        self._state.indices.get(node, 0),
+                        self._state.layouts.get(node),
+                    )
+                )
+                is not None
+            ]
+        return self._parameters
+
+    def _nodes(self, graph: int) -> Iterator[int]:
+        """Return the nodes of a graph and of its branches and loops."""
+        for node in self._calls.nodes(graph):
+            yield node
+            record = self._state.controls.get(node)
+            for body in () if record is None else record.bodies:
+                yield from self._nodes(body)
+
+    def _set(self, parameters: NodeParameters, params: Any) -> None:
+        with self._state.driver.on_device(parameters.index):
+            self._calls.set_executable_params(self.handle, parameters.node, parameters.kind, params)
