@@ -180,7 +180,7 @@ class Copier:
         cupy = self._driver.cupy
         to, origin = int(destination.data.device_id), int(source.data.device_id)
         self._connect(to, origin)
-        # A capture has side queues of its own: other threads use the usual ones.
+        # Other threads use the usual side queues, which must not become part of a capture.
         side_queue = self._side_queue if queue.capture is None else queue.capture.side_queue
         source_queue = queue if origin == queue.index else side_queue(origin)
         target_queue = queue if to == queue.index else side_queue(to)

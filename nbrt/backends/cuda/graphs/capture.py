@@ -27,8 +27,7 @@ _MODES = ("global", "thread_local", "relaxed")
 class CudaCapture:
     """A capture of a queue, as a `DriverCapture`.
 
-    The bodies of control flow are captured on streams and into graphs of their own, and copied into
-    the conditional nodes at the end. An invalid capture into the body of a conditional node would
+    Each body of control flow is captured on another stream into another graph, and copied into the conditional nodes at the end. An invalid capture into the body of a conditional node would
     crash the process (cuda-python #2918, a fault of the driver).
 
     Parameters

@@ -41,8 +41,7 @@ class Cell:
 class CellRing:
     """The cells of one graph, in the order of its replays.
 
-    A replay does not wait for an earlier one on the host, so each has a cell of its own until it is
-    done.
+    A replay does not wait for an earlier one on the host, so each keeps a cell until it is done.
     """
 
     def __init__(self, driver: Driver, index: int) -> None:

@@ -23,7 +23,7 @@ class NodeCopies:
     ----------
     source, target : CaptureState
         What is known of the nodes, and what becomes known of the copies. If they differ, the loops
-        get counters of their own.
+        get new counters.
     ranges : list of (int, int, int)
         Memory that the copies use in place of that of the nodes, as for `Relocation`.
     scalars : dict of int to dict

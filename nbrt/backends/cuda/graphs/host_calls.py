@@ -54,7 +54,7 @@ class HostCall:
     """A Python function as a node of a graph.
 
     Its failure is that of the stream of the replay. CuPy's host functions release their arguments
-    after the first call, so a graph needs functions of its own.
+    after the first call, so a graph cannot use them.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
 """`GraphKernels`: the small kernels that graphs add to the work of the user.
 
-They are PTX, which the driver compiles: neither numba-cuda nor NVRTC has to be loaded for a graph,
-and both would have to be told of ``cudaGraphSetConditional``.
+They are PTX, which the driver compiles, so that a graph needs neither numba-cuda nor NVRTC.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`CaptureState`: what the capture of a graph collects."""
+"""`CaptureState`: the objects that the capture of a graph collects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["CaptureState"]
 
 @dataclass(eq=False)
 class CaptureState:
-    """What the capture of a graph collects, shared by its regions.
+    """The objects that the capture of a graph collects, shared by its regions.
 
     Attributes
     ----------
