@@ -153,7 +153,9 @@ def test_a_lost_device_says_that_the_process_must_restart() -> None:
         import os
         os._exit(0)
     """
-    done = run_python(code, simulated_cuda=True)
+    # The kernel must not run before the callback is added.
+    held = {"NBRT_SIM_SCHEDULE": "late", "NBRT_SIM_HOLD_US": "60000000"}
+    done = run_python(code, environment=held, simulated_cuda=True)
     lines = done.stdout.splitlines()
     assert lines == ["StreamError True", "StreamError True", "['StreamError']"], done.stderr
 

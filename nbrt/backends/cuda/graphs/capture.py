@@ -27,8 +27,9 @@ _MODES = ("global", "thread_local", "relaxed")
 class CudaCapture:
     """A capture of a queue, as a `DriverCapture`.
 
-    Each body of control flow is captured on another stream into another graph, and copied into the conditional nodes at the end. An invalid capture into the body of a conditional node would
-    crash the process (cuda-python #2918, a fault of the driver).
+    Each body of control flow is captured on another stream into another graph, and copied into its
+    conditional node at the end. An invalid capture directly into the body of a conditional node
+    would crash the process (cuda-python #2918, a fault of the driver).
 
     Parameters
     ----------
