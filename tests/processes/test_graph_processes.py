@@ -1,0 +1,132 @@
+"""Graphs on CPU devices in child processes: signals, fork, and the end of the interpreter."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from helpers.processes import output_of
+
+_HEAD = """
+import os, signal
+import numpy as np
+import nbrt
+from numba import cuda
+from helpers.cpu_graphs import Graph
+from helpers.endless import counted, flags, is_interrupted, TURNS
+from nbrt.backends.graphs import ReplayValues
+
+def add(x, value):
+    x[cuda.grid(1)] += value
+
+seen = flags()
+count = counted.function
+queue = nbrt.default_stream("cpu:0").queue
+"""
+
+
+def _run(code: str, **environment: str) -> str:
+    return output_of(_HEAD + dedent(code), environment=environment)
+
+
+@pytest.mark.parametrize(("grid", "threads"), [(1, "1"), (4, "1"), (4, "2")])
+def test_interrupts_end_a_replay_and_later_ones_are_right(grid: int, threads: str) -> None:
+    code = f"""
+        graph, out, after = Graph(), np.ones(64 * {grid}), np.zeros(1)
+        graph.launch(count, {grid}, 64, out, seen, TURNS)
+        graph.launch(add, 1, 1, after, 1.0)
+        program = graph.program()
+        for _ in range(2):
+            assert is_interrupted(lambda: program.replay(queue, ReplayValues()), seen)
+        assert after[0] == 0
+        out[:] = 1
+        program.replay(queue, ReplayValues(scalars={{(0, 0, 2): 10}}))
+        print((out == 45).all(), after[0])
+    """
+    assert _run(code, NBRT_CPU_THREADS=threads) == "True 1.0\n"
+
+
+def test_interrupts_end_a_loop_of_short_kernels() -> None:
+    code = """
+        graph, flag, x = Graph(), np.ones(1, bool), np.zeros(1)
+
+        def note(seen):
+            seen[0] = 1
+
+        graph.control("while", flag, [lambda: graph.launch(note, 1, 1, seen)], limit=2**62)
+        program = graph.program()
+        for _ in range(2):
+            assert is_interrupted(lambda: program.replay(queue, ReplayValues()), seen)
+        flag[0] = False
+        program.replay(queue, ReplayValues())
+        print("done")
+    """
+    assert _run(code) == "done\n"
+
+
+def test_signal_handlers_run_during_a_replay_that_goes_on() -> None:
+    code = """
+        graph, flag = Graph(), np.ones(1, bool)
+
+        def note(seen):
+            seen[0] = 1
+
+        def end(*_):
+            flag[0] = False
+
+        signal.signal(signal.SIGALRM, end)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        graph.control("while", flag, [lambda: graph.launch(note, 1, 1, seen)], limit=2**62)
+        graph.program().replay(queue, ReplayValues())
+        print(flag[0])
+    """
+    assert _run(code) == "False\n"
+
+
+def test_a_replay_in_flight_ends_with_the_interpreter() -> None:
+    code = """
+        graph, out = Graph(), np.ones(64)
+        graph.launch(count, 1, 64, out, seen, 10)
+        graph.call(print, "replayed")
+        program = graph.program()
+        for _ in range(3):
+            program.replay(nbrt.Stream("cpu:0").queue, ReplayValues())
+    """
+    assert _run(code) == "replayed\n" * 3
+
+
+def test_a_forked_child_closes_the_program_of_its_parent() -> None:
+    code = """
+        graph, x = Graph(), np.zeros(1)
+        graph.launch(add, 1, 1, x, 1.0)
+        program = graph.program()
+        program.replay(queue, ReplayValues())
+        child = os.fork()
+        if child == 0:
+            program.close()
+            del program, graph
+            os._exit(int(x[0]))
+        status = os.waitpid(child, 0)[1]
+        program.replay(queue, ReplayValues())
+        print(os.waitstatus_to_exitcode(status), x[0])
+    """
+    assert _run(code) == "1 2.0\n"
+
+
+def test_a_crash_names_the_kernels_of_the_graph() -> None:
+    from helpers.processes import run_python
+
+    code = """
+        import ctypes
+
+        def crash(x):
+            x[1 << 40] = 1.0
+
+        graph = Graph()
+        graph.launch(crash, 1, 1, np.zeros(1))
+        graph.program().replay(queue, ReplayValues())
+    """
+    found = run_python(_HEAD + dedent(code))
+    assert found.returncode < 0
+    assert "the replay of a graph, with the kernels crash (" in found.stderr
