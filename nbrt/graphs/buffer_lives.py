@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from nbrt.backends.graphs import ArrayView
 from nbrt.errors import GraphError
+from nbrt.graphs.node_text import views_of
 from nbrt.graphs.order import GraphOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from nbrt.backends.graphs import Branch, GraphNode
 
-__all__ = ["BufferLives", "Conflicts", "buffers_of", "views_in"]
+__all__ = ["BufferLives", "Conflicts", "buffers_of"]
 
 
 class Conflicts(NamedTuple):
@@ -231,18 +231,11 @@ class _BitLayers:
         return full
 
 
-def views_in(values: Iterable[object]) -> Iterator[ArrayView]:
-    """Yield the arrays among the arguments of a node, including those in tuples."""
-    for value in values:
-        if type(value) is ArrayView:
-            yield value
-        elif isinstance(value, tuple):
-            yield from views_in(value)
-
-
 def buffers_of(node: GraphNode) -> set[int]:
     """Return the buffers that a node uses itself, without those of its branches."""
-    used = {view.buffer for work in node.work for view in views_in(work.args)}
+    used = {view.buffer for work in node.work for view in views_of(work.args)}
+    if node.source is not None:  # has all operands if the driver captures the work
+        used.update(view.buffer for view in views_of((node.source.args, node.source.result)))
     if node.flag is not None:
         used.add(node.flag.buffer)
     if node.branches:

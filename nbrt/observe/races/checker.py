@@ -332,8 +332,7 @@ class RaceChecker:
 
     def _is_new(self, report: MemoryRaceReport) -> bool:
         """Return whether no earlier report has the same call sites; if so, add the report."""
-        calls = (report.touched, report.other, report.allocated, report.freed)
-        key = (report.kind, *(call and (call.what, call.stack) for call in calls))
+        key = (report.kind, *(call and (call.what, call.stack) for call in report.calls))
         if key in self._reported:
             return False
         self._reported.add(key)

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Footprint", "arrays_in", "footprint_of"]
+__all__ = ["Footprint", "arrays_in", "footprint_at", "footprint_of"]
 
 _MAX_WORK = 100_000
 """Limit of `numpy.shares_memory` for two strided arrays."""
@@ -71,20 +71,20 @@ def footprint_of(array: Any) -> Footprint | None:
     """Return the footprint of a NumPy or CUDA array; None for other objects and empty arrays."""
     if isinstance(array, np.ndarray):
         origin = array.__array_interface__["data"][0]
-        return _footprint(origin, array.shape, array.strides, array.itemsize)
+        return footprint_at(origin, array.shape, array.strides, array.itemsize)
     if not _is_cuda_array(array):
         return None
     pointer = getattr(getattr(array, "data", None), "ptr", None)
     if pointer is not None:
         # CuPy: its `__cuda_array_interface__` would query the driver for the current stream.
-        return _footprint(int(pointer), array.shape, array.strides, array.itemsize)
+        return footprint_at(int(pointer), array.shape, array.strides, array.itemsize)
     try:
         interface = array.__cuda_array_interface__
     except Exception:  # noqa: BLE001  # such as a torch tensor that requires gradients
         return None
     shape, itemsize = tuple(interface["shape"]), np.dtype(interface["typestr"]).itemsize
     strides = interface.get("strides") or _contiguous_strides(shape, itemsize)
-    return _footprint(interface["data"][0], shape, tuple(strides), itemsize)
+    return footprint_at(interface["data"][0], shape, tuple(strides), itemsize)
 
 
 def arrays_in(values: Any) -> Iterator[Any]:
@@ -100,9 +100,10 @@ def _is_cuda_array(value: Any) -> bool:
     return hasattr(type(value), "__cuda_array_interface__")
 
 
-def _footprint(
+def footprint_at(
     origin: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> Footprint | None:
+    """Return the footprint of an array from its layout; None if it is empty."""
     if 0 in shape or itemsize == 0:
         return None
     reaches = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]

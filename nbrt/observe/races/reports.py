@@ -91,10 +91,14 @@ class MemoryRaceReport:
     allocated: ReportedCall | None = None
     freed: ReportedCall | None = None
 
+    @property
+    def calls(self) -> tuple[ReportedCall | None, ...]:
+        """The operations of the report: `touched`, `other`, `allocated` and `freed`."""
+        return self.touched, self.other, self.allocated, self.freed
+
     def __str__(self) -> str:
         lines = [f"{self.kind.replace('_', ' ')} on {self.device}: {self.message}"]
-        calls = (self.touched, self.other, self.allocated, self.freed)
-        lines += [str(call) for call in calls if call is not None]
+        lines += [str(call) for call in self.calls if call is not None]
         return "\n".join([*lines, f"  to mend it: {self.advice}"])
 
 
