@@ -15,7 +15,6 @@ from nbrt.backends.graphs import (
     Branch,
     GraphNode,
     NodeSource,
-    RecordingQueue,
     StateAdvance,
     Work,
 )
@@ -23,15 +22,17 @@ from nbrt.errors import CaptureError
 from nbrt.graphs.buffers import BufferTable, views_in
 from nbrt.graphs.child import ChildGraph
 from nbrt.graphs.generators import GeneratorUse
+from nbrt.graphs.recorders import QueueRecorder, recorder_for
 from nbrt.runtime import commands
 from nbrt.runtime.capturing import CapturedRecord, DrawState
 from nbrt.runtime.creation import empty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from nbrt.backends.driver_capture import CaptureErrorMode
-    from nbrt.backends.graphs import ArrayView, ReplayValues
+    from nbrt.backends.driver_capture import CaptureErrorMode, DriverGraph
+    from nbrt.backends.graphs import ReplayValues
+    from nbrt.graphs.recorders import Control, Recorder
     from nbrt.random.stream_position import StreamPosition
     from nbrt.runtime.commands import Command
     from nbrt.runtime.memory.pool import MemoryPool
@@ -75,6 +76,8 @@ class StreamCapture:
         The memory that the nodes use.
     uses : dict of StreamPosition to GeneratorUse
         The generators that were drawn from.
+    driver_graph : DriverGraph or None
+        The graph that the driver has captured; None without one.
     """
 
     def __init__(
@@ -84,9 +87,11 @@ class StreamCapture:
         self.error_mode = error_mode
         self.table = BufferTable(stream.interface)
         self.uses: dict[StreamPosition, GeneratorUse] = {}
+        self.driver_graph: DriverGraph | None = None
         self._pool = pool
         self._levels = [_Level()]
-        self._queues: dict[Stream, RecordingQueue] = {}
+        self._recorder: Recorder = QueueRecorder()
+        self._streams: set[Stream] = set()
         self._lock = threading.RLock()
         self._is_open = False
 
@@ -108,22 +113,32 @@ class StreamCapture:
             )
         # A collection could destroy another graph, which some drivers forbid during a capture.
         with gc_disabled(), commands.install_hook(self):
+            self._recorder = recorder_for(stream, self.error_mode)
             self._is_open = True
-            self._join(stream, ())
             try:
+                self._join(stream, (), ())
                 yield
+                self._add_other_work(stream)
                 self._check_joined(self._levels[0], stream)
+                self.driver_graph = self._recorder.end()
             finally:
                 self._is_open = False
-                for joined in self._queues:
+                for joined in self._streams:
                     joined.capture = None
                 for use in self.uses.values():
                     use.position.before_use = None
+                self._recorder.abort()
 
-    def _join(self, stream: Stream, tails: tuple[int, ...]) -> None:
-        self._queues.setdefault(stream, RecordingQueue(stream.queue))
+    def _join(self, stream: Stream, tails: tuple[int, ...], handles: tuple[int, ...]) -> None:
+        self._recorder.join(stream, handles)
+        self._streams.add(stream)
         self._levels[-1].tails[stream] = tails
         stream.capture = self
+
+    def _add_other_work(self, stream: Stream) -> None:
+        """Add nodes for the work of other libraries on a stream."""
+        for handle, kind, label in self._recorder.other_work(stream):
+            self._add(stream, kind, label, (), handles=(handle,))
 
     def _check_joined(self, level: _Level, stream: Stream) -> None:
         """Raise CaptureError if the work of a stream does not lead to the end of another."""
@@ -159,12 +174,8 @@ class StreamCapture:
     def record(self, stream: Any, command: Command) -> Any:
         """Record a command instead of running it."""
         with self._lock:
-            queue = self._queues[stream]
-            try:
-                command.function(queue, *command.args)
-            finally:
-                work = queue.take()
-            kind: Any = command.kind
+            self._add_other_work(stream)
+            work, handles, result = self._recorder.run(stream, command)
             views_of = self.table.views_of
             views = views_of(command.args)
             if len(work) == 1 and all(map(operator.is_, work[0][1], command.args)):
@@ -172,10 +183,11 @@ class StreamCapture:
             else:
                 items = tuple([Work(function, views_of(args)) for function, args in work])
             source = NodeSource(command.function, views)
-            node = self._add(stream, kind, command.label, items, source=source)
+            kind: Any = command.kind
+            node = self._add(stream, kind, command.label, items, source=source, handles=handles)
             if kind == "draw":
                 self._order_draws(node)
-        return None
+        return result
 
     def _add(
         self, stream: Stream, kind: Any, label: str, work: tuple[Work, ...], **fields: Any
@@ -204,7 +216,9 @@ class StreamCapture:
     def record_event(self, stream: Any, event: Any) -> CapturedRecord:  # noqa: ARG002
         """Return the nodes that a stream has reached."""
         with self._lock:
-            return CapturedRecord(self, self._levels[-1].tails.get(stream, ()))
+            self._add_other_work(stream)
+            tails = self._levels[-1].tails.get(stream, ())
+            return CapturedRecord(self, tails, self._recorder.tails(stream))
 
     def wait_event(self, stream: Any, event: Any, record: CapturedRecord | None) -> None:
         """Add a dependency of the stream's next node; capture the stream if it is not."""
@@ -231,7 +245,10 @@ class StreamCapture:
             level = self._levels[-1]
             if stream not in level.tails:
                 level.forks[stream] = CallSite.here(depth=1, most=_STACK)
-            self._join(stream, _union(level.tails.get(stream, ()), record.nodes))
+            else:
+                self._add_other_work(stream)
+            tails = _union(level.tails.get(stream, ()), record.nodes)
+            self._join(stream, tails, record.handles)
 
     def refuse(self, tried: str, remedy: str) -> NoReturn:
         """Raise `CaptureError`."""
@@ -261,7 +278,7 @@ class StreamCapture:
     def _use(self, stream: Stream, position: StreamPosition) -> GeneratorUse:
         if position.before_use is not None:
             position.before_use()  # an earlier replay may still draw
-        array = np.zeros(2, np.uint64)
+        array: Any = np.zeros(2, np.uint64)
         if not stream.interface.capabilities.host_addressable:
             array = empty(2, np.uint64, stream=stream)
         view = self.table.view_of(array)
@@ -285,41 +302,22 @@ class StreamCapture:
 
     # -- control flow ------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def branch(self, stream: Stream) -> Iterator[Branch]:
-        """Record the body of control flow on a stream; the branch is complete after the block."""
-        outer = self._levels[-1]
-        level = _Level()
-        level.tails[stream] = ()
-        branch = Branch(level.nodes)
-        self._levels.append(level)
-        captured = set(self._queues)
-        try:
-            yield branch
-            self._check_joined(level, stream)
-        finally:
-            self._levels.pop()
-            for joined in set(self._queues) - captured:
-                joined.capture = None
-                del self._queues[joined]
-        branch.advances = tuple(
-            StateAdvance(self.uses[position].buffer, words)
-            for position, words in level.words.items()
-            if words
-        )
-        drawn = {position for position, words in level.words.items() if words}
-        branch_dynamic = drawn | level.dynamic
-        outer.dynamic |= branch_dynamic
-        for position in branch_dynamic:
-            self.uses[position].is_dynamic = True
-
     def add_control_flow(
-        self, stream: Stream, kind: Any, flag: ArrayView, branches: tuple[Branch, ...], limit: int
+        self,
+        stream: Stream,
+        kind: Any,
+        flag: Any,
+        bodies: Sequence[Callable[[], object]],
+        limit: int,
     ) -> None:
-        """Add a node that runs branches by the value of a flag."""
+        """Capture functions as the bodies of a node that runs them by the value of a flag."""
         with self._lock:
+            self._add_other_work(stream)
+            control = self._recorder.control(stream, kind, flag, limit)
+            branches = tuple([self._capture_body(stream, control, body) for body in bodies])
+            fields = {"branches": branches, "limit": limit, "handles": control.end()}
             level = self._levels[-1]
-            node = self._add(stream, kind, "", (), flag=flag, branches=branches, limit=limit)
+            node = self._add(stream, kind, "", (), flag=self.table.view_of(flag), **fields)
             # It moves the states of generators: draws before it must have read them.
             moving = {self.uses[position].buffer for position in level.dynamic}
             earlier = [
@@ -329,22 +327,58 @@ class StreamCapture:
             ]
             node.dependencies = _union(node.dependencies, tuple(earlier))
 
+    def _capture_body(self, stream: Stream, control: Control, body: Callable[[], object]) -> Branch:
+        outer = self._levels[-1]
+        level = _Level()
+        level.tails[stream] = ()
+        self._levels.append(level)
+        before = set(self._streams)
+        try:
+            with control.body():
+                body()
+                self._add_other_work(stream)
+                self._check_joined(level, stream)
+                advances = self._advances_of(level)
+                control.end_body(advances, {use.buffer: use.array for use in self.uses.values()})
+        finally:
+            self._levels.pop()
+            for joined in self._streams - before:
+                joined.capture = None
+                self._recorder.leave(joined)
+            self._streams = before
+        outer.dynamic |= level.dynamic
+        return Branch(level.nodes, advances)
+
+    def _advances_of(self, level: _Level) -> tuple[StateAdvance, ...]:
+        """Return what a run of a body draws; its generators move during replays."""
+        drawn = [(position, words) for position, words in level.words.items() if words]
+        level.dynamic.update(position for position, _ in drawn)
+        for position in level.dynamic:
+            self.uses[position].is_dynamic = True
+        return tuple(StateAdvance(self.uses[position].buffer, words) for position, words in drawn)
+
     # -- other graphs ------------------------------------------------------------------------------
 
     def add_graph(self, stream: Stream, graph: Any, values: ReplayValues) -> None:
         """Add the replay of a graph as one node."""
         with self._lock:
+            self._add_other_work(stream)
             child = ChildGraph(graph, graph._nodes, graph._buffers, values, self.table)
+            states = []
             for use in graph._uses:
-                state = self.reserve(stream, use.position, use.words)
-                child.move_state(use.buffer, self.uses[use.position].buffer, state.offset)
+                mine = self.reserve(stream, use.position, use.words)
+                states.append((use.array, mine.array, mine.offset))
+                child.move_state(use.buffer, self.uses[use.position].buffer, mine.offset)
                 if use.is_dynamic:
                     self._levels[-1].dynamic.add(use.position)
                     self.uses[use.position].is_dynamic = True
-            branch = Branch(child.nodes())
-            source = NodeSource(graph.replay, ())
-            node = self._add(stream, "graph", "graph", (), branches=(branch,), source=source)
-            self._order_draws(node)
+            handles = self._recorder.replay(stream, graph._program, values, states)
+            fields = {
+                "branches": (Branch(child.nodes()),),
+                "source": NodeSource(graph.replay, ()),
+                "handles": handles,
+            }
+            self._order_draws(self._add(stream, "graph", "graph", (), **fields))
 
     def finished_uses(self) -> list[GeneratorUse]:
         """Return the generators that the graph draws from, with the words of a replay."""

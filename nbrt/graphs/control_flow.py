@@ -141,10 +141,4 @@ def _capture(
     limit: int,
 ) -> None:
     capture: StreamCapture = stream.capture  # type: ignore[assignment]  # the only one
-    branches = []
-    for body in bodies:
-        with capture.branch(stream) as branch:
-            body()
-        branches.append(branch)
-    view = capture.table.view_of(flag)
-    capture.add_control_flow(stream, kind, view, tuple(branches), limit)
+    capture.add_control_flow(stream, kind, flag, bodies, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbrt.random.state import PhiloxState
+from nbrt.runtime.array import to_host
 from nbrt.runtime.stream import Event
 
 if TYPE_CHECKING:
@@ -66,32 +67,19 @@ def end_with(uses: Sequence[GeneratorUse], stream: Stream, values: ReplayValues)
     if not dynamic:
         return
     starts = {buffer: offset for buffer, _, offset in values.states}
-    read = _Offsets(dynamic)
-    stream.enqueue("call", stream.interface.call_host, (read.read,), "read offsets")
     event = Event()
     event.record(stream)
     for use in dynamic:
-        use.position.before_use = _Moved(use, starts[use.buffer], read, event)
-
-
-class _Offsets:
-    """The offsets behind a replay, read in the order of its stream."""
-
-    def __init__(self, uses: Sequence[GeneratorUse]) -> None:
-        self._uses = uses
-        self.values: dict[int, int] = {}
-
-    def read(self) -> None:
-        self.values = {use.buffer: int(use.array[1]) for use in self._uses}
+        # The next replay reserves words of the generator first, so it cannot overwrite the state.
+        use.position.before_use = _Moved(use, starts[use.buffer], event)
 
 
 class _Moved:
     """Sets the state of a generator after a replay whose loops drew from it."""
 
-    def __init__(self, use: GeneratorUse, start: int, read: _Offsets, event: Event) -> None:
+    def __init__(self, use: GeneratorUse, start: int, event: Event) -> None:
         self._use = use
         self._start = start
-        self._read = read
         self._event = event
 
     def __call__(self) -> None:
@@ -100,7 +88,8 @@ class _Moved:
             if position.before_use is not self:
                 return
             self._event.synchronize()
-            moved = (self._read.values[self._use.buffer] - self._start) % _MODULUS
+            end = int(to_host(self._use.array)[1])
+            moved = (end - self._start) % _MODULUS
             position.before_use = None
             seed, offset = position.state
             position.state = PhiloxState(seed, (offset + moved) % _MODULUS)

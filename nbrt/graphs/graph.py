@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import threading
@@ -101,12 +102,18 @@ class Graph:
         interface = capture.origin.interface
         self._nodes, self._buffers = capture.nodes, capture.table.buffers
         self._uses = capture.finished_uses()
-        self._plan, self._arena = place_buffers(
-            capture.table, self._nodes, capture.origin, self.pool
-        )
+        if capture.driver_graph is None:
+            self._plan, self._arena = place_buffers(
+                capture.table, self._nodes, capture.origin, self.pool
+            )
         self._parameters = Parameters(interface, self._nodes, self._buffers, named)
         self._is_deterministic = deterministic
-        self._program = self._new_program(self._nodes, self._buffers)
+        if capture.driver_graph is None:
+            self._program = self._new_program(self._nodes, self._buffers)
+        else:
+            self._program = capture.driver_graph.program(
+                self._nodes, self._buffers, deterministic=deterministic
+            )
         self._is_captured = True
         call_hooks("instantiate", self)
 
@@ -220,8 +227,8 @@ class Graph:
         """
         if not isinstance(other, Graph):
             raise ArgumentTypeError(f"expected a Graph, got {other!r}")
-        self._usable()
-        _, parameters = other._usable()
+        program, _ = self._usable()
+        other_program, parameters = other._usable()
         difference = topology_difference(self._nodes, other._nodes)
         if difference is not None or self.device != other.device:
             where = difference or f"it was captured on {other.device}, this one on {self.device}"
@@ -229,10 +236,18 @@ class Graph:
                 f"expected a graph of the same topology, got one that differs: {where}; use the "
                 f"other graph instead"
             )
-        program = self._new_program(other._nodes, other._buffers)
+        nodes, previous = other._nodes, None
         with self._lock:
-            previous, self._program = self._program, program
-            self._nodes, self._buffers, self._uses = other._nodes, other._buffers, other._uses
+            if isinstance(program, DriverProgram):
+                program.update(other_program)
+                nodes = [
+                    dataclasses.replace(new, handles=old.handles)
+                    for old, new in zip(self._nodes, nodes, strict=True)
+                ]
+            else:
+                previous = program
+                self._program = self._new_program(nodes, other._buffers)
+            self._nodes, self._buffers, self._uses = nodes, other._buffers, other._uses
             self._parameters, self._plan, self._arena = parameters, other._plan, other._arena
         if previous is not None:
             previous.close()

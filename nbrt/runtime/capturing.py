@@ -22,10 +22,13 @@ class CapturedRecord(NamedTuple):
         The capture.
     nodes : tuple of int
         The nodes that the event waits for.
+    handles : tuple of int
+        The same as nodes of the driver.
     """
 
     capture: Capture
     nodes: tuple[int, ...]
+    handles: tuple[int, ...] = ()
 
 
 class DrawState(NamedTuple):
