@@ -117,7 +117,7 @@ class Driver:
         self._runtime: Any = cupy.cuda.runtime
         self._driver: Any = cupy.cuda.driver
         self.bindings: Any = bindings
-        self.captures = LiveCaptures(bindings)
+        self.captures = LiveCaptures.shared(bindings)
         self.relaxed = self.captures.relaxed
         self.retired = Retired(self)
         self.errors: tuple[type[BaseException], ...] = (

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["LiveCaptures"]
 
 
+_shared: list[LiveCaptures] = []
+
+
 class LiveCaptures:
-    """The captures that nbrt has begun and not ended.
+    """The captures that nbrt has begun in the process and not ended; use `shared`.
 
     CUDA forbids some calls during a capture: frees, queries of events, the destruction of another
     graph. Depending on the mode of the capture, a forbidden call fails, or makes it invalid.
@@ -34,6 +37,13 @@ class LiveCaptures:
         self._lock = threading.RLock()
         self._indices: dict[object, int] = {}
         self._waiting: deque[Callable[[], object]] = deque()
+
+    @classmethod
+    def shared(cls, bindings: Any) -> LiveCaptures:
+        """Return the object of the process."""
+        if not _shared:
+            _shared.append(cls(bindings))
+        return _shared[0]
 
     def __bool__(self) -> bool:
         return bool(self._indices)
@@ -58,6 +68,11 @@ class LiveCaptures:
         """Make a call now, or after the end of the last capture; its errors become warnings."""
         self._waiting.append(call)
         self._run()
+
+    def keep_until_end(self, resource: object) -> None:
+        """Keep an object whose end frees memory until the captures under way have ended."""
+        if self._indices:
+            self._waiting.append([resource].clear)
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from numba import cuda
 
-from nbrt.backends.graphs import GraphBuffer, GraphNode, ReplayValues
+from helpers.cuda_graphs import SIZE, Recorder, values_of
+from helpers.graph_kernels import add, scale
+from nbrt.backends.graphs import ReplayValues
 from nbrt.errors import (
     CaptureError,
     DeviceMismatchError,
@@ -17,95 +18,8 @@ from nbrt.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from nbrt.backends.cuda.backend import CudaInterface
-    from nbrt.backends.cuda.graphs.capture import CudaCapture
-    from nbrt.backends.cuda.graphs.program import CudaGraphProgram
     from nbrt.backends.cuda.queues import CudaQueue
-
-SIZE = 100
-
-
-def scale(x, y, factor):  # type: ignore[no-untyped-def]
-    i = cuda.grid(1)
-    if i < x.size:
-        y[i] = factor * x[i]
-
-
-def add(x, y):  # type: ignore[no-untyped-def]
-    i = cuda.grid(1)
-    if i < x.size:
-        y[i] += x[i]
-
-
-class Recorder:
-    """A capture whose commands become nodes, as the runtime makes them."""
-
-    def __init__(self, interface: CudaInterface, queue: CudaQueue, mode: Any = "thread_local"):
-        self.interface = interface
-        self.capture: CudaCapture = interface.begin_capture(queue, mode)
-        self.nodes: list[GraphNode] = []
-        self.buffers: list[GraphBuffer] = []
-
-    def run(self, kind: Any, function: Callable[..., object], queue: Any, *args: Any) -> GraphNode:
-        function(queue, *args)
-        node = GraphNode(len(self.nodes), kind, kind, 0, 0, handles=self.capture.nodes_since(queue))
-        self.nodes.append(node)
-        return node
-
-    def launch(self, kernel: Any, queue: Any, *args: Any) -> GraphNode:
-        plan = self.interface.program(kernel).plan(queue.index, (1, 1, 1), (128, 1, 1), 0)
-        return self.run("launch", plan.launch, queue, *args)
-
-    def buffer(self, array: Any) -> int:
-        number = len(self.buffers)
-        self.buffers.append(GraphBuffer(number, int(array.data.ptr), array.nbytes, array))
-        return number
-
-    def program(self, *, deterministic: bool = False) -> CudaGraphProgram:
-        graph = self.capture.end()
-        return graph.program(self.nodes, self.buffers, deterministic=deterministic)
-
-
-@pytest.fixture
-def cupy(interface: CudaInterface) -> Any:
-    return interface._driver.cupy
-
-
-@pytest.fixture
-def queue(interface: CudaInterface) -> CudaQueue:
-    return interface.create_queue(0, 0)
-
-
-@pytest.fixture
-def arrays(cupy: Any) -> tuple[Any, Any]:
-    """0, 1, 2, ... and as many zeros."""
-    made = cupy.arange(SIZE, dtype="float64"), cupy.zeros(SIZE)
-    cupy.cuda.Device().synchronize()
-    return made
-
-
-@pytest.fixture
-def z(cupy: Any) -> Any:
-    made = cupy.zeros(SIZE)
-    cupy.cuda.Device().synchronize()
-    return made
-
-
-@pytest.fixture
-def recorder(
-    interface: CudaInterface, queue: CudaQueue, arrays: tuple[Any, Any], z: Any
-) -> Iterator[Recorder]:
-    made = Recorder(interface, queue)
-    yield made
-    made.capture.abort()
-    assert not interface._driver.captures
-
-
-def values_of(queue: CudaQueue, array: Any) -> list[float]:
-    queue.synchronize()
-    return [float(value) for value in array.get()]
 
 
 def test_nothing_runs_before_the_replay(
@@ -241,10 +155,14 @@ def test_nodes_are_left_out(recorder: Recorder, queue: CudaQueue, arrays: tuple[
 
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
 def test_every_mode_captures(
-    interface: CudaInterface, queue: CudaQueue, arrays: tuple[Any, Any], mode: str
+    new_recorder: Any,
+    interface: CudaInterface,
+    queue: CudaQueue,
+    arrays: tuple[Any, Any],
+    mode: str,
 ) -> None:
     x, y = arrays
-    recorder = Recorder(interface, queue, mode)
+    recorder = new_recorder(queue, mode)
     recorder.launch(add, queue, x, y)
     program = recorder.program()
     program.replay(queue, ReplayValues())
@@ -285,8 +203,8 @@ def test_default_and_captured_streams_are_refused(
 
 
 def test_an_invalid_capture_leaves_the_stream_usable(
-    recorder: Recorder, interface: CudaInterface, queue: CudaQueue, arrays: tuple[Any, Any],
-    cupy: Any,
+    new_recorder: Any, recorder: Recorder, interface: CudaInterface, queue: CudaQueue,
+    arrays: tuple[Any, Any], cupy: Any,
 ) -> None:  # fmt: skip
     x, y = arrays
     recorder.launch(add, queue, x, y)
@@ -299,7 +217,7 @@ def test_an_invalid_capture_leaves_the_stream_usable(
     assert not recorder.capture.holds(queue)
     interface.copy(queue, y, x)
     assert values_of(queue, y) == [float(i) for i in range(SIZE)]
-    again = Recorder(interface, queue)
+    again = new_recorder(queue)
     again.launch(add, queue, x, y)
     again.program().replay(queue, ReplayValues())
     assert values_of(queue, y) == [2.0 * i for i in range(SIZE)]

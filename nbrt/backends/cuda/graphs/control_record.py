@@ -27,14 +27,19 @@ class LoopCounter:
         The largest number of turns.
     """
 
-    __slots__ = ("_memory", "address", "index", "limit")
+    __slots__ = ("_captures", "_memory", "address", "index", "limit")
 
     def __init__(self, driver: Driver, index: int, limit: int) -> None:
+        self._captures = driver.captures
         with driver.on_device(index), driver.relaxed():
             self._memory = driver.cupy.cuda.Memory(COUNTER_BYTES)
         self.index = index
         self.address = int(self._memory.ptr)
         self.limit = limit
+
+    def __del__(self) -> None:
+        # The collector may run in another capture, which a free would make invalid.
+        self._captures.keep_until_end(self._memory)
 
 
 @dataclass(eq=False)

@@ -37,10 +37,14 @@ class CudaGraph:
         self.index = index
         self._moved: dict[int, int] = {}
         self._is_closed = False
+        self._captured: list[int] = []
         with state.driver.on_device(index), state.driver.relaxed():
             for node in state.calls.nodes(handle):
                 if node in state.controls:
                     self._attach(handle, node)
+            # Not before: a new node could have the handle of a destroyed one.
+            for body in self._captured:
+                state.calls.destroy(body)
 
     def program(
         self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool
@@ -56,9 +60,7 @@ class CudaGraph:
 
     def node(self, handle: int) -> int:
         """Return the node that the capture returned as `handle`."""
-        while handle in self._moved:
-            handle = self._moved[handle]
-        return handle
+        return self._moved.get(handle, handle)
 
     def serialize(self, handles: Sequence[int]) -> None:
         """Let nodes run one after the other in this order, which respects their dependencies."""
@@ -87,7 +89,7 @@ class CudaGraph:
         for source, body in zip(captured, bodies, strict=True):
             copies = NodeCopies(state, state)
             self._moved.update(copies.copy(source, body))
-            calls.destroy(source)
+            self._captured.append(source)
         record.setters = [self.node(setter) for setter in record.setters]
         for setter in record.setters:
             parameters = KernelParameters(calls, setter)

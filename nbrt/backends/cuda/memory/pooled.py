@@ -112,8 +112,7 @@ class PlainPool(TrackedPool):
     def _give(self, queue: CudaQueue, block: Any) -> None:
         kept = block.kept
         super()._give(queue, block)
-        if self._driver.captures:
-            self._driver.captures.put_off([kept].clear)
+        self._driver.captures.keep_until_end(kept)
 
     def _drop(self) -> None:
         """Do nothing: nothing is cached."""

@@ -36,7 +36,7 @@ class DeviceSegment:
         self.size = int(memory.size)
 
     def __del__(self) -> None:
-        self._tracker.remove(self.ptr)
+        self._tracker.remove(self.ptr, self._memory)
 
 
 class SegmentTracker:
@@ -103,8 +103,9 @@ class SegmentTracker:
         self.made += 1
         return segment
 
-    def remove(self, address: int) -> None:
+    def remove(self, address: int, memory: object) -> None:
         """Remove a segment that is being returned to the system."""
+        self._driver.captures.keep_until_end(memory)
         # A segment that died during its construction is not counted.
         info = self._segments.pop(address, None)
         if info is not None:
