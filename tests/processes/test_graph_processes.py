@@ -65,6 +65,25 @@ def test_interrupts_end_a_loop_of_short_kernels() -> None:
     assert _run(code) == "done\n"
 
 
+def test_interrupts_end_branches_on_two_cores() -> None:
+    code = """
+        graph, joined = Graph(), np.zeros(1)
+        first = graph.launch(add, 1, 1, joined, 1.0)
+        ends = [graph.launch(count, 1, 64, np.ones(64), seen, 300_000, after=[first])
+                for _ in range(2)]
+        graph.launch(add, 1, 1, joined, 10.0, after=ends)
+        program = graph.program()
+        for _ in range(3):
+            program.replay(queue, ReplayValues())
+        endless = ReplayValues(scalars={(end.index, 0, 2): TURNS for end in ends})
+        for _ in range(2):
+            assert is_interrupted(lambda: program.replay(queue, endless), seen)
+        program.replay(queue, ReplayValues())
+        print(joined[0])
+    """
+    assert _run(code, NBRT_CPU_THREADS="2") == "46.0\n"
+
+
 def test_signal_handlers_run_during_a_replay_that_goes_on() -> None:
     code = """
         graph, flag = Graph(), np.ones(1, bool)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["Chain", "chains_of", "makespan", "regions_of"]
 
 _MAX_REDUCED = 1 << 12
-"""Nodes of the largest graph whose superfluous dependencies are removed."""
+"""The largest graph whose superfluous dependencies are removed, and that is split in regions."""
 
 
 class Chain(NamedTuple):
@@ -76,6 +76,8 @@ def regions_of(chains: Sequence[Chain]) -> list[range]:
     A chain that every other one precedes or follows is a region by itself.
     """
     count = len(chains)
+    if count > _MAX_REDUCED:
+        return [range(count)]
     ancestors: list[int] = []
     for chain in chains:
         known = 0

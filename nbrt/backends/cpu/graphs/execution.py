@@ -7,25 +7,28 @@ import itertools
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.cpu.block_scheduler import get_num_threads
+from nbrt.backends.cpu.block_scheduler import get_num_threads, run_shared
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text_of_graph
 from nbrt.backends.cpu.graphs.chains import Chain, chains_of
 from nbrt.backends.cpu.graphs.instructions import assemble
-from nbrt.backends.cpu.graphs.layout import Image, Operation, Status, ThreadState
+from nbrt.backends.cpu.graphs.layout import Image, Operation, Status
 from nbrt.backends.cpu.graphs.native import raise_kernel_error, runners
-from nbrt.backends.cpu.interrupts import forget_tick, main_runner
+from nbrt.backends.cpu.graphs.regions import SharedRecord, new_state, regions, stages
+from nbrt.backends.cpu.interrupts import STOP, forget_tick, main_runner
 from nbrt.backends.cpu.interrupts import runners as thread_runners
 from nbrt.backends.cpu.launch import MIN_SHARED_NS, CpuPlan
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
-from nbrt.backends.cpu.waiting import wait_address
 from nbrt.backends.graphs import ArrayView, host_array, with_arrays
 from nbrt.errors import KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nbrt.backends.cpu.graphs.changes import Changes
     from nbrt.backends.cpu.graphs.instructions import PlacedNode
+    from nbrt.backends.cpu.graphs.layout import ThreadState
+    from nbrt.backends.cpu.graphs.regions import Region
+    from nbrt.backends.cpu.interrupts import Runner, Stoppable
     from nbrt.backends.graphs import GraphBuffer, GraphNode, ReplayValues
 
 __all__ = ["Execution"]
@@ -64,11 +67,11 @@ class Execution:
         self._key = next(_keys)
         callback = ctypes.cast(_callback, ctypes.c_void_p).value
         self._image = Image(self.assembly.address, callback, self._key, MIN_SHARED_NS)
-        self._state = ThreadState()
-        self._record = self._state.record
-        self._record.failed[0] = -1
-        self._record.wait = wait_address()
-        self._end = len(self.assembly.instructions) if self.assembly.ends else 0
+        self._states = [new_state()]
+        self._record = self._states[0].record
+        self._begun: Stoppable = self._record
+        self._end = len(self.assembly.instructions)
+        self._regions = regions(chains, self.assembly.ends) if len(chains) > 1 else []
         self._enabled = b"\1" * len(self.assembly.placed)
         self._disabled: dict[int, tuple[int, int]] = {}
         self._saved: tuple[Any, Any] | None = None
@@ -152,23 +155,57 @@ class Execution:
         self._image.max_short_ns = MIN_SHARED_NS if get_num_threads() > 1 else _NEVER
         runner = thread_runners.get(get_ident())
         if runner is None:
-            self._run_range(0, self._end)
+            self._run_stages(None)
             return
         before = runner.begin(record)
         if runner is main_runner and not main_runner.is_watched:
             main_runner.watch()
         try:
-            self._run_range(0, self._end)
+            self._run_stages(runner)
         finally:
             runner.record = before
             forget_tick(record)
 
-    def _run_range(self, begin: int, end: int) -> None:
-        state = self._state
-        state.failed_at = -1
-        image, thread = ctypes.addressof(self._image), ctypes.addressof(state)
+    def _run_stages(self, runner: Runner | None) -> None:
+        threads = get_num_threads()
+        if not self._regions or threads == 1:
+            self._run_native(self._states[0], self._native.run, 0, self._end)
+            return
+        for stage in stages(self._regions, threads):
+            if stage.region is None:
+                self._run_native(self._states[0], self._native.run, stage.begin, stage.end)
+            elif stage.threads == 1:
+                table = stage.region.reset()
+                self._run_native(self._states[0], self._native.run_chains, table)
+            else:
+                self._run_shared(stage.region, stage.threads)
+            if runner is not None:
+                runner.begin(self._record)  # again: the stream may have been cancelled
+            if self._record.stop == STOP:
+                return
+
+    def _run_shared(self, region: Region, threads: int) -> None:
+        """Run a region in this thread and in helpers that are idle."""
+        while len(self._states) < threads:
+            self._states.append(new_state())
+        caller, table = get_ident(), region.reset()
+        helpers = iter(self._states[1:threads])
+
+        def work(_record: int) -> None:
+            state = self._states[0] if get_ident() == caller else next(helpers)
+            self._run_native(state, self._native.run_chains, table)
+
+        shared = SharedRecord(self._states[:threads])
+        self._begun = shared
         try:
-            status = self._native.run(image, thread, begin, end)
+            run_shared(work, shared, ())
+        finally:
+            self._begun = self._record
+
+    def _run_native(self, state: ThreadState, run: Callable[..., int], *args: int) -> None:
+        state.failed_at = -1
+        try:
+            status = run(ctypes.addressof(self._image), ctypes.addressof(state), *args)
             if status:
                 self._raise(state, status)
         except Exception as error:
@@ -220,7 +257,7 @@ class Execution:
         runner = thread_runners.get(get_ident())
         if runner is not None:
             # Again: the stream may have been cancelled during a launch of the function.
-            runner.begin(self._record)
+            runner.begin(self._begun)
         return False
 
     def _args(self, instruction: int) -> tuple[Any, ...]:
