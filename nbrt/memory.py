@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from nbrt.observe.plots.timeline import timeline as timeline
     from nbrt.observe.races.checker import RaceChecker as RaceChecker
     from nbrt.observe.races.checker import check_races as check_races
+    from nbrt.observe.races.graph_races import graph_races as graph_races
     from nbrt.observe.races.reports import MemoryRaceReport as MemoryRaceReport
     from nbrt.runtime.memory.adapters.rmm import RmmAllocator as RmmAllocator
     from nbrt.runtime.memory.adapters.torch import TorchAllocator as TorchAllocator

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.graphs import ArrayView, Branch, StateAdvance, Work
+from nbrt.backends.draw import Draw
+from nbrt.backends.graphs import ArrayView, Branch, NodeSource, StateAdvance, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,13 @@ class ChildGraph:
             for branch in node.branches
         )
         flag = None if node.flag is None else self._view(node.flag)
-        return dataclasses.replace(node, work=tuple(work), branches=branches, flag=flag)
+        source = node.source
+        if source is not None:
+            args, result = self._converted((source.args, source.result))
+            source = NodeSource(source.function, args, result)
+        return dataclasses.replace(
+            node, work=tuple(work), branches=branches, flag=flag, source=source
+        )
 
     def _moved(self, node: GraphNode, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Add the words before the graph to the blocks that a draw skips."""
@@ -94,6 +101,8 @@ class ChildGraph:
             if type(arg) is ArrayView
             else self._converted(arg)
             if type(arg) is tuple
+            else Draw(*self._converted(arg))
+            if type(arg) is Draw
             else arg
             for arg in args
         )

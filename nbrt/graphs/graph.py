@@ -15,7 +15,7 @@ from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
 from nbrt.graphs.comparison import first_difference, topology_difference
 from nbrt.graphs.dot import dot_text, edge_data, node_data
 from nbrt.graphs.generators import end_with, reserve, unreserve
-from nbrt.graphs.hooks import call_hooks
+from nbrt.graphs.hooks import call_hooks, run_checks
 from nbrt.graphs.parameters import Parameters
 from nbrt.graphs.picture import graph_html
 from nbrt.graphs.placement import place_buffers
@@ -102,6 +102,12 @@ class Graph:
         interface = capture.origin.interface
         self._nodes, self._buffers = capture.nodes, capture.table.buffers
         self._uses = capture.finished_uses()
+        try:
+            run_checks(self)
+        except BaseException:
+            if capture.driver_graph is not None:
+                capture.driver_graph.close()
+            raise
         if capture.driver_graph is None:
             self._plan, self._arena = place_buffers(
                 capture.table, self._nodes, capture.origin, self.pool

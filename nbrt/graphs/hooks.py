@@ -12,13 +12,14 @@ from nbrt.errors import ArgumentError, ArgumentTypeError, NbrtCleanupWarning
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["GraphEvent", "call_hooks", "on"]
+__all__ = ["GraphEvent", "call_hooks", "check_captures", "on", "run_checks"]
 
 GraphEvent: TypeAlias = Literal[
     "capture_begin", "capture_end", "instantiate", "replay_begin", "replay_end", "destroy"
 ]
 
 _functions: dict[str, tuple[Callable[[Any], object], ...]] = {}
+_checks: tuple[Callable[[Any], object], ...] = ()
 _lock = threading.Lock()
 
 
@@ -68,3 +69,24 @@ def call_hooks(event: GraphEvent, graph: Any) -> None:
         except Exception as error:  # noqa: BLE001  # the graph is in order
             message = f"a hook of graphs failed at {event!r}: {error!r}"
             warnings.warn(message, NbrtCleanupWarning, stacklevel=3)
+
+
+@contextlib.contextmanager
+def check_captures(function: Callable[[Any], object]) -> Iterator[None]:
+    """Call a function with each graph at the end of its capture; an exception refuses the graph."""
+    global _checks
+    with _lock:
+        _checks = (*_checks, function)
+    try:
+        yield
+    finally:
+        with _lock:
+            left = list(_checks)
+            left.remove(function)
+            _checks = tuple(left)
+
+
+def run_checks(graph: Any) -> None:
+    """Call the functions of `check_captures`."""
+    for function in _checks:
+        function(graph)

@@ -15,8 +15,10 @@ from nbrt._internal.callsite import CallSite
 from nbrt.backends import registry
 from nbrt.backends.pools import SegmentInfo
 from nbrt.errors import ArgumentError, MemoryRaceError, MemoryRaceWarning
+from nbrt.graphs.hooks import check_captures
 from nbrt.observe.races.access_modes import argument_access_modes
 from nbrt.observe.races.footprint import arrays_in, footprint_of
+from nbrt.observe.races.graph_races import graph_races
 from nbrt.observe.races.poison import Poisoner
 from nbrt.observe.races.reports import report_damage
 from nbrt.observe.races.shadow_blocks import MemoryAccess, ShadowBlock, StreamKey, StreamName
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nbrt._internal.device import Device
+    from nbrt.graphs.graph import Graph
     from nbrt.observe.races.footprint import Footprint
     from nbrt.observe.races.reports import MemoryRaceReport
     from nbrt.observe.races.shadow_blocks import AccessMode, BlockRange
@@ -146,6 +149,11 @@ class RaceChecker:
         ):
             spans = self._poisoner.fill(subject)
             self._run_serialized(partial(self._set_poisoned, subject, spans))
+
+    def check_graph(self, graph: Graph) -> None:
+        """Check a graph at the end of its capture."""
+        if self._device is None or self._device == graph.device:
+            self._announce(graph_races(graph))
 
     def finish(self) -> list[MemoryRaceReport]:
         """Check the remaining poison; return the reports of overwritten memory."""
@@ -350,6 +358,9 @@ def check_races(
     the work of two streams. On a CPU device the default stream runs work in the caller's thread,
     and queued work keeps its arrays alive; the checker ignores both.
 
+    A graph that is captured in the block is checked at the end of its capture, before it runs; see
+    `graph_races`.
+
     Parameters
     ----------
     device : Device, str, int or None
@@ -359,7 +370,7 @@ def check_races(
         block, or all of it. On CPU devices the poison is checked when the block is reused, and at
         the end.
     action : {"raise", "warn", "collect"}
-        ``"raise"`` refuses the command and queues none of it. ``"warn"`` emits a
+        ``"raise"`` refuses the command, or the graph, and queues none of it. ``"warn"`` emits a
         `MemoryRaceWarning`, ``"collect"`` only stores the report. Overwritten poison is raised or
         warned about at the end of the block.
 
@@ -393,7 +404,7 @@ def check_races(
 
 @contextmanager
 def _watch(checker: RaceChecker) -> Iterator[RaceChecker]:
-    with install_hook(checker):
+    with install_hook(checker), check_captures(checker.check_graph):
         try:
             yield checker
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""`find_graph_races`: the races of a graph, found before it runs."""
+"""`graph_races`: the races of a graph, found before it runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
     from nbrt._internal.device import Device
     from nbrt.backends.graphs import GraphBuffer, GraphNode
+    from nbrt.graphs.graph import Graph
     from nbrt.graphs.order import GraphOrder
     from nbrt.observe.races.footprint import Footprint
     from nbrt.observe.races.node_accesses import NodeAccess
 
-__all__ = ["find_graph_races"]
+__all__ = ["find_graph_races", "graph_races"]
 
 _Place: TypeAlias = tuple[int, "Footprint"]
 """A memory, and bytes in it."""
@@ -35,12 +36,46 @@ class _Found(NamedTuple):
     access: NodeAccess
 
 
+def graph_races(graph: Graph) -> list[MemoryRaceReport]:
+    """Return the races of a graph, which need not run: its nodes, edges and operands are known.
+
+    A race is a pair of nodes that access the same bytes without an order between them, where one
+    may write. `check_races` finds races between commands that run, and those of graphs that are
+    captured in its block.
+
+    Parameters
+    ----------
+    graph : Graph
+        A captured graph.
+
+    Returns
+    -------
+    reports : list of MemoryRaceReport
+        In the order of the later nodes; one report for each pair of call sites.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> with nbrt.device("cpu:0"):
+    ...     x, side = nbrt.zeros(4), nbrt.Stream()
+    ...     with nbrt.graph() as g:
+    ...         main = nbrt.current_stream()
+    ...         side.wait_stream(main)
+    ...         nbrt.copy(x, 1.0, stream=side)
+    ...         nbrt.copy(x, 2.0)
+    ...         main.wait_stream(side)
+    >>> [report.kind for report in graph_races(g)]
+    ['unordered_use']
+    """
+    return find_graph_races(graph._nodes, graph._buffers, graph.device)
+
+
 def find_graph_races(
     nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], device: Device
 ) -> list[MemoryRaceReport]:
-    """Return the pairs of nodes that access the same bytes without an order, where one may write.
+    """Return the races among nodes; see `graph_races`.
 
-    The graph need not run: its nodes, edges and operands are known. The source of a kernel
+    The source of a kernel
     determines which arguments it writes (`argument_access_modes`). The bodies of control flow are
     checked as well; different branches of a condition never run together.
 
