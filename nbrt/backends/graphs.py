@@ -36,6 +36,7 @@ __all__ = [
     "ReplayValues",
     "StateAdvance",
     "Work",
+    "arrays_of",
     "host_array",
     "with_arrays",
 ]
@@ -331,7 +332,7 @@ class QueueProgram:
 
     def replay(self, queue: Queue, values: ReplayValues) -> None:
         """Put the work of all enabled nodes into the queue."""
-        arrays = _arrays_of(self._buffers, values)
+        arrays = arrays_of(self._buffers, values)
         for buffer, seed, offset in values.states:
             state = arrays(ArrayView(buffer, 0, (2,), (8,), np.dtype(np.uint64)))
             queue.put(np.copyto, state, np.array([seed, offset], np.uint64))
@@ -387,9 +388,9 @@ def _run(branch: Branch, arrays: Callable[[ArrayView], Any]) -> None:
         state[1] += np.uint64(words)
 
 
-def _arrays_of(
-    buffers: Sequence[GraphBuffer], values: ReplayValues
-) -> Callable[[ArrayView], Array]:
+def arrays_of(buffers: Sequence[GraphBuffer], values: ReplayValues) -> Callable[[ArrayView], Array]:
+    """Return a function from the views of a replay to NumPy arrays over their memory."""
+
     def array(view: ArrayView) -> Array:
         buffer = buffers[view.buffer]
         address = values.addresses.get(view.buffer, buffer.address)

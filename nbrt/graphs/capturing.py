@@ -13,7 +13,7 @@ from nbrt.errors import ArgumentError, ArgumentTypeError, CaptureError
 from nbrt.graphs.capture import StreamCapture
 from nbrt.graphs.graph import Graph
 from nbrt.graphs.hooks import call_hooks
-from nbrt.runtime.guard import StreamGuard
+from nbrt.graphs.stream_methods import stream_method
 from nbrt.runtime.memory.pool import MemoryPool, use_pool
 from nbrt.runtime.stream import Stream, checked_stream
 
@@ -142,7 +142,8 @@ class graph:  # noqa: N801  # used like a function, as `torch.cuda.graph` is
         capture = StreamCapture(stream, pool, self._error_mode)
         with ExitStack() as stack:
             stack.enter_context(capture.recording())
-            stack.enter_context(StreamGuard(stream))
+            enter = stream_method(stream.device.kind, "create_stream_context")
+            stack.enter_context(enter(stream))
             stack.enter_context(use_pool(pool))
             call_hooks("capture_begin", made)
             self._stack = stack.pop_all()

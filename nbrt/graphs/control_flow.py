@@ -8,8 +8,8 @@ import numpy as np
 
 from nbrt._internal.checks import checked_int
 from nbrt.errors import ArgumentError, ArgumentTypeError, KernelError
+from nbrt.graphs.stream_methods import stream_method
 from nbrt.runtime.array import device_of, to_host
-from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,7 +126,8 @@ def _checked(flag: Any, bodies: Sequence[Any]) -> Stream:
             f"expected an array of one bool or integer as the flag, got shape {flag.shape} of "
             f"{flag.dtype}"
         )
-    return current_stream(device)
+    stream: Stream = stream_method(device.kind, "current_stream")(device)
+    return stream
 
 
 def _value(flag: Any, stream: Stream) -> Any:

@@ -19,9 +19,9 @@ from nbrt.graphs.hooks import call_hooks, run_checks
 from nbrt.graphs.parameters import Parameters
 from nbrt.graphs.picture import graph_html
 from nbrt.graphs.placement import place_buffers
+from nbrt.graphs.replayed import replayed_commands
 from nbrt.graphs.table import nodes_table, summary
 from nbrt.runtime import commands
-from nbrt.runtime.commands import Command
 from nbrt.runtime.device import interface_of
 from nbrt.runtime.stream import Stream, checked_stream, current_stream
 
@@ -170,7 +170,12 @@ class Graph:
             marks = reserve(self._uses, values)
             try:
                 if commands.hooks:
-                    group = [self._command(node, values) for node in self._nodes]
+                    group = replayed_commands(
+                        self._nodes,
+                        self._buffers,
+                        values,
+                        host_addressable=chosen.interface.capabilities.host_addressable,
+                    )
                     commands.dispatch_group(
                         chosen, group, functools.partial(_replay, program, values)
                     )
@@ -198,11 +203,6 @@ class Graph:
             state = "was reset" if self._is_captured else "is not captured yet"
             raise GraphError(f"expected a captured graph, got one that {state}; capture it again")
         return program, parameters
-
-    def _command(self, node: GraphNode, values: ReplayValues) -> Command:  # noqa: ARG002
-        function = node.work[0].function if node.work else _nothing
-        kind: Any = node.kind if node.kind not in ("graph", "if", "while", "switch") else "call"
-        return Command(kind, function, (), node.label or node.kind)
 
     def reset(self) -> None:
         """Release memory, kernels and arrays, after the replays in flight; idempotent."""
@@ -361,7 +361,3 @@ class NodeHandle:
 
 def _replay(program: GraphProgram, values: ReplayValues, queue: Queue) -> None:
     program.replay(queue, values)
-
-
-def _nothing(*_: object) -> None:
-    """Do nothing: the function of a command that only hooks see."""

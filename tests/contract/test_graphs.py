@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from numba import cuda
 
@@ -17,6 +18,7 @@ from nbrt.errors import (
     GraphError,
     NbrtError,
 )
+from nbrt.runtime.commands import install_hook
 from nbrt.testing import Latch
 
 if TYPE_CHECKING:
@@ -419,3 +421,58 @@ def test_hooks_see_graphs() -> None:
         g.replay()
         g.reset()
     assert seen == list(names)
+
+
+class CommandHook:
+    """Keeps the kinds, labels and arguments of launches, copies and draws."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, tuple[Any, ...]]] = []
+
+    def before(self, stream: Any, command: Any) -> None:
+        if command.kind in ("launch", "copy", "draw"):
+            self.seen.append((command.kind, command.label, command.args))
+
+    def after(self, stream: Any, command: Any, result: Any) -> None:
+        pass
+
+
+def test_hooks_of_commands_see_a_replay(device: nbrt.Device) -> None:
+    x, y = arrays(0, 2)
+    with install_hook(hook := CommandHook()):
+        with nbrt.graph() as g:
+            add.forall(4)(x, y, 1.0)
+            nbrt.copy(y, x)
+        assert not hook.seen
+        g.replay()
+    assert [seen[:2] for seen in hook.seen] == [("launch", "add"), ("copy", "")]
+    if device.kind == "cpu":
+        seen = hook.seen[0][2]
+        assert np.shares_memory(seen[0], x)
+        assert seen[2] == 1.0
+
+
+def test_a_backend_may_register_its_stream_methods(device: nbrt.Device) -> None:
+    entered = []
+
+    def context(stream: nbrt.Stream) -> Any:
+        entered.append(stream)
+        return nbrt.stream(stream)
+
+    own = nbrt.graphs.stream_method(device.kind, "create_stream_context")
+    nbrt.graphs.register_stream_method(device.kind, {"create_stream_context": context})
+    try:
+        with nbrt.graph():
+            assert entered == [nbrt.current_stream()]
+    finally:
+        nbrt.graphs.register_stream_method(device.kind, {"create_stream_context": own})
+    stream = nbrt.Stream()
+    with nbrt.stream(None):
+        before = nbrt.current_stream()
+    with nbrt.stream(before):
+        nbrt.graphs.stream_method(device.kind, "set_stream_by_id")(stream.id)
+        assert nbrt.graphs.stream_method(device.kind, "current_stream")() is stream
+        with pytest.raises(ArgumentError, match="stream that still exists"):
+            nbrt.graphs.stream_method(device.kind, "set_stream_by_id")(10**9)
+    with pytest.raises(ArgumentError, match="method of streams"):
+        nbrt.graphs.register_stream_method(device.kind, {"unknown": context})  # type: ignore[dict-item]
