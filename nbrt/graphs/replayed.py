@@ -61,7 +61,7 @@ def _collect(
 
 
 def _with_states(args: tuple[Any, ...], states: dict[int, tuple[int, int]]) -> tuple[Any, ...]:
-    """Give draws their seed and offset in place of the array that holds them."""
+    """Return draws with seed and offset in place of the array that holds them."""
     return tuple(_with_state(arg, states) if type(arg) is Draw else arg for arg in args)
 
 
