@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,7 @@ def z(cupy: Any) -> Any:
 def new_recorder(interface: CudaInterface) -> Iterator[Callable[..., Recorder]]:
     """A function that begins a capture of a queue, which ends with the test."""
     made: list[Recorder] = []
+    gc.collect()  # the pinned memory of other tests' backends, which a capture must not free
 
     def begin(queue: CudaQueue, mode: str = "thread_local") -> Recorder:
         made.append(Recorder(interface, queue, mode))

@@ -24,6 +24,7 @@ _MODES = {"global": "GLOBAL", "thread_local": "THREAD_LOCAL", "relaxed": "RELAXE
 _ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _ADD, _SET = 0, 1  # CUstreamUpdateCaptureDependencies_flags
 _INVALID_VALUE = 1
+_UPDATE_FAILED = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 _KERNEL_FIELDS = (
     "func",
     "kern",
@@ -323,14 +324,12 @@ class GraphCalls:
         name = "cuGraphNodeSetEnabled"
         self.driver.call("enabling a node", name, executable, node, int(is_enabled))
 
-    def update(self, executable: int, graph: int) -> tuple[str, int] | None:
-        """Update an executable graph from another graph; return (reason, node) if it differs."""
-        status, info = self._bindings.cuGraphExecUpdate(executable, graph)
-        if int(status) == 0:
-            return None
-        name = self._bindings.CUgraphExecUpdateResult(int(info.result)).name
-        reason = name.removeprefix("CU_GRAPH_EXEC_UPDATE_ERROR_").lower().replace("_", " ")
-        return reason, int(info.errorNode or 0)
+    def update(self, executable: int, graph: int) -> bool:
+        """Update an executable graph from another graph; return whether that was possible."""
+        status, _ = self._bindings.cuGraphExecUpdate(executable, graph)
+        if int(status) not in (0, _UPDATE_FAILED):
+            self._check("updating a graph", status)
+        return int(status) == 0
 
     # -- other -----------------------------------------------------------------------------------
 

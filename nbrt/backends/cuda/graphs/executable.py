@@ -50,7 +50,7 @@ class Executable:
             key, make = parameters.changed(relocation, scalars.get(node, {}))
             if self._applied.get(node, ()) == key:
                 continue
-            params = make() if key else parameters.params
+            params = make() if key else parameters.original()
             self._applied[node] = None
             self._set(parameters, params)
             if key:
@@ -67,14 +67,13 @@ class Executable:
         """Let later launches run a node, or leave it out."""
         self._calls.set_enabled(self.handle, node, is_enabled)
 
-    def update(self, other: CudaGraph, pairs: list[tuple[int, int]]) -> tuple[str, int] | None:
-        """Take over the parameters of another graph; return (reason, node) if it differs.
+    def update(self, other: CudaGraph, pairs: list[tuple[int, int]]) -> bool:
+        """Take over the parameters of another graph; return whether that was possible.
 
         `pairs` are the nodes of this graph, each with that of the other in its place.
         """
-        difference = self._calls.update(self.handle, other.handle)
-        if difference is not None:
-            return difference
+        if not self._calls.update(self.handle, other.handle):
+            return False
         self._applied.clear()
         self._parameters = []
         for node, source in pairs:
@@ -83,12 +82,28 @@ class Executable:
             parameters = read_parameters(self._calls, source, index, layout)
             if parameters is not None:
                 parameters.node = node
+                parameters.detach()
                 self._parameters.append(parameters)
             if layout is not None:
                 self._state.layouts[node] = layout
             call = other.state.host_calls.get(source)
             if call is not None:
                 self._take_call(node, call)
+        return True
+
+    def first_difference(self, pairs: list[tuple[int, int]]) -> tuple[str, int] | None:
+        """Return the first pair of nodes that differ, as (difference, node of the other graph).
+
+        cuda-bindings drops what the driver returns of a failed update.
+        """
+        calls, places = self._calls, dict(pairs)
+        for node, other in pairs:
+            kinds = calls.type_of(node), calls.type_of(other)
+            if kinds[0] != kinds[1]:
+                return f"a {calls.name_of(kinds[1])} in place of a {calls.name_of(kinds[0])}", other
+            before = {places.get(each) for each in calls.dependencies(node)}
+            if before != set(calls.dependencies(other)):
+                return "other dependencies", other
         return None
 
     def close(self) -> None:

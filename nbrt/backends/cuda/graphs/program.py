@@ -168,20 +168,27 @@ class CudaGraphProgram:
                 "expected graphs without branches and loops, which CUDA cannot update, got one "
                 "with some; replay the new graph instead"
             )
+        pairs = list(zip(self._handles(), other._handles(), strict=False))
         with self._lock, self._driver.on_device(self.graph.index):
-            difference = self._executable.update(
-                other.graph, list(zip(self._handles(), other._handles(), strict=False))
-            )
-        if difference is not None:
-            reason, handle = difference
-            found = next((node for node in other.nodes if handle in node.handles), None)
-            where = "the number of nodes" if found is None else _described(found)
-            raise GraphError(
-                f"expected a graph with the same nodes and dependencies, got a difference: "
-                f"{reason} at {where}; replay the new graph instead"
-            )
+            if not self._executable.update(other.graph, pairs):
+                raise GraphError(
+                    f"expected a graph with the same nodes and dependencies, got "
+                    f"{self._difference(other, pairs)}; replay the new graph instead"
+                )
         self._buffers = list(other._buffers)
         self._state.kept.append(other.graph)
+
+    def _difference(self, other: CudaGraphProgram, pairs: list[tuple[int, int]]) -> str:
+        """Return how another graph differs."""
+        difference = self._executable.first_difference(pairs)
+        if difference is not None:
+            reason, handle = difference
+            found = next(node for node in other.nodes if handle in node.handles)
+            return f"{reason} at {_described(found)}"
+        ours, theirs = len(self._handles()), len(other._handles())
+        if ours != theirs:
+            return f"{theirs} nodes of the driver instead of {ours}"
+        return "a change that CUDA does not make, such as a kernel of another context"
 
     def copy_into(self, region: Region, queue: CudaQueue, values: ReplayValues) -> list[int]:
         """Copy the nodes into a capture behind the work of a queue; return the last ones."""
