@@ -19,6 +19,7 @@ BENCHMARKS = (
     "guards",
     "memory",
     "launch",
+    "graphs",
     "saxpy",
     "random",
     "distributed",

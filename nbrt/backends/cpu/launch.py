@@ -334,9 +334,8 @@ class CpuPlan:
         """
         if self._check is not None:
             return None
-        result = self._entry.prepare(args)
-        address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
-        return NativeEntry(address, tuple(result.signature.args[1:]))
+        address, types = self._entry.native(args)
+        return NativeEntry(address, tuple(types[1:]))
 
     def _adapted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments as NumPy arrays; raise `DeviceMismatchError` for other devices."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,12 +14,14 @@ from numba.np.numpy_support import as_dtype
 from nbrt.backends.graphs import ArrayView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable
 
 __all__ = ["PackedArguments", "Relocation", "pack", "with_defaults"]
 
 _WORD = 8
 _NULL = bytes(_WORD)
+_STARS = (types.StarArgTuple, types.StarArgUniTuple)
+_FLOATS = {16: ("half", "<e"), 32: ("float", "<f"), 64: ("double", "<d")}
 
 
 class Relocation(NamedTuple):
@@ -78,7 +83,7 @@ def pack(argument_types: tuple[Any, ...], values: tuple[Any, ...]) -> PackedArgu
     kept: list[object] = []
     for typ, value in zip(argument_types, values, strict=True):
         begin = len(data)
-        for name, item in _flat(typ, value):
+        for name, item in _flattener(typ)(typ, value):
             if type(item) is bytes:
                 stored = item
             elif type(item) is ArrayView:
@@ -95,63 +100,74 @@ def pack(argument_types: tuple[Any, ...], values: tuple[Any, ...]) -> PackedArgu
     return PackedArguments(bytes(data), tuple(slots), relocations, ranges, kept)
 
 
-def _flat(typ: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield LLVM type and value of each part: bytes, the view of an array, or a record."""
-    if isinstance(typ, types.Array):
-        yield "ptr", _NULL  # the owner of the memory, for reference counts
-        yield "ptr", _NULL  # the Python object
-        size = 1
-        for extent in value.shape:
-            size *= extent
-        for number in (size, value.dtype.itemsize):
-            yield _integer(number)
-        yield "ptr", value
-        for number in (*value.shape, *value.strides):
-            yield _integer(number)
-    elif isinstance(typ, types.BaseTuple):
-        for member, item in zip(typ.types, value, strict=True):
-            yield from _flat(member, item)
-    elif isinstance(typ, types.EnumMember):
-        yield from _flat(typ.dtype, value.value)
-    elif isinstance(typ, types.Omitted):
-        return
-    elif isinstance(typ, types.NoneType):
-        yield "ptr", _NULL
-    elif isinstance(typ, types.Record):
-        yield "ptr", value
-    elif isinstance(typ, types.Complex):
-        name = "float" if typ.bitwidth == 64 else "double"
-        stored = np.asarray(value, as_dtype(typ)).tobytes()
-        half = len(stored) // 2
-        yield name, stored[:half]
-        yield name, stored[half:]
-    else:
-        yield _scalar(typ, value)
+@functools.cache
+def _flattener(typ: Any) -> Callable[[Any, Any], Iterable[tuple[str, Any]]]:
+    """Return the function that flattens arguments of a type.
+
+    Its result are LLVM type and value of each part: bytes, the view of an array, or a record.
+    """
+    for kind, function in _FLATTENERS.items():
+        if isinstance(typ, kind):
+            return function
+    return _flat_scalar
 
 
-def _integer(number: int) -> tuple[str, bytes]:
-    return "i64", number.to_bytes(_WORD, "little", signed=True)
+def _flat_array(_typ: Any, view: ArrayView) -> list[tuple[str, Any]]:
+    numbers = (math.prod(view.shape), view.dtype.itemsize, *view.shape, *view.strides)
+    size, itemsize, *extents = [
+        ("i64", number.to_bytes(_WORD, "little", signed=True)) for number in numbers
+    ]
+    # First the owner of the memory, for reference counts, and the Python object.
+    return [("ptr", _NULL), ("ptr", _NULL), size, itemsize, ("ptr", view), *extents]
 
 
-def _scalar(typ: Any, value: Any) -> tuple[str, bytes]:
-    if isinstance(typ, types.Integer):
-        stored = int(value).to_bytes(typ.bitwidth // 8, "little", signed=typ.signed)
-        return f"i{typ.bitwidth}", stored
+def _flat_tuple(typ: Any, items: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    members = zip(typ.types, items, strict=True)
+    return [part for member, item in members for part in _flattener(member)(member, item)]
+
+
+def _flat_enum(typ: Any, member: Any) -> Iterable[tuple[str, Any]]:
+    return _flattener(typ.dtype)(typ.dtype, member.value)
+
+
+def _flat_integer(typ: Any, number: Any) -> list[tuple[str, Any]]:
+    nbytes = typ.bitwidth // 8
+    return [(f"i{typ.bitwidth}", int(number).to_bytes(nbytes, "little", signed=typ.signed))]
+
+
+def _flat_float(typ: Any, number: Any) -> list[tuple[str, Any]]:
+    name, code = _FLOATS[typ.bitwidth]
+    return [(name, struct.pack(code, number))]
+
+
+def _flat_complex(typ: Any, number: Any) -> list[tuple[str, Any]]:
+    name, code = _FLOATS[typ.bitwidth // 2]
+    return [(name, struct.pack(code, number.real)), (name, struct.pack(code, number.imag))]
+
+
+def _flat_scalar(typ: Any, value: Any) -> list[tuple[str, Any]]:
     stored = np.asarray(value, as_dtype(typ)).tobytes()
-    if isinstance(typ, types.Float):
-        return {16: "half", 32: "float", 64: "double"}[typ.bitwidth], stored
-    if isinstance(typ, types.CharSeq):
-        return f"[{len(stored)} x i8]", stored
-    if isinstance(typ, types.UnicodeCharSeq):
-        return f"[{len(stored) // 4} x i32]", stored
-    return f"i{8 * len(stored)}", stored  # booleans, dates and differences of dates
+    return [(f"i{8 * len(stored)}", stored)]  # booleans, dates and differences of dates
+
+
+_FLATTENERS: dict[Any, Callable[[Any, Any], Iterable[tuple[str, Any]]]] = {
+    types.Array: _flat_array,
+    types.BaseTuple: _flat_tuple,
+    types.EnumMember: _flat_enum,
+    types.Omitted: lambda _typ, _value: (),
+    types.NoneType: lambda _typ, _value: (("ptr", _NULL),),
+    types.Record: lambda _typ, record: (("ptr", record),),
+    types.Integer: _flat_integer,
+    types.Float: _flat_float,
+    types.Complex: _flat_complex,
+}
 
 
 def with_defaults(argument_types: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return one value for each type: a tuple for ``*args``, anything for a default."""
-    has_star = bool(argument_types) and isinstance(
-        argument_types[-1], types.StarArgTuple | types.StarArgUniTuple
-    )
+    has_star = argument_types[-1:] != () and type(argument_types[-1]) in _STARS
+    if len(values) == len(argument_types) and not has_star:
+        return values
     head = len(argument_types) - has_star
     plain = (*values[:head], *(None,) * (head - len(values)))
     return (*plain, values[head:]) if has_star else plain

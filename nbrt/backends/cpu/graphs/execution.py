@@ -79,10 +79,10 @@ class Execution:
         self._arrays: dict[int, tuple[Any, ...]] = {}
         self._values: ReplayValues | None = None
         self._changes: Changes | None = None
-        works = [call.function for call in self.assembly.calls.values()]
-        self._crash_text = crash_text_of_graph(
-            [kernel_function(work.function) for work in works if type(work) is CpuPlan]
-        )
+        plans = {
+            call.function for call in self.assembly.calls.values() if type(call.function) is CpuPlan
+        }
+        self._crash_text = crash_text_of_graph([kernel_function(plan.function) for plan in plans])
 
     def run(self, values: ReplayValues, changes: Changes) -> None:
         """Run the program once, in this thread and its helpers.

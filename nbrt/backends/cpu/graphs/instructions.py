@@ -16,6 +16,7 @@ from nbrt.backends.graphs import ArrayView, host_array, with_arrays
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from nbrt.backends.cpu.launch import NativeEntry
     from nbrt.backends.graphs import Branch, GraphBuffer, GraphNode, Work
 
 __all__ = ["Assembly", "Call", "Packed", "PlacedNode", "assemble", "fill_block"]
@@ -24,6 +25,8 @@ _WORD = 8
 _SIZE = INSTRUCTION.itemsize
 _SMALL_BLOCK, _LARGE_BLOCK = 1 << 9, 1 << 12
 _MIN_LARGE = 1 << 15
+_ALIGNMENT = 16
+_PLAIN = frozenset({float, bool, complex, *(np.dtype(code).type for code in "?bBhHiIlLqQefdFD")})
 
 
 class Call(NamedTuple):
@@ -132,6 +135,7 @@ class _Assembler:
         self._packed: dict[int, Packed] = {}
         self._works: dict[tuple[int, int], int] = {}
         self._kept: list[object] = []
+        self._entries: dict[CpuPlan, dict[Any, NativeEntry | None]] = {}
 
     def finished(self, order: Sequence[GraphNode]) -> Assembly:
         """Place all nodes, and return the program."""
@@ -267,7 +271,7 @@ class _Assembler:
             self._emit(Operation.CALL)
 
     def _launch(self, plan: CpuPlan, args: tuple[Any, ...]) -> None:
-        entry = plan.native_entry(with_arrays(args, self._array))
+        entry = self._entry(plan, args)
         if entry is None:  # checked mode
             self._emit(Operation.CALL)
             return
@@ -287,6 +291,15 @@ class _Assembler:
         self._relocations += [it._replace(at=it.at + at) for it in packed.relocations]
         self._kept += packed.kept
         self._packed[index] = Packed(entry.types, at // _WORD)
+
+    def _entry(self, plan: CpuPlan, args: tuple[Any, ...]) -> NativeEntry | None:
+        key = _type_key(args)
+        if key is None:
+            return plan.native_entry(with_arrays(args, self._array))
+        entries = self._entries.setdefault(plan, {})
+        if key not in entries:
+            entries[key] = plan.native_entry(with_arrays(args, self._array))
+        return entries[key]
 
     def _copy(self, args: tuple[Any, ...]) -> bool:
         """Emit a copy or a fill of contiguous memory; return False for any other one."""
@@ -315,6 +328,21 @@ class _Assembler:
     def _array(self, view: ArrayView) -> Any:
         buffer = self._buffers[view.buffer]
         return host_array(view, buffer, buffer.address, buffer.owner)
+
+
+def _type_key(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return a key that is equal only for arguments of equal types; None if there is none."""
+    parts: list[Any] = []
+    for arg in args:
+        if type(arg) is ArrayView:
+            parts.append((arg.dtype, arg.shape, arg.strides, arg.offset % _ALIGNMENT))
+        elif type(arg) is int:
+            parts.append((int, arg < 1 << 63))
+        elif type(arg) in _PLAIN:
+            parts.append(type(arg))
+        else:
+            return None
+    return tuple(parts)
 
 
 def fill_block(value: Any, dtype: np.dtype[Any], nbytes: int) -> bytes | None:

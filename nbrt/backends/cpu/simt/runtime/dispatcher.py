@@ -79,6 +79,7 @@ class EntryDispatcher(CPUDispatcher):
         self._results: dict[bytes, Any] = {}
         self._emit = emit
         self._threads: dict[tuple[Any, ...], Any] = {}
+        self._addresses: dict[tuple[Any, ...], int] = {}
         super().__init__(_entry_function(self._function), targetoptions=dict(_OPTIONS))
 
     def prepare(self, arguments: tuple[object, ...]) -> Any:
@@ -94,6 +95,19 @@ class EntryDispatcher(CPUDispatcher):
         if fingerprint is not None:
             self._results[fingerprint] = result
         return result
+
+    def native(self, arguments: tuple[object, ...]) -> tuple[int, tuple[Any, ...]]:
+        """Compile for the types of the arguments; return the address of the entry and its types.
+
+        The function has Numba's calling convention; the first type is that of the launch.
+        """
+        result = self.prepare(arguments)
+        signature = result.signature.args
+        address = self._addresses.get(signature)
+        if address is None:
+            address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+            self._addresses[signature] = address
+        return address, signature
 
     def thread(self, arguments: tuple[object, ...]) -> Any:
         """Compile for the types of the arguments; return the compile result of one thread.
