@@ -235,12 +235,16 @@ class ReplayValues:
         Keeps the replacements alive until the replay is done.
     scalars : dict of (int, int, int) to object
         Replaced scalar arguments, by node, number of its work, and number of the argument.
+    times : list of float or None
+        The program replaces the items by the seconds that each node took, if it can measure them;
+        the nodes then run one after the other. None: not measured.
     """
 
     states: list[tuple[int, int, int]] = field(default_factory=list)
     addresses: dict[int, int] = field(default_factory=dict)
     owners: tuple[Any, ...] = ()
     scalars: dict[tuple[int, int, int], Any] = field(default_factory=dict)
+    times: list[float] | None = None
 
 
 class GraphProgram(Protocol):

@@ -21,6 +21,7 @@ from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher, lost_exceptions_raised
+from nbrt.backends.graphs import RecordingQueue
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 from nbrt.typing import SupportsCudaArrayInterface
@@ -261,8 +262,9 @@ class CpuPlan:
         Exception
             What the kernel raises, with a note of the block and the thread.
         """
-        if config.interprets:
-            self._interpret(queue, args)
+        if config.interprets and type(queue) is not RecordingQueue:
+            queue.synchronize()
+            self.interpret(*args)
             return
         if self._adapts:
             args = self._adapted(args)
@@ -351,15 +353,14 @@ class CpuPlan:
             argument_types(self._program.function, args)
         self.record.note(error)
 
-    def _interpret(self, queue: Queue, args: tuple[Any, ...]) -> None:
+    def interpret(self, *args: Any) -> None:
         """Run the blocks in plain Python, in the calling thread, which has the debugger."""
         from nbrt.backends.cpu.interpret import interpret
 
-        args = self._adapted(_as_numpy(args))
-        queue.synchronize()
+        adapted = self._adapted(_as_numpy(args))
         chosen = config.settings()
         watched = chosen.interpret_block, chosen.interpret_thread
-        interpret(self.function, self.grid, self.block, self.shared, args, watched)
+        interpret(self.function, self.grid, self.block, self.shared, adapted, watched)
 
     def _run(self, args: tuple[object, ...]) -> None:
         """Run all blocks in this thread if that is quickest, else together with helpers."""

@@ -342,3 +342,68 @@ def test_a_closed_program_refuses_replays():
 def test_an_empty_graph_replays():
     graph = Graph()
     graph.replay(graph.program())
+
+
+def count_up(x, turns):
+    total = 0.0
+    for turn in range(turns):
+        total += turn * x[0]
+    x[0] = total
+
+
+def test_the_times_of_the_nodes():
+    graph, x, times = Graph(), np.zeros(1), []
+    first = graph.call(int)
+    short = graph.launch(count_up, 1, 1, x, 1, after=[first])
+    long = graph.launch(count_up, 1, 1, np.zeros(1), 5_000_000, after=[first])
+    graph.launch(add, 1, 1, x, 1.0, after=[short, long])
+    program = graph.program()
+    graph.replay(program, ReplayValues(times=times))
+    assert x[0] == 1
+    assert len(times) == 4
+    assert all(seconds > 0 for seconds in times)
+    assert times[2] > 1e-3  # fewer seconds would be fewer than a cycle a turn
+
+
+def test_the_times_of_no_nodes():
+    times = [1.0]
+    Graph().replay(Graph().program(), ReplayValues(times=times))
+    assert times == []
+
+
+def test_replays_are_interpreted_while_the_setting_is_on(monkeypatch):
+    from nbrt.backends.cpu import interpret
+
+    seen = []
+    real = interpret.interpret
+
+    def count_calls(function, *args):
+        seen.append(function.__name__)
+        real(function, *args)
+
+    monkeypatch.setattr(interpret, "interpret", count_calls)
+    graph, x, flag = Graph(), np.zeros(8), np.ones(1, bool)
+
+    def body():
+        graph.launch(add, 1, 8, x, 1.0)
+        graph.copy(flag, False)
+
+    graph.control("while", flag, [body], limit=5)
+    graph.launch(axpy, 2, 4, x, 2.0, x, x)
+    program = graph.program()
+    for number, is_on in enumerate((True, False, True)):
+        flag[0], x[:] = True, 0
+        with override(interpret=is_on):
+            graph.replay(program)
+        np.testing.assert_array_equal(x, 3)
+        assert len(seen) == (2, 2, 4)[number]
+
+
+def test_kernels_are_captured_while_they_are_interpreted():
+    x = np.zeros(8)
+    with nbrt.device("cpu:0"), override(interpret=True):
+        with nbrt.graph() as graph:
+            nbrt.kernel(add)[1, 8](x, 1.0)
+        assert x[0] == 0
+        graph.replay()
+    np.testing.assert_array_equal(x, 1)

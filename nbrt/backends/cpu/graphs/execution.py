@@ -7,13 +7,16 @@ import itertools
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from nbrt import config
 from nbrt.backends.cpu.block_scheduler import get_num_threads, run_shared
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text_of_graph
 from nbrt.backends.cpu.graphs.chains import Chain, chains_of
 from nbrt.backends.cpu.graphs.instructions import assemble
-from nbrt.backends.cpu.graphs.layout import Image, Operation, Status
+from nbrt.backends.cpu.graphs.layout import INSTRUCTION, Image, Operation, Status
 from nbrt.backends.cpu.graphs.native import raise_kernel_error, runners
-from nbrt.backends.cpu.graphs.regions import SharedRecord, new_state, regions, stages
+from nbrt.backends.cpu.graphs.regions import Region, SharedRecord, new_state, regions, stages
 from nbrt.backends.cpu.interrupts import STOP, forget_tick, main_runner
 from nbrt.backends.cpu.interrupts import runners as thread_runners
 from nbrt.backends.cpu.launch import MIN_SHARED_NS, CpuPlan
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.graphs.changes import Changes
     from nbrt.backends.cpu.graphs.instructions import PlacedNode
     from nbrt.backends.cpu.graphs.layout import ThreadState
-    from nbrt.backends.cpu.graphs.regions import Region
     from nbrt.backends.cpu.interrupts import Runner, Stoppable
     from nbrt.backends.graphs import GraphBuffer, GraphNode, ReplayValues
 
@@ -61,7 +63,8 @@ class Execution:
             else chains_of([node.dependencies for node in nodes])
         )
         self.buffers = list(buffers)
-        self.assembly = assemble([nodes[i] for chain in chains for i in chain.nodes], buffers)
+        self._order = [number for chain in chains for number in chain.nodes]
+        self.assembly = assemble([nodes[number] for number in self._order], buffers)
         self.thread: int | None = None
         self._native = runners()
         self._key = next(_keys)
@@ -77,6 +80,7 @@ class Execution:
         self._saved: tuple[Any, Any] | None = None
         self._errors: dict[int, BaseException] = {}
         self._arrays: dict[int, tuple[Any, ...]] = {}
+        self._is_interpreted = False
         self._values: ReplayValues | None = None
         self._changes: Changes | None = None
         plans = {
@@ -113,9 +117,15 @@ class Execution:
         self._restore()  # an interrupt may have prevented it
         if changes.enabled != self._enabled:
             self._enable(changes.enabled)
-        if len(changes.words):
-            self._saved = changes.words, self.assembly.words[changes.words]
-            self.assembly.words[changes.words] = changes.values
+        self._is_interpreted = config.interprets
+        words, numbers = changes.words, changes.values
+        if self._is_interpreted:
+            launches = self.assembly.launches() * (INSTRUCTION.itemsize // words.itemsize)
+            words = np.concatenate([words, launches])
+            numbers = np.concatenate([numbers, np.full(len(launches), Operation.CALL, np.uint64)])
+        if len(words):
+            self._saved = words, self.assembly.words[words]
+            self.assembly.words[words] = numbers
         for buffer, seed, offset in values.states:
             state = (ctypes.c_uint64 * 2).from_address(self._address(buffer))
             state[0], state[1] = seed, offset
@@ -129,17 +139,16 @@ class Execution:
     def _enable(self, enabled: bytes) -> None:
         rows = self.assembly.instructions
         for number, node in enumerate(self.assembly.placed):
-            if enabled[number] == self._enabled[number] or node.begin == node.end:
+            is_enabled = number not in self._disabled
+            if bool(enabled[number]) == is_enabled or node.begin == node.end:
                 continue
-            if enabled[number]:
-                rows["operation"][node.begin], rows["next"][node.begin] = self._disabled.pop(number)
+            operation, following = rows["operation"], rows["next"]
+            if is_enabled:
+                self._disabled[number] = int(operation[node.begin]), int(following[node.begin])
+                operation[node.begin], following[node.begin] = Operation.SKIP, node.end
             else:
-                self._disabled[number] = (
-                    int(rows["operation"][node.begin]),
-                    int(rows["next"][node.begin]),
-                )
-                rows["operation"][node.begin] = Operation.SKIP
-                rows["next"][node.begin] = node.end
+                operation[node.begin], following[node.begin] = self._disabled[number]
+                del self._disabled[number]
         self._enabled = enabled
 
     def _address(self, buffer: int) -> int:
@@ -168,6 +177,10 @@ class Execution:
 
     def _run_stages(self, runner: Runner | None) -> None:
         threads = get_num_threads()
+        assert self._values is not None
+        if self._values.times is not None:
+            self._values.times[:] = self._timed_nodes()
+            return
         if not self._regions or threads == 1:
             self._run_native(self._states[0], self._native.run, 0, self._end)
             return
@@ -183,6 +196,17 @@ class Execution:
                 runner.begin(self._record)  # again: the stream may have been cancelled
             if self._record.stop == STOP:
                 return
+
+    def _timed_nodes(self) -> list[float]:
+        """Run the nodes one after the other; return their seconds, by number."""
+        ends, order = self.assembly.ends, self._order
+        nodes = [Chain([number], (number - 1,) if number else ()) for number in range(len(order))]
+        region = Region(nodes, range(len(nodes)), [0, *ends])
+        self._run_native(self._states[0], self._native.run_chains, region.reset())
+        seconds = [0.0] * len(order)
+        for number, time in zip(order, region.times(), strict=True):
+            seconds[number] = time * 1e-9
+        return seconds
 
     def _run_shared(self, region: Region, threads: int) -> None:
         """Run a region in this thread and in helpers that are idle."""
@@ -245,6 +269,8 @@ class Execution:
     def call(self, instruction: int) -> bool:
         """Call the function of an instruction; return whether it raised."""
         function = self.assembly.calls[instruction].function
+        if self._is_interpreted and type(function) is CpuPlan:
+            function = function.interpret
         try:
             function(*self._args(instruction))
         except BaseException as error:  # noqa: BLE001  # raised once native code has returned

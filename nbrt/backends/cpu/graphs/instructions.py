@@ -114,6 +114,12 @@ class Assembly:
         """Address of the first instruction."""
         return int(self.words.ctypes.data)
 
+    def launches(self) -> Any:
+        """Return the instructions that run kernels in native code."""
+        operations = self.instructions["operation"]
+        is_launch = (operations == Operation.LAUNCH) | (operations == Operation.TIMED)
+        return np.flatnonzero(is_launch)
+
 
 def assemble(order: Sequence[GraphNode], buffers: Sequence[GraphBuffer]) -> Assembly:
     """Return the program of nodes, in the order in which one thread runs them."""

@@ -57,8 +57,6 @@ class Region:
         self.is_single = len(numbers) == 1
         self._chains, self._numbers = chains, numbers
         self._runs = 0
-        if self.is_single:
-            return
         inside: list[list[int]] = [
             [before - numbers.start for before in chains[number].before if before in numbers]
             for number in numbers
@@ -90,6 +88,11 @@ class Region:
         self.table.head, self.table.tail, self.table.failed = 0, len(self._begins), 0
         return ctypes.addressof(self.table)
 
+    def times(self) -> list[int]:
+        """Return the nanoseconds that each chain took in the last run by `run_chains`."""
+        times: list[int] = self._arrays["elapsed"].tolist()
+        return times
+
     def stage(self, threads: int) -> Stage:
         """Return the stage of the next run, which is counted."""
         if self.is_single or threads == 1:
@@ -98,7 +101,7 @@ class Region:
         if self._runs <= _MEASURED_RUNS:
             return Stage(self.begin, self.end, self)
         threads = min(threads, len(self._numbers))
-        times = self._arrays["elapsed"].tolist()
+        times = self.times()
         shared = makespan(self._chains, self._numbers, times, threads)
         if sum(times) - shared >= _MIN_GAIN_NS:
             return Stage(self.begin, self.end, self, threads)
