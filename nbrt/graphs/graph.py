@@ -258,6 +258,12 @@ class Graph:
         if previous is not None:
             previous.close()
 
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "expected something that can be pickled, got a Graph, which lives in one process; "
+            "capture it in the other process"
+        )
+
     # -- plain data --------------------------------------------------------------------------------
 
     @property

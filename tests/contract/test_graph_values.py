@@ -161,3 +161,19 @@ def test_the_state_of_a_generator_is_refused_during_a_capture(device: nbrt.Devic
             with pytest.raises(CaptureError, match="state of a generator"):
                 call()
     assert generator.get_offset() == 0
+
+
+def test_a_seed_in_a_capture_is_refused(device: nbrt.Device) -> None:
+    if device.kind == "sample":
+        pytest.skip("the sample backend has no draws")
+    generator = nbrt.Generator(1)
+    with nbrt.graph():
+        for call in (
+            lambda: generator.manual_seed(3),
+            lambda: generator.set_offset(8),
+            lambda: generator.advance(4),
+            lambda: generator.set_state(bytes(16)),
+        ):
+            with pytest.raises(CaptureError, match="change of the state"):
+                call()
+    assert (generator.initial_seed(), generator.get_offset()) == (1, 0)

@@ -16,6 +16,7 @@ from nbrt.random.state import (
     checked_seed,
     whole_blocks,
 )
+from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from typing import Self
@@ -46,6 +47,15 @@ class BaseGenerator(ABC):
     @abstractmethod
     def layout(self) -> Layout:
         """The rule that gives each element of a draw its words."""
+
+    def _position_to_change(self) -> StreamPosition:
+        """Return the position; raise CaptureError in a capture: its replays would not change it."""
+        capture = current_stream(self.device).capture
+        if capture is not None:
+            capture.refuse(
+                "a change of the state of a generator", "change it before the capture or a replay"
+            )
+        return self._position
 
     @property
     def _is_shard(self) -> bool:
@@ -105,7 +115,7 @@ class BaseGenerator(ABC):
         if not isinstance(state, PhiloxState):
             raise ArgumentTypeError(f"expected a PhiloxState, got {state!r}")
         checked = state.checked()
-        position = self._position
+        position = self._position_to_change()
         with position.lock:
             if checked.seed != position.state.seed:
                 position.sequence = None
@@ -114,7 +124,7 @@ class BaseGenerator(ABC):
     def manual_seed(self, seed: int) -> Self:
         """Set the seed, and offset and spawning to 0; return the generator, as torch does."""
         state = PhiloxState(checked_seed(seed))
-        position = self._position
+        position = self._position_to_change()
         with position.lock:
             position.sequence, position.state = None, state
         return self
@@ -157,8 +167,9 @@ class BaseGenerator(ABC):
     def set_offset(self, offset: int) -> None:
         """Set the offset, a multiple of 4 in [0, 2**64)."""
         number = checked_offset(offset)
-        with self._position.lock:
-            self._position.state = self._position.state._replace(offset=number)
+        position = self._position_to_change()
+        with position.lock:
+            position.state = position.state._replace(offset=number)
 
     def advance(self, words: int) -> Self:
         """Skip `words` 32-bit words, rounded up to whole blocks of 4; return the generator.
@@ -170,5 +181,5 @@ class BaseGenerator(ABC):
         count = checked_int("words to skip", words)
         if count < 0:
             raise ArgumentError(f"expected words to skip, got {count}; set state to go back")
-        self._position.reserve(whole_blocks(count))
+        self._position_to_change().reserve(whole_blocks(count))
         return self
