@@ -13,10 +13,10 @@ from nbrt.backends.cuda import discovery
 from nbrt.backends.cuda.memory.blocks import CudaBlock, array_over, device_owner_of, index_of
 from nbrt.backends.cuda.memory.pinned import pinned_owner_of
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
-from nbrt.errors import ArgumentError, BackendUnavailableError, CaptureError
+from nbrt.errors import ArgumentError, BackendUnavailableError, CaptureError, GraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nbrt.backends.cuda.compiler import KernelCompiler
     from nbrt.backends.cuda.copies import Copier
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.backends.draw import Draw
     from nbrt.backends.driver_capture import CaptureErrorMode
+    from nbrt.backends.graphs import GraphBuffer, GraphNode, GraphProgram
     from nbrt.backends.interface import Block
     from nbrt.backends.queue import EventOptions, Queue
     from nbrt.backends.random_filler import RandomFiller
@@ -348,6 +349,15 @@ class CudaInterface(DeviceInterface):
     def begin_capture(self, queue: Queue, mode: CaptureErrorMode) -> CudaCapture:
         """Begin a capture by CUDA."""
         return self._get_graphs().begin_capture(queue, mode)
+
+    def graph_program(
+        self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool
+    ) -> GraphProgram:
+        """Raise GraphError: programs of CUDA come from `begin_capture`."""
+        raise GraphError(
+            "expected a graph that CUDA has captured, got nodes only; repeat their work in "
+            "nbrt.graph"
+        )
 
     # -- ranks -----------------------------------------------------------------------------------
 

@@ -118,8 +118,9 @@ class KernelParameters(NodeParameters):
         return self._values
 
     def detach(self) -> None:
-        """Copy the arguments."""
-        self.values()
+        """Copy the arguments, if the driver shows them."""
+        if int(self.params.kernelParams or 0):
+            self.values()
 
     def original(self) -> Any:
         """Return the parameters of the capture."""
