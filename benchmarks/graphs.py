@@ -180,6 +180,9 @@ def fill(report: Report, quick: bool) -> None:
         measured = rows[f"{most} {threads}"][0].median / most
         text = f"a node of {threads} threads, of {most}: at most {limit * 1e6:.3f} µs"
         report.targets.append(Target(text, measured, limit, "s"))
+        warp = next((row for row in rows[f"{most} {threads}"] if row.name == "Warp"), None)
+        ratio = rows[f"{most} {threads}"][0].ratio_to(warp) if warp and warp.seconds else None
+        report.targets.append(Target("the same over Warp's in this run: at most 1", ratio, 1.0))
     heading = f"Capture and instantiation of {most} launches (one core)"
     report.tables.append(Table(heading, rows["capture"], items=most))
     if not two_cores:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ _running: dict[int, Execution] = {}
 
 
 class Execution:
-    """A program in memory. Its runs must not overlap.
+    """A program in memory. Its runs do not overlap.
 
     Parameters
     ----------
@@ -52,6 +53,15 @@ class Execution:
         The buffers, by number.
     deterministic : bool
         Whether one thread runs all nodes in their order.
+
+    Attributes
+    ----------
+    assembly : Assembly
+        The program.
+    buffers : list of GraphBuffer
+        As given.
+    thread : int or None
+        The identifier of the thread that runs the program.
     """
 
     def __init__(
@@ -66,6 +76,7 @@ class Execution:
         self._order = [number for chain in chains for number in chain.nodes]
         self.assembly = assemble([nodes[number] for number in self._order], buffers)
         self.thread: int | None = None
+        self._lock = threading.Lock()
         self._native = runners()
         self._key = next(_keys)
         callback = ctypes.cast(_callback, ctypes.c_void_p).value
@@ -98,18 +109,19 @@ class Execution:
         Exception
             What a kernel or a function raises, with a note of the node.
         """
-        self.thread = get_ident()
-        self._values, self._changes = values, changes
-        _running[self._key] = self
-        try:
-            self._apply(values, changes)
-            self._run_stoppable()
-        finally:
-            del _running[self._key]
-            self._values = self._changes = None
-            self._errors.clear()
-            self._restore()
-            self.thread = None
+        with self._lock:
+            self.thread = get_ident()
+            self._values, self._changes = values, changes
+            _running[self._key] = self
+            try:
+                self._apply(values, changes)
+                self._run_stoppable()
+            finally:
+                del _running[self._key]
+                self._values = self._changes = None
+                self._errors.clear()
+                self._restore()
+                self.thread = None
 
     # -- values of a run ---------------------------------------------------------------------------
 
