@@ -54,6 +54,8 @@ class _Level:
         self.forks: dict[Stream, CallSite] = {}
         self.words: dict[StreamPosition, int] = {}
         self.dynamic: set[StreamPosition] = set()
+        # The last replay of another graph.
+        self.children: dict[Any, tuple[int, ...]] = {}
 
 
 class StreamCapture:
@@ -93,6 +95,7 @@ class StreamCapture:
         self._recorder: Recorder = QueueRecorder()
         self._streams: set[Stream] = set()
         self._lock = threading.RLock()
+        self._thread = threading.get_ident()
         self._is_open = False
 
     @property
@@ -161,7 +164,18 @@ class StreamCapture:
     # -- what streams and events call --------------------------------------------------------------
 
     def before(self, stream: Any, command: Command) -> None:
-        """See a command of a stream that is not captured."""
+        """Refuse work of the capturing thread on a stream that is not captured."""
+        if (
+            command.kind not in ("allocate", "free")
+            and self.error_mode != "relaxed"
+            and self._is_open
+            and (self.error_mode == "global" or threading.get_ident() == self._thread)
+        ):
+            raise CaptureError(
+                f"expected work on a stream of the capture, got {command.kind} {command.label} on "
+                f"{stream!r}, where it would run now; let that stream wait for an event of the "
+                f"capture, or pass error_mode='relaxed' to run it now"
+            )
 
     def after(self, stream: Any, command: Command, result: Any) -> None:  # noqa: ARG002
         """Note allocations and frees of the graph's pool."""
@@ -185,7 +199,7 @@ class StreamCapture:
             source = NodeSource(command.function, views)
             kind: Any = command.kind
             node = self._add(stream, kind, command.label, items, source=source, handles=handles)
-            if kind == "draw":
+            if self._levels[-1].dynamic and kind in ("draw", "launch"):
                 self._order_draws(node)
         return result
 
@@ -314,10 +328,14 @@ class StreamCapture:
         with self._lock:
             self._add_other_work(stream)
             control = self._recorder.control(stream, kind, flag, limit)
-            branches = tuple([self._capture_body(stream, control, body) for body in bodies])
+            inner: set[Any] = set()
+            branches = tuple([self._capture_body(stream, control, body, inner) for body in bodies])
             fields = {"branches": branches, "limit": limit, "handles": control.end()}
             level = self._levels[-1]
             node = self._add(stream, kind, "", (), flag=self.table.view_of(flag), **fields)
+            for graph in inner:
+                node.dependencies = _union(node.dependencies, level.children.get(graph, ()))
+                level.children[graph] = (node.index,)
             # It moves the states of generators: draws before it must have read them.
             moving = {self.uses[position].buffer for position in level.dynamic}
             earlier = [
@@ -327,7 +345,13 @@ class StreamCapture:
             ]
             node.dependencies = _union(node.dependencies, tuple(earlier))
 
-    def _capture_body(self, stream: Stream, control: Control, body: Callable[[], object]) -> Branch:
+    def _capture_body(
+        self,
+        stream: Stream,
+        control: Control,
+        body: Callable[[], object],
+        children: set[Any],
+    ) -> Branch:
         outer = self._levels[-1]
         level = _Level()
         level.tails[stream] = ()
@@ -347,6 +371,7 @@ class StreamCapture:
                 self._recorder.leave(joined)
             self._streams = before
         outer.dynamic |= level.dynamic
+        children |= level.children.keys()
         return Branch(level.nodes, advances)
 
     def _advances_of(self, level: _Level) -> tuple[StateAdvance, ...]:
@@ -363,28 +388,73 @@ class StreamCapture:
         """Add the replay of a graph as one node."""
         with self._lock:
             self._add_other_work(stream)
+            level = self._levels[-1]
+            # Replays of one graph use the same memory.
+            self._add_dependencies(stream, level.children.get(graph, ()))
             child = ChildGraph(graph, graph._nodes, graph._buffers, values, self.table)
             states = []
             for use in graph._uses:
                 mine = self.reserve(stream, use.position, use.words)
-                states.append((use.array, mine.array, mine.offset))
-                child.move_state(use.buffer, self.uses[use.position].buffer, mine.offset)
+                states.append((use.array, mine.array, mine.offset, use.is_dynamic))
+                outer = self.uses[use.position]
+                child.add_state(use.buffer, outer.buffer, mine.offset, is_dynamic=use.is_dynamic)
                 if use.is_dynamic:
-                    self._levels[-1].dynamic.add(use.position)
-                    self.uses[use.position].is_dynamic = True
+                    level.dynamic.add(use.position)
+                    outer.is_dynamic = True
             handles = self._recorder.replay(stream, graph._program, values, states)
             fields = {
-                "branches": (Branch(child.nodes()),),
+                "branches": (Branch(child.nodes(stream.id, stream.device.index)),),
                 "source": NodeSource(graph.replay, ()),
                 "handles": handles,
             }
-            self._order_draws(self._add(stream, "graph", "graph", (), **fields))
+            node = self._add(stream, "graph", "graph", (), **fields)
+            level.children[graph] = (node.index,)
+            self._order_draws(node)
+
+    def _add_dependencies(self, stream: Stream, nodes: tuple[int, ...]) -> None:
+        """Let the next work of a stream follow nodes too."""
+        level = self._levels[-1]
+        if not set(nodes) <= set(level.tails[stream]):
+            handles = self._recorder.tails(stream)
+            self._recorder.depend(stream, (*handles, *_last_handles(level.nodes, nodes)))
+            level.tails[stream] = _union(level.tails[stream], nodes)
+
+    # -- explicit order ----------------------------------------------------------------------------
+
+    def add_after(
+        self, stream: Stream, after: Sequence[int] | None, call: Callable[[], object]
+    ) -> list[GraphNode]:
+        """Record what a call submits behind certain nodes; None: behind all work of the stream.
+
+        Later work of the stream follows it. Returns the new nodes.
+        """
+        with self._lock:
+            self._add_other_work(stream)
+            level = self._levels[-1]
+            count, before = len(level.nodes), level.tails[stream]
+            handles = self._recorder.tails(stream)
+            if after is not None:
+                level.tails[stream] = tuple(sorted(set(after)))
+                self._recorder.depend(stream, _last_handles(level.nodes, after))
+            try:
+                call()
+                self._add_other_work(stream)
+            finally:
+                if after is not None:
+                    behind = self._recorder.tails(stream)
+                    self._recorder.depend(stream, tuple(sorted({*handles, *behind})))
+                    level.tails[stream] = _union(before, level.tails[stream])
+            return level.nodes[count:]
 
     def finished_uses(self) -> list[GeneratorUse]:
         """Return the generators that the graph draws from, with the words of a replay."""
         for position, use in self.uses.items():
             use.words = self._levels[0].words.get(position, 0)
         return list(self.uses.values())
+
+
+def _last_handles(nodes: Sequence[GraphNode], numbers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(handle for number in numbers for handle in nodes[number].handles[-1:])
 
 
 def _buffers_of(node: GraphNode) -> set[int]:

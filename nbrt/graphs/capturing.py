@@ -145,6 +145,8 @@ class graph:  # noqa: N801  # used like a function, as `torch.cuda.graph` is
             enter = stream_method(stream.device.kind, "create_stream_context")
             stack.enter_context(enter(stream))
             stack.enter_context(use_pool(pool))
+            made._capture = capture
+            stack.callback(setattr, made, "_capture", None)
             call_hooks("capture_begin", made)
             self._stack = stack.pop_all()
         self._capture, self._graph = capture, made

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.draw import Draw
-from nbrt.backends.graphs import ArrayView, Branch, NodeSource, StateAdvance, Work
+from nbrt.backends.graphs import ArrayView, Branch, GraphNode, StateAdvance, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.backends.graphs import GraphBuffer, GraphNode, ReplayValues
+    from nbrt.backends.graphs import GraphBuffer, ReplayValues
     from nbrt.graphs.buffers import BufferTable
 
 __all__ = ["ChildGraph"]
@@ -44,24 +44,47 @@ class ChildGraph:
     ) -> None:
         self._nodes = nodes
         self._values = values
-        self._words: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
+        self._states: list[tuple[ArrayView, ArrayView, int, bool]] = []
         for buffer in buffers:
             address = values.addresses.get(buffer.number, buffer.address)
             owner = (graph, buffer.owner, values.owners)
             copied = table.add_external(address, buffer.nbytes, owner, buffer.device)
             self._numbers[buffer.number] = copied.number
 
-    def move_state(self, buffer: int, target: int, words: int) -> None:
-        """Let the draws from the state in a buffer read another one, `words` further."""
-        self._numbers[buffer] = target
-        self._words[target] = words
+    def add_state(self, buffer: int, outer: int, words: int, *, is_dynamic: bool) -> None:
+        """Take the state of a generator from a buffer of the outer graph, `words` further.
 
-    def nodes(self) -> list[GraphNode]:
-        """Return the copies."""
-        return [self._copy(node, is_outer=True) for node in self._nodes]
+        With `is_dynamic` the outer state moves as far as control flow moves that of this graph.
+        """
+        self._states.append(
+            (_state_view(self._numbers[buffer]), _state_view(outer), words, is_dynamic)
+        )
 
-    def _copy(self, node: GraphNode, *, is_outer: bool) -> GraphNode:
+    def nodes(self, stream: int, device: int) -> list[GraphNode]:
+        """Return the copies, between nodes that hand the states of generators over."""
+        first = len(self._states) > 0
+        copies = [self._copy(node, is_outer=True, shift=int(first)) for node in self._nodes]
+        if not first:
+            return copies
+        begin = GraphNode(0, "call", "generator states", stream, device)
+        begin.work = tuple(
+            Work(_begin_state, (inner, outer, np.uint64(words)))
+            for inner, outer, words, _ in self._states
+        )
+        moved = tuple(
+            Work(_end_state, (inner, outer, np.uint64(words)))
+            for inner, outer, words, is_dynamic in self._states
+            if is_dynamic
+        )
+        nodes = [begin, *copies]
+        if moved:
+            end = GraphNode(len(nodes), "call", "generator states", stream, device, moved)
+            end.dependencies = tuple(range(len(nodes)))
+            nodes.append(end)
+        return nodes
+
+    def _copy(self, node: GraphNode, *, is_outer: bool, shift: int = 0) -> GraphNode:
         work = []
         for number, item in enumerate(node.work):
             args = item.args
@@ -70,7 +93,7 @@ class ChildGraph:
                     self._values.scalars.get((node.index, number, position), arg)
                     for position, arg in enumerate(args)
                 )
-            work.append(Work(item.function, self._moved(node, self._converted(args))))
+            work.append(Work(item.function, self._converted(args)))
         branches = tuple(
             Branch(
                 [self._copy(inner, is_outer=False) for inner in branch.nodes],
@@ -78,22 +101,15 @@ class ChildGraph:
             )
             for branch in node.branches
         )
-        flag = None if node.flag is None else self._view(node.flag)
-        source = node.source
-        if source is not None:
-            args, result = self._converted((source.args, source.result))
-            source = NodeSource(source.function, args, result)
+        after = tuple(number + shift for number in node.dependencies)
         return dataclasses.replace(
-            node, work=tuple(work), branches=branches, flag=flag, source=source
+            node,
+            index=node.index + shift,
+            work=tuple(work),
+            branches=branches,
+            flag=None if node.flag is None else self._view(node.flag),
+            dependencies=after or (0,) * shift,
         )
-
-    def _moved(self, node: GraphNode, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Add the words before the graph to the blocks that a draw skips."""
-        if node.kind != "draw":
-            return args
-        target, state, blocks, *rest = args  # as `FillLaunch.kernel` takes them
-        words = self._words.get(state.buffer, 0) if type(state) is ArrayView else 0
-        return (target, state, np.uint64(int(blocks) + words // 4), *rest)
 
     def _converted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(
@@ -109,3 +125,15 @@ class ChildGraph:
 
     def _view(self, view: ArrayView) -> ArrayView:
         return view._replace(buffer=self._numbers[view.buffer])
+
+
+def _state_view(buffer: int) -> ArrayView:
+    return ArrayView(buffer, 0, (2,), (8,), np.dtype(np.uint64))
+
+
+def _begin_state(inner: Any, outer: Any, words: Any) -> None:
+    inner[0], inner[1] = outer[0], outer[1] + words
+
+
+def _end_state(inner: Any, outer: Any, words: Any) -> None:
+    outer[1] = inner[1] - words

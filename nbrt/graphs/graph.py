@@ -12,6 +12,7 @@ from nbrt._internal.checks import as_int
 from nbrt.backends.driver_capture import DriverProgram
 from nbrt.backends.graphs import ReplayValues
 from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
+from nbrt.graphs.building import GraphBuilder, NodeRef
 from nbrt.graphs.comparison import first_difference, topology_difference
 from nbrt.graphs.dot import dot_text, edge_data, node_data
 from nbrt.graphs.generators import end_with, reserve, unreserve
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Graph"]
 
 
-class Graph:
+class Graph(GraphBuilder):
     """Work of one kind of device, captured once and replayed as one command.
 
     `graph` makes it. A replay runs every captured command again, with the arrays of the capture or
@@ -293,7 +294,7 @@ class Graph:
         """Whether independent nodes run in one fixed order."""
         return self._is_deterministic
 
-    def __getitem__(self, index: int) -> NodeHandle:
+    def __getitem__(self, index: int) -> NodeRef:
         """Return a node, to enable or disable it."""
         self._usable()
         number = as_int(index)
@@ -301,7 +302,13 @@ class Graph:
             raise ArgumentError(
                 f"expected the number of a node below {len(self._nodes)}, got {index!r}"
             )
-        return NodeHandle(self, self._nodes[number])
+        return NodeRef(self, self._nodes[number])
+
+    def _enable(self, node: GraphNode, is_enabled: bool) -> None:
+        program, _ = self._usable()
+        if isinstance(program, DriverProgram):
+            program.set_enabled(node, is_enabled)
+        node.is_enabled = is_enabled
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -327,42 +334,6 @@ class Graph:
         if not isinstance(other, Graph):
             raise ArgumentTypeError(f"expected a Graph, got {other!r}")
         return first_difference(self._nodes, other._nodes)
-
-
-class NodeHandle:
-    """A node of a graph.
-
-    Attributes
-    ----------
-    kind, label : str
-        What it does, and the name of the kernel or of the distribution.
-    """
-
-    __slots__ = ("_graph", "_node", "kind", "label")
-
-    def __init__(self, graph: Graph, node: GraphNode) -> None:
-        self._graph = graph
-        self._node = node
-        self.kind: str = node.kind
-        self.label = node.label
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether replays run the node."""
-        return self._node.is_enabled
-
-    def enable(self, is_enabled: bool = True) -> None:
-        """Let later replays run the node, or leave it out."""
-        if not isinstance(is_enabled, bool):
-            raise ArgumentTypeError(f"expected True or False, got {is_enabled!r}")
-        program, _ = self._graph._usable()
-        if isinstance(program, DriverProgram):
-            program.set_enabled(self._node, is_enabled)
-        self._node.is_enabled = is_enabled
-
-    def __repr__(self) -> str:
-        state = "" if self.is_enabled else ", disabled"
-        return f"<node {self._node.index}: {self.kind} {self.label}{state}>"
 
 
 def _replay(program: GraphProgram, values: ReplayValues, queue: Queue) -> None:

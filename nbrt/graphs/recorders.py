@@ -76,6 +76,10 @@ class Recorder(Protocol):
         """Return the nodes of the driver that the stream has reached."""
         ...
 
+    def depend(self, stream: Stream, handles: Sequence[int]) -> None:
+        """Let the next work of a stream follow these nodes of the driver only."""
+        ...
+
     def control(self, stream: Stream, kind: Any, flag: Any, limit: int) -> Control:
         """Begin a node of control flow."""
         ...
@@ -85,11 +89,12 @@ class Recorder(Protocol):
         stream: Stream,
         program: Any,
         values: ReplayValues,
-        states: Sequence[tuple[Any, Any, int]],
+        states: Sequence[tuple[Any, Any, int, bool]],
     ) -> tuple[int, ...]:
         """Record the replay of another graph.
 
-        `states` are the arrays of its generators, those of this graph, and the words between.
+        `states` are the arrays of its generators, those of this graph, the words between, and
+        whether its control flow moves them.
         """
         ...
 
@@ -140,6 +145,9 @@ class QueueRecorder:
         """Return nothing: there is no driver."""
         return ()
 
+    def depend(self, stream: Stream, handles: Sequence[int]) -> None:
+        """Do nothing: there is no driver."""
+
     def control(self, stream: Stream, kind: Any, flag: Any, limit: int) -> Control:  # noqa: ARG002
         """Return a node whose bodies need no preparation."""
         return _QueueControl()
@@ -149,7 +157,7 @@ class QueueRecorder:
         stream: Stream,  # noqa: ARG002
         program: Any,  # noqa: ARG002
         values: ReplayValues,  # noqa: ARG002
-        states: Sequence[tuple[Any, Any, int]],  # noqa: ARG002
+        states: Sequence[tuple[Any, Any, int, bool]],  # noqa: ARG002
     ) -> tuple[int, ...]:
         """Do nothing: the nodes are copied."""
         return ()
@@ -214,6 +222,10 @@ class DriverRecorder:
         """Return the nodes that the stream has reached."""
         return self._driver.tails(stream.queue)
 
+    def depend(self, stream: Stream, handles: Sequence[int]) -> None:
+        """Let the next work of a stream follow these nodes only."""
+        self._driver.depend(stream.queue, handles)
+
     def control(self, stream: Stream, kind: Any, flag: Any, limit: int) -> Control:
         """Begin a node of the driver."""
         return _DriverControl(stream, self._driver.control(stream.queue, kind, flag, limit))
@@ -223,12 +235,16 @@ class DriverRecorder:
         stream: Stream,
         program: Any,
         values: ReplayValues,
-        states: Sequence[tuple[Any, Any, int]],
+        states: Sequence[tuple[Any, Any, int, bool]],
     ) -> tuple[int, ...]:
         """Set the states of the other graph's generators, and copy its nodes."""
-        for target, source, words in states:
-            self._driver.derive_state(stream.queue, address_of(target), address_of(source), words)
-        self._driver.replay(stream.queue, program, values)
+        derive, queue = self._driver.derive_state, stream.queue
+        for inner, outer, words, _ in states:
+            derive(queue, address_of(inner), address_of(outer), words)
+        self._driver.replay(queue, program, values)
+        for inner, outer, words, is_dynamic in states:
+            if is_dynamic:
+                derive(queue, address_of(outer), address_of(inner), -words % 2**64)
         return self._driver.nodes_since(stream.queue)
 
     def end(self) -> DriverGraph | None:

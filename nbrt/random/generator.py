@@ -29,7 +29,7 @@ from nbrt.random.layouts import follows_torch, resolve_layout
 from nbrt.random.layouts.element import ElementLayout
 from nbrt.random.memory_order import as_kernel_view
 from nbrt.random.multivariate import multivariate_normal
-from nbrt.random.state import PhiloxState, checked_seed
+from nbrt.random.state import PhiloxState, checked_seed, whole_blocks
 from nbrt.random.stream_position import StreamPosition
 from nbrt.random.subsets import checked_subset
 from nbrt.runtime.array import asarray, copy, to_host
@@ -206,6 +206,53 @@ class Generator(Distributions):
             raise ArgumentError(f"expected a draw of at most 2**62 elements, got shape {sizes}")
         subset = checked_subset(sizes, region, self.device)
         return self._with(ArrayFiller(self.device, self.layout, self._position, subset, whole))
+
+    def kernel_state(self, words: int) -> tuple[Array, np.uint64]:
+        """Return a state for kernels that draw themselves, and move the offset by their words.
+
+        A kernel gets both as arguments, and calls the functions of `nbrt_kernels.random` with the
+        seed ``state[0]`` and the offset ``state[1] + before``. In a captured graph each replay has
+        its next words.
+
+        Parameters
+        ----------
+        words : int
+            The 32-bit words that the kernel uses, rounded up to whole blocks of 4.
+
+        Returns
+        -------
+        state : array of uint64, shape (2,)
+            Seed and offset, on the device.
+        before : numpy.uint64
+            The words between that offset and the first word to use; 0 outside of a graph.
+
+        Examples
+        --------
+        >>> import nbrt
+        >>> from nbrt_kernels.random import uniform4
+        >>> from numba import cuda
+        >>> @nbrt.kernel
+        ... def fill(x, state, before):
+        ...     i = cuda.grid(1)
+        ...     if 4 * i < x.size:
+        ...         a, b, c, d = uniform4(state[0], state[1] + before, i)
+        ...         x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3] = a, b, c, d
+        >>> with nbrt.device("cpu:0"):
+        ...     generator, x = nbrt.Generator(7), nbrt.zeros(8)
+        ...     fill[1, 2](x, *generator.kernel_state(8))
+        >>> bool((x == nbrt.Generator(7, device="cpu:0").random(8, dtype="float32")).all())
+        True
+        """
+        count = checked_int("words", words)
+        if count < 0:
+            raise ArgumentError(f"expected words that a kernel uses, got {count}")
+        stream = current_stream(self.device)
+        if stream.capture is not None:
+            state, before = stream.capture.reserve(stream, self._position, whole_blocks(count))
+            return state, np.uint64(before)
+        start, _ = self._position.reserve(whole_blocks(count))
+        values = np.array([start.seed, start.offset], np.uint64)
+        return asarray(values, device=self.device), np.uint64(0)
 
     # -- draws -------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import nbrt
 from nbrt.errors import (
     CaptureError,
 )
+from nbrt_kernels.random import uniform4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,3 +178,39 @@ def test_a_seed_in_a_capture_is_refused(device: nbrt.Device) -> None:
             with pytest.raises(CaptureError, match="change of the state"):
                 call()
     assert (generator.initial_seed(), generator.get_offset()) == (1, 0)
+
+
+@nbrt.kernel
+def draw_words(x: Any, state: Any, before: Any) -> None:
+    i = cuda.grid(1)
+    if 4 * i < x.size:
+        a, b, c, d = uniform4(state[0], state[1] + before, i)
+        x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3] = a, b, c, d
+
+
+def test_kernels_draw_the_next_words_of_a_generator(device: nbrt.Device) -> None:
+    if device.kind == "sample":
+        pytest.skip("the sample backend interprets kernels and has no argument types")
+    generator, eager = nbrt.Generator(1), nbrt.Generator(1)
+    x, y, flag, turns = nbrt.zeros(8), nbrt.zeros(8), nbrt.full(1, 2, "int32"), nbrt.zeros(1)
+
+    def body() -> None:
+        draw_words[1, 2](x, *generator.kernel_state(8))
+        count_down[1, 1](flag, turns)
+
+    with nbrt.graph() as inner:
+        draw_words[1, 2](y, *generator.kernel_state(8))
+    with nbrt.graph() as g:
+        generator.random(4, dtype="float32")
+        draw_words[1, 2](x, *generator.kernel_state(8))
+        nbrt.graphs.while_(flag, body)
+        inner.replay()
+    for turn in range(2):
+        g.replay()
+        eager.random(4, dtype="float32")
+        last = [host(eager.random(8, dtype="float32")) for _ in range(3 if turn == 0 else 1)]
+        assert host(x) == last[-1]
+        assert host(y) == host(eager.random(8, dtype="float32"))
+        draw_words[1, 2](x, *generator.kernel_state(8))
+        assert host(x) == host(eager.random(8, dtype="float32"))
+    assert generator.state == eager.state
