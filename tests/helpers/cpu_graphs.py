@@ -58,6 +58,16 @@ class Graph:
         node.flag, node.branches, node.limit = self.view(flag), tuple(branches), limit
         return node
 
+    def child(self, body, after=None) -> GraphNode:
+        """Add a graph whose nodes a function adds."""
+        nodes: list[GraphNode] = []
+        self._lists.append(nodes)
+        body()
+        self._lists.pop()
+        node = self._add("graph", "graph", [], after)
+        node.branches = (Branch(nodes),)
+        return node
+
     def _add(self, kind, label: str, work: list, after) -> GraphNode:
         nodes = self._lists[-1]
         before = (len(nodes) - 1,) if nodes else ()

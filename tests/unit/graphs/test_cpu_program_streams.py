@@ -191,15 +191,16 @@ def test_a_failed_replay_fails_the_stream_and_frees_the_program(streams, fails):
     assert x[0] == 0
 
 
-def test_cancelled_replays_free_the_program(streams):
+def test_cancelled_replays_free_the_program(streams, gate):
     graph, x = Graph(), np.zeros(1)
     graph.launch(add, 1, 1, x, 1.0)
     program = graph.program()
-    with Latch() as latch:
-        latch.hold(streams[0])
-        program.replay(streams[0].queue, ReplayValues())
-        program.replay(streams[1].queue, ReplayValues())
-        assert streams[0].cancel() == 1
+    streams[0].call(gate.wait)
+    gate.reached.wait()
+    program.replay(streams[0].queue, ReplayValues())
+    program.replay(streams[1].queue, ReplayValues())
+    assert streams[0].cancel() == 1
+    gate.open()
     for stream in streams[:2]:
         stream.synchronize()
     assert x[0] == 1

@@ -63,6 +63,8 @@ def changes_of(assembly: Assembly, values: ReplayValues) -> Changes:
         If a scalar is for an argument that does not exist.
     """
     enabled = bytes(map(_is_enabled, assembly.nodes))
+    if assembly.nested:
+        enabled = _with_parents(assembly, bytearray(enabled))
     if not values.addresses and not values.scalars:
         return Changes(enabled, _NO_WORDS, _NO_VALUES, {}, [])
     changed: dict[int, int] = {}
@@ -84,6 +86,14 @@ def changes_of(assembly: Assembly, values: ReplayValues) -> Changes:
     words = np.fromiter(changed.keys(), np.intp, len(changed))
     numbers = np.fromiter(changed.values(), np.uint64, len(changed))
     return Changes(enabled, words, numbers, scalars, kept)
+
+
+def _with_parents(assembly: Assembly, enabled: bytearray) -> bytes:
+    """Disable the nodes of child graphs that are disabled."""
+    for number, parents in assembly.nested:
+        if not all(map(_is_enabled, parents)):
+            enabled[number] = False
+    return bytes(enabled)
 
 
 def _repack(

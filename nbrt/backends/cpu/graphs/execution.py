@@ -14,6 +14,7 @@ from nbrt import config
 from nbrt.backends.cpu.block_scheduler import get_num_threads, run_shared
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text_of_graph
 from nbrt.backends.cpu.graphs.chains import Chain, chains_of
+from nbrt.backends.cpu.graphs.flat_nodes import flat_nodes
 from nbrt.backends.cpu.graphs.instructions import assemble
 from nbrt.backends.cpu.graphs.layout import INSTRUCTION, Image, Operation, Status
 from nbrt.backends.cpu.graphs.native import raise_kernel_error, runners
@@ -67,14 +68,17 @@ class Execution:
     def __init__(
         self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool
     ) -> None:
+        flat = flat_nodes(nodes)
         chains = (
-            [Chain(list(range(len(nodes))), ())]
+            [Chain(list(range(len(flat))), ())]
             if deterministic
-            else chains_of([node.dependencies for node in nodes])
+            else chains_of([node.dependencies for node in flat])
         )
         self.buffers = list(buffers)
-        self._order = [number for chain in chains for number in chain.nodes]
-        self.assembly = assemble([nodes[number] for number in self._order], buffers)
+        order = [flat[number] for chain in chains for number in chain.nodes]
+        self._outer = [node.outer for node in order]
+        self._count = len(nodes)
+        self.assembly = assemble(order, buffers)
         self.thread: int | None = None
         self._lock = threading.Lock()
         self._native = runners()
@@ -211,13 +215,13 @@ class Execution:
 
     def _timed_nodes(self) -> list[float]:
         """Run the nodes one after the other; return their seconds, by number."""
-        ends, order = self.assembly.ends, self._order
-        nodes = [Chain([number], (number - 1,) if number else ()) for number in range(len(order))]
+        ends = self.assembly.ends
+        nodes = [Chain([number], (number - 1,) if number else ()) for number in range(len(ends))]
         region = Region(nodes, range(len(nodes)), [0, *ends])
         self._run_native(self._states[0], self._native.run_chains, region.reset())
-        seconds = [0.0] * len(order)
-        for number, time in zip(order, region.times(), strict=True):
-            seconds[number] = time * 1e-9
+        seconds = [0.0] * self._count
+        for outer, time in zip(self._outer, region.times(), strict=True):
+            seconds[outer] += time * 1e-9
         return seconds
 
     def _run_shared(self, region: Region, threads: int) -> None:

@@ -16,6 +16,7 @@ from nbrt.backends.graphs import ArrayView, host_array, with_arrays
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from nbrt.backends.cpu.graphs.flat_nodes import FlatNode
     from nbrt.backends.cpu.launch import NativeEntry
     from nbrt.backends.graphs import Branch, GraphBuffer, GraphNode, Work
 
@@ -86,6 +87,8 @@ class Assembly:
         All nodes, an outer one behind those of its branches.
     nodes : list of GraphNode
         The same nodes.
+    nested : list of (int, tuple of GraphNode)
+        Numbers of placed nodes, and the child graphs that contain them.
     ends : list of int
         The instruction behind each node of the outermost list.
     relocations : dict of int to list of (int, int)
@@ -103,6 +106,7 @@ class Assembly:
     calls: dict[int, Call]
     placed: list[PlacedNode]
     nodes: list[GraphNode]
+    nested: list[tuple[int, tuple[GraphNode, ...]]]
     ends: list[int]
     relocations: dict[int, list[tuple[int, int]]]
     packed: dict[int, Packed]
@@ -121,7 +125,7 @@ class Assembly:
         return np.flatnonzero(is_launch)
 
 
-def assemble(order: Sequence[GraphNode], buffers: Sequence[GraphBuffer]) -> Assembly:
+def assemble(order: Sequence[FlatNode], buffers: Sequence[GraphBuffer]) -> Assembly:
     """Return the program of nodes, in the order in which one thread runs them."""
     return _Assembler(buffers).finished(order)
 
@@ -143,11 +147,14 @@ class _Assembler:
         self._kept: list[object] = []
         self._entries: dict[CpuPlan, dict[Any, NativeEntry | None]] = {}
 
-    def finished(self, order: Sequence[GraphNode]) -> Assembly:
+    def finished(self, order: Sequence[FlatNode]) -> Assembly:
         """Place all nodes, and return the program."""
         ends = []
-        for node in order:
-            self._node(node, str(node.index), is_outermost=True)
+        nested = []
+        for flat in order:
+            self._node(flat.node, flat.path, is_outermost=not flat.parents)
+            if flat.parents:
+                nested.append((len(self._placed) - 1, flat.parents))
             ends.append(len(self._rows))
         first = len(self._rows) * _SIZE // _WORD
         # One instruction more, so that the memory is never empty.
@@ -176,6 +183,7 @@ class _Assembler:
             self._calls,
             self._placed,
             [placed.node for placed in self._placed],
+            nested,
             ends,
             relocations,
             {index: it._replace(begin=it.begin + first) for index, it in self._packed.items()},
