@@ -21,11 +21,12 @@ from nbrt.backends.graphs import (
 from nbrt.errors import CaptureError
 from nbrt.graphs.buffers import BufferTable, views_in
 from nbrt.graphs.child import ChildGraph
-from nbrt.graphs.generators import GeneratorUse
+from nbrt.graphs.generators import GeneratorUse, state_pool
 from nbrt.graphs.recorders import QueueRecorder, recorder_for
 from nbrt.runtime import commands
 from nbrt.runtime.capturing import CapturedRecord, DrawState
 from nbrt.runtime.creation import empty
+from nbrt.runtime.memory.pool import use_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -294,7 +295,9 @@ class StreamCapture:
             position.before_use()  # an earlier replay may still draw
         array: Any = np.zeros(2, np.uint64)
         if not stream.interface.capabilities.host_addressable:
-            array = empty(2, np.uint64, stream=stream)
+            # A replay writes it before the first node, so it must not lie in memory that nodes use.
+            with use_pool(state_pool(stream.device)):
+                array = empty(2, np.uint64, stream=stream)
         view = self.table.view_of(array)
         use = self.uses[position] = GeneratorUse(position, array, view.buffer)
         position.before_use = self._refuse_state

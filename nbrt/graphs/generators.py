@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from nbrt.random.state import PhiloxState
 from nbrt.runtime.array import to_host
+from nbrt.runtime.memory.pool import MemoryPool
 from nbrt.runtime.stream import Event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nbrt._internal.device import Device
     from nbrt.backends.graphs import ReplayValues
     from nbrt.random.stream_position import StreamPosition
     from nbrt.runtime.stream import Stream
 
-__all__ = ["GeneratorUse", "end_with", "reserve", "unreserve"]
+__all__ = ["GeneratorUse", "end_with", "reserve", "state_pool", "unreserve"]
 
 _MODULUS = 2**64
+
+
+@functools.cache
+def state_pool(device: Device) -> MemoryPool:
+    """Return the memory of the states of generators in graphs, which nothing else uses."""
+    return MemoryPool(device)
 
 
 class GeneratorUse:

@@ -247,9 +247,11 @@ def _ops(
     depth: int,
     control: bool,
     children: bool,
+    in_body: bool = False,
 ) -> tuple[Op, ...]:
     ops = []
-    names = ["mix", "mix", "copy", "reverse", "draw", "draw", "temporary", "call"]
+    names = ["mix", "mix", "copy", "reverse", "draw", "draw", "temporary"]
+    names += [] if in_body else ["call"]  # CUDA has no host calls in bodies
     names += ["normal"] if floats else []
     names += ["fork"] if len(own) >= 2 and depth < 3 else []
     # Each depth has its own flag, so that an inner loop leaves the outer flag as it is.
@@ -262,11 +264,15 @@ def _ops(
         if name == "fork":
             cut = len(own) // 2
             parts = (own[:cut], floats[:1]), (own[cut:], floats[1:])
-            inner = tuple(_ops(draw, *part, depth + 1, False, False) for part in parts)
+            inner = tuple(
+                _ops(draw, *part, depth + 1, False, False, in_body=in_body) for part in parts
+            )
             numbers: tuple[int, ...] = ()
         elif name in ("cond", "switch", "loop"):
             count = {"cond": 2, "switch": 3, "loop": 1}[name]
-            inner = tuple(_ops(draw, own, floats, depth + 1, control, False) for _ in range(count))
+            inner = tuple(
+                _ops(draw, own, floats, depth + 1, control, False, True) for _ in range(count)
+            )
             numbers = draw(array), depth
         else:
             parts_of = {
