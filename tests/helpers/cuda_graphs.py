@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.graphs import GraphBuffer, GraphNode
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["SIZE", "Recorder", "values_of"]
 
 SIZE = 100
+
+
+_compiled: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
 class Recorder:
@@ -36,7 +40,10 @@ class Recorder:
         return node
 
     def launch(self, kernel: Any, queue: Any, *args: Any) -> GraphNode:
-        plan = self.interface.program(kernel).plan(queue.index, (1, 1, 1), (128, 1, 1), 0)
+        programs = _compiled.setdefault(self.interface, {})
+        if kernel not in programs:
+            programs[kernel] = self.interface.program(kernel)
+        plan = programs[kernel].plan(queue.index, (1, 1, 1), (128, 1, 1), 0)
         return self.run("launch", plan.launch, queue, *args)
 
     def buffer(self, array: Any) -> int:

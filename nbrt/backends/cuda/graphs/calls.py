@@ -141,21 +141,24 @@ class GraphCalls:
 
     def dependencies(self, node: int) -> list[int]:
         """Return the nodes that a node depends on."""
-        *_, count = self._node_dependencies(node, 0)
+        status, *_, count = self._node_dependencies(node, 0)
+        self._check("reading the dependencies of a node", status)
         status, nodes, *_ = self._node_dependencies(node, count)
         self._check("reading the dependencies of a node", status)
         return [int(other) for other in nodes or ()][:count]
 
     def nodes(self, graph: int) -> list[int]:
         """Return the nodes of a graph."""
-        *_, count = self._bindings.cuGraphGetNodes(graph, 0)
+        status, _, count = self._bindings.cuGraphGetNodes(graph, 0)
+        self._check("reading a graph", status)
         status, nodes, _ = self._bindings.cuGraphGetNodes(graph, count)
         self._check("reading a graph", status)
         return [int(node) for node in nodes or ()][:count]
 
     def edges(self, graph: int) -> list[tuple[int, int, Any]]:
         """Return (from, to, data) of the edges of a graph."""
-        *_, count = self._edges(graph, 0)
+        status, *_, count = self._edges(graph, 0)
+        self._check("reading the edges of a graph", status)
         status, sources, targets, data, _ = self._edges(graph, count)
         self._check("reading the edges of a graph", status)
         found = zip(sources or (), targets or (), data or (), strict=False)

@@ -38,19 +38,27 @@ class CudaGraph:
         self._moved: dict[int, int] = {}
         self._is_closed = False
         self._captured: list[int] = []
-        with state.driver.on_device(index), state.driver.relaxed():
-            for node in state.calls.nodes(handle):
-                if node in state.controls:
-                    self._attach(handle, node)
-            # Not before: a new node could have the handle of a destroyed one.
-            for body in self._captured:
-                state.calls.destroy(body)
+        try:
+            with state.driver.on_device(index), state.driver.relaxed():
+                for node in state.calls.nodes(handle):
+                    if node in state.controls:
+                        self._attach(handle, node)
+                # Not before: a new node could have the handle of a destroyed one.
+                for body in self._captured:
+                    state.calls.destroy(body)
+        except BaseException:
+            self.close()
+            raise
 
     def program(
         self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool
     ) -> CudaGraphProgram:
-        """Instantiate the graph."""
-        return CudaGraphProgram(self, nodes, buffers, deterministic=deterministic)
+        """Instantiate the graph; a failure closes it."""
+        try:
+            return CudaGraphProgram(self, nodes, buffers, deterministic=deterministic)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Destroy the graph, after the captures under way; idempotent."""
