@@ -42,7 +42,11 @@ if TYPE_CHECKING:
 __all__ = ["StreamCapture"]
 
 _STACK = 8
-"""Frames of the call site of a node."""
+"""Frames of a call site."""
+
+_FRAMES = 6
+_INNER_FRAMES = 4
+"""The same for commands, and the frames from `Stream.enqueue` to `record`, which are left out."""
 
 
 class _Level:
@@ -142,7 +146,7 @@ class StreamCapture:
     def _add_other_work(self, stream: Stream) -> None:
         """Add nodes for the work of other libraries on a stream."""
         for handle, kind, label in self._recorder.other_work(stream):
-            self._add(stream, kind, label, (), handles=(handle,))
+            self._add(stream, kind, label, handles=(handle,))
 
     def _check_joined(self, level: _Level, stream: Stream) -> None:
         """Raise CaptureError if the work of a stream does not lead to the end of another."""
@@ -199,13 +203,21 @@ class StreamCapture:
                 items = tuple([Work(function, views_of(args)) for function, args in work])
             source = NodeSource(command.function, views)
             kind: Any = command.kind
-            node = self._add(stream, kind, command.label, items, source=source, handles=handles)
+            site = CallSite.here(depth=_INNER_FRAMES, most=_FRAMES)
+            node = self._add(stream, kind, command.label, items, site, source, handles)
             if self._levels[-1].dynamic and kind in ("draw", "launch"):
                 self._order_draws(node)
         return result
 
     def _add(
-        self, stream: Stream, kind: Any, label: str, work: tuple[Work, ...], **fields: Any
+        self,
+        stream: Stream,
+        kind: Any,
+        label: str,
+        work: tuple[Work, ...] = (),
+        site: CallSite | None = None,
+        source: NodeSource | None = None,
+        handles: tuple[int, ...] = (),
     ) -> GraphNode:
         level = self._levels[-1]
         if stream not in level.tails:
@@ -221,8 +233,9 @@ class StreamCapture:
             stream.device.index,
             work,
             level.tails[stream],
-            CallSite.here(depth=1, most=_STACK),
-            **fields,
+            CallSite.here(depth=1, most=_STACK) if site is None else site,
+            source=source,
+            handles=handles,
         )
         level.nodes.append(node)
         level.tails[stream] = (node.index,)
@@ -333,9 +346,9 @@ class StreamCapture:
             control = self._recorder.control(stream, kind, flag, limit)
             inner: set[Any] = set()
             branches = tuple([self._capture_body(stream, control, body, inner) for body in bodies])
-            fields = {"branches": branches, "limit": limit, "handles": control.end()}
             level = self._levels[-1]
-            node = self._add(stream, kind, "", (), flag=self.table.view_of(flag), **fields)
+            node = self._add(stream, kind, "", handles=control.end())
+            node.flag, node.branches, node.limit = self.table.view_of(flag), branches, limit
             for graph in inner:
                 node.dependencies = _union(node.dependencies, level.children.get(graph, ()))
                 level.children[graph] = (node.index,)
@@ -405,12 +418,9 @@ class StreamCapture:
                     level.dynamic.add(use.position)
                     outer.is_dynamic = True
             handles = self._recorder.replay(stream, graph._program, values, states)
-            fields = {
-                "branches": (Branch(child.nodes(stream.id, stream.device.index)),),
-                "source": NodeSource(graph.replay, ()),
-                "handles": handles,
-            }
-            node = self._add(stream, "graph", "graph", (), **fields)
+            source = NodeSource(graph.replay, ())
+            node = self._add(stream, "graph", "graph", source=source, handles=handles)
+            node.branches = (Branch(child.nodes(stream.id, stream.device.index)),)
             level.children[graph] = (node.index,)
             self._order_draws(node)
 
