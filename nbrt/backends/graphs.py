@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,7 @@ __all__ = [
     "GraphBuffer",
     "GraphNode",
     "GraphProgram",
+    "MeasuringProgram",
     "NodeKind",
     "NodeSource",
     "QueueProgram",
@@ -260,6 +261,16 @@ class GraphProgram(Protocol):
 
     def close(self) -> None:
         """Release all memory after the replays in flight; idempotent, from any thread."""
+        ...
+
+
+@runtime_checkable
+class MeasuringProgram(GraphProgram, Protocol):
+    """A program that fills `ReplayValues.times`."""
+
+    @property
+    def measures_nodes(self) -> bool:
+        """Return True."""
         ...
 
 

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.checks import as_int
 from nbrt.backends.driver_capture import DriverProgram
-from nbrt.backends.graphs import ReplayValues
-from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
+from nbrt.backends.graphs import MeasuringProgram, ReplayValues
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CaptureError,
+    GraphError,
+    NotSupportedError,
+)
 from nbrt.graphs.building import GraphBuilder, NodeRef
 from nbrt.graphs.comparison import first_difference, topology_difference
 from nbrt.graphs.dot import dot_text, edge_data, node_data
@@ -153,6 +159,61 @@ class Graph(GraphBuilder):
         GraphError
             If the graph was reset, or is not captured yet.
         """
+        self._submit(stream, ReplayValues(), pairs, replacements)
+
+    def profile(
+        self, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
+    ) -> list[float]:
+        """Replay once, node after node, wait for the end, and return the seconds of each node.
+
+        The parameters are those of `replay`.
+
+        Returns
+        -------
+        list of float
+            In the order of `nodes`. A node of control flow has the time of all its turns.
+
+        Raises
+        ------
+        NotSupportedError
+            If the kind of device measures no nodes; nothing has run then.
+
+        Examples
+        --------
+        >>> import nbrt
+        >>> with nbrt.device("cpu:0"):
+        ...     with nbrt.graph() as g:
+        ...         x = nbrt.zeros(4)
+        ...         nbrt.current_stream().call(print, "called")
+        ...     seconds = g.profile()
+        called
+        >>> len(seconds) == len(g.nodes)
+        True
+        """
+        program, _ = self._usable()
+        chosen = current_stream(self.device) if stream is None else checked_stream(stream)
+        if chosen.capture is not None:
+            raise CaptureError(
+                "expected a stream that is not captured, got one that records; measure the graph "
+                "after the capture"
+            )
+        if not isinstance(program, MeasuringProgram):
+            raise NotSupportedError(
+                f"expected a graph of a device that measures nodes, got one of {self.device}; "
+                f"record timed events between parts of the work"
+            )
+        times: list[float] = []
+        self._submit(chosen, ReplayValues(times=times), pairs, replacements)
+        chosen.synchronize()
+        return times
+
+    def _submit(
+        self,
+        stream: Stream | None,
+        values: ReplayValues,
+        pairs: tuple[tuple[Any, Any], ...],
+        replacements: Mapping[str, Any],
+    ) -> None:
         program, parameters = self._usable()
         chosen = current_stream(self.device) if stream is None else checked_stream(stream)
         if chosen.device.kind != self.device.kind:
@@ -160,7 +221,6 @@ class Graph(GraphBuilder):
                 f"expected a stream of {self.device.kind} for this graph, got {chosen!r}"
             )
         chosen.interface.lazy.ensure()
-        values = ReplayValues()
         if pairs or replacements:
             parameters.bind(values, pairs, replacements)
         if chosen.capture is not None:

@@ -43,6 +43,11 @@ class CpuGraphProgram:
         self._lock = threading.RLock()
         self._pending: list[tuple[Completion, Queue]] = []
 
+    @property
+    def measures_nodes(self) -> bool:
+        """Return True: replays fill `ReplayValues.times`."""
+        return True
+
     def replay(self, queue: Queue, values: ReplayValues) -> None:
         """Enqueue one run of all enabled nodes: at once on the default stream.
 
