@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from nbrt._internal.device import Device
 
-__all__ = ["ContextFrame", "current", "current_index", "pop_device", "pop_frame", "push", "replace"]
+__all__ = [
+    "ContextFrame",
+    "current",
+    "current_index",
+    "pop_device",
+    "pop_frame",
+    "push",
+    "replace",
+    "reset",
+]
 
 
 class ContextFrame:
@@ -106,6 +115,11 @@ def replace(device: Device | None, streams: Mapping[Device, object] | None) -> N
             top.pools,
         )
     )
+
+
+def reset() -> None:
+    """Leave all guards in the running context, a copy of another one, where they stay in force."""
+    _frame.set(_ROOT)
 
 
 def pop_frame(guard: object) -> ContextFrame:

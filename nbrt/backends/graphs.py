@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayView",
     "Branch",
+    "CallerChecked",
     "ControlKind",
     "GraphBuffer",
     "GraphNode",
@@ -84,6 +85,19 @@ class Work(NamedTuple):
 
     function: Callable[..., object]
     args: tuple[Any, ...]
+
+
+class CallerChecked:
+    """A function of a `Work` that waits for other ranks.
+
+    A graph with such work runs in the thread of the caller, in the order of the capture: in a queue
+    it could block the ranks that it waits for.
+    """
+
+    __slots__ = ()
+
+    def check_caller(self) -> None:
+        """Raise if the running thread may not replay the work."""
 
 
 class NodeSource(NamedTuple):

@@ -8,27 +8,34 @@ rank in its world. All ranks of the mesh must call it.
 
 The command runs in the thread of the caller and not in the queue of a stream: ranks that are
 threads may share a queue, and a rank that waited there would block its peers.
+
+In a capture of a graph, no data moves: the result of a redistribution is memory of the graph, and
+each replay runs the operation, for the rank that captured it, and fills that memory.
 """
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from nbrt._internal import rank_context, scopes
+from nbrt.backends.graphs import CallerChecked
 from nbrt.distributed.consistency import agree_on_shape
 from nbrt.distributed.mesh import mesh_of_this_rank, remember
 from nbrt.distributed.placements import checked_placements
-from nbrt.distributed.redistribution.cross_mesh import move_to_mesh
+from nbrt.distributed.redistribution.cross_mesh import check_move, move_to_mesh
 from nbrt.distributed.redistribution.execute import execute
 from nbrt.distributed.redistribution.plan import plan_redistribute
 from nbrt.distributed.sharding import mesh_splits
 from nbrt.distributed.spec import DTensorSpec
-from nbrt.errors import ArgumentError
-from nbrt.runtime.array import asarray
+from nbrt.errors import ArgumentError, CaptureError, DistributedError
+from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.creation import empty
-from nbrt.runtime.stream import current_stream
+from nbrt.runtime.guard import StreamGuard
+from nbrt.runtime.stream import current_stream, default_stream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,9 +43,10 @@ if TYPE_CHECKING:
     from nbrt.backends.queue import Queue
     from nbrt.distributed.mesh import DeviceMesh
     from nbrt.distributed.placements import Placement
+    from nbrt.runtime.stream import Stream
     from nbrt.typing import Array
 
-__all__ = ["FromLocal", "Redistribute", "ReplayableOp", "submit"]
+__all__ = ["CapturedOp", "FromLocal", "Redistribute", "ReplayableOp", "submit"]
 
 Parts: TypeAlias = "tuple[Array, DTensorSpec]"
 """The local part and the spec of a `DTensor`."""
@@ -58,6 +66,13 @@ class ReplayableOp(ABC):
     @abstractmethod
     def run(self, local: Array) -> Parts:
         """Return the part of this rank, and the spec: the arguments of `DTensor`."""
+
+    def outline(self, local: Array) -> tuple[Array, DTensorSpec, bool]:
+        """Return what `run` returns, but without values, and whether `run` computes them.
+
+        It raises as `run` does, unless other ranks are the reason.
+        """
+        return (*self.run(local), False)
 
     def replay(self, local: Array) -> Parts:
         """Run the share of the running rank, whichever rank recorded the operation."""
@@ -123,6 +138,64 @@ class Redistribute(ReplayableOp):
         _check_part(local, spec)
         return execute(plan, local), plan.target
 
+    def outline(self, local: Array) -> tuple[Array, DTensorSpec, bool]:
+        """Return a part without values; the part itself if it does not change."""
+        spec = DTensorSpec(self.mesh, self.source, self.shape, self.dtype)
+        if self.target_mesh is not None:
+            target = DTensorSpec(self.target_mesh, self.target, self.shape, self.dtype)
+            check_move(spec, target)
+            part = empty(target.local_shape, self.dtype, device=target.mesh.device)
+            return part, target, True
+        plan = plan_redistribute(spec, self.target)
+        target = plan.target
+        if plan.coordinate is None:
+            return _nothing(target), target, False
+        _check_part(local, spec)
+        if not plan.steps and tuple(local.shape) == target.local_shape:
+            return local, target, False
+        part = empty(target.local_shape, self.dtype, device=target.mesh.device)
+        return part, target, bool(spec.size)
+
+
+class CapturedOp(CallerChecked):
+    """An operation as work of a graph: each call runs it and fills its result.
+
+    It runs for the rank that captured it, in a copy of that rank's context.
+    """
+
+    __slots__ = ("_context", "_world", "op")
+
+    def __init__(self, op: ReplayableOp) -> None:
+        self.op = op
+        self._world: Any = rank_context.world.get()
+        self._context = contextvars.copy_context()
+        # Neither the captured stream nor the pool of the graph are current during a replay.
+        self._context.run(scopes.reset)
+
+    def check_caller(self) -> None:
+        """Raise DistributedError if the running thread is another rank."""
+        caller: Any = rank_context.world.get()
+        if caller is not None and caller is not self._world:
+            own = "a rank of another world" if self._world is None else f"rank {self._world.rank}"
+            raise DistributedError(
+                f"expected {own}, which captured the graph, to replay it, got rank {caller.rank}; "
+                f"capture a graph on every rank, in the function that every rank runs"
+            )
+
+    def __call__(self, result: Array, local: Array) -> None:
+        """Run the operation, and copy this rank's part into `result`."""
+        self._context.copy().run(self._fill, result, local)
+
+    def _fill(self, result: Array, local: Array) -> None:
+        stream = default_stream(self.op.mesh.device)
+        with StreamGuard(stream):
+            part, _ = self.op.run(local)
+            copy(result, part, stream=stream)
+            stream.synchronize()
+
+    def __repr__(self) -> str:
+        return f"<captured {self.op}>"
+
 
 def submit(op: ReplayableOp, local: Array) -> Parts:
     """Run an operation as a command of the current stream, and return its result."""
@@ -132,8 +205,23 @@ def submit(op: ReplayableOp, local: Array) -> Parts:
     return parts
 
 
-def _perform(queue: Queue, op: ReplayableOp, local: Array) -> Parts:  # noqa: ARG001
-    return op.run(local)
+def _perform(queue: Queue, op: ReplayableOp, local: Array) -> Parts:
+    stream = current_stream(op.mesh.device)
+    return op.run(local) if stream.capture is None else _capture(stream, queue, op, local)
+
+
+def _capture(stream: Stream, queue: Queue, op: ReplayableOp, local: Array) -> Parts:
+    """Return parts without values, which a replay fills."""
+    part, spec, has_work = op.outline(local)
+    if has_work:
+        if not stream.interface.capabilities.host_addressable:
+            raise CaptureError(
+                f"expected a {op.label} that moves no data in a capture on {stream.device}, got "
+                f"{op}: the operation waits for other ranks on the host; capture a graph before it "
+                f"and another one behind it"
+            )
+        queue.put(CapturedOp(op), part, local)
+    return part, spec
 
 
 def _shape_of_equal_parts(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.callsite import CallSite
 from nbrt._internal.gc_control import gc_disabled
@@ -19,14 +17,12 @@ from nbrt.backends.graphs import (
     Work,
 )
 from nbrt.errors import CaptureError
-from nbrt.graphs.buffers import BufferTable, views_in
+from nbrt.graphs.buffers import BufferTable
 from nbrt.graphs.child import ChildGraph
-from nbrt.graphs.generators import GeneratorUse, state_pool
+from nbrt.graphs.draw_capture import DrawCapture, Level, buffers_of_node, union
 from nbrt.graphs.recorders import QueueRecorder, recorder_for
 from nbrt.runtime import commands
-from nbrt.runtime.capturing import CapturedRecord, DrawState
-from nbrt.runtime.creation import empty
-from nbrt.runtime.memory.pool import use_pool
+from nbrt.runtime.capturing import CapturedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
     from nbrt.backends.driver_capture import CaptureErrorMode, DriverGraph
     from nbrt.backends.graphs import ReplayValues
     from nbrt.graphs.recorders import Control, Recorder
-    from nbrt.random.stream_position import StreamPosition
     from nbrt.runtime.commands import Command
     from nbrt.runtime.memory.pool import MemoryPool
     from nbrt.runtime.stream import Stream
@@ -48,22 +43,13 @@ _FRAMES = 6
 _INNER_FRAMES = 4
 """The same for commands, and the frames from `Stream.enqueue` to `record`, which are left out."""
 
+_DEEP_FRAMES = 20
+"""The same as `_FRAMES` for draws and collectives, which pass through more functions of nbrt."""
 
-class _Level:
-    """The nodes of the graph, or of one body of control flow, under construction."""
-
-    def __init__(self) -> None:
-        self.nodes: list[GraphNode] = []
-        self.tails: dict[Stream, tuple[int, ...]] = {}
-        # Where a stream joined the capture: the call, by stream.
-        self.forks: dict[Stream, CallSite] = {}
-        self.words: dict[StreamPosition, int] = {}
-        self.dynamic: set[StreamPosition] = set()
-        # The last replay of another graph.
-        self.children: dict[Any, tuple[int, ...]] = {}
+_DEEP_KINDS = frozenset(["draw", "collective"])
 
 
-class StreamCapture:
+class StreamCapture(DrawCapture):
     """A capture in progress; see `nbrt.runtime.capturing.Capture`.
 
     Parameters
@@ -81,8 +67,6 @@ class StreamCapture:
         As given.
     table : BufferTable
         The memory that the nodes use.
-    uses : dict of StreamPosition to GeneratorUse
-        The generators that were drawn from.
     driver_graph : DriverGraph or None
         The graph that the driver has captured; None without one.
     """
@@ -90,16 +74,13 @@ class StreamCapture:
     def __init__(
         self, stream: Stream, pool: MemoryPool, error_mode: CaptureErrorMode = "thread_local"
     ) -> None:
+        super().__init__(BufferTable(stream.interface))
         self.origin = stream
         self.error_mode = error_mode
-        self.table = BufferTable(stream.interface)
-        self.uses: dict[StreamPosition, GeneratorUse] = {}
         self.driver_graph: DriverGraph | None = None
         self._pool = pool
-        self._levels = [_Level()]
         self._recorder: Recorder = QueueRecorder()
         self._streams: set[Stream] = set()
-        self._lock = threading.RLock()
         self._thread = threading.get_ident()
         self._is_open = False
 
@@ -148,7 +129,7 @@ class StreamCapture:
         for handle, kind, label in self._recorder.other_work(stream):
             self._add(stream, kind, label, handles=(handle,))
 
-    def _check_joined(self, level: _Level, stream: Stream) -> None:
+    def _check_joined(self, level: Level, stream: Stream) -> None:
         """Raise CaptureError if the work of a stream does not lead to the end of another."""
         reached: set[int] = set()
         stack = list(level.tails.get(stream, ()))
@@ -201,9 +182,11 @@ class StreamCapture:
                 items: tuple[Work, ...] = (Work(work[0][0], views[: len(work[0][1])]),)
             else:
                 items = tuple([Work(function, views_of(args)) for function, args in work])
-            source = NodeSource(command.function, views)
+            returned = None if result is None else views_of((result,))[0]
+            source = NodeSource(command.function, views, returned)
             kind: Any = command.kind
-            site = CallSite.here(depth=_INNER_FRAMES, most=_FRAMES)
+            frames = _DEEP_FRAMES if kind in _DEEP_KINDS else _FRAMES
+            site = CallSite.here(depth=_INNER_FRAMES, most=frames)
             node = self._add(stream, kind, command.label, items, site, source, handles)
             if self._levels[-1].dynamic and kind in ("draw", "launch"):
                 self._order_draws(node)
@@ -275,60 +258,8 @@ class StreamCapture:
                 level.forks[stream] = CallSite.here(depth=1, most=_STACK)
             else:
                 self._add_other_work(stream)
-            tails = _union(level.tails.get(stream, ()), record.nodes)
+            tails = union(level.tails.get(stream, ()), record.nodes)
             self._join(stream, tails, record.handles)
-
-    def refuse(self, tried: str, remedy: str) -> NoReturn:
-        """Raise `CaptureError`."""
-        raise CaptureError(
-            f"expected only work that can be captured, got {tried}: nothing runs during a capture; "
-            f"{remedy}"
-        )
-
-    # -- random numbers ----------------------------------------------------------------------------
-
-    def reserve(self, stream: Any, position: StreamPosition, words: int) -> DrawState:
-        """Return the state of a draw, whose words follow those of the graph so far."""
-        with self._lock:
-            use = self.uses.get(position)
-            if use is None:
-                use = self._use(stream, position)
-            offset = sum(level.words.get(position, 0) for level in self._levels)
-            level = self._levels[-1]
-            level.words[position] = level.words.get(position, 0) + words
-            return DrawState(use.array, offset)
-
-    def unreserve(self, position: StreamPosition, words: int) -> None:
-        """Undo `reserve`."""
-        with self._lock:
-            self._levels[-1].words[position] -= words
-
-    def _use(self, stream: Stream, position: StreamPosition) -> GeneratorUse:
-        if position.before_use is not None:
-            position.before_use()  # an earlier replay may still draw
-        array: Any = np.zeros(2, np.uint64)
-        if not stream.interface.capabilities.host_addressable:
-            # A replay writes it before the first node, so it must not lie in memory that nodes use.
-            with use_pool(state_pool(stream.device)):
-                array = empty(2, np.uint64, stream=stream)
-        view = self.table.view_of(array)
-        use = self.uses[position] = GeneratorUse(position, array, view.buffer)
-        position.before_use = self._refuse_state
-        return use
-
-    def _refuse_state(self) -> None:
-        self.refuse(
-            "the state of a generator that the capture draws from",
-            "read or set it before or after the capture, or between replays",
-        )
-
-    def _order_draws(self, node: GraphNode) -> None:
-        """Order a draw behind the control flow that moves the state of its generator."""
-        level = self._levels[-1]
-        moving = {self.uses[position].buffer for position in level.dynamic}
-        if moving and not moving.isdisjoint(_buffers_of(node)):
-            earlier = [other.index for other in level.nodes[: node.index] if other.branches]
-            node.dependencies = _union(node.dependencies, tuple(earlier))
 
     # -- control flow ------------------------------------------------------------------------------
 
@@ -350,16 +281,16 @@ class StreamCapture:
             node = self._add(stream, kind, "", handles=control.end())
             node.flag, node.branches, node.limit = self.table.view_of(flag), branches, limit
             for graph in inner:
-                node.dependencies = _union(node.dependencies, level.children.get(graph, ()))
+                node.dependencies = union(node.dependencies, level.children.get(graph, ()))
                 level.children[graph] = (node.index,)
             # It moves the states of generators: draws before it must have read them.
             moving = {self.uses[position].buffer for position in level.dynamic}
             earlier = [
                 other.index
                 for other in level.nodes[: node.index]
-                if moving and (other.branches or not moving.isdisjoint(_buffers_of(other)))
+                if moving and (other.branches or not moving.isdisjoint(buffers_of_node(other)))
             ]
-            node.dependencies = _union(node.dependencies, tuple(earlier))
+            node.dependencies = union(node.dependencies, tuple(earlier))
 
     def _capture_body(
         self,
@@ -369,7 +300,7 @@ class StreamCapture:
         children: set[Any],
     ) -> Branch:
         outer = self._levels[-1]
-        level = _Level()
+        level = Level()
         level.tails[stream] = ()
         self._levels.append(level)
         before = set(self._streams)
@@ -390,7 +321,7 @@ class StreamCapture:
         children |= level.children.keys()
         return Branch(level.nodes, advances)
 
-    def _advances_of(self, level: _Level) -> tuple[StateAdvance, ...]:
+    def _advances_of(self, level: Level) -> tuple[StateAdvance, ...]:
         """Return what a run of a body draws; its generators move during replays."""
         drawn = [(position, words) for position, words in level.words.items() if words]
         level.dynamic.update(position for position, _ in drawn)
@@ -412,10 +343,11 @@ class StreamCapture:
             for use in graph._uses:
                 mine = self.reserve(stream, use.position, use.words)
                 states.append((use.array, mine.array, mine.offset, use.is_dynamic))
-                outer = self.uses[use.position]
+                position = self.source_of(use.position)
+                outer = self.uses[position]
                 child.add_state(use.buffer, outer.buffer, mine.offset, is_dynamic=use.is_dynamic)
                 if use.is_dynamic:
-                    level.dynamic.add(use.position)
+                    level.dynamic.add(position)
                     outer.is_dynamic = True
             handles = self._recorder.replay(stream, graph._program, values, states)
             source = NodeSource(graph.replay, ())
@@ -430,7 +362,7 @@ class StreamCapture:
         if not set(nodes) <= set(level.tails[stream]):
             handles = self._recorder.tails(stream)
             self._recorder.depend(stream, (*handles, *_last_handles(level.nodes, nodes)))
-            level.tails[stream] = _union(level.tails[stream], nodes)
+            level.tails[stream] = union(level.tails[stream], nodes)
 
     # -- explicit order ----------------------------------------------------------------------------
 
@@ -456,28 +388,9 @@ class StreamCapture:
                 if after is not None:
                     behind = self._recorder.tails(stream)
                     self._recorder.depend(stream, tuple(sorted({*handles, *behind})))
-                    level.tails[stream] = _union(before, level.tails[stream])
+                    level.tails[stream] = union(before, level.tails[stream])
             return level.nodes[count:]
-
-    def finished_uses(self) -> list[GeneratorUse]:
-        """Return the generators that the graph draws from, with the words of a replay."""
-        for position, use in self.uses.items():
-            use.words = self._levels[0].words.get(position, 0)
-        return list(self.uses.values())
 
 
 def _last_handles(nodes: Sequence[GraphNode], numbers: Sequence[int]) -> tuple[int, ...]:
     return tuple(handle for number in numbers for handle in nodes[number].handles[-1:])
-
-
-def _buffers_of(node: GraphNode) -> set[int]:
-    """Return the buffers of a node, also of its branches."""
-    found = {view.buffer for work in node.work for view in views_in(work.args)}
-    for branch in node.branches:
-        for inner in branch.nodes:
-            found |= _buffers_of(inner)
-    return found
-
-
-def _union(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
-    return first if first == second else tuple(sorted({*first, *second}))

@@ -56,9 +56,13 @@ class GeneratorUse:
 
 def reserve(uses: Sequence[GeneratorUse], values: ReplayValues) -> Any:
     """Reserve the words of one replay; enter the states into its values; return how to undo it."""
-    marks = []
+    marks: list[Any] = []
     for use in uses:
-        before, after = use.position.reserve(use.words)
+        try:
+            before, after = use.position.reserve(use.words)
+        except BaseException:
+            unreserve(marks)
+            raise
         marks.append((use.position, before, after))
         values.states.append((use.buffer, before.seed, before.offset))
     return marks
@@ -80,7 +84,7 @@ def end_with(uses: Sequence[GeneratorUse], stream: Stream, values: ReplayValues)
     event.record(stream)
     for use in dynamic:
         # The next replay reserves words of the generator first, so it cannot overwrite the state.
-        use.position.before_use = _Moved(use, starts[use.buffer], event)
+        use.position.defer(_Moved(use, starts[use.buffer], event))
 
 
 class _Moved:

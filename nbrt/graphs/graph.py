@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal.checks import as_int
 from nbrt.backends.driver_capture import DriverProgram
 from nbrt.backends.graphs import MeasuringProgram, ReplayValues
+from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -19,6 +20,7 @@ from nbrt.errors import (
     NotSupportedError,
 )
 from nbrt.graphs.building import GraphBuilder, NodeRef
+from nbrt.graphs.collectives import collectives_of
 from nbrt.graphs.comparison import first_difference, topology_difference
 from nbrt.graphs.dot import dot_text, edge_data, node_data
 from nbrt.graphs.generators import end_with, reserve, unreserve
@@ -36,7 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nbrt._internal.device import Device
-    from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode, GraphProgram
+    from nbrt.backends.graphs import (
+        ArrayView,
+        CallerChecked,
+        GraphBuffer,
+        GraphNode,
+        GraphProgram,
+    )
     from nbrt.backends.queue import Queue
     from nbrt.graphs.capture import StreamCapture
     from nbrt.graphs.comparison import Difference
@@ -91,6 +99,7 @@ class Graph(GraphBuilder):
         self._uses: list[GeneratorUse] = []
         self._parameters: Parameters | None = None
         self._program: GraphProgram | None = None
+        self._collectives: list[CallerChecked] = []
         self._arena: Any = None
         self._plan: MemoryPlan | None = None
         self._is_deterministic = False
@@ -121,6 +130,7 @@ class Graph(GraphBuilder):
             )
         self._parameters = Parameters(interface, self._nodes, self._buffers, named)
         self._is_deterministic = deterministic
+        self._collectives = list(collectives_of(self._nodes))
         if capture.driver_graph is None:
             self._program = self._new_program(self._nodes, self._buffers)
         else:
@@ -132,7 +142,9 @@ class Graph(GraphBuilder):
 
     def _new_program(self, nodes: list[GraphNode], buffers: list[GraphBuffer]) -> GraphProgram:
         interface = interface_of(self.device)
-        return interface.graph_program(nodes, buffers, deterministic=self._is_deterministic)
+        # All ranks come to their collectives in the same order.
+        is_ordered = self._is_deterministic or any(collectives_of(nodes))
+        return interface.graph_program(nodes, buffers, deterministic=is_ordered)
 
     # -- replay ------------------------------------------------------------------------------------
 
@@ -140,6 +152,9 @@ class Graph(GraphBuilder):
         self, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
     ) -> None:
         """Run the captured work once, on a stream; the call does not wait.
+
+        A graph with collective operations of ranks runs in the thread of the caller, behind the
+        work of the stream, and the call waits for it.
 
         Parameters
         ----------
@@ -226,6 +241,11 @@ class Graph(GraphBuilder):
         if chosen.capture is not None:
             chosen.capture.add_graph(chosen, self, values)
             return
+        run = functools.partial(_replay, program, values)
+        if self._collectives:
+            for each in self._collectives:
+                each.check_caller()
+            run = functools.partial(_replay_here, program, values)
         call_hooks("replay_begin", self)
         with self._lock:  # the order of the words is that of the replays
             marks = reserve(self._uses, values)
@@ -237,11 +257,9 @@ class Graph(GraphBuilder):
                         values,
                         host_addressable=chosen.interface.capabilities.host_addressable,
                     )
-                    commands.dispatch_group(
-                        chosen, group, functools.partial(_replay, program, values)
-                    )
+                    commands.dispatch_group(chosen, group, run)
                 else:
-                    program.replay(chosen.queue, values)
+                    run(chosen.queue)
             except BaseException:
                 unreserve(marks)
                 raise
@@ -274,7 +292,7 @@ class Graph(GraphBuilder):
             call_hooks("destroy", self)
             program.close()
             self._arena = self._parameters = self._plan = None
-            self._nodes, self._buffers, self._uses = [], [], []
+            self._nodes, self._buffers, self._uses, self._collectives = [], [], [], []
 
     def __del__(self) -> None:
         if (
@@ -316,6 +334,7 @@ class Graph(GraphBuilder):
                 self._program = self._new_program(nodes, other._buffers)
             self._nodes, self._buffers, self._uses = nodes, other._buffers, other._uses
             self._parameters, self._plan, self._arena = parameters, other._plan, other._arena
+            self._collectives = other._collectives
         if previous is not None:
             previous.close()
 
@@ -398,3 +417,9 @@ class Graph(GraphBuilder):
 
 def _replay(program: GraphProgram, values: ReplayValues, queue: Queue) -> None:
     program.replay(queue, values)
+
+
+def _replay_here(program: GraphProgram, values: ReplayValues, queue: Queue) -> None:
+    """Replay in this thread, behind the work of a queue, which other ranks may share."""
+    queue.synchronize()
+    program.replay(SynchronousQueue(queue.index), values)

@@ -147,6 +147,9 @@ class Generator(Distributions):
 
         Both are multiples of 4.
         """
+        stream = current_stream(self.device)
+        if stream.capture is not None:
+            return self._at(stream.capture.split_off(stream, self._position, skipped, words))
         state, _ = self._position.reserve(words)
         position = self._position.copy()
         position.state = PhiloxState(state.seed, (state.offset + skipped) % _MODULUS)

@@ -77,6 +77,10 @@ class StreamPosition:
             if self._state == after:
                 self._state = before
 
+    def defer(self, function: Callable[[], object]) -> None:
+        """Call a function before the next use of the state."""
+        self.before_use = function
+
     def mark(self) -> PositionMark:
         """Return a value from which `rewind` restores state and spawning."""
         with self.lock:

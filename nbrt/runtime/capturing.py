@@ -72,6 +72,28 @@ class Capture(Protocol):
         """Undo `reserve`: the draw was refused."""
         ...
 
+    def mark(self, position: Any) -> int:
+        """Return the words that were reserved from a position so far, for `rewind`."""
+        ...
+
+    def rewind(self, position: Any, mark: int) -> None:
+        """Let later draws take the words that were reserved since `mark` again."""
+        ...
+
+    def split_off(self, stream: Any, position: Any, skipped: int, words: int) -> Any:
+        """Reserve words, and return a position whose draws begin `skipped` words behind them.
+
+        It belongs to the capture, and has no state.
+        """
+        ...
+
+    def redirect(self, position: Any, source: Any) -> Any:
+        """Let later draws from a position be draws from `source`; return the previous source.
+
+        None: the position itself.
+        """
+        ...
+
     def add_graph(self, stream: Any, graph: Any, values: Any) -> None:
         """Record the replay of a graph, with the arrays and numbers of `values`."""
         ...

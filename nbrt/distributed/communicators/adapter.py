@@ -18,6 +18,7 @@ from nbrt.distributed.communicators.checks import (
 )
 from nbrt.distributed.communicators.signatures import CallSignature
 from nbrt.errors import ArgumentError
+from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +64,19 @@ class Adapter(ABC):
     ) -> None:
         """Do nothing; see `Communicator`."""
 
+    def _check_runs(self, name: str) -> None:
+        """Raise CaptureError in a capture, on every rank, before a rank waits for others."""
+        communicator: Any = self  # the subclass has the device
+        capture = current_stream(communicator.device).capture
+        if capture is not None:
+            capture.refuse(
+                f"{name} of arrays between ranks",
+                "redistribute a DTensor instead, or call it before the capture",
+            )
+
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Return the array of `root`; see `Communicator`."""
+        self._check_runs("broadcast")
         check_array(array)
         check_root(root, self.size)
         name = _dtype_name(array.dtype)
@@ -73,6 +85,7 @@ class Adapter(ABC):
 
     def all_reduce(self, array: Array, op: ReduceOp = "sum") -> Array:
         """Return the reduction of all arrays; see `Communicator`."""
+        self._check_runs("all_reduce")
         check_array(array)
         check_op(op)
         signature = CallSignature("all_reduce", array.shape, _dtype_name(array.dtype), op)
@@ -82,6 +95,7 @@ class Adapter(ABC):
         self, array: Array, shapes: Sequence[tuple[int, ...]] | None = None
     ) -> list[Array]:
         """Return the arrays of all ranks; see `Communicator`."""
+        self._check_runs("all_gather")
         check_array(array)
         check_shapes(shapes, self.size)
         if shapes is not None and tuple(shapes[self.rank]) != array.shape:
@@ -95,6 +109,7 @@ class Adapter(ABC):
 
     def reduce_scatter(self, arrays: Sequence[Array], op: ReduceOp = "sum") -> Array:
         """Return the reduction of the arrays for this rank; see `Communicator`."""
+        self._check_runs("reduce_scatter")
         check_arrays(arrays, self.size)
         check_op(op)
         shapes = _shared([array.shape for array in arrays])
@@ -105,6 +120,7 @@ class Adapter(ABC):
         self, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]] | None = None
     ) -> list[Array]:
         """Return the arrays that all ranks pass for this rank; see `Communicator`."""
+        self._check_runs("all_to_all")
         check_arrays(arrays, self.size)
         check_shapes(shapes, self.size)
         signature = CallSignature("all_to_all", dtype=_dtype_name(arrays[0].dtype))
@@ -113,6 +129,7 @@ class Adapter(ABC):
 
     def scatter(self, arrays: Sequence[Array] | None, out: Array, root: int = 0) -> Array:
         """Fill `out` with the array of `root` for this rank; see `Communicator`."""
+        self._check_runs("scatter")
         check_array(out)
         check_root(root, self.size)
         sent: Sequence[Array] = ()

@@ -143,6 +143,11 @@ def local_call(tensor: ShardedT, function: Callable[..., T], *args: Any, **kwarg
     """Call a function on local parts, after the work queued on their stream."""
     stream = current_stream(tensor.device_mesh.device)
     if stream.interface.capabilities.host_addressable:
+        if stream.capture is not None:
+            stream.capture.refuse(
+                f"a function of the array library on the parts of {tensor!s:.60}",
+                "launch a kernel on to_local(), or compute before the capture",
+            )
         stream.synchronize()
         return checked_call(function, *args, **kwargs)
     with OptionalStreamGuard(stream):

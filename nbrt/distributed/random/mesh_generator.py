@@ -41,6 +41,7 @@ from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.distributions import Distributions
 from nbrt.random.multivariate import mean_and_factor
 from nbrt.runtime.array import asarray, copy
+from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -288,7 +289,11 @@ class BaseMeshGenerator(Distributions):
         nothing = self._generator._draw(distribution, parameters, size, dtype, out)
         numbers = (0.0 if isinstance(p, UnknownScalar) else p for p in parameters)
         _, words = part._filler.plan(distribution, dtype, 0, tuple(numbers))
-        part._position.reserve(words)
+        stream = current_stream(part.device)
+        if stream.capture is None:
+            part._position.reserve(words)
+        else:
+            stream.capture.reserve(stream, part._position, words)
         return nothing
 
     # -- vectors -----------------------------------------------------------------------------------

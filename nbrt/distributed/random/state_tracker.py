@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,20 +13,22 @@ from nbrt import config
 from nbrt._internal import rank_context
 from nbrt.distributed.consistency import check_equal_states
 from nbrt.distributed.process_group import world
+from nbrt.distributed.random.named_position import NamedPosition
 from nbrt.distributed.spec import checked_spec
 from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError, PlacementError
 from nbrt.index_sets import Region
 from nbrt.random.defaults import checked_generator, default_generator
 from nbrt.random.generator import Generator
 from nbrt.random.state import PhiloxState, checked_seed
+from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from nbrt.distributed.communicators.base import Communicator
     from nbrt.distributed.spec import DTensorSpec
-    from nbrt.random.stream_position import PositionMark, StreamPosition
+    from nbrt.runtime.capturing import Capture
     from nbrt.typing import DeviceLike
 
 __all__ = [
@@ -51,8 +54,8 @@ class _Fork:
     outer: Any
 
 
-_Entered: TypeAlias = "tuple[StreamPosition, PositionMark, _Entered | None]"
-"""The position that a region moves, its mark at entry, and the same of the outer entry."""
+_Entered: TypeAlias = "tuple[Callable[[Any], None], Any, _Entered | None]"
+"""A function that rewinds to a mark, the mark at entry, and the same of the outer entry."""
 
 
 class _Region:
@@ -75,29 +78,45 @@ class _Region:
             checked_generator(generator)
         spec.mesh.communicator.check_rank(generator, self._generator is None)
         _check_drawable(spec, generator)
-        if config.settings().distributed_check:
+        # A capture has no states that could differ: its draws take words of later replays.
+        if config.settings().distributed_check and not _is_captured(generator):
             check_equal_states(generator, spec.mesh)
-        position = generator._position
-        mark = position.mark()
+        rewind, mark = _mark(generator)
         part = tracker._part(generator, spec) if tracker.distribute_region_enabled else generator
-        self._entered = position, mark, self._entered
+        self._entered = rewind, mark, self._entered
         return part
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         assert self._entered is not None
-        position, mark, self._entered = self._entered
+        rewind, mark, self._entered = self._entered
         if kind is not None:
-            position.rewind(mark)
+            rewind(mark)
+
+
+def _mark(generator: Generator) -> tuple[Callable[[Any], None], Any]:
+    """Return a function that rewinds a generator, and the mark for it.
+
+    During a capture it rewinds the words that the graph takes from the generator.
+    """
+    position = generator._position
+    capture = current_stream(generator.device).capture
+    if capture is None:
+        return position.rewind, position.mark()
+    return functools.partial(capture.rewind, position), capture.mark(position)
+
+
+def _is_captured(generator: Generator) -> bool:
+    return current_stream(generator.device).capture is not None
 
 
 @contextmanager
 def rewind_on_failure(generator: Generator) -> Iterator[Generator]:
     """Rewind a generator if the block raises."""
-    mark = generator._position.mark()
+    rewind, mark = _mark(generator)
     try:
         yield generator
     except BaseException:
-        generator._position.rewind(mark)
+        rewind(mark)
         raise
 
 
@@ -122,6 +141,7 @@ class RNGStateTracker:
     def _set_up(self) -> None:
         """Set the attributes that are not pickled: open blocks and caches."""
         self._forks: list[_Fork] = []
+        self._positions: dict[str, NamedPosition] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -222,6 +242,12 @@ class RNGStateTracker:
                 f"expected a stream of {sorted(self._states)}, got {name!r}; add it first"
             )
         generator = default_generator(device)
+        capture = current_stream(generator.device).capture
+        if capture is not None:
+            with self._captured_fork(capture, generator, known):
+                yield generator
+            return
+        self._wait_for_replays()
         fork = _Fork(known, generator, generator._position.mark())
         self._save_innermost()
         entered = self._states[known]
@@ -233,6 +259,20 @@ class RNGStateTracker:
             self._leave(fork, entered)
             raise
         self._leave(fork)
+
+    @contextmanager
+    def _captured_fork(self, capture: Capture, generator: Generator, name: str) -> Iterator[None]:
+        """Let a graph draw from a stream, which moves at each replay and not at the capture."""
+        position = self._positions.setdefault(name, NamedPosition(self, name))
+        mark = capture.mark(position)
+        outer = capture.redirect(generator._position, position)
+        try:
+            yield
+        except BaseException:
+            capture.rewind(position, mark)
+            raise
+        finally:
+            capture.redirect(generator._position, outer)
 
     def _leave(self, fork: _Fork, left: PhiloxState | None = None) -> None:
         """End a block, and store the position of its stream, by default that of the generator.
@@ -255,6 +295,7 @@ class RNGStateTracker:
 
     def get_states(self) -> dict[str, PhiloxState]:
         """Return the position of each stream, for a checkpoint."""
+        self._wait_for_replays()
         self._save_innermost()
         return dict(self._states)
 
@@ -285,12 +326,40 @@ class RNGStateTracker:
         """Return whether there are streams."""
         return bool(self._states)
 
+    def is_forked(self, name: str) -> bool:
+        """Return whether a block of `fork` draws from a stream."""
+        return any(fork.name == name for fork in self._forks)
+
+    def state_of(self, name: str) -> PhiloxState:
+        """Return the position of one stream."""
+        self._save_innermost()
+        state = self._states.get(name)
+        if state is None:
+            raise ArgumentError(
+                f"expected the stream {name!r}, which a graph draws from, got "
+                f"{sorted(self._states)}; add it again before the replay"
+            )
+        return state
+
+    def move(self, name: str, state: PhiloxState) -> None:
+        """Set the position of one stream, also where it is forked."""
+        self._states[name] = state
+        if self._forks and self._forks[-1].name == name:
+            self._forks[-1].generator.state = state
+
+    def _wait_for_replays(self) -> None:
+        """Wait for replays of graphs that draw from the streams in loops."""
+        for position in self._positions.values():
+            if position.before_use is not None:
+                position.before_use()
+
     def _save_innermost(self) -> None:
         if self._forks:
             innermost = self._forks[-1]
             self._states[innermost.name] = innermost.generator.state
 
     def _check_unforked(self) -> None:
+        self._wait_for_replays()
         if self._forks:
             raise ArgumentError(
                 f"expected no stream to be forked, got {[each.name for each in self._forks]}; "

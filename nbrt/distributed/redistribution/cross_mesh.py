@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nbrt.index_sets import Runs
     from nbrt.typing import Array
 
-__all__ = ["move_to_mesh"]
+__all__ = ["check_move", "move_to_mesh"]
 
 
 def move_to_mesh(local: Array, source: DTensorSpec, target: DTensorSpec) -> Array:
@@ -44,6 +44,12 @@ def move_to_mesh(local: Array, source: DTensorSpec, target: DTensorSpec) -> Arra
     if source.size:
         _exchange(local, result, combined, plain)
     return execute(terms, result)
+
+
+def check_move(source: DTensorSpec, target: DTensorSpec) -> None:
+    """Raise the errors of `move_to_mesh` that follow from the specs."""
+    plan_redistribute(source, _without_terms(source).placements)
+    plan_redistribute(_without_terms(target), target.placements)
 
 
 def _without_terms(spec: DTensorSpec) -> DTensorSpec:

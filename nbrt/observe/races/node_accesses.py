@@ -24,6 +24,7 @@ _MODES: dict[str, tuple[AccessMode, ...]] = {
     "copy": ("writes", "reads"),
     "fill": ("writes",),
     "draw": ("writes",),
+    "collective": ("writes", "reads"),
 }
 """The known modes of the first arguments of commands; the others only read."""
 
@@ -127,7 +128,7 @@ class NodeAccesses:
         if node.flag is not None:
             yield "reads", node.flag
         args: tuple[Any, ...] = ()
-        if node.source is not None:
+        if node.source is not None and node.kind != "collective":  # whose source has no result
             args = node.source.args
         elif len(node.work) == 1:
             args = node.work[0].args
