@@ -302,7 +302,7 @@ class _Assembler:
             shared=plan.shared,
         )
         self._pointers.append((index, "source", at))
-        self._relocations += [it._replace(at=it.at + at) for it in packed.relocations]
+        self._relocations += [Relocation(at + it, *to) for it, *to in packed.relocations]
         self._kept += packed.kept
         self._packed[index] = Packed(entry.types, at // _WORD)
 
