@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 import nbrt
 from helpers.graph_programs import ARRAYS, Op, Program, World, programs
+from nbrt._internal import scopes
+from nbrt.graphs.capture import StreamCapture
 from nbrt.memory import graph_races, memory_stats
 
 if TYPE_CHECKING:
@@ -89,3 +92,68 @@ def compare(device: nbrt.Device, program: Program, *, deterministic: bool) -> No
     g.reset()
     nbrt.synchronize()
     assert allocated() == at_start
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+class _PlantedError(Exception):
+    pass
+
+
+EVERYTHING = (
+    Op("mix", (0, 1, 2)),
+    Op("temporary", (0, 2, 1, 2)),
+    Op("draw", (0, 1)),
+    Op("fork", (), ((Op("mix", (0, 0, 1)), Op("draw", (1, 1))), (Op("copy", (2, 3)),))),
+    Op("cond", (0, 0), ((Op("draw", (0, 2)),), (Op("mix", (1, 1, 3)),))),
+    Op("loop", (1, 0), ((Op("draw", (1, 3)), Op("temporary", (0, 1, 1, 1))),)),
+    Op("call", (1,)),
+)
+NO_CONTROL = tuple(op for op in EVERYTHING if op.name not in ("cond", "loop"))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_failure_at_any_command_leaves_everything_as_before(
+    device: nbrt.Device, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program(NO_CONTROL if device.kind == "sample" else EVERYTHING)
+    world, twin = World(device, 3), World(device, 3)
+    compare(device, program, deterministic=False)  # kernels are compiled, pools have grown
+    before, frame = world.state(), scopes.current()
+    record, countdown = StreamCapture.record, [0]
+
+    def failing(capture: StreamCapture, stream: Any, command: Any) -> Any:
+        countdown[0] -= 1
+        if countdown[0] == 0 and when == "before":
+            raise _PlantedError
+        result = record(capture, stream, command)
+        if countdown[0] == 0:
+            raise _PlantedError
+        return result
+
+    monkeypatch.setattr(StreamCapture, "record", failing)
+    step = 3 if device.kind == "cuda" else 1  # a capture of the simulated driver takes a second
+    for place in itertools.count(1, step):
+        gc.collect()
+        held, countdown[0] = allocated(), place
+        try:
+            with nbrt.graph():
+                program.run(world)
+        except _PlantedError as error:
+            error.__traceback__ = None
+        if countdown[0] > 0:
+            break
+        gc.collect()
+        assert world.state() == before
+        assert allocated() == held
+        assert scopes.current() == frame
+        assert not nbrt.current_stream().is_capturing()
+        assert not any(nbrt.Stream(device).is_capturing() for _ in range(32))
+    assert place > 10
+    monkeypatch.undo()
+    with nbrt.graph() as g:
+        program.run(world)
+    g.replay()
+    program.run(twin, serial=True)
+    assert world.state() == twin.state()

@@ -251,7 +251,8 @@ def _ops(
 ) -> tuple[Op, ...]:
     ops = []
     names = ["mix", "mix", "copy", "reverse", "draw", "draw", "temporary"]
-    names += [] if in_body else ["call"]  # CUDA has no host calls in bodies
+    # CUDA has no host calls in bodies, and those of two branches run in any order.
+    names += ["call"] if not in_body and len(own) == ARRAYS else []
     names += ["normal"] if floats else []
     names += ["fork"] if len(own) >= 2 and depth < 3 else []
     # Each depth has its own flag, so that an inner loop leaves the outer flag as it is.
