@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nbrt.backends.graphs import GraphBuffer, GraphNode
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.graphs.program import CudaGraphProgram
     from nbrt.backends.cuda.queues import CudaQueue
 
-__all__ = ["SIZE", "Recorder", "values_of"]
+__all__ = ["SIZE", "Recorder", "on_device", "values_of"]
 
 SIZE = 100
 
@@ -67,3 +69,10 @@ class Recorder:
 def values_of(queue: CudaQueue, array: Any) -> list[float]:
     queue.synchronize()
     return [float(value) for value in array.get()]
+
+
+def on_device(cupy: Any, values: Any, dtype: str) -> Any:
+    """Return an array of values on the current device, complete for all streams."""
+    made = cupy.asarray(np.array(values, dtype))
+    cupy.cuda.Device().synchronize()
+    return made

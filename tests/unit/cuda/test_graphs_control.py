@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from helpers.cuda_graphs import SIZE, Recorder, values_of
+from helpers.cuda_graphs import SIZE, Recorder, on_device, values_of
 from helpers.graph_kernels import add, copy_flag, count_down, note_offset, scale
 from nbrt.backends.cuda.graphs.kernels import CONDITION_TYPES, condition_text, state_text
 from nbrt.backends.cuda.ptxas import resources_of
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.queues import CudaQueue
 
 ONCE = ReplayValues()
-
-
-def on_device(cupy: Any, values: Any, dtype: str) -> Any:
-    made = cupy.asarray(np.array(values, dtype))
-    cupy.cuda.Device().synchronize()
-    return made
 
 
 def control(

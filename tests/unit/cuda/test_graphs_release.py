@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.clocks import HANG_TIMEOUT
-from helpers.cuda_graphs import SIZE, Recorder, values_of
+from helpers.cuda_graphs import SIZE, Recorder, on_device, values_of
 from helpers.graph_kernels import add, count_down, scale
 from nbrt.backends.graphs import ReplayValues
 from nbrt.backends.queue import EventOptions
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.queues import CudaQueue
 
 ONCE = ReplayValues()
-
-
-def on_device(cupy: Any, values: Any, dtype: str) -> Any:
-    made = cupy.asarray(np.array(values, dtype))
-    cupy.cuda.Device().synchronize()
-    return made
 
 
 @pytest.mark.parametrize("kind", ["caching", "managed", "plain", "expandable"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from helpers.cuda_graphs import SIZE, Recorder, values_of
+from helpers.cuda_graphs import SIZE, Recorder, on_device, values_of
 from helpers.graph_kernels import add, copy_flag, count_down, scale
 from nbrt.backends.draw import Draw
 from nbrt.backends.graphs import ReplayValues
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.queues import CudaQueue
 
 ONCE = ReplayValues()
-
-
-def on_device(cupy: Any, values: Any, dtype: str) -> Any:
-    made = cupy.asarray(np.array(values, dtype))
-    cupy.cuda.Device().synchronize()
-    return made
 
 
 def uniform(state: Any, offset: int = 0) -> Draw:
