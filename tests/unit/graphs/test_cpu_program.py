@@ -329,6 +329,20 @@ def test_disabled_nodes_are_skipped():
         np.testing.assert_array_equal(x, expected)
 
 
+def test_a_disabled_node_without_work():
+    graph, x = Graph(), np.zeros(1)
+    graph.call(int)
+    graph.nodes[0].work = ()
+    graph.launch(add, 1, 1, x, 1.0)
+    graph.call(int)
+    graph.nodes[2].work = ()
+    program = graph.program()
+    for is_enabled in (False, True, False):
+        graph.nodes[0].is_enabled = graph.nodes[2].is_enabled = is_enabled
+        graph.replay(program)
+    assert x[0] == 3
+
+
 def test_a_closed_program_refuses_replays():
     graph = Graph()
     graph.launch(add, 1, 4, np.zeros(4), 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,16 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Changes", "changes_of"]
 
-_is_enabled = attrgetter("is_enabled")
-
 
 class Changes(NamedTuple):
     """Changes of the program for one replay.
 
     Attributes
     ----------
-    enabled : bytes
-        For each placed node, whether it is enabled.
+    disabled : set of int
+        The numbers of the placed nodes that do not run.
     words : array of int
         Words of the memory.
     values : array of uint64
@@ -41,7 +38,7 @@ class Changes(NamedTuple):
         Objects whose memory the values point to.
     """
 
-    enabled: bytes
+    disabled: set[int]
     words: Any
     values: Any
     scalars: dict[int, dict[int, Any]]
@@ -62,11 +59,13 @@ def changes_of(assembly: Assembly, values: ReplayValues) -> Changes:
     GraphError
         If a scalar is for an argument that does not exist.
     """
-    enabled = bytes(map(_is_enabled, assembly.nodes))
-    if assembly.nested:
-        enabled = _with_parents(assembly, bytearray(enabled))
+    # Many times faster than `map` with an `attrgetter`.
+    disabled = {number for number, node in enumerate(assembly.nodes) if not node.is_enabled}
+    for number, parents in assembly.nested:
+        if not all(parent.is_enabled for parent in parents):
+            disabled.add(number)
     if not values.addresses and not values.scalars:
-        return Changes(enabled, _NO_WORDS, _NO_VALUES, {}, [])
+        return Changes(disabled, _NO_WORDS, _NO_VALUES, {}, [])
     changed: dict[int, int] = {}
     for buffer, address in values.addresses.items():
         for at, offset in assembly.relocations.get(buffer, ()):
@@ -85,15 +84,7 @@ def changes_of(assembly: Assembly, values: ReplayValues) -> Changes:
         _repack(assembly, instruction, replaced, changed, kept)
     words = np.fromiter(changed.keys(), np.intp, len(changed))
     numbers = np.fromiter(changed.values(), np.uint64, len(changed))
-    return Changes(enabled, words, numbers, scalars, kept)
-
-
-def _with_parents(assembly: Assembly, enabled: bytearray) -> bytes:
-    """Disable the nodes of child graphs that are disabled."""
-    for number, parents in assembly.nested:
-        if not all(map(_is_enabled, parents)):
-            enabled[number] = False
-    return bytes(enabled)
+    return Changes(disabled, words, numbers, scalars, kept)
 
 
 def _repack(

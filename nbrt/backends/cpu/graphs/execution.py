@@ -90,7 +90,6 @@ class Execution:
         self._begun: Stoppable = self._record
         self._end = len(self.assembly.instructions)
         self._regions = regions(chains, self.assembly.ends) if len(chains) > 1 else []
-        self._enabled = b"\1" * len(self.assembly.placed)
         self._disabled: dict[int, tuple[int, int]] = {}
         self._saved: tuple[Any, Any] | None = None
         self._errors: dict[int, BaseException] = {}
@@ -131,8 +130,8 @@ class Execution:
 
     def _apply(self, values: ReplayValues, changes: Changes) -> None:
         self._restore()  # an interrupt may have prevented it
-        if changes.enabled != self._enabled:
-            self._enable(changes.enabled)
+        if changes.disabled != self._disabled.keys():
+            self._disable(changes.disabled)
         self._is_interpreted = config.interprets
         words, numbers = changes.words, changes.values
         if self._is_interpreted:
@@ -152,20 +151,21 @@ class Execution:
             self.assembly.words[words] = values
             self._saved = None
 
-    def _enable(self, enabled: bytes) -> None:
-        rows = self.assembly.instructions
-        for number, node in enumerate(self.assembly.placed):
-            is_enabled = number not in self._disabled
-            if bool(enabled[number]) == is_enabled or node.begin == node.end:
+    def _disable(self, disabled: set[int]) -> None:
+        """Let these nodes be skipped, and no others."""
+        operation, following = (self.assembly.instructions[name] for name in ("operation", "next"))
+        for number in list(self._disabled.keys() - disabled):
+            begin, end = self.assembly.placed[number][2:]
+            if begin < end:
+                operation[begin], following[begin] = self._disabled[number]
+            del self._disabled[number]
+        for number in disabled - self._disabled.keys():
+            begin, end = self.assembly.placed[number][2:]
+            if begin == end:  # the instruction is that of another node
+                self._disabled[number] = 0, 0
                 continue
-            operation, following = rows["operation"], rows["next"]
-            if is_enabled:
-                self._disabled[number] = int(operation[node.begin]), int(following[node.begin])
-                operation[node.begin], following[node.begin] = Operation.SKIP, node.end
-            else:
-                operation[node.begin], following[node.begin] = self._disabled[number]
-                del self._disabled[number]
-        self._enabled = enabled
+            self._disabled[number] = int(operation[begin]), int(following[begin])
+            operation[begin], following[begin] = Operation.SKIP, end
 
     def _address(self, buffer: int) -> int:
         assert self._values is not None
