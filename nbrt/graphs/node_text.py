@@ -67,6 +67,8 @@ def branch_name(node: GraphNode, number: int) -> str:
         return "body"
     if node.kind == "if":
         return ("then", "else")[number]
+    if node.kind == "graph":
+        return "graph"
     return f"case{number}"
 
 
