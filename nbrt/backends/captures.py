@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import builtins
 import dis
+import enum
+import hashlib
 import os
 import sys
 import textwrap
@@ -212,6 +214,27 @@ class Captures:
                     self._compared[key].cell_contents = now
         return True
 
+    def digest(self) -> str | None:
+        """Return a hash of the functions' code and of the captured values.
+
+        It is the same in every process of one version of Python. None if a value has no text that
+        would be.
+        """
+        found = hashlib.sha256()
+        for function, names in self._names.values():
+            owners = [(function.__globals__, name) for name in names]
+            owners += [(cell, name) for name, cell in _cells(function)]
+            values = [self._entries[id(owner), name].value for owner, name in owners]
+            values += [
+                function.__defaults__,
+                tuple(sorted((function.__kwdefaults__ or {}).items())),
+            ]
+            for text in (_code_text(function.__code__), *map(_stable_text, values)):
+                if text is None:
+                    return None
+                found.update(f"{len(text)}:{text}".encode())
+        return found.hexdigest()
+
     # -- collecting ----------------------------------------------------------------------------
 
     def _visit(self, function: types.FunctionType, known: _Entries) -> None:
@@ -398,6 +421,43 @@ def _is_same(old: Any, new: Any) -> bool:
         return True
     # repr distinguishes -0.0 from 0.0, and NaN equals NaN.
     return type(old) is type(new) and isinstance(old, _PLAIN) and repr(old) == repr(new)
+
+
+def _code_text(code: types.CodeType) -> str | None:
+    constants = [
+        _code_text(each) if isinstance(each, types.CodeType) else _stable_text(each)
+        for each in code.co_consts
+    ]
+    if None in constants:
+        return None
+    names = code.co_names, code.co_varnames, code.co_freevars
+    return f"{code.co_name} {code.co_code.hex()} {names} {constants}"
+
+
+def _stable_text(value: Any) -> str | None:
+    """Return a text of a value that is the same in every process; None if there is none."""
+    if value is _MISSING:
+        return "missing"
+    if isinstance(value, (*_PLAIN, type(Ellipsis), np.dtype)):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        return f"array {value.dtype.str} {value.shape} {value.tobytes().hex()}"
+    if isinstance(value, (tuple, frozenset)):
+        members = list(map(_stable_text, value))
+        if None in members:
+            return None
+        listed = members if isinstance(value, tuple) else sorted(map(str, members))
+        return f"{type(value).__name__} {listed}"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__module__}.{value}"
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__}"
+    if (type(value).__module__ or "").partition(".")[0] in _STABLE:
+        text = repr(value)  # such as a type of Numba
+        return None if " at 0x" in text else text
+    source = value.py_func if is_device_function(value) else value
+    name = getattr(source, "__qualname__", None)
+    return None if name is None else f"{source.__module__}.{name}"
 
 
 def _described(entry: _Entry, now: Any) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.graphs import ArrayView
 
-__all__ = ["base_view", "expression", "is_contiguous", "nbytes_of"]
+__all__ = ["base_view", "expression", "is_contiguous", "nbytes_of", "span_of"]
 
 
 def is_contiguous(view: ArrayView) -> bool:
@@ -35,11 +35,12 @@ def base_view(views: Iterable[ArrayView]) -> ArrayView | None:
     if not whole:
         return None
     base = max(whole, key=lambda view: (nbytes_of(view), len(view.shape)))
-    fits = all(low >= 0 and high <= nbytes_of(base) for low, high in map(_span, found))
+    fits = all(low >= 0 and high <= nbytes_of(base) for low, high in map(span_of, found))
     return base if fits else None
 
 
-def _span(view: ArrayView) -> tuple[int, int]:
+def span_of(view: ArrayView) -> tuple[int, int]:
+    """Return the bytes of its buffer that a view covers: from, to."""
     low = high = view.offset
     if 0 in view.shape:
         return low, high

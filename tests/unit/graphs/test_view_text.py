@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
+
 from nbrt.backends.graphs import ArrayView
 from nbrt.graphs.operations import view
 from nbrt.graphs.view_text import base_view, expression
