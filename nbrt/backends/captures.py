@@ -222,13 +222,10 @@ class Captures:
         """
         found = hashlib.sha256()
         for function, names in self._names.values():
-            owners = [(function.__globals__, name) for name in names]
-            owners += [(cell, name) for name, cell in _cells(function)]
-            values = [self._entries[id(owner), name].value for owner, name in owners]
-            values += [
-                function.__defaults__,
-                tuple(sorted((function.__kwdefaults__ or {}).items())),
-            ]
+            keys = [(id(function.__globals__), name) for name in names]
+            keys += [(id(cell), name) for name, cell in _cells(function)]
+            values: list[Any] = [self._entries[key].value for key in keys]
+            values += [function.__defaults__, *sorted((function.__kwdefaults__ or {}).items())]
             for text in (_code_text(function.__code__), *map(_stable_text, values)):
                 if text is None:
                     return None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nbrt.graphs.control_flow import while_ as while_
     from nbrt.graphs.graph import Graph as Graph
     from nbrt.graphs.hooks import on as on
+    from nbrt.graphs.loading import load as load
     from nbrt.graphs.stream_methods import register_stream_method as register_stream_method
     from nbrt.graphs.stream_methods import stream_method as stream_method
 else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.draw import Draw
-from nbrt.backends.graphs import ArrayView, Branch, GraphNode, StateAdvance, Work
+from nbrt.backends.graphs import ArrayView, Branch, GraphNode, NodeSource, StateAdvance, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nbrt.backends.graphs import GraphBuffer, ReplayValues
     from nbrt.graphs.buffers import BufferTable
 
-__all__ = ["ChildGraph"]
+__all__ = ["ChildGraph", "begin_state", "end_state"]
 
 
 class ChildGraph:
@@ -69,11 +69,11 @@ class ChildGraph:
             return copies
         begin = GraphNode(0, "call", "generator states", stream, device)
         begin.work = tuple(
-            Work(_begin_state, (inner, outer, np.uint64(words)))
+            Work(begin_state, (inner, outer, np.uint64(words)))
             for inner, outer, words, _ in self._states
         )
         moved = tuple(
-            Work(_end_state, (inner, outer, np.uint64(words)))
+            Work(end_state, (inner, outer, np.uint64(words)))
             for inner, outer, words, is_dynamic in self._states
             if is_dynamic
         )
@@ -87,12 +87,7 @@ class ChildGraph:
     def _copy(self, node: GraphNode, *, is_outer: bool, shift: int = 0) -> GraphNode:
         work = []
         for number, item in enumerate(node.work):
-            args = item.args
-            if is_outer and self._values.scalars:
-                args = tuple(
-                    self._values.scalars.get((node.index, number, position), arg)
-                    for position, arg in enumerate(args)
-                )
+            args = self._replaced(node, number, item.args) if is_outer else item.args
             work.append(Work(item.function, self._converted(args)))
         branches = tuple(
             Branch(
@@ -101,6 +96,12 @@ class ChildGraph:
             )
             for branch in node.branches
         )
+        source = node.source
+        if source is not None:
+            args = source.args
+            if is_outer and node.kind == "launch":
+                args = self._replaced(node, 0, args)
+            source = NodeSource(source.function, *self._converted((args, source.result)))
         after = tuple(number + shift for number in node.dependencies)
         return dataclasses.replace(
             node,
@@ -109,6 +110,16 @@ class ChildGraph:
             branches=branches,
             flag=None if node.flag is None else self._view(node.flag),
             dependencies=after or (0,) * shift,
+            source=source,
+        )
+
+    def _replaced(self, node: GraphNode, number: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of a piece of work with the numbers of the replay."""
+        scalars = self._values.scalars
+        if not scalars:
+            return args
+        return tuple(
+            scalars.get((node.index, number, position), arg) for position, arg in enumerate(args)
         )
 
     def _converted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -131,9 +142,11 @@ def _state_view(buffer: int) -> ArrayView:
     return ArrayView(buffer, 0, (2,), (8,), np.dtype(np.uint64))
 
 
-def _begin_state(inner: Any, outer: Any, words: Any) -> None:
+def begin_state(inner: Any, outer: Any, words: Any) -> None:
+    """Set the state of an inner graph, `words` behind that of the outer one."""
     inner[0], inner[1] = outer[0], outer[1] + words
 
 
-def _end_state(inner: Any, outer: Any, words: Any) -> None:
+def end_state(inner: Any, outer: Any, words: Any) -> None:
+    """Move the state of the outer graph as far as control flow moved that of the inner one."""
     outer[1] = inner[1] - words

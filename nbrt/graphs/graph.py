@@ -20,22 +20,27 @@ from nbrt.errors import (
     NotSupportedError,
 )
 from nbrt.graphs.building import GraphBuilder, NodeRef
+from nbrt.graphs.code import write_code
+from nbrt.graphs.code_scope import GraphDescription
 from nbrt.graphs.collectives import collectives_of
 from nbrt.graphs.comparison import first_difference, topology_difference
 from nbrt.graphs.dot import dot_text, edge_data, node_data
 from nbrt.graphs.generators import end_with, reserve, unreserve
 from nbrt.graphs.hooks import call_hooks, run_checks
+from nbrt.graphs.operations import array_at
 from nbrt.graphs.parameters import Parameters
 from nbrt.graphs.picture import graph_html
 from nbrt.graphs.placement import place_buffers
 from nbrt.graphs.replayed import replayed_commands
+from nbrt.graphs.saving import save_graph
 from nbrt.graphs.table import nodes_table, summary
 from nbrt.runtime import commands
 from nbrt.runtime.device import interface_of
 from nbrt.runtime.stream import Stream, checked_stream, current_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import os
+    from collections.abc import Collection, Mapping
 
     from nbrt._internal.device import Device
     from nbrt.backends.graphs import (
@@ -97,6 +102,7 @@ class Graph(GraphBuilder):
         self._nodes: list[GraphNode] = []
         self._buffers: list[GraphBuffer] = []
         self._uses: list[GeneratorUse] = []
+        self._origin: int | None = None
         self._parameters: Parameters | None = None
         self._program: GraphProgram | None = None
         self._collectives: list[CallerChecked] = []
@@ -118,6 +124,7 @@ class Graph(GraphBuilder):
         interface = capture.origin.interface
         self._nodes, self._buffers = capture.nodes, capture.table.buffers
         self._uses = capture.finished_uses()
+        self._origin = capture.origin.id
         try:
             run_checks(self)
         except BaseException:
@@ -334,6 +341,7 @@ class Graph(GraphBuilder):
                 self._program = self._new_program(nodes, other._buffers)
             self._nodes, self._buffers, self._uses = nodes, other._buffers, other._uses
             self._parameters, self._plan, self._arena = parameters, other._plan, other._arena
+            self._origin = other._origin
             self._collectives = other._collectives
         if previous is not None:
             previous.close()
@@ -407,6 +415,53 @@ class Graph(GraphBuilder):
     def to_dot(self, name: str = "graph") -> str:
         """Return the graph in the DOT language of Graphviz."""
         return dot_text(self._nodes, name=name)
+
+    @property
+    def code(self) -> str:
+        """The graph as Python, one line an operation, that gives the bits of a replay.
+
+        It runs in `namespace`: ``exec(g.code, g.namespace)``. Streams are found by id.
+        """
+        return write_code(self._description())[0]
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The kernels, arrays, generators and functions that `code` refers to."""
+        return write_code(self._description())[1]
+
+    def save(self, path: str | os.PathLike[str], *, values: bool | Collection[str] = True) -> None:
+        """Write the graph into a file, from which `nbrt.graphs.load` makes it in any process.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, which is replaced.
+        values : bool or collection of str
+            Whether named arrays are saved with their values, or the names of those that are.
+
+        Raises
+        ------
+        GraphError
+            If the graph has something that lives in this process only; it is named.
+        """
+        save_graph(self._description(), path, values=values)
+
+    def _description(self) -> GraphDescription:
+        _, parameters = self._usable()
+        arrays = {each.view: each.array for each in parameters.arrays.values()}
+        interface = interface_of(self.device)
+
+        def array_of(view: ArrayView, buffer: GraphBuffer) -> Any:
+            known = arrays.get(view)
+            array = None if known is None else known()
+            if array is None:
+                return array_at(interface, buffer.address + view.offset, view, buffer.owner)
+            return array
+
+        names = {name: each.view for name, each in parameters.arrays.items()}
+        return GraphDescription(
+            self._nodes, self._buffers, names, self._uses, self._origin, array_of
+        )
 
     def difference(self, other: Graph) -> Difference | None:
         """Return the first node that differs from another graph's, and why; None if none does."""

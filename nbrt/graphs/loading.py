@@ -1,4 +1,4 @@
-"""`GraphLoader`: repeats the operations of a saved graph, in a capture or at once."""
+"""`load`: makes a graph from a file, by capturing its operations again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from nbrt.backends.graphs import ArrayView
 from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
+from nbrt.graphs.capturing import graph
 from nbrt.graphs.control_flow import cond, switch, while_
 from nbrt.graphs.graph_file import decode, read_graph
 from nbrt.graphs.operations import DrawRule, GraphState, draw, fill, kernel_of, view
@@ -27,8 +28,40 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from nbrt.graphs.graph import Graph
 
-__all__ = ["GraphLoader"]
+
+__all__ = ["GraphLoader", "load"]
+
+
+def load(path: str | os.PathLike[str], stream: Stream | None = None, **arrays: Any) -> Graph:
+    """Make a graph from a file of `Graph.save`: its work is captured again, and nothing runs.
+
+    The modules of its kernels are imported. The state of its generators is that of the time of the
+    save; it moves with the replays of this graph only.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    stream : Stream, optional
+        The stream to capture; a new one by default.
+    **arrays
+        Arrays to use instead of those of the capture, by name. One whose values were not saved must
+        be given; they are parameters of the graph as before.
+
+    Raises
+    ------
+    GraphError
+        If the file cannot be read or has another version, or if a kernel is missing or has changed.
+    ArgumentError
+        If an array is missing or unknown, or has another shape or dtype.
+    """
+    loader = GraphLoader(path, stream, arrays)
+    made = graph(loader.origin).capture(loader.run, loader.arrays)
+    for number in loader.disabled:
+        made[number].enable(False)
+    return made
 
 
 class GraphLoader:
@@ -131,7 +164,7 @@ class GraphLoader:
     # -- operations --------------------------------------------------------------------------------
 
     def run(self, **arrays: Any) -> None:  # noqa: ARG002  # the names of the graph's parameters
-        """Repeat the operations on the streams: in a capture, or at once."""
+        """Repeat the operations on the streams, which are captured."""
         for position, entry in zip(self._positions, self._content["generators"], strict=True):
             self._states[entry["buffer"]] = GraphState(position, entry["words"], self.origin)
         self.disabled.clear()
@@ -168,7 +201,7 @@ class GraphLoader:
             operation(node, stream, *args)
         if not node["is_enabled"]:
             capture: Any = stream.capture
-            self.disabled.append(len(capture.nodes) - 1 if capture is not None else -1)
+            self.disabled.append(len(capture.nodes) - 1)
 
     def _refuse(self, node: dict[str, Any], stream: Stream, *args: Any) -> None:  # noqa: ARG002
         raise GraphError(f"expected a kind of node that a file can hold, got {node['kind']!r}")
@@ -179,19 +212,19 @@ class GraphLoader:
 
     def _run_copy(
         self,
-        node: dict[str, Any],
+        node: dict[str, Any],  # noqa: ARG002
         stream: Stream,
         into: Any,
-        source: Any,  # noqa: ARG002
+        source: Any,
     ) -> None:
         copy(into, source, stream=stream)
 
     def _run_fill(
         self,
-        node: dict[str, Any],
+        node: dict[str, Any],  # noqa: ARG002
         stream: Stream,
         array: Any,
-        value: Any,  # noqa: ARG002
+        value: Any,
     ) -> None:
         fill(array, value, stream=stream)
 
@@ -202,7 +235,8 @@ class GraphLoader:
         region = decode(entry["region"], self._store)
         if isinstance(region, RunTable):
             tables = (asarray(each, stream=stream) for each in (region.starts, region.begins))
-            region = RunTable(*tables, region.size, region.unit, region.count, region.step)
+            starts, begins = tables
+            region = RunTable(starts, begins, region.size, region.unit, region.count, region.step)
         constants = tuple(entry["constants"])
         rule = DrawRule(entry["n"], entry["dtype"], entry["layout"], constants, None, region)
         state = self._states[entry["state"]]

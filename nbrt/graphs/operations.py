@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.draw import Draw
+from nbrt.graphs.buffers import address_of
 from nbrt.random.arguments import dtype_name
 from nbrt.random.memory_order import as_kernel_view
 from nbrt.runtime.array import asarray
@@ -21,22 +22,73 @@ from nbrt.runtime.kernel import Kernel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.graphs import ArrayView
+    from nbrt.backends.interface import DeviceInterface
     from nbrt.index_sets import Region, RunTable
     from nbrt.random.stream_position import StreamPosition
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array, DTypeLike
 
-__all__ = ["DrawRule", "GraphState", "draw", "fill", "kernel_of", "reserve", "rule_of", "view"]
+__all__ = [
+    "DrawRule",
+    "GraphState",
+    "array_at",
+    "draw",
+    "fill",
+    "kernel_of",
+    "reserve",
+    "rule_of",
+    "view",
+]
 
 _MODULUS = 2**64
 
 
 class _Memory:
-    """Memory of another array, for `numpy.asarray`; `base` keeps it alive and leads to its pool."""
+    """Memory, for libraries that take arrays of others; `base` keeps it alive, and has its pool."""
 
-    def __init__(self, interface: dict[str, Any], base: Array) -> None:
-        self.__array_interface__ = interface
+    def __init__(self, base: object, **protocols: dict[str, Any]) -> None:
         self.base = base
+        self.__dict__.update(protocols)
+
+
+def _described(
+    address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype[Any]
+) -> dict[str, Any]:
+    return {
+        "version": 3,
+        "data": (address, False),
+        "shape": shape,
+        "strides": strides,
+        "typestr": dtype.str,
+    }
+
+
+def _host_array(memory: _Memory, dtype: np.dtype[Any]) -> Any:
+    array: Any = np.asarray(memory)
+    if array.dtype != dtype:
+        array.dtype = dtype  # a record, whose fields the type string lacks
+    return array
+
+
+def array_at(interface: DeviceInterface, address: int, view: ArrayView, owner: object) -> Array:
+    """Return an array over memory of a device.
+
+    Parameters
+    ----------
+    interface : DeviceInterface
+        The backend of the memory.
+    address : int
+        The address of the first element.
+    view : ArrayView
+        Shape, strides and dtype.
+    owner : object
+        Keeps the memory alive.
+    """
+    described = _described(address, view.shape, view.strides, view.dtype)
+    if not interface.capabilities.host_addressable:
+        return interface.adopt(_Memory(owner, __cuda_array_interface__=described))
+    return _host_array(_Memory(owner, __array_interface__=described), view.dtype)
 
 
 def view(
@@ -70,17 +122,9 @@ def view(
     if not isinstance(array, np.ndarray):
         memory: Any = array
         return type(memory)(shape, kind, memptr=memory.data + offset, strides=strides)
-    address, is_read_only = array.__array_interface__["data"]
-    interface = {
-        "version": 3,
-        "data": (address + offset, is_read_only),
-        "shape": shape,
-        "strides": strides,
-        "typestr": kind.str,
-    }
-    result: Any = np.asarray(_Memory(interface, array))
-    if result.dtype != kind:
-        result.dtype = kind  # a record, whose fields the type string lacks
+    described = _described(address_of(array) + offset, shape, strides, kind)
+    result = _host_array(_Memory(array, __array_interface__=described), kind)
+    result.flags.writeable = array.flags.writeable
     return result
 
 

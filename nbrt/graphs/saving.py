@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.captures import Captures
-from nbrt.backends.draw import Draw
 from nbrt.errors import ArgumentError, GraphError
 from nbrt.graphs.code_scope import origin_of
 from nbrt.graphs.graph_file import ArrayStore, encode, write_graph
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Sequence
 
+    from nbrt.backends.draw import Draw
     from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode
     from nbrt.graphs.code_scope import GraphDescription
     from nbrt.graphs.node_text import PlacedNode

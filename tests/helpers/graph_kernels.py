@@ -1,35 +1,41 @@
-"""Kernels for tests of graphs."""
+"""Kernels in a module, for graphs that other processes load."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import nbrt
 from numba import cuda
 
-__all__ = ["add", "copy_flag", "count_down", "note_offset", "scale"]
+STEP = 1
+"""A value that `count_down` captures."""
 
 
-def scale(x, y, factor):  # type: ignore[no-untyped-def]
+@nbrt.kernel
+def scale(x: Any, factor: Any) -> None:
+    """Multiply."""
     i = cuda.grid(1)
     if i < x.size:
-        y[i] = factor * x[i]
+        x[i] *= factor
 
 
-def add(x, y):  # type: ignore[no-untyped-def]
+@nbrt.kernel
+def add(x: Any, y: Any) -> None:
+    """Add the elements of `y`."""
     i = cuda.grid(1)
     if i < x.size:
-        y[i] += x[i]
+        x[i] += y[i]
 
 
-def count_down(flag):  # type: ignore[no-untyped-def]
-    if cuda.grid(1) == 0:
-        flag[0] -= 1
+@nbrt.kernel
+def count_down(flag: Any) -> None:
+    """Subtract `STEP`."""
+    flag[0] -= STEP
 
 
-def copy_flag(source, flag):  # type: ignore[no-untyped-def]
-    if cuda.grid(1) == 0:
-        flag[0] = source[0]
-
-
-def note_offset(state, seen):  # type: ignore[no-untyped-def]
-    if cuda.grid(1) == 0:
-        seen[0] += 1
-        seen[seen[0]] = state[1]
+@nbrt.kernel
+def add_tuple(x: Any, pair: Any, is_on: Any) -> None:
+    """Add the members of a tuple."""
+    i = cuda.grid(1)
+    if i < x.size and is_on:
+        x[i] += pair[0] + pair[1]
