@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nbrt.graphs.child import begin_state
+from nbrt.graphs.code_scope import drawn_view
 from nbrt.graphs.node_text import branch_name, dims_text, plan_of
 from nbrt.graphs.operations import kernel_of, rule_of
 
@@ -63,11 +65,14 @@ class NodeWriter:
         }
         ends = [n.index for n in nodes if n.index not in waited and n.stream != origin]
         crossed.update(ends)
-        lines: list[str] = []
+        # What depends on no node follows the work before the graph, not that of nodes in front.
+        forked = [n.stream for n in nodes if not n.dependencies and n.stream != origin]
+        lines = [
+            f"{self._scope.stream(each)}.wait_stream({self._scope.stream(origin)})"
+            for each in dict.fromkeys(forked)
+        ]
         for node in nodes:
             stream = self._scope.stream(node.stream)
-            if not node.dependencies and node.stream != origin:
-                lines.append(f"{stream}.wait_stream({self._scope.stream(origin)})")
             lines += [
                 f"{stream}.wait_event({_event(prefix, before)})"
                 for before in node.dependencies
@@ -125,7 +130,7 @@ class NodeWriter:
         scope = self._scope
         view, request = self._args(node)
         rule = rule_of(view, request)
-        natural = scope.natural(view, rule.dtype)  # the kernel gets it flat
+        natural = drawn_view(node)
         array = scope.array(natural, node.stream)
         state = scope.state(request.device_state.buffer)
         parameters = scope.value(request.parameters, node.stream)
@@ -139,10 +144,24 @@ class NodeWriter:
 
     def _call(self, node: GraphNode) -> list[str]:
         scope = self._scope
-        function, *args = self._args(node)
+        if node.source is None:
+            return self._states(node)
+        function, *args = node.source.args
         name = scope.bind(function, _function_name(function))
         texts = [scope.value(each, node.stream, "argument") for each in args]
         return [f"{scope.stream(node.stream)}.call({', '.join([name, *texts])})"]
+
+    def _states(self, node: GraphNode) -> list[str]:
+        """Write how a graph inside of this one takes the states of its generators."""
+        lines = []
+        for function, (inner, outer, words) in node.work:
+            state = self._scope.state(outer.buffer)
+            if function is begin_state:
+                name = self._scope.define_state(inner.buffer)
+                lines.append(f"{name} = {state}.ahead({words})")
+            else:
+                lines.append(f"{state}.follow({self._scope.state(inner.buffer)}, {words})")
+        return lines
 
     # -- collectives -------------------------------------------------------------------------------
 
@@ -185,7 +204,11 @@ class NodeWriter:
         names: list[str] = []
         for number, branch in enumerate(node.branches):
             inner = f"{path}.{branch_name(node, number)}."
-            name = scope.unique(f"{node.kind}_{_underscored(inner)}")
+            name = scope.unique(
+                f"graph_{_underscored(path)}"
+                if node.kind == "graph"
+                else f"{node.kind}_{_underscored(inner)}"
+            )
             names.append(name)
             body = self.lines(branch.nodes, inner, node.stream)
             for buffer, words in branch.advances:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from nbrt.backends.graphs import ArrayView, host_array
 from nbrt.graphs import operations
 from nbrt.graphs.node_text import views_of, walk
-from nbrt.graphs.view_text import base_view, expression, is_contiguous, nbytes_of
+from nbrt.graphs.view_text import base_view, expression, nbytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from nbrt.backends.graphs import GraphBuffer, GraphNode
     from nbrt.random.stream_position import StreamPosition
 
-__all__ = ["CodeScope", "GraphDescription", "GraphGenerator", "origin_of"]
+__all__ = ["CodeScope", "GraphDescription", "GraphGenerator", "drawn_view", "origin_of"]
 
 _MAX_EXPRESSION = 60
 _NAMES = {"nbrt", "np", "prim_to_local", *operations.__all__, *keyword.kwlist, *dir(builtins)}
@@ -160,6 +161,11 @@ class CodeScope:
             name = self._states[buffer] = self.unique(f"state_{len(self._states)}")
         return name
 
+    def define_state(self, buffer: int) -> str:
+        """Return a name for the state of a generator in a graph inside of this one."""
+        name = self._states[buffer] = self.unique(f"state_{len(self._states)}")
+        return name
+
     def array(self, view: ArrayView, stream: int) -> str:
         """Return an expression for an array; private memory is made on a stream when first used."""
         state = self.state(view.buffer)
@@ -188,21 +194,6 @@ class CodeScope:
         if not is_private and name not in self.namespace:
             self.namespace[name] = self.description.array(base)
         return text
-
-    def natural(self, view: ArrayView, dtype: str) -> ArrayView:
-        """Return the array of a dtype whose bytes are those of a flat view, if one is known."""
-        bases = [base for _, base in self._named.get(view.buffer, [])]
-        if view.buffer in self._private:
-            bases += self._private[view.buffer]
-        for base in bases:
-            if (
-                base.offset == view.offset
-                and base.dtype.name == dtype
-                and is_contiguous(base)
-                and nbytes_of(base) == nbytes_of(view)
-            ):
-                return base
-        return view
 
     def _allocate(self, number: int, stream: int) -> tuple[str, ArrayView]:
         """Write the allocation of private memory; return its name and its view."""
@@ -266,11 +257,28 @@ def origin_of(description: GraphDescription) -> int:
     return description.nodes[0].stream if description.origin is None else description.origin
 
 
+def drawn_view(node: GraphNode) -> ArrayView:
+    """Return the array that a draw fills, in its own shape; the kernel gets it flat."""
+    view, request = node.source.args if node.source is not None else node.work[0].args
+    try:
+        dtype = np.dtype(request.dtype)
+    except TypeError:  # bfloat16, which NumPy does not know by itself
+        return view  # type: ignore[no-any-return]
+    shape = request.shape
+    if prod(shape) * dtype.itemsize != nbytes_of(view):
+        return view  # type: ignore[no-any-return]
+    strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return view._replace(shape=shape, strides=tuple(strides), dtype=dtype)  # type: ignore[no-any-return]
+
+
 def _all_views(nodes: Sequence[GraphNode]) -> Iterator[ArrayView]:
     for placed in walk(nodes):
         node = placed.node
+        if node.kind == "draw":
+            yield drawn_view(node)
         if node.source is not None:
-            yield from views_of((node.source.args, node.source.result))
+            args = node.source.args[1:] if node.kind == "draw" else node.source.args
+            yield from views_of((args, node.source.result))
         else:
             for work in node.work:
                 yield from views_of(work.args)

@@ -179,6 +179,8 @@ class GraphLoader:
             stream = self._streams[node["stream"]]
             if not node["after"] and stream is not origin:
                 stream.wait_stream(origin)
+        for node in nodes:
+            stream = self._streams[node["stream"]]
             for before in node["after"]:
                 if self._streams[nodes[before]["stream"]] is not stream:
                     stream.wait_event(events[before])

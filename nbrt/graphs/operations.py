@@ -162,6 +162,17 @@ class GraphState:
             self.position.reserve(words)
             self._offset = (self._offset + words) % _MODULUS
 
+    def ahead(self, words: int) -> GraphState:
+        """Return the state `words` further, for a graph inside of this one."""
+        other = object.__new__(GraphState)
+        other.__dict__.update(self.__dict__)
+        other._offset = (self._offset + words) % _MODULUS
+        return other
+
+    def follow(self, inner: GraphState, words: int) -> None:
+        """Move as far as control flow has moved a state that was `words` ahead of this one."""
+        self._offset = (inner._offset - words) % _MODULUS
+
     @property
     def array(self) -> Array:
         """Seed and offset on the device, as uint64[2], for kernels that draw."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import nbrt
 from numba import cuda
+
+import nbrt
 
 STEP = 1
 """A value that `count_down` captures."""
