@@ -123,9 +123,8 @@ def view(
         memory: Any = array
         return type(memory)(shape, kind, memptr=memory.data + offset, strides=strides)
     described = _described(address_of(array) + offset, shape, strides, kind)
-    result = _host_array(_Memory(array, __array_interface__=described), kind)
-    result.flags.writeable = array.flags.writeable
-    return result
+    described["data"] = address_of(array) + offset, not array.flags.writeable
+    return _host_array(_Memory(array, __array_interface__=described), kind)
 
 
 def fill(array: Array, value: Any, *, stream: Stream) -> None:
