@@ -9,7 +9,7 @@ import numpy as np
 
 from nbrt.backends.captures import Captures
 from nbrt.errors import ArgumentError, GraphError
-from nbrt.graphs.code_scope import origin_of
+from nbrt.graphs.code_scope import drawn_view, origin_of
 from nbrt.graphs.graph_file import ArrayStore, encode, write_graph
 from nbrt.graphs.node_text import line_of, plan_of, views_of, walk
 from nbrt.graphs.view_text import is_contiguous, span_of
@@ -220,7 +220,7 @@ class _Saver:
         elif node.kind == "draw":
             request: Draw = args[1]
             entry["draw"] = self._draw(node, request)
-            args = (args[0], request.parameters)
+            args = (drawn_view(node), request.parameters)
         if not node.branches:
             entry["args"] = [self._encoded(node, each) for each in args]
         else:

@@ -163,3 +163,40 @@ def test_the_captured_code_is_an_equal_graph(case: Case, program: Callable[[Case
         exec(code, namespace)
     found = graph.difference(again)
     assert found is None, f"{found}\n{code}"
+
+
+def test_a_graph_inside_of_a_graph_draws_the_next_numbers(case: Case) -> None:
+    before = [each.copy() for each in case.arrays()]
+    inner = captured(case, draws)
+
+    def program(case: Case) -> None:
+        case.generator.standard_normal(out=case.x, dtype="float32")
+        inner.replay(stream=case.stream)
+        add[1, 32](case.y, case.generator.random(24, dtype="float32"))
+        inner.replay(stream=case.stream)
+
+    graph = captured(case, program)
+    graph.replay(stream=case.stream)
+    replayed = case.state()
+    case.restore(before)
+    exec(graph.code, graph.namespace)
+    assert case.state() == replayed
+
+
+def test_a_disabled_node_is_a_comment(case: Case) -> None:
+    graph = captured(case, launches)
+    graph[1].enable(False)
+    assert "# disabled: scale[1, 32, " in graph.code
+    before = [each.copy() for each in case.arrays()]
+    graph.replay(stream=case.stream)
+    replayed = case.state()
+    case.restore(before)
+    exec(graph.code, graph.namespace)
+    assert case.state() == replayed
+
+
+def test_a_stream_that_is_gone_is_named(case: Case) -> None:
+    graph = captured(case, launches)
+    code = graph.code.replace(f"from_id({case.stream.id})", "from_id(987654321)")
+    with pytest.raises(nbrt.errors.ArgumentError, match="id of a stream of this process, got 9876"):
+        exec(code, graph.namespace)
