@@ -8,6 +8,8 @@ from nbrt.graphs.child import begin_state
 from nbrt.graphs.code_scope import drawn_view
 from nbrt.graphs.node_text import branch_name, dims_text, plan_of
 from nbrt.graphs.operations import kernel_of, rule_of
+from nbrt.runtime.guard import StreamGuard
+from nbrt.runtime.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +36,7 @@ class NodeWriter:
         self._kernels: dict[int, Any] = {}
         # The tensors of collectives, by the local part that the graph sees.
         self._tensors: dict[ArrayView, str] = {}
-        self._prims: dict[str, list[tuple[Any, str]]] = {}
+        self._prims: dict[str, list[tuple[Prim, str]]] = {}
         self._writers: dict[str, Callable[[GraphNode], list[str]]] = {
             "launch": self._launch,
             "copy": self._copy,
@@ -169,7 +171,7 @@ class NodeWriter:
         """Write a collective as a function of arrays only, into which its metadata is folded."""
         scope = self._scope
         op, local = self._args(node)
-        lines, prim = self._prim(op, node.label)
+        lines, prim = self._prim(op, node)
         given = self._tensors.get(local) if node.label == "redistribute" else None
         given = given or scope.array(local, node.stream)
         tensor = scope.unique("tensor")
@@ -177,22 +179,24 @@ class NodeWriter:
         result = None if node.source is None or not node.source.result else node.source.result[0]
         if result is None:
             return lines
-        self._tensors[result] = tensor
-        if result != local:
+        if result == local:
+            self._tensors[result] = tensor
+        else:  # later nodes may change the array, which the next collective then takes
             scope.namespace["prim_to_local"] = prim_to_local
             into = scope.array(result, node.stream)
             stream = scope.stream(node.stream)
             lines.append(f"nbrt.copy({into}, prim_to_local({tensor}), stream={stream})")
         return lines
 
-    def _prim(self, op: Any, label: str) -> tuple[list[str], str]:
+    def _prim(self, op: Any, node: GraphNode) -> tuple[list[str], str]:
         """Return the name of a collective with its metadata, and a comment at its first use."""
-        known = self._prims.setdefault(label, [])
+        known = self._prims.setdefault(node.label, [])
+        prim = Prim(op, node.stream)
         for other, name in known:
-            if other == op:
+            if (other.op, other.stream) == (prim.op, prim.stream):
                 return [], name
-        name = self._scope.bind(Prim(op), f"prim_{label}")
-        known.append((op, name))
+        name = self._scope.bind(prim, f"prim_{node.label}")
+        known.append((prim, name))
         return [f"# {name}: {op}"], name
 
     # -- control flow ------------------------------------------------------------------------------
@@ -236,14 +240,18 @@ class Prim:
     ----------
     op : ReplayableOp
         The operation, as of `nbrt.distributed.replayable_ops`.
+    stream : int
+        The id of the stream with the work before and behind it.
     """
 
-    def __init__(self, op: Any) -> None:
+    def __init__(self, op: Any, stream: int) -> None:
         self.op = op
+        self.stream = stream
 
     def __call__(self, local: Any) -> Any:
         """Return the local part and the spec; `local` may be such a pair."""
-        return self.op.replay(prim_to_local(local))
+        with StreamGuard(Stream.from_id(self.stream)):
+            return self.op.replay(prim_to_local(local))
 
     def __repr__(self) -> str:
         return f"<prim_{self.op.label} {self.op}>"
