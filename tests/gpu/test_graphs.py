@@ -326,3 +326,34 @@ def test_debug_kernels_are_refused(arrays: tuple[Any, Any]) -> None:
     debug = nbrt.kernel(cuda.jit(debug=True, opt=False)(add.py_func))
     with pytest.raises(CaptureError, match="debug=True"), nbrt.graph(nbrt.Stream("cuda:0")):
         debug.forall(SIZE)(x, y)
+
+
+def test_a_profile_is_a_replay(cupy: Any, arrays: tuple[Any, Any]) -> None:
+    x, y = arrays
+    stream = nbrt.Stream("cuda:0")
+    left = nbrt.asarray(np.array([2], np.int32), device="cuda:0")
+    other = nbrt.full(SIZE, 5.0, "float64", device="cuda:0")
+    nbrt.synchronize("cuda:0")
+    seen: list[int] = []
+
+    def body() -> None:
+        add.forall(SIZE)(x, y)
+        cupy.subtract(left, 1, out=left)
+
+    with nbrt.graph(stream) as g:
+        add.forall(SIZE)(x, y)
+        stream.call(seen.append, 1)
+        nbrt.graphs.while_(left, body, limit=10)
+        add.forall(SIZE)(x, y)
+        disabled = nbrt.zeros(SIZE, "float64")
+    g[0].enable(False)
+    seconds = g.profile((x, other), stream=stream)
+    assert len(seconds) >= 5
+    assert min(seconds) >= 0
+    assert host(y, stream) == [15.0] * SIZE
+    assert seen == [1]
+    assert not nbrt.to_host(disabled).any()
+    left.fill(1)
+    nbrt.synchronize("cuda:0")
+    g.replay(stream=stream)
+    assert host(y, stream)[1] == 17.0

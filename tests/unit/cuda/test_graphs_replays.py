@@ -254,6 +254,12 @@ def test_update_takes_over_parameters(
     assert values_of(queue, z)[1] == 4.0
     program.replay(queue, ONCE)
     assert values_of(queue, z)[1] == 3.0
+    assert seen == [2] * 4
+    outer = new_recorder(queue)
+    outer.capture.replay(queue, program, ReplayValues(scalars={(0, 0, 2): 6.0}))
+    outer.program().replay(queue, ONCE)
+    assert values_of(queue, z)[1] == 6.0
+    assert seen == [2] * 5
 
 
 def test_update_names_the_node_that_differs(

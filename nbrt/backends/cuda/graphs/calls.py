@@ -192,6 +192,12 @@ class GraphCalls:
             return int(self.driver.call(doing, name, graph, before, count, params, context))
         return int(self.driver.call(doing, name, graph, before, count, params))
 
+    def add_event(self, graph: int, event: int, dependencies: Sequence[int]) -> int:
+        """Add a node that records an event; return it."""
+        before, count = self._list(dependencies), len(dependencies)
+        name = "cuGraphAddEventRecordNode"
+        return int(self.driver.call("adding an event", name, graph, before, count, event))
+
     def params(self, node: int, kind: int) -> Any:
         """Return the parameters of a node of a type that can be copied.
 
@@ -217,9 +223,15 @@ class GraphCalls:
             )
         return self.driver.call("reading a node", names[kind], node)
 
-    def set_kernel(self, node: int, params: Any) -> None:
-        """Set the parameters of a kernel node of a graph that is not instantiated yet."""
-        self.driver.call("changing a node", "cuGraphKernelNodeSetParams", node, params)
+    def set_params(self, node: int, kind: int, params: Any) -> None:
+        """Set the parameters of a node of a graph; its executable graphs do not change."""
+        names = {
+            self.kernel: "cuGraphKernelNodeSetParams",
+            self.memcpy: "cuGraphMemcpyNodeSetParams",
+            self.memset: "cuGraphMemsetNodeSetParams",
+            self.host: "cuGraphHostNodeSetParams",
+        }
+        self.driver.call("changing a node", names[kind], node, params)
 
     def copy_attributes(self, target: int, source: int) -> None:
         """Copy the attributes of a kernel node, such as that of a cooperative launch."""

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nbrt.backends.cuda.graphs.graph import CudaGraph
-    from nbrt.backends.cuda.graphs.host_calls import HostCall
     from nbrt.backends.cuda.graphs.parameters import NodeParameters
+    from nbrt.backends.cuda.graphs.state import CaptureState
 
 __all__ = ["Executable"]
 
@@ -38,7 +38,6 @@ class Executable:
         self._parameters: list[NodeParameters] | None = None
         # What differs from the parameters of the capture, by node; None: unknown.
         self._applied: dict[int, tuple[object, ...] | None] = {}
-        self._host_calls: list[HostCall] = []
 
     def apply(self, ranges: list[tuple[int, int, int]], scalars: dict[int, dict[int, Any]]) -> None:
         """Let the next launch use other memory and scalars than the capture, and no others."""
@@ -50,7 +49,7 @@ class Executable:
             key, make = parameters.changed(relocation, scalars.get(node, {}))
             if self._applied.get(node, ()) == key:
                 continue
-            params = make() if key else parameters.original()
+            params = make() if key else parameters.params
             self._applied[node] = None
             self._set(parameters, params)
             if key:
@@ -75,20 +74,9 @@ class Executable:
         if not self._calls.update(self.handle, other.handle):
             return False
         self._applied.clear()
-        self._parameters = []
+        self._parameters = None
         for node, source in pairs:
-            index = other.state.indices.get(source, 0)
-            layout = other.state.layouts.get(source)
-            parameters = read_parameters(self._calls, source, index, layout)
-            if parameters is not None:
-                parameters.node = node
-                parameters.detach()
-                self._parameters.append(parameters)
-            if layout is not None:
-                self._state.layouts[node] = layout
-            call = other.state.host_calls.get(source)
-            if call is not None:
-                self._take_call(node, call)
+            self._take_params(node, source, other.state)
         return True
 
     def first_difference(self, pairs: list[tuple[int, int]]) -> tuple[str, int] | None:
@@ -110,12 +98,26 @@ class Executable:
         """Destroy the executable graph; running launches end first."""
         self._calls.destroy_executable(self.handle)
 
-    def _take_call(self, node: int, call: HostCall) -> None:
-        """Let a node make the host call of another graph, for the replays of this one."""
-        call = call.of(self._state.replays)
-        self._host_calls.append(call)
-        params = self._calls.host_params(call.address)
-        self._calls.set_executable_params(self.handle, node, self._calls.host, params)
+    def _take_params(self, node: int, source: int, other: CaptureState) -> None:
+        """Set the parameters of a node of the graph to those that the executable graph has now."""
+        state, calls = self._state, self._calls
+        kind = calls.type_of(node)
+        call = other.host_calls.get(source)
+        with state.driver.on_device(other.indices.get(source, 0)):
+            if call is not None:
+                # Replays under way still make the call before.
+                state.kept.append(state.host_calls.get(node))
+                state.host_calls[node] = call = call.of(state.replays)
+                params = calls.host_params(call.address)
+                calls.set_params(node, kind, params)
+                calls.set_executable_params(self.handle, node, kind, params)
+            elif kind in (calls.kernel, calls.memcpy, calls.memset):
+                calls.set_params(node, kind, calls.params(source, kind))
+        if kind == calls.kernel:
+            calls.copy_attributes(node, source)
+            state.layouts.pop(node, None)
+            if source in other.layouts:
+                state.layouts[node] = other.layouts[source]
 
     def _all_parameters(self) -> list[NodeParameters]:
         if self._parameters is None:

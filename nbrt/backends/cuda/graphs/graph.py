@@ -102,7 +102,8 @@ class CudaGraph:
         for setter in record.setters:
             parameters = KernelParameters(calls, setter)
             value = condition.to_bytes(8, "little")
-            calls.set_kernel(setter, parameters.with_values({CONDITION_PARAMETER: value}))
+            changed = parameters.with_values({CONDITION_PARAMETER: value})
+            calls.set_params(setter, calls.kernel, changed)
         for body in bodies:
             for inner in calls.nodes(body):
                 if inner in state.controls:

@@ -75,13 +75,6 @@ class NodeParameters:
                 changes[field] = before + delta
         return tuple(changes.items()), lambda: self._calls.copy_params(self.params, changes)
 
-    def detach(self) -> None:
-        """Copy what belongs to the node, which may be destroyed afterwards."""
-
-    def original(self) -> Any:
-        """Return the parameters of the capture."""
-        return self.params
-
     def _addresses(self) -> list[tuple[str, int]]:
         """Return the fields with addresses, each with the bytes to its first used byte."""
         if self.kind == self._calls.memset:
@@ -116,15 +109,6 @@ class KernelParameters(NodeParameters):
                 ctypes.string_at(place or 0, size) for place, size in zip(table, sizes, strict=True)
             ]
         return self._values
-
-    def detach(self) -> None:
-        """Copy the arguments, if the driver shows them."""
-        if int(self.params.kernelParams or 0):
-            self.values()
-
-    def original(self) -> Any:
-        """Return the parameters of the capture."""
-        return self.with_values({})
 
     def changed(
         self, relocation: Relocation, scalars: dict[int, Any]

@@ -46,7 +46,7 @@ class CudaGraphProgram:
     ----------
     graph : CudaGraph
         As given.
-    nodes : list of GraphNode
+    nodes, buffers : list
         As given.
     """
 
@@ -62,7 +62,7 @@ class CudaGraphProgram:
         self.nodes = list(nodes)
         self._state = graph.state
         self._driver = graph.state.driver
-        self._buffers = list(buffers)
+        self.buffers = list(buffers)
         self._by_number = {node.index: node for node in self.nodes}
         self._enabled = [True] * len(self.nodes)
         self._lock = threading.Lock()
@@ -80,6 +80,9 @@ class CudaGraphProgram:
         """Launch the graph behind the work of a queue and behind its own last replay."""
         self._check(queue)
         assert isinstance(queue, CudaQueue)
+        if values.times is not None:
+            values.times[:] = self._measure(queue, values)
+            return
         with self._lock, self._driver.on_device(queue.index):
             self._apply(values)
             cell = self._cells.take(_STATE_WORDS * len(values.states) + len(self._loops))
@@ -92,6 +95,22 @@ class CudaGraphProgram:
         if values.owners:
             queue.hold(values.owners)
 
+    @property
+    def measures_nodes(self) -> bool:
+        """Return True: replays fill `ReplayValues.times`."""
+        return True
+
+    def _measure(self, queue: CudaQueue, values: ReplayValues) -> list[float]:
+        """Replay a copy with events between the nodes; return the seconds of each node."""
+        from nbrt.backends.cuda.graphs.measurement import Measurement
+
+        with self._lock:
+            last = self._cells.last
+            if last is not None:
+                with self._driver.on_device(queue.index):
+                    self._driver.wait_event(queue.handle, last.event)
+            return Measurement(self, self._changes(values)).run(queue, values)
+
     def _launch(self, queue: CudaQueue, values: ReplayValues, cell: Cell) -> None:
         last = self._cells.last
         if last is not None and last.queue is not queue:
@@ -100,7 +119,7 @@ class CudaGraphProgram:
         address = cell.values.ctypes.data
         for number, (buffer, seed, offset) in enumerate(values.states):
             cell.values[_STATE_WORDS * number : _STATE_WORDS * (number + 1)] = (seed, offset)
-            target = values.addresses.get(buffer, self._buffers[buffer].address)
+            target = values.addresses.get(buffer, self.buffers[buffer].address)
             source = address + number * _STATE_BYTES
             self._driver.copy(target, source, _STATE_BYTES, HOST_TO_DEVICE, queue.handle)
         for counter, _ in self._loops:
@@ -175,7 +194,7 @@ class CudaGraphProgram:
                     f"expected a graph with the same nodes and dependencies, got "
                     f"{self._difference(other, pairs)}; replay the new graph instead"
                 )
-        self._buffers = list(other._buffers)
+        self.buffers = list(other.buffers)
         self._state.kept.append(other.graph)
 
     def _difference(self, other: CudaGraphProgram, pairs: list[tuple[int, int]]) -> str:
@@ -199,23 +218,28 @@ class CudaGraphProgram:
                 "expected a graph of launches, copies and fills in a branch or loop, got one with "
                 "host calls, which CUDA does not run there; replay it outside"
             )
-        disabled = {
-            self.graph.node(handle)
-            for node in self.nodes
-            if not node.is_enabled
-            for handle in node.handles
-        }
-        ranges, scalars = self._ranges(values), self._scalars(values)
-        copies = NodeCopies(self._state, region.state, ranges, scalars, disabled)
+        copies = NodeCopies(self._state, region.state, *self._changes(values))
         calls, into = self._state.calls, region.graph()
         tails = list(region.tails(queue))
         made = copies.copy(self.graph.handle, into).values()
         edges = [edge for edge in calls.edges(into) if edge[1] in made or edge[0] in made]
         roots = set(made) - {target for _, target, _ in edges}
         calls.add_edges(into, [(tail, root, None) for tail in tails for root in sorted(roots)])
-        region.keep((self.graph, self._buffers, values.owners))
+        region.keep((self.graph, self.buffers, values.owners))
         leaves = set(made) - {source for source, _, _ in edges}
         return sorted(leaves) or tails
+
+    def _changes(
+        self, values: ReplayValues
+    ) -> tuple[list[tuple[int, int, int]], dict[int, dict[int, Any]], set[int]]:
+        """Return what differs from the capture, for `NodeCopies`."""
+        disabled = {
+            self.graph.node(handle)
+            for node in self.nodes
+            if not node.is_enabled
+            for handle in node.handles
+        }
+        return self._ranges(values), self._scalars(values), disabled
 
     def _apply(self, values: ReplayValues) -> None:
         """Set the parameters of this replay, and restore those of the one before."""
@@ -230,7 +254,7 @@ class CudaGraphProgram:
 
     def _ranges(self, values: ReplayValues) -> list[tuple[int, int, int]]:
         return [
-            (self._buffers[number].address, self._buffers[number].nbytes, address)
+            (self.buffers[number].address, self.buffers[number].nbytes, address)
             for number, address in values.addresses.items()
         ]
 
@@ -259,12 +283,12 @@ class CudaGraphProgram:
 
     def _release(self) -> None:
         # The driver ends running launches before it destroys a graph, but frees no memory of ours.
-        kept = (self._state, list(self._state.kept), self._buffers, self.nodes)
+        kept = (self._state, list(self._state.kept), self.buffers, self.nodes)
         self._cells.retire(kept)
         with self._driver.on_device(self.graph.index):
             self._executable.close()
         self.graph.close()
-        self._buffers = []
+        self.buffers = []
         self.nodes = []
 
     def _handles(self) -> list[int]:
