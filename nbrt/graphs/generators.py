@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nbrt.random.state import PhiloxState
-from nbrt.runtime.array import to_host
+from nbrt.runtime.array import device_of, to_host
 from nbrt.runtime.memory.pool import MemoryPool
-from nbrt.runtime.stream import Event
+from nbrt.runtime.stream import Event, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.backends.graphs import ReplayValues
     from nbrt.random.stream_position import StreamPosition
-    from nbrt.runtime.stream import Stream
 
 __all__ = ["GeneratorUse", "end_with", "reserve", "state_pool", "unreserve"]
 
@@ -101,8 +102,17 @@ class _Moved:
             if position.before_use is not self:
                 return
             self._event.synchronize()
-            end = int(to_host(self._use.array)[1])
-            moved = (end - self._start) % _MODULUS
+            moved = (_offset_in(self._use.array) - self._start) % _MODULUS
             position.before_use = None
             seed, offset = position.state
             position.state = PhiloxState(seed, (offset + moved) % _MODULUS)
+
+
+def _offset_in(array: Any) -> int:
+    """Return the offset in a state that no work changes, also during a capture."""
+    if isinstance(array, np.ndarray):
+        return int(array[1])
+    stream = Stream(device_of(array))
+    while stream.capture is not None:  # the current stream may be captured, and others too
+        stream = Stream(stream.device)
+    return int(to_host(array, stream=stream)[1])

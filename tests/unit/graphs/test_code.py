@@ -200,3 +200,18 @@ def test_a_stream_that_is_gone_is_named(case: Case) -> None:
     code = graph.code.replace(f"from_id({case.stream.id})", "from_id(987654321)")
     with pytest.raises(nbrt.errors.ArgumentError, match="id of a stream of this process, got 9876"):
         exec(code, graph.namespace)
+
+
+def test_a_capture_draws_after_a_replay_whose_loop_draws(case: Case) -> None:
+    graph = captured(case, control_flow)
+    graph.replay(stream=case.stream)
+    # The state is read during the capture, of a stream that waits for nothing.
+    with nbrt.graph(case.stream) as after:
+        case.generator.standard_normal(out=case.x, dtype="float32")
+    after.replay(stream=case.stream)
+    nbrt.synchronize("cpu:0")
+    # One draw before the loop, one in each of its 3 turns, one behind it, none in the switch.
+    twin = nbrt.Generator(5, device="cpu:0")
+    for _ in range(5):
+        twin.standard_normal(24, dtype="float32")
+    assert (case.x.reshape(-1) == twin.standard_normal(24, dtype="float32")).all()
