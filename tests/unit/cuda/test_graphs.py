@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from helpers.cuda_graph_kernels import add, scale
 from helpers.cuda_graphs import SIZE, Recorder, values_of
-from helpers.graph_kernels import add, scale
 from nbrt.backends.graphs import ReplayValues
 from nbrt.errors import (
     CaptureError,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from helpers.cuda_graph_kernels import add, copy_flag, count_down, note_offset, scale
 from helpers.cuda_graphs import SIZE, Recorder, on_device, values_of
-from helpers.graph_kernels import add, copy_flag, count_down, note_offset, scale
 from nbrt.backends.cuda.graphs.kernels import CONDITION_TYPES, condition_text, state_text
 from nbrt.backends.cuda.ptxas import resources_of
 from nbrt.backends.graphs import ReplayValues

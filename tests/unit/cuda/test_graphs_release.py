@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from helpers.clocks import HANG_TIMEOUT
+from helpers.cuda_graph_kernels import add, count_down, scale
 from helpers.cuda_graphs import SIZE, Recorder, on_device, values_of
-from helpers.graph_kernels import add, count_down, scale
 from nbrt.backends.graphs import ReplayValues
 from nbrt.backends.queue import EventOptions
 from nbrt.errors import CaptureError, GraphError, NbrtError, StreamError

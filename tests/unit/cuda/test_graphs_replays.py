@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from helpers.cuda_graph_kernels import add, copy_flag, count_down, scale
 from helpers.cuda_graphs import SIZE, Recorder, on_device, values_of
-from helpers.graph_kernels import add, copy_flag, count_down, scale
 from nbrt.backends.draw import Draw
 from nbrt.backends.graphs import ReplayValues
 from nbrt.backends.queue import EventOptions
