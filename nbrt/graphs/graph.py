@@ -125,16 +125,18 @@ class Graph(GraphBuilder):
         self._nodes, self._buffers = capture.nodes, capture.table.buffers
         self._uses = capture.finished_uses()
         self._origin = capture.origin.id
+        if capture.driver_graph is None:
+            self._plan, self._arena = place_buffers(
+                capture.table, self._nodes, capture.origin, self.pool
+            )
         try:
             run_checks(self)
         except BaseException:
             if capture.driver_graph is not None:
                 capture.driver_graph.close()
+            self._nodes, self._buffers, self._uses = [], [], []
+            self._plan = self._arena = None
             raise
-        if capture.driver_graph is None:
-            self._plan, self._arena = place_buffers(
-                capture.table, self._nodes, capture.origin, self.pool
-            )
         self._parameters = Parameters(interface, self._nodes, self._buffers, named)
         self._is_deterministic = deterministic
         self._collectives = list(collectives_of(self._nodes))

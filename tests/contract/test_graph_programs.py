@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nbrt
-from helpers.graph_programs import ARRAYS, Op, Program, World, programs
+from helpers.graph_programs import ARRAYS, N, Op, Program, World, mix, programs
 from nbrt._internal import scopes
 from nbrt.graphs.capture import StreamCapture
 from nbrt.memory import graph_races, memory_stats
@@ -157,3 +157,36 @@ def test_a_failure_at_any_command_leaves_everything_as_before(
     g.replay()
     program.run(twin, serial=True)
     assert world.state() == twin.state()
+
+
+# -- memory of several streams ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_freed_early", [False, True])
+def test_memory_that_a_branch_uses_is_not_reused_before_the_join(
+    device: nbrt.Device, is_freed_early: bool
+) -> None:
+    x, y = nbrt.full(N, 2, "int64"), nbrt.zeros(N, "int64")
+    gc.collect()
+    nbrt.synchronize()
+    at_start = allocated()
+    with nbrt.graph() as g:
+        main, side = nbrt.current_stream(), nbrt.Stream()
+        temporary = nbrt.full(N, 3, "int64")
+        side.wait_stream(main)
+        with nbrt.stream(side):
+            mix.forall(N)(y, temporary, 1)
+        if is_freed_early:
+            del temporary
+            mix.forall(N)(x, nbrt.full(N, 7, "int64"), 1)
+        main.wait_stream(side)
+        temporary = None
+        mix.forall(N)(y, nbrt.full(N, 5, "int64"), 1)
+    assert graph_races(g) == []
+    g.replay()
+    nbrt.synchronize()
+    assert nbrt.to_host(y).tolist() == [3 * (3 + i) + 5 + i for i in range(N)]
+    g.reset()
+    nbrt.synchronize()
+    assert allocated() == at_start
+    assert memory_stats(device).get("pending.all.current", 0) == 0

@@ -67,6 +67,8 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 def test_memory_waits_for_the_stream(side_streams: Streams, view: str, size: int) -> None:
     home, user = side_streams
     device = home.device
+    waiting(device)  # records events of memory that earlier tests freed in a capture
+    nbrt.synchronize(device)
     start = waiting(device)
     x = nbrt.empty(size, "uint8", stream=home)
     address, nbytes = address_of(x), owner_of(x).nbytes

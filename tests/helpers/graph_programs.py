@@ -15,7 +15,7 @@ import nbrt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["ARRAYS", "FLOATS", "GENERATORS", "Op", "Program", "World", "programs"]
+__all__ = ["ARRAYS", "FLOATS", "GENERATORS", "N", "Op", "Program", "World", "mix", "programs"]
 
 N = 6
 ARRAYS = 5

@@ -45,7 +45,7 @@ class NodeAccess(NamedTuple):
     memory : int
         The number of the memory: two accesses can meet only in the same one.
     footprint : Footprint
-        The bytes. The addresses of private memory count from the begin of its buffer.
+        The bytes.
     """
 
     node: GraphNode
@@ -83,8 +83,8 @@ class NodeAccesses:
     Parameters
     ----------
     buffers : sequence of GraphBuffer
-        The buffers, by number. Buffers with common addresses are one memory. The bytes of a private
-        buffer are its own: a plan lets buffers share bytes only if their uses are ordered.
+        The buffers, by number. Buffers with common addresses are one memory, also those of the
+        graph that share bytes by its plan.
     """
 
     def __init__(self, buffers: Sequence[GraphBuffer]) -> None:
@@ -93,11 +93,7 @@ class NodeAccesses:
         """Buffer -> number of its memory, and address of its first byte."""
         reached = 0
         memory = -1
-        for buffer in sorted(buffers, key=lambda each: (each.is_private, each.address)):
-            if buffer.is_private:
-                memory += 1
-                self._memories[buffer.number] = memory, 0
-                continue
+        for buffer in sorted(buffers, key=lambda each: each.address):
             if memory < 0 or buffer.address >= reached:
                 memory += 1
             reached = max(reached, buffer.address + buffer.nbytes)

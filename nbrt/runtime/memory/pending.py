@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nbrt.backends.queue import EventOptions
 from nbrt.errors import NbrtError, StreamError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingFrees"]
 
+_Waiting: TypeAlias = "EventHandle | _EventAfterCapture"
+
 
 class PendingFrees:
     """Freed allocations, each with an event on every other stream that has used it.
@@ -26,18 +28,21 @@ class PendingFrees:
 
     def __init__(self, statistics_of: Callable[[PoolState], Iterable[Statistics]]) -> None:
         self._statistics_of = statistics_of
-        self.waiting: list[tuple[Allocation, list[EventHandle]]] = []
+        self.waiting: list[tuple[Allocation, list[_Waiting]]] = []
 
     def add(self, allocation: Allocation) -> None:
         """Keep a block until the streams that use it have passed this point."""
-        events = [_event(stream) for stream in allocation.recorded or ()]
+        events = [
+            _event(stream) if stream.capture is None else _EventAfterCapture(stream)
+            for stream in allocation.recorded or ()
+        ]
         self.waiting.append((allocation, [event for event in events if event is not None]))
         self._count(allocation, 1)
 
     def poll(self, free: Callable[[Allocation], object]) -> None:
         """Call `free` with each allocation that no stream uses any more."""
         waiting, self.waiting = self.waiting, []
-        still: list[tuple[Allocation, list[EventHandle]]] = []
+        still: list[tuple[Allocation, list[_Waiting]]] = []
         try:
             while waiting:
                 allocation, events = waiting.pop()
@@ -52,7 +57,12 @@ class PendingFrees:
 
     def events(self) -> list[EventHandle]:
         """Return the events that the allocations wait for."""
-        return [event for _, events in self.waiting for event in events]
+        return [
+            event
+            for _, waiting in self.waiting
+            for each in waiting
+            for event in ((each.events or ()) if isinstance(each, _EventAfterCapture) else (each,))
+        ]
 
     def _count(self, allocation: Allocation, change: int) -> None:
         for statistics in self._statistics_of(allocation.pool):
@@ -64,7 +74,7 @@ class PendingFrees:
                 counters.pending_bytes += change * allocation.nbytes
 
 
-def _have_passed(events: list[EventHandle]) -> bool:
+def _have_passed(events: list[_Waiting]) -> bool:
     """Return whether every event is reached; close and remove those that are."""
     while events:
         try:
@@ -75,6 +85,29 @@ def _have_passed(events: list[EventHandle]) -> bool:
             return False
         events.pop().close()
     return True
+
+
+class _EventAfterCapture:
+    """Records the event of a captured stream after the end of the capture.
+
+    In a capture an event is no point in time, and a branch that is not joined may use the block.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.events: list[Any] | None = None
+
+    def query(self) -> bool:
+        """Return whether the capture has ended, and the stream has passed its event."""
+        if self.events is None:
+            if self._stream.capture is not None:
+                return False
+            event = _event(self._stream)
+            self.events = [] if event is None else [event]
+        return _have_passed(self.events)
+
+    def close(self) -> None:
+        """Do nothing: an event that is passed is closed."""
 
 
 def _event(stream: Stream) -> EventHandle | None:

