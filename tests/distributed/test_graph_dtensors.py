@@ -15,7 +15,8 @@ import nbrt.distributed as dist
 from helpers.clocks import HANG_TIMEOUT
 from helpers.dtensor_programs import S0, S1, Program, R, bits, check, draws, line, moves, outcomes
 from nbrt.distributed import DTensor, Partial
-from nbrt.errors import ArgumentError, RngCollisionWarning
+from nbrt.errors import ArgumentError, CaptureError, RngCollisionWarning
+from nbrt.observe.races.graph_races import find_graph_races
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +58,10 @@ def changed_in_place(mesh: dist.DeviceMesh, x: Any, own: nbrt.Generator) -> list
 @pytest.mark.parametrize("program", [moves, draws, mesh_to_mesh, nothing, changed_in_place])
 def test_replays_give_the_bits_and_states_of_eager_runs(program: Program, ranks: int) -> None:
     check(program, ranks)
+
+
+def test_ranks_may_share_devices_and_their_default_streams() -> None:
+    check(moves, 2 * nbrt.device_count("cpu"))
 
 
 def test_nothing_moves_during_a_capture() -> None:
@@ -233,6 +238,49 @@ def test_a_replay_inside_of_a_fork_continues_it() -> None:
     assert dist.run(rank, True, ranks=2) == dist.run(rank, False, ranks=2)
 
 
+@pytest.mark.filterwarnings("ignore", category=RngCollisionWarning)
+def test_a_region_of_fixed_words_does_not_span_a_loop() -> None:
+    def rank() -> None:
+        mesh, own = line(), nbrt.Generator(5)
+        tracker = dist.OffsetBasedRNGTracker(mesh, run_state_sync=False)
+        flag = nbrt.asarray([0])
+        with nbrt.graph() as g:
+            with tracker.distribute_region(parts_spec(mesh), own) as part:
+                part.random(3)
+                with pytest.raises(CaptureError, match="split off before"):
+                    nbrt.graphs.while_(flag, lambda: part.random(3))
+            nbrt.graphs.while_(flag, lambda: own.random(3))
+        g.replay()
+
+    dist.run(rank, ranks=2)
+
+
+def test_a_graph_replayed_in_a_fork_draws_from_the_named_stream() -> None:
+    def rank(is_captured: bool) -> Any:
+        tracker = dist.current_tracker()
+        tracker.add("one", 11)
+        generator = nbrt.default_generator().manual_seed(3)
+        x, y = nbrt.zeros(3), nbrt.zeros(3)
+        with nbrt.graph() as inner:
+            generator.random(out=x, dtype="float32")
+
+        def program() -> None:
+            generator.random(out=y, dtype="float32")
+            with tracker.fork("one"):
+                inner.replay()
+                inner.replay()
+
+        if is_captured:
+            with nbrt.graph() as g:
+                program()
+            g.replay()
+        else:
+            program()
+        return bits([x, y]), tracker.get_states(), generator.state
+
+    assert dist.run(rank, True, ranks=2) == dist.run(rank, False, ranks=2)
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("program", [moves, draws, mesh_to_mesh, changed_in_place])
 def test_the_code_of_a_graph_gives_its_bits_on_every_rank(program: Program, ranks: int) -> None:
@@ -259,3 +307,29 @@ def test_the_code_of_a_graph_gives_its_bits_on_every_rank(program: Program, rank
     assert dist.run(rank, "code", ranks=ranks, timeout=60) == dist.run(
         rank, "replay", ranks=ranks, timeout=60
     )
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_a_missing_event_around_a_collective_is_a_race(is_ordered: bool) -> None:
+    def rank() -> Any:
+        mesh, side = line(), nbrt.Stream()
+        x, y = nbrt.full(4, 1.0), nbrt.full(4, 2.0)
+        whole = nbrt.zeros(8)
+        with nbrt.graph() as g:
+            main = nbrt.current_stream()
+            side.wait_stream(main)
+            with nbrt.stream(side):
+                nbrt.copy(x, y)
+            if is_ordered:
+                main.wait_stream(side)
+            gathered = DTensor.from_local(x, mesh, [S0]).full_tensor()
+            if is_ordered:
+                side.wait_stream(main)
+            with nbrt.stream(side):
+                nbrt.copy(whole, gathered)
+            main.wait_stream(side)
+        found = find_graph_races(g._nodes, g._buffers, g.device)
+        return sorted(report.kind for report in found), len(found)
+
+    count = 0 if is_ordered else 2
+    assert dist.run(rank, ranks=2) == [(["unordered_use"] * count, count)] * 2
