@@ -174,17 +174,15 @@ class NodeWriter:
         lines, prim = self._prim(op, node)
         given = self._tensors.get(local) if node.label == "redistribute" else None
         given = given or scope.array(local, node.stream)
-        tensor = scope.unique("tensor")
-        lines.append(f"{tensor} = {prim}({given})")
+        tensor, stream = scope.unique("tensor"), scope.stream(node.stream)
+        lines.append(f"with nbrt.stream({stream}): {tensor} = {prim}({given})")
         result = None if node.source is None or not node.source.result else node.source.result[0]
-        if result is None:
-            return lines
         if result == local:
-            self._tensors[result] = tensor
-        else:  # later nodes may change the array, which the next collective then takes
+            # The tensor shares the memory, so that it sees what later nodes write.
+            self._tensors[local] = tensor
+        elif result is not None:
             scope.namespace["prim_to_local"] = prim_to_local
             into = scope.array(result, node.stream)
-            stream = scope.stream(node.stream)
             lines.append(f"nbrt.copy({into}, prim_to_local({tensor}), stream={stream})")
         return lines
 
