@@ -90,9 +90,9 @@ class CudaEvent:
             if queue.capture is not None:
                 self._stand_in = queue.capture.began(queue)
                 return
-        self._stand_in = None
         with self._driver.on_device(self.index):
             self._driver.record_event(self.handle, queue.handle)
+        self._stand_in = None
         if isinstance(queue, CudaQueue):
             self._recorded = (queue, *queue.position())
 
