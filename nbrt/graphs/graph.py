@@ -27,6 +27,7 @@ from nbrt.graphs.comparison import first_difference, topology_difference
 from nbrt.graphs.dot import dot_text, edge_data, node_data
 from nbrt.graphs.generators import end_with, reserve, unreserve
 from nbrt.graphs.hooks import call_hooks, run_checks
+from nbrt.graphs.node_times import NodeTimes
 from nbrt.graphs.operations import array_at
 from nbrt.graphs.parameters import Parameters
 from nbrt.graphs.picture import graph_html
@@ -187,15 +188,16 @@ class Graph(GraphBuilder):
 
     def profile(
         self, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
-    ) -> list[float]:
+    ) -> NodeTimes:
         """Replay once, node after node, wait for the end, and return the seconds of each node.
 
         The parameters are those of `replay`.
 
         Returns
         -------
-        list of float
-            In the order of `nodes`. A node of control flow has the time of all its turns.
+        seconds : list of float
+            In the order of the nodes; it prints as a table. A node of control flow has the time of
+            all its turns.
 
         Raises
         ------
@@ -229,7 +231,7 @@ class Graph(GraphBuilder):
         times: list[float] = []
         self._submit(chosen, ReplayValues(times=times), pairs, replacements)
         chosen.synchronize()
-        return times
+        return NodeTimes(self._nodes, times)
 
     def _submit(
         self,

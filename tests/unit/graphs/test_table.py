@@ -5,6 +5,7 @@ from __future__ import annotations
 from helpers.graph_nodes import branch, copy, fill, launch, loop, node, view
 from nbrt._internal.callsite import CallSite
 from nbrt.backends.graphs import GraphBuffer
+from nbrt.graphs.node_times import NodeTimes
 from nbrt.graphs.table import nodes_table, summary
 
 
@@ -80,3 +81,11 @@ def test_summary_counts_nodes_streams_and_bytes() -> None:
     assert summary(a_graph(), buffers) == (
         "6 nodes, 2 streams, 2.0 KiB of arrays, 512 B private, 1 disabled"
     )
+
+
+def test_times_of_nodes_are_a_list_that_prints_as_a_table() -> None:
+    times = NodeTimes([node(0, "call", label="f"), node(1, "call", label="g")], [1e-6, 2e-3])
+    assert list(times) == [1e-6, 2e-3]
+    assert repr(times).splitlines()[0] == "2 nodes in 2001 µs"
+    assert "2 ms" in repr(times)
+    assert "2001 µs" in times._repr_html_()
