@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.backends.draw import Draw
-from nbrt.backends.graphs import ArrayView, Branch, GraphNode, NodeSource, StateAdvance, Work
+from nbrt.backends.graphs import (
+    ArrayView,
+    Branch,
+    GraphNode,
+    NodeSource,
+    StateAdvance,
+    Work,
+    with_arrays,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +95,7 @@ class ChildGraph:
         work = []
         for number, item in enumerate(node.work):
             args = self._replaced(node, number, item.args) if is_outer else item.args
-            work.append(Work(item.function, self._converted(args)))
+            work.append(Work(item.function, with_arrays(args, self._view)))
         branches = tuple(
             Branch(
                 [self._copy(inner, is_outer=False) for inner in branch.nodes],
@@ -101,7 +108,7 @@ class ChildGraph:
             args = source.args
             if is_outer and node.kind == "launch":
                 args = self._replaced(node, 0, args)
-            source = NodeSource(source.function, *self._converted((args, source.result)))
+            source = NodeSource(source.function, *with_arrays((args, source.result), self._view))
         after = tuple(number + shift for number in node.dependencies)
         return dataclasses.replace(
             node,
@@ -120,18 +127,6 @@ class ChildGraph:
             return args
         return tuple(
             scalars.get((node.index, number, position), arg) for position, arg in enumerate(args)
-        )
-
-    def _converted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            self._view(arg)
-            if type(arg) is ArrayView
-            else self._converted(arg)
-            if type(arg) is tuple
-            else Draw(*self._converted(arg))
-            if type(arg) is Draw
-            else arg
-            for arg in args
         )
 
     def _view(self, view: ArrayView) -> ArrayView:

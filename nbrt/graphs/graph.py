@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import sys
@@ -258,7 +259,10 @@ class Graph(GraphBuilder):
                 each.check_caller()
             run = functools.partial(_replay_here, program, values)
         call_hooks("replay_begin", self)
-        with self._lock:  # the order of the words is that of the replays
+        # Only then the next replay must wait for the event of this one. Otherwise no lock is held
+        # during a replay, which may call functions that replay the graph on another stream.
+        is_moving = any(use.is_dynamic for use in self._uses)
+        with self._lock if is_moving else contextlib.nullcontext():
             marks = reserve(self._uses, values)
             try:
                 if commands.hooks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -174,3 +175,31 @@ def test_a_graph_in_a_graph_draws_the_next_numbers(device: nbrt.Device) -> None:
         for _ in range(3):
             last = host(eager.random(4, dtype="float32"))
         assert host(x) == last
+
+
+def test_a_host_call_may_replay_its_graph_on_another_stream(device: nbrt.Device) -> None:
+    if device.kind != "cpu":
+        pytest.skip("host calls of CUDA call no CUDA; the sample backend has no concurrent streams")
+    first, second = nbrt.Stream(), nbrt.Stream()
+    calls: list[int] = []
+    entered, released = threading.Event(), threading.Event()
+
+    def call() -> None:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            entered.set()
+            assert released.wait(60)
+            g.replay(stream=second)
+
+    with nbrt.graph() as g:
+        nbrt.current_stream().call(call)
+    g.replay(stream=first)
+    assert entered.wait(60)
+    thread = threading.Thread(target=g.replay, kwargs={"stream": nbrt.default_stream()})
+    thread.start()
+    released.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    first.synchronize()
+    second.synchronize()
+    assert calls == [0, 1, 2]
