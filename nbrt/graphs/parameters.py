@@ -218,7 +218,7 @@ def _all_views(nodes: Iterable[GraphNode]) -> Iterable[ArrayView]:
             yield from _all_views(branch.nodes)
 
 
-def _scalars(nodes: Iterable[GraphNode]) -> dict[str, ScalarParameter]:
+def _scalars(nodes: Sequence[GraphNode]) -> dict[str, ScalarParameter]:
     """Return the numbers that launches pass, under the names of the kernels' parameters."""
     groups: dict[str, dict[tuple[type, Any], list[tuple[int, int, int]]]] = {}
     labels: dict[tuple[int, int, int], str] = {}
@@ -236,9 +236,11 @@ def _scalars(nodes: Iterable[GraphNode]) -> dict[str, ScalarParameter]:
                     place = node.index, number, position
                     labels[place] = node.label
                     groups.setdefault(name, {}).setdefault((type(value), value), []).append(place)
+    # A replay replaces no numbers in branches, so a name that means them too would replace a part.
+    inside = _names_in_branches(nodes)
     scalars = {}
     for name, values in groups.items():
-        if len(values) == 1:
+        if len(values) == 1 and name not in inside:
             ((_, value), places) = next(iter(values.items()))
             scalars[name] = ScalarParameter(name, value, tuple(places))
             continue
@@ -247,6 +249,18 @@ def _scalars(nodes: Iterable[GraphNode]) -> dict[str, ScalarParameter]:
                 unique = f"{labels[place]}_{place[0]}.{name}"
                 scalars[unique] = ScalarParameter(unique, value, (place,))
     return scalars
+
+
+def _names_in_branches(nodes: Iterable[GraphNode]) -> set[str]:
+    """Return the names of the parameters of all kernels that control flow launches."""
+    found: set[str] = set()
+    for node in nodes:
+        for branch in node.branches:
+            found |= _names_in_branches(branch.nodes)
+            for inner in branch.nodes:
+                if inner.kind == "launch":
+                    found.update(*(_parameter_names(work.function) for work in inner.work))
+    return found
 
 
 def _parameter_names(function: Any) -> list[str]:

@@ -190,3 +190,17 @@ def test_memory_that_a_branch_uses_is_not_reused_before_the_join(
     nbrt.synchronize()
     assert allocated() == at_start
     assert memory_stats(device).get("pending.all.current", 0) == 0
+
+
+def test_a_number_that_branches_use_too_has_no_common_name(device: nbrt.Device) -> None:
+    if device.kind == "sample":
+        pytest.skip("the sample backend has no control flow")
+    flag, x, y = nbrt.full(1, 1, "int64"), nbrt.zeros(N, "int64"), nbrt.full(N, 1, "int64")
+    with nbrt.graph() as g:
+        mix.forall(N)(x, y, 2)
+        nbrt.graphs.cond(flag, lambda: mix.forall(N)(x, y, 2))
+    assert "factor" not in g.parameters
+    (name,) = (each for each in g.parameters if each.endswith(".factor"))
+    g.replay(**{name: 5})
+    nbrt.synchronize()
+    assert nbrt.to_host(x).tolist() == [3 * (5 + i) + 2 + i for i in range(N)]
