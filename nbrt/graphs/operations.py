@@ -177,7 +177,10 @@ class GraphState:
         """Seed and offset on the device, as uint64[2], for kernels that draw."""
         if self._cell is not None:
             return self._cell
-        return asarray(np.array([self._seed, self._offset], np.uint64), stream=self._stream)
+        values = np.array([self._seed, self._offset], np.uint64)
+        array = asarray(values, stream=self._stream)
+        self._stream.synchronize()  # other streams may read it
+        return array
 
     def fields_at(self, offset: int) -> dict[str, Any]:
         """Return the fields of a `Draw` that begins `offset` words behind the state."""

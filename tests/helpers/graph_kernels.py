@@ -7,6 +7,7 @@ from typing import Any
 from numba import cuda
 
 import nbrt
+from nbrt_kernels.random import uniform4
 
 STEP = 1
 """A value that `count_down` captures."""
@@ -40,3 +41,12 @@ def add_tuple(x: Any, pair: Any, is_on: Any) -> None:
     i = cuda.grid(1)
     if i < x.size and is_on:
         x[i] += pair[0] + pair[1]
+
+
+@nbrt.kernel
+def draw(x: Any, state: Any, before: Any) -> None:
+    """Fill with random numbers, four for each thread."""
+    i = cuda.grid(1)
+    if 4 * i < x.size:
+        a, b, c, d = uniform4(state[0], state[1] + before, i)
+        x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3] = a, b, c, d

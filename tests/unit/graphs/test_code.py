@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.graph_kernels import add, add_tuple, count_down, scale
+from helpers.graph_kernels import add, add_tuple, count_down, draw, scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,6 +89,14 @@ def draws(case: Case) -> None:
     generator.gamma(2.0, out=x, dtype="float32")
 
 
+def kernels_that_draw(case: Case) -> None:
+    case.generator.standard_normal(out=case.x, dtype="float32")
+    draw[1, 6](case.y, *case.generator.kernel_state(24))
+    case.other.wait_stream(case.stream)
+    draw[1, 6, case.other](case.x.reshape(-1), *case.generator.kernel_state(24))
+    case.stream.wait_stream(case.other)
+
+
 def streams(case: Case) -> None:
     x, y = case.x, case.y
     case.other.wait_stream(case.stream)
@@ -127,7 +135,8 @@ def control_flow(case: Case) -> None:
 
 
 PROGRAMS = [
-    launches, scalars, views, private_memory, draws, streams, host_calls, control_flow,
+    launches, scalars, views, private_memory, draws, kernels_that_draw, streams, host_calls,
+    control_flow,
 ]  # fmt: skip
 
 
