@@ -114,6 +114,10 @@ class _Saver:
 
     def _check(self, placed: PlacedNode) -> None:
         node = placed.node
+        if node.kind == "call" and node.source is None:
+            raise self._refused(
+                placed, "a graph inside that draws", "capture its calls instead of its replay"
+            )
         if node.kind == "call":
             function = node.label or "a function"
             raise self._refused(placed, f"the host function {function}", "launch a kernel instead")

@@ -33,6 +33,8 @@ class Case:
         self.generator = nbrt.Generator(5, device="cpu:0")
         self.x = nbrt.asarray(np.arange(24, dtype=np.float32).reshape(4, 6), device="cpu:0")
         self.y = nbrt.full(24, 0.5, "float32", device="cpu:0")
+        with nbrt.graph(self.stream) as self.inner:
+            self.generator.standard_normal(out=self.y, dtype="float32")
 
     def capture(self) -> Graph:
         with nbrt.graph(self.stream) as g:
@@ -167,9 +169,27 @@ def a_local_kernel(case: Case) -> None:
     local[1, 1](case.y)
 
 
+class OtherLibrary:
+    """Memory of another library."""
+
+    def __init__(self) -> None:
+        self.memory = np.zeros(4, np.float32)
+        self.__array_interface__ = self.memory.__array_interface__
+
+
+def memory_of_another_library(case: Case) -> None:
+    scale[1, 32](np.asarray(OtherLibrary()), 2.0)
+
+
+def a_graph_that_draws(case: Case) -> None:
+    case.inner.replay(stream=case.stream)
+
+
 @pytest.mark.parametrize(
     ("program", "text"),
     [
+        (memory_of_another_library, r"an array in memory of another library \(.*OtherLibrary\)"),
+        (a_graph_that_draws, r"got a graph inside that draws in node 0.graph.0"),
         (a_host_call, r"the host function print in node 0 \(captured at test_saving.py:\d+\)"),
         (a_local_kernel, r"kernels that a module has, got .*a_local_kernel.<locals>.local in node"),
     ],
