@@ -81,8 +81,8 @@ def _cold_allocation() -> Callable[[], object]:
 
 def _normal() -> Callable[[], object]:
     generator = nbrt.Generator(0)
-    generator.standard_normal(1000)
-    return lambda: generator.standard_normal(1000)
+    generator.standard_normal(100)
+    return lambda: generator.standard_normal(100)
 
 
 def _distributed_rand() -> Callable[[], object]:
