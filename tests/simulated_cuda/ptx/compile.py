@@ -81,7 +81,9 @@ class LoadedObject:
                 _initialise()
                 target = llvm.Target.from_default_triple()
                 machine = target.create_target_machine(reloc="pic", codemodel="small")
-                _jit = llvm.create_lljit_compiler(machine)
+                # JITLink places code and its constants in one block of memory, RuntimeDyld where
+                # the kernel finds space, perhaps beyond the 32 bits of the small code model.
+                _jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
             library = llvm.JITLibraryBuilder().add_object_img(data)
             for name, address in imports.items():
                 library.import_symbol(name, address)

@@ -293,8 +293,9 @@ def test_zeros_are_numpys(dtype: Any, shape: Any, device: nbrt.Device) -> None:
         return
     found = nbrt.to_host(of_used_memory(lambda: nbrt.zeros(shape, dtype, device=device)))
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    assert found.tobytes() == expected.tobytes()
     assert np.array_equal(found, expected)
+    if expected.dtype.names is None:  # NumPy does not copy the bytes between fields
+        assert found.tobytes() == expected.tobytes()
     made = nbrt.empty(shape, dtype, device=device)
     assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
     if device.kind == "cpu":

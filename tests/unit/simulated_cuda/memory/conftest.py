@@ -86,3 +86,15 @@ def second_device(primary: driver.CUcontext) -> Iterator[driver.CUcontext]:
         pytest.skip("needs two simulated devices")
     yield call(driver.cuDevicePrimaryCtxRetain(1))
     call(driver.cuDevicePrimaryCtxRelease(1))
+
+
+@pytest.fixture
+def second_context(second_device: driver.CUcontext) -> Iterator[driver.CUcontext]:
+    """A new context on device 1, not current.
+
+    Other tests of this process may have given the primary context access to peers.
+    """
+    context = call(driver.cuCtxCreate(None, 0, 1))
+    call(driver.cuCtxPopCurrent())
+    yield context
+    call(driver.cuCtxDestroy(context))

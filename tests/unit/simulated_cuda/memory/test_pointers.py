@@ -85,9 +85,9 @@ def test_set_attribute(allocate: Any) -> None:
     assert status(refused) == "INVALID_VALUE"
 
 
-def test_memory_of_another_device(allocate: Any, second_device: Any) -> None:
+def test_memory_of_another_device(allocate: Any, second_context: Any) -> None:
     address = allocate(1000)
-    call(driver.cuCtxPushCurrent(second_device))
+    call(driver.cuCtxPushCurrent(second_context))
     assert get(address, "DEVICE_ORDINAL") == 0
     assert query(address, "DEVICE_POINTER") == "INVALID_VALUE"
     first = call(driver.cuDevicePrimaryCtxRetain(0))
