@@ -1,0 +1,1 @@
+"""Fake devices: any GPU's properties and allocator, without a driver, numbers or memory."""
