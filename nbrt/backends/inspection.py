@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DeviceCode", "HostCode", "Loop", "Lowering", "Occupancy", "Resources"]
+    from nbrt.backends.captures import Captures
+
+__all__ = ["DeviceCode", "HostCode", "KernelCode", "Loop", "Lowering", "Occupancy", "Resources"]
 
 
 class Lowering(Protocol):
@@ -102,13 +104,31 @@ class Occupancy:
         return self.warps / self.max_warps
 
 
-class HostCode(Protocol):
+class KernelCode(Protocol):
+    """A kernel and the types of its arguments, before it is compiled."""
+
+    @property
+    def captures(self) -> Captures:
+        """The captured values that the kernel is compiled with."""
+        ...
+
+    @property
+    def signature(self) -> str:
+        """The kernel's name, its parameters and their types.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If kernels cannot take an argument of such a type, or the number of arguments is wrong.
+        """
+        ...
+
+
+class HostCode(KernelCode, Protocol):
     """A kernel compiled for a CPU device; every property compiles when it is first read."""
 
     @property
-    def signature(self) -> str: ...  # noqa: D102  # as in `nbrt.runtime.inspection`
-    @property
-    def lowering(self) -> Lowering: ...  # noqa: D102
+    def lowering(self) -> Lowering: ...  # noqa: D102  # as in `nbrt.runtime.inspection`
     @property
     def loops(self) -> Sequence[Loop]: ...  # noqa: D102
     @property
@@ -117,7 +137,7 @@ class HostCode(Protocol):
     def asm(self) -> str: ...  # noqa: D102
 
 
-class DeviceCode(Protocol):
+class DeviceCode(KernelCode, Protocol):
     """A kernel compiled for a GPU, present or not; every property computes when first read."""
 
     @property

@@ -139,6 +139,37 @@ class DeviceProperties:
                 f"on {device}, got {shared}; use smaller tiles"
             )
 
+    def check_kernel(
+        self, name: str, block: Dim3, shared: int, max_threads: int, static_shared: int
+    ) -> None:
+        """Raise LaunchError if a launch exceeds what the code of the kernel leaves of the limits.
+
+        Parameters
+        ----------
+        name : str
+            The kernel.
+        block : tuple of int
+            Threads of a block.
+        shared : int
+            Bytes of dynamic shared memory.
+        max_threads : int
+            Most threads of a block by the registers of the kernel.
+        static_shared : int
+            Bytes of shared memory that the kernel declares.
+        """
+        threads = block[0] * block[1] * block[2]
+        if threads > max_threads:
+            raise LaunchError(
+                f"expected at most {max_threads} threads per block, the limit by the registers of "
+                f"{name}, got {threads}; use smaller blocks, or cuda.jit(max_registers=...)"
+            )
+        if shared + static_shared > self.shared_memory_per_block:
+            raise LaunchError(
+                f"expected at most {self.shared_memory_per_block} bytes of shared memory per "
+                f"block, got {shared} dynamic ones and {static_shared} that {name} declares; use "
+                f"smaller tiles"
+            )
+
 
 class Worker:
     """The properties of a kind of device for a compile subprocess (picklable)."""

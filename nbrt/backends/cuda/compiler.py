@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nbrt.errors import ArgumentTypeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.typing import Dim3
 
-__all__ = ["KernelCompiler", "KernelSource", "LoadedKernel"]
+__all__ = ["KernelCompiler", "KernelSource", "LoadedKernel", "with_defaults"]
 
 
 class LoadedKernel(Protocol):
@@ -98,3 +100,23 @@ class KernelCompiler(Protocol):
     def key_of(self, argument: object) -> Hashable | None:
         """Return a key of the type of a scalar; None for other arguments."""
         ...
+
+
+def with_defaults(source: KernelSource, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a launch with the missing default values.
+
+    numba-cuda has no default values.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If the number of arguments does not fit.
+    """
+    names = source.parameter_names
+    missing = len(names) - len(args)
+    if missing and not 0 < missing <= len(source.defaults):
+        raise ArgumentTypeError(
+            f"expected {len(names)} arguments of {source.name} ({', '.join(names)}), got "
+            f"{len(args)}"
+        )
+    return (*args, *source.defaults[-missing:]) if missing else args

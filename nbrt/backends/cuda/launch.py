@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.cuda.compiler import with_defaults
 from nbrt.backends.cuda.queues import CudaQueue
-from nbrt.errors import ArgumentTypeError, DeviceMismatchError, LaunchError
+from nbrt.errors import DeviceMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -65,8 +66,7 @@ class CudaProgram:
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CudaPlan:
         """Fix a configuration."""
-        max_shared = self._properties(index).shared_memory_per_block
-        return CudaPlan(self, index, grid, block, shared, max_shared)
+        return CudaPlan(self, index, grid, block, shared, self._properties(index))
 
     def loaded(self, index: int, key: Hashable, args: tuple[Any, ...]) -> LoadedKernel:
         """Return the kernel compiled for arguments of a key; call it with the device current."""
@@ -79,7 +79,7 @@ class CudaProgram:
 class CudaPlan:
     """A kernel with its configuration on one device."""
 
-    __slots__ = ("_index", "_kernels", "_max_shared", "_program", "block", "grid", "shared")
+    __slots__ = ("_index", "_kernels", "_program", "_properties", "block", "grid", "shared")
 
     def __init__(
         self,
@@ -88,14 +88,14 @@ class CudaPlan:
         grid: Dim3,
         block: Dim3,
         shared: int,
-        max_shared: int,
+        properties: DeviceProperties,
     ) -> None:
         self._program = program
         self._index = index
         self.grid = grid
         self.block = block
         self.shared = shared
-        self._max_shared = max_shared
+        self._properties = properties
         # Kernels for which this configuration is valid, by the key of their argument types.
         self._kernels: dict[Hashable, LoadedKernel] = {}
 
@@ -127,16 +127,8 @@ class CudaPlan:
     def _checked(self, queue: CudaQueue, args: tuple[Any, ...]) -> tuple[Hashable, tuple[Any, ...]]:
         """Return the key of the arguments' types, and the arguments with foreign arrays adopted."""
         program = self._program
-        names = program.source.parameter_names
-        missing = len(names) - len(args)
-        if 0 < missing <= len(program.source.defaults):
-            # numba-cuda has no default values.
-            args = (*args, *program.source.defaults[-missing:])
-        elif missing:
-            raise ArgumentTypeError(
-                f"expected {len(names)} arguments of {program.source.name} ({', '.join(names)}), "
-                f"got {len(args)}"
-            )
+        if len(args) != len(program.source.parameter_names):
+            args = with_defaults(program.source, args)
         array_type = program.driver.cupy.ndarray
         keys: list[Hashable] = []
         adopted: list[Any] | None = None
@@ -204,19 +196,8 @@ class CudaPlan:
         """Compile, and check the configuration against the needs of the kernel."""
         program = self._program
         kernel = program.loaded(self._index, key, args)
-        threads = self.block[0] * self.block[1] * self.block[2]
-        if threads > kernel.max_threads_per_block:
-            raise LaunchError(
-                f"expected at most {kernel.max_threads_per_block} threads per block, the limit by "
-                f"the registers of {program.source.name}, got {threads}; use "
-                f"smaller blocks, or cuda.jit(max_registers=...)"
-            )
-        if self.shared + kernel.static_shared > self._max_shared:
-            raise LaunchError(
-                f"expected at most {self._max_shared} bytes of shared memory per block, got "
-                f"{self.shared} dynamic ones and {kernel.static_shared} that "
-                f"{program.source.name} declares; use smaller tiles"
-            )
+        limit, static = kernel.max_threads_per_block, kernel.static_shared
+        self._properties.check_kernel(program.source.name, self.block, self.shared, limit, static)
         if self.shared + kernel.static_shared > _STATIC_SHARED:
             kernel.allow_shared(self.shared)
         self._kernels[key] = kernel

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from nbrt.backends.argument_keys import INT64, UINT64, scalar_key
 from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.failures import translate_status
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
@@ -46,9 +45,6 @@ _PACKED_VERSION = (0, 30)
 
 _CUDA_VERSION = "_CUDATypingContext__dispatcher"
 """The attribute of a CPU dispatcher that holds numba-cuda's dispatcher of the same function."""
-
-_INT64 = range(-(2**63), 2**63)
-_UINT64 = range(2**63, 2**64)
 
 
 class NumbaCudaCompiler:
@@ -118,15 +114,7 @@ class NumbaCudaCompiler:
 
     def key_of(self, argument: object) -> Hashable | None:
         """Return a key of the type of a scalar; None for other arguments."""
-        kind: Hashable = argument.__class__  # type: ignore[assignment]  # types hash, mypy #11469
-        if kind is int:
-            if argument in _INT64:
-                return kind
-            return np.uint64 if argument in _UINT64 else "an int of more than 64 bits"
-        if kind is float or kind is bool or kind is complex or isinstance(argument, np.number):
-            return kind
-        # The type of a date depends on its unit.
-        return (kind, str(argument.dtype)) if isinstance(argument, np.generic) else None
+        return scalar_key(argument)
 
     def type_of(self, argument: Any) -> Any:
         """Return numba's type of a kernel argument.
@@ -146,7 +134,7 @@ class NumbaCudaCompiler:
             return types.Array(from_dtype(argument.dtype), argument.ndim, layout)
         if isinstance(argument, tuple):
             return types.BaseTuple.from_types(tuple(map(self.type_of, argument)))
-        if type(argument) is int and argument not in _INT64 and argument not in _UINT64:
+        if type(argument) is int and argument not in INT64 and argument not in UINT64:
             message = f"{argument} has more than 64 bits"
             raise TypeError(message)
         try:
@@ -193,6 +181,16 @@ class NumbaSource:
             return NumbaKernel(self._compiler, kernel, loaded)
         except Exception as error:
             raise self._as_compile_error(error, types) from error
+
+    def signature(self, args: tuple[Any, ...]) -> str:
+        """Return the kernel's name, its parameters and the types of `args`.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If kernels cannot take an argument of such a type.
+        """
+        return self._described(self._types_of(args))
 
     def compile_ptx(self, args: tuple[Any, ...], capability: tuple[int, int]) -> str:
         """Return the PTX for the types of `args`."""
@@ -249,14 +247,15 @@ class NumbaSource:
         # the kernel's.
         code = self._function.__code__
         line = _line_in(str(error), code.co_filename) or code.co_firstlineno
-        named = ", ".join(
-            f"{name}: {kind}" for name, kind in zip(self.parameter_names, types, strict=False)
-        )
         detail = str(error).strip() if isinstance(error, NumbaError) else repr(error)
         return CompileError(
-            f"expected {self.name}({named}) to compile for CUDA, got an error at "
+            f"expected {self._described(types)} to compile for CUDA, got an error at "
             f"{code.co_filename}:{line}\n{detail}"
         )
+
+    def _described(self, types: tuple[Any, ...]) -> str:
+        named = (f"{name}: {kind}" for name, kind in zip(self.parameter_names, types, strict=False))
+        return f"{self.name}({', '.join(named)})"
 
 
 class NumbaKernel:

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from nbrt._internal.gpus import capability_of
-from nbrt.backends.cuda.occupancy import occupancy_of
+from nbrt.backends.cuda.compiler import with_defaults
 from nbrt.backends.cuda.ptxas import resources_of
+from nbrt.backends.occupancy import occupancy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.captures import Captures
     from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.cuda.numba_compiler import NumbaSource
     from nbrt.backends.inspection import Occupancy, Resources
     from nbrt.typing import Dim3
 
@@ -38,15 +41,16 @@ def compile_ptx(
     BackendUnavailableError
         If CUDA's compiler libraries are missing.
     """
+    source = _source_of(function)
+    return source.compile_ptx(with_defaults(source, args), capability)
+
+
+def _source_of(function: Callable[..., object]) -> NumbaSource:
     from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
 
     # Before it loads a kernel, the compiler needs only the array class of a driver.
     host = cast("Driver", SimpleNamespace(cupy=np))
-    source = NumbaCudaCompiler(host).adopt(function)
-    missing = len(source.parameter_names) - len(args)
-    if 0 < missing <= len(source.defaults):
-        args = (*args, *source.defaults[-missing:])
-    return source.compile_ptx(args, capability)
+    return NumbaCudaCompiler(host).adopt(function)
 
 
 class CudaCode:
@@ -80,10 +84,25 @@ class CudaCode:
         self._threads = block[0] * block[1] * block[2]
         self._shared = shared
 
+    @property
+    def captures(self) -> Captures:
+        """The captured values that the kernel is compiled with."""
+        return self._source.captures
+
+    @cached_property
+    def signature(self) -> str:
+        """The kernel's name, its parameters and their types."""
+        return self._source.signature(with_defaults(self._source, self._args))
+
     @cached_property
     def ptx(self) -> str:
         """NVIDIA's portable assembly."""
-        return compile_ptx(self._function, self._args, self._capability)
+        args = with_defaults(self._source, self._args)
+        return self._source.compile_ptx(args, self._capability)
+
+    @cached_property
+    def _source(self) -> NumbaSource:
+        return _source_of(self._function)
 
     @cached_property
     def resources(self) -> Resources:

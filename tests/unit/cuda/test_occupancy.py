@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nbrt._internal.gpus import LIMITS
-from nbrt.backends.cuda.occupancy import occupancy_of
 from nbrt.backends.inspection import Resources
+from nbrt.backends.occupancy import occupancy_of
 from nbrt.errors import NotSupportedError
 
 # CUDA C++ Programming Guide 13 (up to 7.2: 12), "Technical Specifications per Compute Capability":

@@ -75,10 +75,15 @@ class CpuCode:
         return self._entry.prepare(self._args).library
 
     @cached_property
+    def captures(self) -> Captures:
+        """The captured values that the kernel is compiled with."""
+        return Captures(self._function)
+
+    @cached_property
     def _entry(self) -> EntryDispatcher:
         from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
 
-        captures = Captures(self._function)
+        captures = self.captures
         return EntryDispatcher(captures, lambda: KernelBody(captures), self._block, None)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nbrt._internal.gpus import Limits
     from nbrt.backends.inspection import Resources
 
-__all__ = ["occupancy_of"]
+__all__ = ["max_threads_by_registers", "occupancy_of"]
 
 _WARP = 32
 _REGISTERS = 64 * 1024
@@ -77,6 +77,18 @@ def occupancy_of(
     blocks = min(room[name] for name in used)
     limiting = tuple(name for name in room if name in used and room[name] == blocks)
     return Occupancy(blocks, blocks * warps, limits.warps, limiting)
+
+
+def max_threads_by_registers(registers: int) -> int:
+    """Return the most threads of a block whose registers fit on a multiprocessor.
+
+    Parameters
+    ----------
+    registers : int
+        Of each thread.
+    """
+    per_warp = _round_up(max(registers, 1) * _WARP, _REGISTER_UNIT)
+    return min(_MAX_THREADS, _REGISTERS // per_warp // _PARTITIONS * _PARTITIONS * _WARP)
 
 
 def _blocks_by_registers(registers: int, warps: int) -> int:
