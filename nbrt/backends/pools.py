@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from nbrt.errors import DeviceError, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from nbrt.backends.queue import Queue
     from nbrt.typing import HostArray
 
@@ -284,11 +282,6 @@ class InterfacePool(PoolBase):
 class FreeRanges:
     """Free ranges of addresses: best fit, with adjacent ranges merged.
 
-    Parameters
-    ----------
-    boundaries : Container of int
-        Addresses that no range may cross: where a mapping begins, another may end.
-
     Attributes
     ----------
     sizes : dict of int to int
@@ -310,10 +303,9 @@ class FreeRanges:
     {32: 160}
     """
 
-    __slots__ = ("_boundaries", "_order", "ends", "nbytes", "sizes")
+    __slots__ = ("_order", "ends", "nbytes", "sizes")
 
-    def __init__(self, boundaries: Container[int] = ()) -> None:
-        self._boundaries = boundaries
+    def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         self._order: list[tuple[int, int]] = []
@@ -323,9 +315,9 @@ class FreeRanges:
         """Free a range, and merge it with adjacent free ranges."""
         end = address + nbytes
         self.nbytes += nbytes
-        if end in self.sizes and end not in self._boundaries:
+        if end in self.sizes:
             end += self._drop(end)
-        if address in self.ends and address not in self._boundaries:
+        if address in self.ends:
             address = self.ends[address]
             self._drop(address)
         self._put(address, end)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,12 +10,12 @@ from nbrt.backends.pools import FreeRanges
 SIZE = 64
 
 
-def runs_of(is_free: list[bool], boundaries: set[int]) -> dict[int, int]:
-    """Return the maximal runs of free bytes, broken at boundaries."""
+def runs_of(is_free: list[bool]) -> dict[int, int]:
+    """Return the maximal runs of free bytes."""
     runs: dict[int, int] = {}
     start = None
     for place, free in enumerate([*is_free, False]):
-        if start is not None and (not free or place in boundaries):
+        if start is not None and not free:
             runs[start] = place - start
             start = None
         if free and start is None:
@@ -27,20 +25,15 @@ def runs_of(is_free: list[bool], boundaries: set[int]) -> dict[int, int]:
 
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 20), st.integers(0, 99)), max_size=60),
-    st.sets(st.integers(1, SIZE - 1), max_size=4),
 )
 @settings(max_examples=150, deadline=None, derandomize=True)
-def test_ranges_are_those_of_a_list_of_bytes(
-    steps: list[tuple[int, int, int]], inner: set[int]
-) -> None:
-    boundaries = {0, *inner}
-    ranges = FreeRanges(boundaries)
-    for start, end in itertools.pairwise([*sorted(boundaries), SIZE]):
-        ranges.add(start, end - start)
+def test_ranges_are_those_of_a_list_of_bytes(steps: list[tuple[int, int, int]]) -> None:
+    ranges = FreeRanges()
+    ranges.add(0, SIZE)
     is_free = [True] * SIZE
     taken: list[tuple[int, int]] = []
     for action, nbytes, choice in steps:
-        runs = runs_of(is_free, boundaries)
+        runs = runs_of(is_free)
         if action == 0:
             best = min(((n, a) for a, n in runs.items() if n >= nbytes), default=None)
             address = ranges.take(nbytes)
@@ -60,7 +53,7 @@ def test_ranges_are_those_of_a_list_of_bytes(
         if address is not None:
             taken.append((address, nbytes))
             is_free[address : address + nbytes] = [False] * nbytes
-        expected = runs_of(is_free, boundaries)
+        expected = runs_of(is_free)
         assert ranges.sizes == expected
         assert ranges.ends == {a + n: a for a, n in expected.items()}
         assert ranges.nbytes == sum(is_free)

@@ -7,7 +7,7 @@ From the bottom: `HostBlock`, which arrays are made over; `Arena`, the mappings 
 from __future__ import annotations
 
 import ctypes
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,9 @@ from nbrt.backends.cpu.memory.mapping import HUGE_PAGE, MAPPING_ERRORS, address_
 from nbrt.backends.pools import SMALL_LIMIT, FreeRanges, PoolBase, SegmentInfo
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Callable
 
+    from nbrt.backends.cpu.memory.mapping import Mapping
     from nbrt.backends.queue import Queue
     from nbrt.typing import HostArray
 
@@ -82,20 +82,25 @@ class HostBlock:
         The part.
     address : int
         First byte.
+    position : int
+        First byte as its arena counts.
 
     Attributes
     ----------
-    address, nbytes : int
-        First byte, and the usable bytes.
+    address, nbytes, position : int
+        First byte, the usable bytes, and the first byte as its arena counts.
     view : memoryview
         The bytes. A plain array directly over them is a handle, for the latest owner.
     """
 
-    __slots__ = ("_bytes", "address", "nbytes", "view")
+    __slots__ = ("_bytes", "address", "nbytes", "position", "view")
 
-    def __init__(self, buffer: Any, offset: int, nbytes: int, address: int) -> None:
+    def __init__(
+        self, buffer: Any, offset: int, nbytes: int, address: int, position: int = 0
+    ) -> None:
         self.address = address
         self.nbytes = nbytes
+        self.position = position
         self._bytes = BlockBytes((nbytes,), _BYTE, buffer, offset)
         # NumPy looks through memoryviews: the base of an array over it is the bytes.
         self.view = memoryview(self._bytes)  # type: ignore[arg-type]  # mypy knows no buffers before 3.12
@@ -152,64 +157,83 @@ def round_up(nbytes: int, unit: int) -> int:
 
 
 class HostSegment(NamedTuple):
-    """The used part of a mapping, which begins at `origin` or a little behind it."""
+    """The used part of a mapping: `nbytes` from `address` on, which is `offset` bytes into it."""
 
-    mapping: mmap.mmap
-    origin: int
+    mapping: Mapping
+    offset: int
+    address: int
     nbytes: int
 
 
 class Arena:
     """Mappings for blocks of multiples of `unit` bytes, and the free memory in them.
 
+    Memory is counted by positions: each segment begins behind the end of the one before it. The
+    system chooses addresses, so a best fit by address would make the peaks of a program depend on
+    what else is mapped. Positions are multiples of `HUGE_PAGE` at the start of a segment.
+
+    Parameters
+    ----------
+    unit : int
+        Bytes, a power of two.
+    make_block : callable
+        Called as `HostBlock`.
+
     Attributes
     ----------
     unit : int
         Bytes, a power of two.
     segments : dict of int to HostSegment
-        By their first address.
+        By their first position.
     free : FreeRanges
-        The free memory. The caller of `add` adds the free part of the segment.
+        The free memory by position. The caller of `add` adds the free part of the segment.
     """
 
-    __slots__ = ("_starts", "free", "segments", "unit")
+    __slots__ = ("_end", "_make_block", "_starts", "free", "segments", "unit")
 
-    def __init__(self, unit: int) -> None:
+    def __init__(self, unit: int, make_block: Callable[..., Any] = HostBlock) -> None:
         self.unit = unit
+        self._make_block = make_block
         self.segments: dict[int, HostSegment] = {}
-        self.free = FreeRanges(boundaries=self.segments)
+        self.free = FreeRanges()
         self._starts: list[int] = []
+        self._end = 0
 
-    def add(self, mapping: mmap.mmap, nbytes: int, alignment: int = 1) -> int:
-        """Add `nbytes` of a mapping from its first aligned address on; return that."""
+    def add(self, mapping: Mapping, nbytes: int, alignment: int = 1) -> int:
+        """Add `nbytes` of a mapping from its first aligned address on; return their position."""
         origin = address_of(mapping)
         address = round_up(origin, alignment)
-        self.segments[address] = HostSegment(mapping, origin, nbytes)
-        insort(self._starts, address)
-        return address
+        position = self._end
+        # A byte of no segment, at least, so that free ranges of two segments never merge.
+        self._end = round_up(position + nbytes + 1, HUGE_PAGE)
+        self.segments[position] = HostSegment(mapping, address - origin, address, nbytes)
+        self._starts.append(position)
+        return position
 
-    def drop(self, address: int) -> None:
+    def drop(self, position: int) -> None:
         """Remove a segment; its mapping lives as long as arrays over it do."""
-        self._starts.remove(address)
-        del self.segments[address]
+        self._starts.remove(position)
+        del self.segments[position]
 
     def idle(self) -> list[int]:
         """Return the segments that are wholly free, in the order in which they became so."""
         segments = self.segments
         return [
-            address
-            for address, nbytes in self.free.sizes.items()
-            if address in segments and segments[address].nbytes == nbytes
+            position
+            for position, nbytes in self.free.sizes.items()
+            if position in segments and segments[position].nbytes == nbytes
         ]
 
-    def segment_of(self, address: int) -> HostSegment:
-        """Return the segment that an address lies in."""
-        return self.segments[self._starts[bisect_right(self._starts, address) - 1]]
+    def start_of(self, position: int) -> int:
+        """Return the first position of the segment that a position lies in."""
+        return self._starts[bisect_right(self._starts, position) - 1]
 
-    def block(self, address: int, nbytes: int) -> HostBlock:
-        """Return the block at an address that was taken from the free memory."""
-        segment = self.segment_of(address)
-        return HostBlock(segment.mapping, address - segment.origin, nbytes, address)
+    def block(self, position: int, nbytes: int) -> Any:
+        """Return the block at a position that was taken from the free memory."""
+        start = self._starts[bisect_right(self._starts, position) - 1]
+        mapping, offset, address, _ = self.segments[start]
+        behind = position - start
+        return self._make_block(mapping, offset + behind, nbytes, address + behind, position)
 
 
 class HostPool(PoolBase):
@@ -219,16 +243,23 @@ class HostPool(PoolBase):
     ----------
     mapper : callable, optional
         Returns a mapping of so many bytes, or raises one of `MAPPING_ERRORS`.
+    make_block : callable, optional
+        Makes a block of a part of a mapping; called as `HostBlock`.
     """
 
     stream_ordered = False
     caches = True
 
-    def __init__(self, mapper: Callable[[int], mmap.mmap] = map_segment) -> None:
+    def __init__(
+        self,
+        mapper: Callable[[int], Mapping] = map_segment,
+        make_block: Callable[..., Any] = HostBlock,
+    ) -> None:
         super().__init__()
         self._mapper = mapper
+        self._make_block = make_block
 
-    def _map(self, nbytes: int, guard: int = 0) -> mmap.mmap | str:
+    def _map(self, nbytes: int, guard: int = 0) -> Mapping | str:
         """Return a mapping, which counts without its guard; or the reason of a refusal."""
         if self._limit is not None and self._reserved + nbytes > self._limit:
             return f"a limit of {self._limit} bytes"
@@ -256,35 +287,39 @@ class CachingPool(HostPool):
 
     kind = "caching"
 
-    def __init__(self, mapper: Callable[[int], mmap.mmap] = map_segment) -> None:
-        super().__init__(mapper)
-        self._small = Arena(ALIGNMENT)
-        self._large = Arena(LARGE_UNIT)
+    def __init__(
+        self,
+        mapper: Callable[[int], Mapping] = map_segment,
+        make_block: Callable[..., Any] = HostBlock,
+    ) -> None:
+        super().__init__(mapper, make_block)
+        self._small = Arena(ALIGNMENT, make_block)
+        self._large = Arena(LARGE_UNIT, make_block)
         self._in_use = 0
         self._peak = 0
         self.before_growth: Callable[[], None] | None = None
 
-    def allocate(self, queue: Queue, nbytes: int) -> HostBlock:
+    def allocate(self, queue: Queue, nbytes: int) -> Any:
         """Return a block of at least `nbytes`; raises OutOfMemoryError."""
         self._check_open()
         arena = self._small if nbytes <= SMALL_LIMIT else self._large
         size = round_up(nbytes, arena.unit)
-        address = arena.free.take(size)
-        if address is None and self.before_growth is not None:
+        position = arena.free.take(size)
+        if position is None and self.before_growth is not None:
             self.before_growth()
-            address = arena.free.take(size)
-        if address is None:
-            address = self._grow(arena, size)
+            position = arena.free.take(size)
+        if position is None:
+            position = self._grow(arena, size)
         self._in_use += size
         if self._in_use > self._peak:
             self._peak = self._in_use
-        return arena.block(address, size)
+        return arena.block(position, size)
 
     def deallocate(self, queue: Queue, block: Any) -> None:
         """Free a block."""
         arena = self._small if block.nbytes <= SMALL_LIMIT else self._large
         block.release()
-        arena.free.add(block.address, block.nbytes)
+        arena.free.add(block.position, block.nbytes)
         self._in_use -= block.nbytes
         if self._is_closed:
             self.empty_cache()
@@ -292,9 +327,9 @@ class CachingPool(HostPool):
     def segments(self) -> list[SegmentInfo]:
         """Return the mappings."""
         return [
-            SegmentInfo(address, segment.nbytes, is_small=arena is self._small)
+            SegmentInfo(segment.address, segment.nbytes, is_small=arena is self._small)
             for arena in (self._small, self._large)
-            for address, segment in arena.segments.items()
+            for segment in arena.segments.values()
         ]
 
     def empty_cache(self) -> None:
@@ -303,7 +338,7 @@ class CachingPool(HostPool):
             self._drop_idle(arena, self._reserved)
 
     def _grow(self, arena: Arena, size: int) -> int:
-        """Map a segment and return the first address of `size` bytes of it."""
+        """Map a segment and return the position of `size` bytes of it."""
         roomy, exact = self._roomy(arena, size), round_up(size, LARGE_UNIT)
         bound = _MAX_KEPT * max(self._peak, self._in_use + size)
         self._drop_idle(self._large, self._reserved + roomy - bound)
@@ -311,10 +346,10 @@ class CachingPool(HostPool):
         if refusal is not None:
             self.empty_cache()
             refusal = self._extend(arena, exact)
-        address = arena.free.take(size)
-        if address is None:
+        position = arena.free.take(size)
+        if position is None:
             raise self._out_of_memory(size, refusal)
-        return address
+        return position
 
     def _roomy(self, arena: Arena, size: int) -> int:
         """Return the bytes to map for a block of `size` if memory is not short."""
@@ -332,11 +367,11 @@ class CachingPool(HostPool):
 
     def _drop_idle(self, arena: Arena, excess: int) -> None:
         """Unmap idle segments of an arena, up to `excess` bytes."""
-        for address in arena.idle():
+        for position in arena.idle():
             if excess <= 0:
                 break
-            nbytes = arena.segments[address].nbytes
-            arena.free.cut(address, nbytes, address)
-            arena.drop(address)
+            nbytes = arena.segments[position].nbytes
+            arena.free.cut(position, nbytes, position)
+            arena.drop(position)
             excess -= nbytes
             self._remove_segment(nbytes)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.cpu.memory.caching import CachingPool, round_up
+from nbrt.backends.cpu.memory.caching import CachingPool, HostBlock, round_up
 from nbrt.backends.cpu.memory.mapping import (
     HUGE_PAGE,
     MAPPING_ERRORS,
@@ -16,10 +16,10 @@ from nbrt.backends.cpu.properties import total_memory
 from nbrt.backends.pools import FreeRanges, SegmentInfo
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Callable
 
     from nbrt.backends.cpu.memory.caching import Arena
+    from nbrt.backends.cpu.memory.mapping import Mapping
 
 __all__ = ["ExpandablePool"]
 
@@ -52,19 +52,25 @@ class ExpandablePool(CachingPool):
     mapper, reserver : callable, optional
         Return a mapping of so many bytes, for small blocks and for addresses to commit later, or
         raise one of `MAPPING_ERRORS`.
+    make_block : callable, optional
+        Makes a block of a part of a mapping; called as `HostBlock`.
+    capacity : int, optional
+        Bytes of the device; by default, of the machine.
     """
 
     kind = "expandable"
 
     def __init__(
         self,
-        mapper: Callable[[int], mmap.mmap] = map_segment,
-        reserver: Callable[[int], mmap.mmap] = reserve_segment,
+        mapper: Callable[[int], Mapping] = map_segment,
+        reserver: Callable[[int], Mapping] = reserve_segment,
+        make_block: Callable[..., Any] = HostBlock,
+        capacity: int | None = None,
     ) -> None:
-        super().__init__(mapper)
+        super().__init__(mapper, make_block)
         self._reserver = reserver
-        self._capacity = total_memory()
-        self._holes = FreeRanges(boundaries=self._large.segments)
+        self._capacity = total_memory() if capacity is None else capacity
+        self._holes = FreeRanges()
 
     def segments(self) -> list[SegmentInfo]:
         """Return the mappings of small blocks, and each committed run of the reserved range."""
@@ -73,20 +79,21 @@ class ExpandablePool(CachingPool):
             end = start + segment.nbytes
             holes = sorted((a, n) for a, n in self._holes.sizes.items() if start <= a < end)
             begin = start
-            for address, nbytes in [*holes, (end, 0)]:
-                if address > begin:
-                    infos.append(SegmentInfo(begin, address - begin, is_expandable=True))
-                begin = address + nbytes
+            for position, nbytes in [*holes, (end, 0)]:
+                if position > begin:
+                    address = segment.address + begin - start
+                    infos.append(SegmentInfo(address, position - begin, is_expandable=True))
+                begin = position + nbytes
         return infos
 
     def empty_cache(self) -> None:
         """Return every free page; release reserved ranges without a block."""
         self._drop_idle(self._small, self._reserved)
         self._decommit(self._reserved)
-        for address, segment in list(self._large.segments.items()):
-            if self._holes.sizes.get(address) == segment.nbytes:
-                self._holes.cut(address, segment.nbytes, address)
-                self._large.drop(address)
+        for position, segment in list(self._large.segments.items()):
+            if self._holes.sizes.get(position) == segment.nbytes:
+                self._holes.cut(position, segment.nbytes, position)
+                self._large.drop(position)
 
     def _grow(self, arena: Arena, size: int) -> int:
         if arena is self._small:
@@ -101,31 +108,31 @@ class ExpandablePool(CachingPool):
             if part is None:
                 raise self._out_of_memory(size, refusal)
         self._commit(*part)
-        address = arena.free.take(size)
-        assert address is not None
+        position = arena.free.take(size)
+        assert position is not None
         # The new part has no pages yet, so returning others now is as good as before.
         peak = max(self._peak, self._in_use + size)
         bound = min(limit, peak + peak // _SLACK)
         self._decommit(self._reserved - bound)
         self._drop_idle(self._small, self._reserved - bound)
         if self._reserved > limit:
-            arena.free.add(address, size)
+            arena.free.add(position, size)
             self._decommit(max(self._reserved - limit, part[2]))
             raise self._out_of_memory(size, f"a limit of {limit} bytes")
-        return address
+        return position
 
     def _cheapest_part(self, size: int) -> tuple[int, int, int] | None:
-        """Return the hole, first address and bytes to commit for a free range of `size` bytes.
+        """Return the hole, position and bytes to commit for a free range of `size` bytes.
 
         A part of a hole, together with the free range before or after it: the fewest bytes, and
         among equals the smallest hole.
         """
-        free, boundaries = self._large.free, self._large.segments
+        free = self._large.free
         best: tuple[int, int, int, int] | None = None
         for hole, nbytes in self._holes.sizes.items():
             end = hole + nbytes
-            before = 0 if hole in boundaries else hole - free.ends.get(hole, hole)
-            after = 0 if end in boundaries else free.sizes.get(end, 0)
+            before = hole - free.ends.get(hole, hole)
+            after = free.sizes.get(end, 0)
             cost = round_up(size - max(before, after), GRANULE)
             if cost <= nbytes:
                 at = hole if before >= after else end - cost
@@ -155,9 +162,9 @@ class ExpandablePool(CachingPool):
                 return refusal
             nbytes = round_up(nbytes // _SHRINK, GRANULE)
 
-    def _commit(self, hole: int, address: int, nbytes: int) -> None:
-        self._holes.cut(address, nbytes, hole)
-        self._large.free.add(address, nbytes)
+    def _commit(self, hole: int, position: int, nbytes: int) -> None:
+        self._holes.cut(position, nbytes, hole)
+        self._large.free.add(position, nbytes)
         self._add_segment(nbytes)
 
     def _decommit(self, excess: int) -> None:
@@ -169,10 +176,11 @@ class ExpandablePool(CachingPool):
             end = (start + size) & -GRANULE
             nbytes = min(end - round_up(start, GRANULE), round_up(excess, GRANULE))
             if nbytes > 0:
-                address = end - nbytes
-                free.cut(address, nbytes, start)
-                self._holes.add(address, nbytes)
-                segment = self._large.segment_of(address)
-                discard(segment.mapping, address - segment.origin, nbytes)
+                position = end - nbytes
+                free.cut(position, nbytes, start)
+                self._holes.add(position, nbytes)
+                first = self._large.start_of(position)
+                segment = self._large.segments[first]
+                discard(segment.mapping, segment.offset + position - first, nbytes)
                 excess -= nbytes
                 self._remove_segment(nbytes)

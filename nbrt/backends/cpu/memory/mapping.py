@@ -9,7 +9,7 @@ import os
 import resource
 import sys
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ __all__ = [
     "HUGE_PAGE",
     "MAPPING_ERRORS",
     "PAGE",
+    "Mapping",
     "address_of",
     "discard",
     "lock_pages",
@@ -37,6 +38,14 @@ _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
+class Mapping(Protocol):
+    """Addresses, with or without pages: `mmap.mmap`, or another buffer."""
+
+    def madvise(self, option: int, start: int, length: int, /) -> None:
+        """Apply an advice, such as `mmap.MADV_DONTNEED`, to the pages of a part."""
+        ...
+
+
 def map_segment(nbytes: int) -> mmap.mmap:
     """Map zeroed memory, which gets pages at first touch; raises one of `MAPPING_ERRORS`."""
     mapping = mmap.mmap(-1, nbytes, flags=_FLAGS)
@@ -51,12 +60,12 @@ def reserve_segment(nbytes: int) -> mmap.mmap:
     return mapping
 
 
-def address_of(mapping: mmap.mmap) -> int:
+def address_of(mapping: Any) -> int:
     """Return the first address of a mapping."""
     return int(np.ndarray((1,), np.uint8, mapping).ctypes.data)
 
 
-def discard(mapping: mmap.mmap, offset: int, nbytes: int) -> None:
+def discard(mapping: Mapping, offset: int, nbytes: int) -> None:
     """Return the pages of a part to the system; it reads as zeros afterwards."""
     mapping.madvise(mmap.MADV_DONTNEED, offset, nbytes)
 

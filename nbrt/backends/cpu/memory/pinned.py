@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.cpu.memory.caching import LARGE_UNIT, CachingPool, round_up
+from nbrt.backends.cpu.memory.caching import LARGE_UNIT, CachingPool, HostBlock, round_up
 from nbrt.backends.cpu.memory.mapping import PAGE, address_of, lock_pages, map_segment
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Callable
 
     from nbrt.backends.cpu.memory.caching import Arena
+    from nbrt.backends.cpu.memory.mapping import Mapping
 
 __all__ = ["PinnedPool"]
 
@@ -23,6 +23,8 @@ class PinnedPool(CachingPool):
     ----------
     locker : callable, optional
         Locks the pages of an address and bytes; returns None, or the reason of a refusal.
+    make_block : callable, optional
+        Makes a block of a part of a mapping; called as `HostBlock`.
 
     Attributes
     ----------
@@ -34,10 +36,11 @@ class PinnedPool(CachingPool):
 
     def __init__(
         self,
-        mapper: Callable[[int], mmap.mmap] = map_segment,
+        mapper: Callable[[int], Mapping] = map_segment,
         locker: Callable[[int, int], str | None] = lock_pages,
+        make_block: Callable[..., Any] = HostBlock,
     ) -> None:
-        super().__init__(mapper)
+        super().__init__(mapper, make_block)
         self._locker = locker
         # Tried with one page, so that `note` is known before the first allocation.
         self.why_not = locker(address_of(probe := map_segment(PAGE)), len(probe))
@@ -56,7 +59,7 @@ class PinnedPool(CachingPool):
         # Locked pages occupy memory at once, so nothing is mapped in advance.
         return round_up(size, LARGE_UNIT) if arena is self._large else super()._roomy(arena, size)
 
-    def _map(self, nbytes: int, guard: int = 0) -> mmap.mmap | str:
+    def _map(self, nbytes: int, guard: int = 0) -> Mapping | str:
         mapping = super()._map(nbytes, guard)
         if not isinstance(mapping, str):
             refusal = self._locker(address_of(mapping), nbytes)

@@ -9,9 +9,9 @@ from nbrt.backends.cpu.memory.mapping import PAGE, address_of, map_segment, prot
 from nbrt.backends.pools import SMALL_LIMIT, SegmentInfo
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Callable
 
+    from nbrt.backends.cpu.memory.mapping import Mapping
     from nbrt.backends.queue import Queue
 
 __all__ = ["PlainPool"]
@@ -22,6 +22,12 @@ class PlainPool(HostPool):
 
     Parameters
     ----------
+    mapper : callable, optional
+        Returns a mapping of so many bytes, or raises one of `MAPPING_ERRORS`.
+    make_block : callable, optional
+        Makes a block of a part of a mapping; called as `HostBlock`.
+    protector : callable, optional
+        Makes every access to the pages of an address and bytes fault.
     guard : bool, optional
         Blocks end at a page that faults, up to alignment to 64 bytes, so that an overrun faults.
         Large blocks then need not begin with a page.
@@ -31,12 +37,18 @@ class PlainPool(HostPool):
     caches = False
 
     def __init__(
-        self, mapper: Callable[[int], mmap.mmap] = map_segment, *, guard: bool = False
+        self,
+        mapper: Callable[[int], Mapping] = map_segment,
+        make_block: Callable[..., Any] = HostBlock,
+        protector: Callable[[int, int], object] = protect_none,
+        *,
+        guard: bool = False,
     ) -> None:
-        super().__init__(mapper)
+        super().__init__(mapper, make_block)
+        self._protector = protector
         self._guard = PAGE if guard else 0
 
-    def allocate(self, queue: Queue, nbytes: int) -> HostBlock:
+    def allocate(self, queue: Queue, nbytes: int) -> Any:
         """Map a block of at least `nbytes`; raises OutOfMemoryError."""
         self._check_open()
         size = round_up(nbytes, ALIGNMENT)
@@ -47,10 +59,10 @@ class PlainPool(HostPool):
         start = address_of(mapping)
         offset = 0
         if self._guard:
-            protect_none(start + pages, self._guard)
+            self._protector(start + pages, self._guard)
             offset = pages - size
         self._segments[start + offset] = SegmentInfo(start, pages, is_small=size <= SMALL_LIMIT)
-        return HostBlock(mapping, offset, size, start + offset)
+        return self._make_block(mapping, offset, size, start + offset)
 
     def deallocate(self, queue: Queue, block: Any) -> None:
         """Free a block: its mapping is gone with the last reference to its bytes."""
