@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import Plan, Program
     from nbrt.backends.queue import Queue
 
-__all__ = ["DrawRequest", "FillLaunch", "RandomFiller"]
+__all__ = ["DrawRequest", "FillLaunch", "RandomFiller", "requested_fills"]
 
 _MAX_PLANS = 256
 _ZERO = np.uint64(0)
@@ -71,6 +71,26 @@ class DrawRequest(Protocol):
         ...
 
 
+def requested_fills(request: DrawRequest, draw: Draw) -> Iterable[FillLaunch]:
+    """Return the launches of a draw.
+
+    Raises
+    ------
+    ArgumentError
+        If a parameter is out of range.
+    ArgumentTypeError
+        If there is no such draw for the dtype.
+    """
+    try:
+        return request(draw)
+    except OverflowError as error:
+        raise ArgumentOverflowError(str(error)) from error
+    except ValueError as error:
+        raise ArgumentError(str(error)) from error
+    except TypeError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
 class RandomFiller:
     """Fills arrays of one device type by the kernels of a library, which it compiles once.
 
@@ -105,7 +125,7 @@ class RandomFiller:
         if not out.flags.c_contiguous:
             raise ArgumentError("expected a C-contiguous array to fill, got one with gaps; copy it")
         if out.size == 0:
-            self._fills(draw)  # checks the parameters
+            requested_fills(self._request, draw)  # checks the parameters
             return
         memo = draw.memo
         planned = memo.get(self) if memo is not None else None
@@ -127,19 +147,9 @@ class RandomFiller:
             blocks = np.uint64(skip_blocks) if skip_blocks else _ZERO
             plan.launch(queue, target, state, blocks, *fill.arguments)
 
-    def _fills(self, draw: Draw) -> Iterable[FillLaunch]:
-        try:
-            return self._request(draw)
-        except OverflowError as error:
-            raise ArgumentOverflowError(str(error)) from error
-        except ValueError as error:
-            raise ArgumentError(str(error)) from error
-        except TypeError as error:
-            raise ArgumentTypeError(str(error)) from error
-
     def _plan(self, index: int, draw: Draw) -> list[tuple[Plan, FillLaunch]]:
         planned = []
-        for fill in self._fills(draw):
+        for fill in requested_fills(self._request, draw):
             blocks = -(-fill.threads // fill.block)
             key = (fill.kernel, index, blocks, fill.block)
             plan = self._plans.get(key)
