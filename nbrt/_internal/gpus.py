@@ -2,12 +2,17 @@
 
 Names are matched without regard to case, spaces and punctuation, as CUDA, data sheets and people
 write them: ``"H100"``, ``"h100-pcie"``, ``"NVIDIA H100 80GB HBM3"``. A name that several products
-share stands for one of them: ``"H100"`` is the H100 SXM.
+share stands for one of them: ``"H100"`` is the H100 SXM. A product with several sizes of memory has
+the commonest one without a size in its name, such as the A100 with 80 GB, the V100 with 16 GB and
+the Jetson AGX Orin with 64 GB; other sizes are separate products: ``"A100 40GB"``.
 
 Sources: for capabilities, NVIDIA's list "CUDA GPUs"; for multiprocessors, the architecture
 whitepapers (Pascal to Blackwell) and data sheets, by what a product has enabled; for limits, the
 CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (12 for 6.0 to 7.2,
-else 13); for allocation units, ``cuda_occupancy.h`` of the CUDA runtime.
+else 13); for allocation units, ``cuda_occupancy.h`` of the CUDA runtime. For memory, its bandwidth,
+PCIe and NVLink, NVIDIA's data sheets and product pages; of B200, GB200, B300 and GB300 the total of
+the HGX or NVL72 system by its number of GPUs, which is less than "up to 192" and "up to 288 GB".
+Sizes in them are powers of two, whatever they call them: nvidia-smi shows 81559 MiB for 80 GB.
 """
 
 from __future__ import annotations
@@ -24,6 +29,23 @@ Capability = tuple[int, int]
 
 _WARP = 32
 _KIB = 1024
+_GIB = 1024**3
+
+USABLE_SHARE = 0.987
+"""The share of a GPU's memory that the driver reports as its total; an assumption.
+
+PyTorch's messages say 79.11 GiB for H100, 93.00 of 94 for H100 NVL, 39.4 to 39.6 of 40 for A100,
+15.75 of 16 for V100, 23.65 of 24 for RTX 4090, and with `ECC_SHARE` 14.76 of 16 for T4.
+"""
+
+ECC_SHARE = 15 / 16
+"""The share of GDDR memory that error correction leaves, where it is on as delivered."""
+
+INTEGRATED_SHARE = 0.935
+"""The same as `USABLE_SHARE` where the host shares the memory; an assumption."""
+
+_PCIE_LANE = {3: 985_000_000, 4: 1_969_000_000, 5: 3_938_000_000, 6: 7_563_000_000}
+"""Generation -> bytes per second of a lane, in one direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,55 +114,123 @@ class Gpu:
         Compute capability, a key of `LIMITS`.
     multiprocessors : int or None
         Those enabled; None: NVIDIA publishes no number.
+    memory : int
+        Bytes, as published.
+    memory_bandwidth : int
+        Bytes per second.
+    pcie : int or None
+        Generation of PCIe; None: the GPU shares its memory with the host.
+    nvlink : int
+        Bytes per second to other GPUs by NVLink, both directions together, as published; 0: none.
     """
 
     name: str
     capability: Capability
     multiprocessors: int | None
+    memory: int
+    memory_bandwidth: int
+    pcie: int | None
+    nvlink: int
 
     @property
     def limits(self) -> Limits:
         """The limits of each multiprocessor."""
         return LIMITS[self.capability]
 
+    @property
+    def usable_memory(self) -> int:
+        """Bytes that the driver reports as the total: an assumption, see `USABLE_SHARE`."""
+        if self.pcie is None:
+            return int(self.memory * INTEGRATED_SHARE)
+        return int(self.memory * USABLE_SHARE * (ECC_SHARE if self.name in _CORRECTED else 1))
 
-_MULTIPROCESSORS: dict[Capability, dict[str, int | None]] = {
-    (6, 0): {"P100": 56},
-    (7, 0): {"V100": 80, "TITAN V": 80},
-    (7, 2): {"Jetson AGX Xavier": 8},
+    @property
+    def pcie_bandwidth(self) -> int | None:
+        """Bytes per second between host and GPU in one direction; None: they share the memory."""
+        if self.pcie is None:
+            return None
+        return _PCIE_LANE[self.pcie] * (8 if self.name in _EIGHT_LANES else 16)
+
+
+# Multiprocessors, GiB, GB/s of the memory, generation of PCIe, GB/s of NVLink.
+_Row = tuple[int | None, int, float, int | None, float]
+
+_PRODUCTS: dict[Capability, dict[str, _Row]] = {
+    (6, 0): {"P100": (56, 16, 732, 3, 160), "P100 12GB": (56, 12, 549, 3, 0)},
+    (7, 0): {
+        "V100": (80, 16, 900, 3, 300), "V100 32GB": (80, 32, 900, 3, 300),
+        "TITAN V": (80, 12, 653, 3, 0),
+    },
+    (7, 2): {"Jetson AGX Xavier": (8, 32, 136.5, None, 0)},
     (7, 5): {
-        "T4": 40, "TITAN RTX": 72, "Quadro RTX 6000": 72, "Quadro RTX 8000": 72, "RTX 2060": 30,
-        "RTX 2070": 36, "RTX 2080": 46, "RTX 2080 Ti": 68,
+        "T4": (40, 16, 320, 3, 0), "TITAN RTX": (72, 24, 672, 3, 100),
+        "Quadro RTX 6000": (72, 24, 672, 3, 100), "Quadro RTX 8000": (72, 48, 672, 3, 100),
+        "RTX 2060": (30, 6, 336, 3, 0), "RTX 2070": (36, 8, 448, 3, 0),
+        "RTX 2080": (46, 8, 448, 3, 50), "RTX 2080 Ti": (68, 11, 616, 3, 100),
     },
-    (8, 0): {"A100": 108, "A30": 56},
+    (8, 0): {
+        "A100": (108, 80, 2039, 4, 600), "A100 40GB": (108, 40, 1555, 4, 600),
+        "A30": (56, 24, 933, 4, 200),
+    },
     (8, 6): {
-        "A2": 10, "A10": 72, "A10G": 80, "A16": 10, "A40": 84, "RTX A2000": 26, "RTX A4000": 48,
-        "RTX A4500": 56, "RTX A5000": 64, "RTX A6000": 84, "RTX 3060": 28, "RTX 3060 Ti": 38,
-        "RTX 3070": 46, "RTX 3070 Ti": 48, "RTX 3080": 68, "RTX 3080 12GB": 70, "RTX 3080 Ti": 80,
-        "RTX 3090": 82, "RTX 3090 Ti": 84,
+        "A2": (10, 16, 200, 4, 0), "A10": (72, 24, 600, 4, 0), "A10G": (80, 24, 600, 4, 0),
+        "A16": (10, 16, 200, 4, 0), "A40": (84, 48, 696, 4, 112.5),
+        "RTX A2000": (26, 6, 288, 4, 0), "RTX A2000 12GB": (26, 12, 288, 4, 0),
+        "RTX A4000": (48, 16, 448, 4, 0), "RTX A4500": (56, 20, 640, 4, 112.5),
+        "RTX A5000": (64, 24, 768, 4, 112.5), "RTX A6000": (84, 48, 768, 4, 112.5),
+        "RTX 3060": (28, 12, 360, 4, 0), "RTX 3060 Ti": (38, 8, 448, 4, 0),
+        "RTX 3070": (46, 8, 448, 4, 0), "RTX 3070 Ti": (48, 8, 608, 4, 0),
+        "RTX 3080": (68, 10, 760, 4, 0), "RTX 3080 12GB": (70, 12, 912, 4, 0),
+        "RTX 3080 Ti": (80, 12, 912, 4, 0), "RTX 3090": (82, 24, 936, 4, 112.5),
+        "RTX 3090 Ti": (84, 24, 1008, 4, 112.5),
     },
-    (8, 7): {"Jetson AGX Orin": 16, "Jetson Orin Nano": 8},
+    (8, 7): {
+        "Jetson AGX Orin": (16, 64, 204.8, None, 0),
+        "Jetson AGX Orin 32GB": (14, 32, 204.8, None, 0), "Jetson Orin Nano": (8, 8, 102, None, 0),
+    },
     (8, 9): {
-        "L4": 58, "L40": 142, "L40S": 142, "RTX 4000 Ada": 48, "RTX 5000 Ada": 100,
-        "RTX 6000 Ada": 142, "RTX 4060": 24, "RTX 4060 Ti": 34, "RTX 4070": 46,
-        "RTX 4070 SUPER": 56, "RTX 4070 Ti": 60, "RTX 4070 Ti SUPER": 66, "RTX 4080": 76,
-        "RTX 4080 SUPER": 80, "RTX 4090": 128,
+        "L4": (58, 24, 300, 4, 0), "L40": (142, 48, 864, 4, 0), "L40S": (142, 48, 864, 4, 0),
+        "RTX 4000 Ada": (48, 20, 360, 4, 0), "RTX 5000 Ada": (100, 32, 576, 4, 0),
+        "RTX 6000 Ada": (142, 48, 960, 4, 0), "RTX 4060": (24, 8, 272, 4, 0),
+        "RTX 4060 Ti": (34, 8, 288, 4, 0), "RTX 4060 Ti 16GB": (34, 16, 288, 4, 0),
+        "RTX 4070": (46, 12, 504, 4, 0), "RTX 4070 SUPER": (56, 12, 504, 4, 0),
+        "RTX 4070 Ti": (60, 12, 504, 4, 0), "RTX 4070 Ti SUPER": (66, 16, 672, 4, 0),
+        "RTX 4080": (76, 16, 717, 4, 0), "RTX 4080 SUPER": (80, 16, 736, 4, 0),
+        "RTX 4090": (128, 24, 1008, 4, 0),
     },
-    (9, 0): {"H100 SXM": 132, "H100 NVL": 132, "H100 PCIe": 114, "H200": 132, "GH200": 132},
-    (10, 0): {"B200": 148, "GB200": None},
-    (10, 3): {"B300": None, "GB300": None},
-    (11, 0): {"Jetson T5000": 20},
+    (9, 0): {
+        "H100 SXM": (132, 80, 3350, 5, 900), "H100 NVL": (132, 94, 3900, 5, 600),
+        "H100 PCIe": (114, 80, 2000, 5, 600), "H200": (132, 141, 4800, 5, 900),
+        "GH200": (132, 96, 4000, 5, 900), "GH200 144GB": (132, 144, 4900, 5, 900),
+    },
+    (10, 0): {"B200": (148, 180, 8000, 5, 1800), "GB200": (None, 186, 8000, 5, 1800)},
+    (10, 3): {"B300": (None, 268, 8000, 6, 1800), "GB300": (None, 278, 8000, 6, 1800)},
+    (11, 0): {"Jetson T5000": (20, 128, 273, None, 0)},
     (12, 0): {
-        "RTX 5060": 30, "RTX 5070": 48, "RTX 5070 Ti": 70, "RTX 5080": 84, "RTX 5090": 170,
-        "RTX PRO 6000 Blackwell": 188,
+        "RTX 5060": (30, 8, 448, 5, 0), "RTX 5070": (48, 12, 672, 5, 0),
+        "RTX 5070 Ti": (70, 16, 896, 5, 0), "RTX 5080": (84, 16, 960, 5, 0),
+        "RTX 5090": (170, 32, 1792, 5, 0), "RTX PRO 6000 Blackwell": (188, 96, 1792, 5, 0),
     },
-    (12, 1): {"GB10": 48},
+    (12, 1): {"GB10": (48, 128, 273, None, 0)},
 }  # fmt: skip
 
+_CORRECTED = {"T4", "A2", "A10", "A10G", "A16", "A40", "L4", "L40", "L40S"}
+"""GPUs with GDDR memory whose error correction is on as delivered."""
+
+_EIGHT_LANES = {"A2", "RTX 4060", "RTX 4060 Ti", "RTX 4060 Ti 16GB", "RTX 5060"}
+
+
+def _gpu(name: str, capability: Capability, row: _Row) -> Gpu:
+    count, gib, bandwidth, pcie, nvlink = row
+    billion = 10**9
+    rates = int(bandwidth * billion), pcie, int(nvlink * billion)
+    return Gpu(name, capability, count, gib * _GIB, *rates)
+
+
 GPUS: dict[str, Gpu] = {
-    name: Gpu(name, capability, count)
-    for capability, products in _MULTIPROCESSORS.items()
-    for name, count in products.items()
+    name: _gpu(name, capability, row)
+    for capability, products in _PRODUCTS.items()
+    for name, row in products.items()
 }
 """Name -> GPU."""
 
@@ -154,7 +244,11 @@ _ALIASES = {
     "H200 HBM3e": "H200", "A100 SXM": "A100", "A100 SXM4": "A100", "A100 PCIe": "A100",
     "A100 PG509-200": "A100", "V100 SXM2": "V100", "V100 SXM3": "V100", "V100 PCIe": "V100",
     "V100S PCIe": "V100", "V100 FHHL": "V100", "P100 PCIe": "P100", "P100 SXM2": "P100",
-    "GH200 HBM3": "GH200", "GH200 480GB": "GH200",
+    "GH200 HBM3": "GH200", "GH200 480GB": "GH200", "GH200 144G HBM3e": "GH200 144GB",
+    "Jetson AGX Orin 64GB": "Jetson AGX Orin",
+    # Sizes of the chips' memory, of which the systems use a part.
+    "B200 192GB": "B200", "GB200 192GB": "GB200", "B300 288GB": "B300", "GB300 288GB": "GB300",
+    "B300 SXM6 AC": "B300",
     "RTX 6000 Ada Generation": "RTX 6000 Ada", "RTX 5000 Ada Generation": "RTX 5000 Ada",
     "RTX 4000 Ada Generation": "RTX 4000 Ada",
     "RTX PRO 6000 Blackwell Server Edition": "RTX PRO 6000 Blackwell",
@@ -171,6 +265,7 @@ _BY_NAME = {
     **{_plain(alias): GPUS[name] for alias, name in _ALIASES.items()},
 }
 
+_SIZE = re.compile(r"\b(\d+) ?GB\b", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:(?:sm|compute|cc)[ _]?)?(\d+)\.?(\d)[af]?")
 
 
@@ -229,9 +324,15 @@ def _find(name: str) -> Gpu | None:
         raise ArgumentTypeError(
             f"expected the name of a GPU, such as 'H100' or 'sm_90', got {name!r}"
         )
-    # Memory sizes are part of CUDA's names; few GPUs of one name differ by them.
-    without_size = re.sub(r"\b\d+ ?GB\b", "", name, flags=re.IGNORECASE)
-    return _BY_NAME.get(_plain(name)) or _BY_NAME.get(_plain(without_size))
+    found = _BY_NAME.get(_plain(name))
+    size = _SIZE.search(name)
+    if found is not None or size is None:
+        return found
+    # CUDA's names have sizes; only a few products of one name differ by them.
+    base = _BY_NAME.get(_plain(_SIZE.sub("", name)))
+    if base is None or base.memory == int(size[1]) * _GIB:
+        return base
+    return _BY_NAME.get(_plain(f"{base.name} {size[1]}GB"))
 
 
 def _unknown(name: str) -> ArgumentError:

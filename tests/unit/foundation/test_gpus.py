@@ -57,6 +57,57 @@ def test_every_gpu_has_limits() -> None:
     assert all(gpu_named(name) is gpu for name, gpu in GPUS.items())
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "gib"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB", 40),
+        ("NVIDIA A100-PCIE-40GB", "A100 40GB", 40),
+        ("NVIDIA A100-SXM4-80GB", "A100", 80),
+        ("NVIDIA A100 80GB PCIe", "A100", 80),
+        ("a100 40 gb", "A100 40GB", 40),
+        ("Tesla V100-SXM2-32GB", "V100 32GB", 32),
+        ("Tesla V100-SXM2-16GB", "V100", 16),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM", 80),
+        ("NVIDIA H200", "H200", 141),
+        ("NVIDIA GH200 480GB", "GH200", 96),
+        ("NVIDIA GeForce RTX 3080", "RTX 3080", 10),
+        ("RTX 3080 12GB", "RTX 3080 12GB", 12),
+        ("B300 288GB", "B300", 268),
+    ],
+)
+def test_sizes_in_names_choose_the_product(name: str, known: str, gib: int) -> None:
+    assert gpu_named(name) is GPUS[known]
+    assert gpu_named(name).memory == gib << 30
+
+
+@pytest.mark.parametrize("name", ["A100 64GB", "NVIDIA H100-40GB"])
+def test_a_size_that_no_product_has_is_unknown(name: str) -> None:
+    with pytest.raises(ArgumentError, match="the nearest are"):
+        gpu_named(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        # What PyTorch's messages about too little memory call the total capacity.
+        ("H100", 79.11), ("H100 NVL", 93.0), ("A100 40GB", 39.39), ("V100", 15.75), ("T4", 14.76),
+        ("L4", 22.03), ("A10G", 22.06), ("L40S", 44.39), ("RTX 3090", 23.69), ("RTX 4090", 23.65),
+        ("H200", 139.81), ("B200", 178.35),
+    ],
+)  # fmt: skip
+def test_usable_memory_is_near_what_drivers_report(name: str, gib: float) -> None:
+    assert gpu_named(name).usable_memory == pytest.approx(gib * 2**30, rel=0.01)
+
+
+def test_rates_and_sizes_are_plausible() -> None:
+    for gpu in GPUS.values():
+        assert gpu.usable_memory < gpu.memory <= 512 << 30
+        assert 10**11 <= gpu.memory_bandwidth <= 10**13
+        assert gpu.pcie_bandwidth is None or 10**10 < gpu.pcie_bandwidth < gpu.memory_bandwidth
+        assert 0 <= gpu.nvlink < gpu.memory_bandwidth
+    assert GPUS["GB10"].pcie_bandwidth is None
+
+
 @pytest.mark.parametrize("name", [*GPUS, *ALIASES])
 def test_every_user_takes_every_name(name: str) -> None:
     gpu = gpu_named(name)
