@@ -29,10 +29,11 @@ if TYPE_CHECKING:
         Resources,
     )
     from nbrt.backends.interface import DeviceProperties
+    from nbrt.backends.programs import Check
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
 
-__all__ = ["CompiledKernel", "FakePlan", "FakeProgram", "Inspect"]
+__all__ = ["CompiledKernel", "FakeCpuProgram", "FakePlan", "FakeProgram", "Inspect"]
 
 _MAX_VERSIONS = 256
 
@@ -199,6 +200,21 @@ class FakeProgram:
         return CompiledKernel(code.signature, code, resources, occupancy)
 
 
+class FakeCpuProgram(FakeProgram):
+    """A kernel for fake CPU devices, where checked launches find no fault: nothing is accessed."""
+
+    def checked_plan(
+        self,
+        index: int,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        check: Check,
+    ) -> FakePlan:
+        """Fix a configuration, as `plan` does."""
+        return self.plan(index, grid, block, shared)
+
+
 class FakePlan:
     """A kernel with its configuration on one fake device."""
 
@@ -308,7 +324,7 @@ class FakePlan:
             got = f"a real array of {library}"
         elif not array.memory.is_active:
             got = "an array of a fake device whose nbrt.fake block has ended"
-        elif array.memory.is_host:
+        elif array.memory.is_host and array.memory.device.kind != "cpu":
             got = "a fake NumPy array"
         elif array.memory.device == device:
             got = f"an array of the fake {device} of another nbrt.fake block"
@@ -367,8 +383,9 @@ def _is_host_array(array: Any, index: int) -> bool:
         return isinstance(array, np.ndarray)
     if not array.memory.is_host or not array.memory.is_active:
         return False
-    owner = getattr(array.handle, "owner", None)
-    return array.memory.device.kind != "cpu" or getattr(owner, "index", index) == index
+    # An array that no pool of a device holds is an array of the host alone.
+    memory = array.memory
+    return memory.device.kind != "cpu" or array.handle is None or memory.device.index == index
 
 
 def _example(argument: Any) -> Any:
