@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "StreamHandles", "allocation_hook", "free_hook", "raw_stream"]
 
 Entry: TypeAlias = tuple[Any, ...]
-"""An event in the history: the fields of `MemoryEvent`. A free that completes at once is a tuple
-of one item, the entry of its request."""
+"""An event in the history: the fields of `MemoryEvent`, with a `PoolState` in the place of its id.
+A free that completes at once is a tuple of one item, the entry of its request."""
 
 _HOOK_DEPTH, _FREE_HOOK_DEPTH = 4, 3
 """The first recorded frame, counted from the hook. Leaves out `dispatch_with_hooks` and its caller,
@@ -82,7 +82,9 @@ def allocation_hook(
                     result.requested,
                     site if keeps_site else None,
                     active_annotations(),
-                    result.pool.id,
+                    result.pool,
+                    "",
+                    result.nbytes,
                 )
             )
 
@@ -126,7 +128,9 @@ def free_hook(
             allocation.requested,
             site,
             active_annotations(),
-            allocation.pool.id,
+            allocation.pool,
+            "",
+            allocation.nbytes,
         )
         if keeps_request:
             append(request)

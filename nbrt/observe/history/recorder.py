@@ -14,6 +14,7 @@ from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, fr
 from nbrt.observe.history.stacks import StackTable
 from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import lookup
+from nbrt.runtime.memory.allocation import PoolState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -31,6 +32,7 @@ __all__ = [
     "MemoryEvent",
     "MemoryHistory",
     "current_history",
+    "event_of",
     "memory_history",
     "record_memory_history",
 ]
@@ -57,6 +59,9 @@ _ACTIONS_BY_EVENT: dict[RuntimeEventKind, tuple[Action, ...]] = {
     "out_of_memory": ("oom",),
 }
 """The actions that a kind of runtime event becomes."""
+
+_POOL_FIELD = 7
+"""The place of the pool behind the action."""
 
 ACTIONS: frozenset[str] = frozenset(Action.__args__)  # type: ignore[attr-defined]  # of a Literal
 
@@ -85,6 +90,8 @@ class MemoryEvent(NamedTuple):
         Id of the pool; None if the event has no single pool.
     label : str
         Stage and name of an annotation, such as ``"START epoch 3"``.
+    reserved : int
+        Bytes of an allocation, rounded up by the pool; 0 for other events.
     """
 
     action: Action
@@ -97,6 +104,7 @@ class MemoryEvent(NamedTuple):
     annotations: tuple[annotate, ...] = ()
     pool: tuple[int, int] | None = None
     label: str = ""
+    reserved: int = 0
 
 
 class MemoryHistory:
@@ -207,7 +215,7 @@ class MemoryHistory:
             One device; all by default.
         """
         only = None if device is None else lookup(device)[0]
-        events = map(_event, self._events.copy())
+        events = map(event_of, self._events.copy())
         return [event for event in events if only is None or event.device in {only, None}]
 
     def mark_snapshot(self, device: Device) -> None:
@@ -242,10 +250,12 @@ class MemoryHistory:
         self._events.append(("annotate", time_ns(), None, 0, 0, 0, None, active, None, label))
 
 
-def _event(entry: Entry) -> MemoryEvent:
-    if len(entry) == 1:
-        return MemoryEvent("free_completed", *entry[0][1:])
-    return MemoryEvent(*entry)
+def event_of(entry: Entry) -> MemoryEvent:
+    """Return an entry of a history as an event."""
+    action, *fields = entry if len(entry) > 1 else ("free_completed", *entry[0][1:])
+    if len(fields) > _POOL_FIELD and isinstance(fields[_POOL_FIELD], PoolState):
+        fields[_POOL_FIELD] = fields[_POOL_FIELD].id
+    return MemoryEvent(action, *fields)
 
 
 _recording: tuple[MemoryHistory, ...] = ()

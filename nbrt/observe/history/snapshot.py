@@ -8,7 +8,7 @@ import time
 import uuid
 from bisect import bisect_right
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nbrt._version import __version__
 from nbrt.errors import ArgumentError, ArgumentTypeError
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from nbrt._internal.callsite import CallSite, Frame
     from nbrt._internal.device import Device
     from nbrt.backends.pools import SegmentInfo
-    from nbrt.observe.history.recorder import MemoryEvent, MemoryHistory
+    from nbrt.observe.history.recorder import MemoryEvent
     from nbrt.runtime.memory.allocation import Allocation
     from nbrt.runtime.memory.device_allocator import DeviceAllocator
     from nbrt.runtime.memory.pool_impl import PoolImpl
     from nbrt.typing import DeviceLike
 
-__all__ = ["dump_snapshot", "load_snapshot", "snapshot"]
+__all__ = ["History", "Snapshot", "dump_snapshot", "load_snapshot", "snapshot"]
 
 _PICKLE_PROTOCOL = 4
 """The newest version that torch's viewer page reads."""
@@ -75,37 +75,90 @@ def snapshot(device: DeviceLike = None) -> dict[str, Any]:
     else:
         kind = lookup(device)[0].kind
         allocators = [allocator_for(device)]
-    writer = _SnapshotWriter(history)
-    traces: list[list[dict[str, Any]]] = [[] for _ in range(device_count(kind))]
-    segments: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    devices: list[dict[str, Any]] = []
-    for allocator in sorted(allocators, key=lambda each: each.device.index):
-        index = allocator.device.index
-        with allocator.lock:  # no frees between reading the blocks and the trace
-            allocator.process_log()
-            own_segments = [writer.segment(index, *each) for each in _segments(allocator)]
-            events = _events(history, allocator.device)
-            devices.append(_device_entry(allocator))
-        segments += own_segments
-        traces[index] = writer.trace(events, own_segments)
-        annotations += [  # in the format of torch's profiler
-            {**{key: entry[key] for key in ("name", "stage", "time_us")}, "device": index}
-            for entry in traces[index]
-            if "stage" in entry
-        ]
-    return {
-        "segments": segments,
-        "device_traces": traces,
-        "allocator_settings": _settings(allocators, history),
-        "external_annotations": annotations,
-        "nbrt": {
-            "version": __version__,
-            "kind": kind,
-            "time_us": time.time_ns() // 1000,
-            "devices": devices,
-        },
-    }
+    return Snapshot(kind, allocators, history).as_dict()
+
+
+class History(Protocol):
+    """A record of memory events, as `MemoryHistory`."""
+
+    max_entries: int
+
+    def __len__(self) -> int: ...
+
+    def events(self, device: Device) -> list[MemoryEvent]:
+        """Return the events of a device and the annotations."""
+        ...
+
+    def mark_snapshot(self, device: Device) -> None:
+        """Record that a snapshot was taken."""
+        ...
+
+
+class Snapshot:
+    """The state of allocators, and the events that a history had then.
+
+    Parameters
+    ----------
+    kind : str
+        The kind of the devices.
+    allocators : list of DeviceAllocator
+        Their allocators.
+    history : History or None
+        The events; none without.
+    is_complete : bool
+        The history has ended, so that its events can be read when they are needed.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        allocators: list[DeviceAllocator],
+        history: History | None,
+        *,
+        is_complete: bool = False,
+    ) -> None:
+        self._kind = kind
+        self._history = history
+        self._time = time.time_ns()
+        self._writer = _SnapshotWriter()
+        self._count = device_count(kind)
+        self._settings = _settings(allocators, history)
+        self._devices: list[dict[str, Any]] = []
+        self._states: list[tuple[Device, list[dict[str, Any]], list[MemoryEvent] | None]] = []
+        for allocator in sorted(allocators, key=lambda each: each.device.index):
+            index = allocator.device.index
+            with allocator.lock:  # no frees between reading the blocks and the trace
+                allocator.process_log()
+                segments = [self._writer.segment(index, *each) for each in _segments(allocator)]
+                events = None if is_complete else _events(history, allocator.device)
+                self._devices.append(_device_entry(allocator))
+            self._states.append((allocator.device, segments, events))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the snapshot in torch's format."""
+        traces: list[list[dict[str, Any]]] = [[] for _ in range(self._count)]
+        annotations: list[dict[str, Any]] = []
+        for device, segments, known in self._states:
+            index = device.index
+            events = _events(self._history, device) if known is None else known
+            traces[index] = self._writer.trace(events, segments)
+            annotations += [  # in the format of torch's profiler
+                {**{key: entry[key] for key in ("name", "stage", "time_us")}, "device": index}
+                for entry in traces[index]
+                if "stage" in entry
+            ]
+        return {
+            "segments": [segment for _, segments, _ in self._states for segment in segments],
+            "device_traces": traces,
+            "allocator_settings": self._settings,
+            "external_annotations": annotations,
+            "nbrt": {
+                "version": __version__,
+                "kind": self._kind,
+                "time_us": self._time // 1000,
+                "devices": self._devices,
+            },
+        }
 
 
 def dump_snapshot(path: str | os.PathLike[str], device: DeviceLike = None) -> None:
@@ -215,8 +268,7 @@ class _PlainUnpickler(pickle.Unpickler):
 class _SnapshotWriter:
     """Converts allocations and events to dicts; equal stacks share one list."""
 
-    def __init__(self, history: MemoryHistory | None) -> None:
-        self._history = history
+    def __init__(self) -> None:
         self._frames: dict[int, tuple[CallSite, list[Frame]]] = {}
 
     def frames(self, site: CallSite | None) -> list[Frame]:
@@ -296,7 +348,7 @@ class _SnapshotWriter:
         return trace
 
 
-def _events(history: MemoryHistory | None, device: Device) -> list[MemoryEvent]:
+def _events(history: History | None, device: Device) -> list[MemoryEvent]:
     """Return the events of a device, and record the snapshot."""
     if history is None:
         return []
@@ -346,7 +398,7 @@ def _inactive_block(begin: int, end: int) -> dict[str, Any]:
     }
 
 
-def _settings(allocators: list[DeviceAllocator], history: MemoryHistory | None) -> dict[str, Any]:
+def _settings(allocators: list[DeviceAllocator], history: History | None) -> dict[str, Any]:
     expandable = any(pool.state.kind == "expandable" for each in allocators for pool in each.pools)
     return {
         "expandable_segments": expandable,

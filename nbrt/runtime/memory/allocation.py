@@ -64,7 +64,7 @@ class PoolState:
     device : Device
         The device.
     id : tuple of (int, int)
-        (0, 0) for the default pool of a device, (0, n) for others, as torch numbers them.
+        (0, 0) for a device's default pool, (0, n) for others, as in torch; (1, n) for page-locked.
     kind, name : str
         The kind of pool, and the user's name for it, which may be empty.
     statistics : Statistics or None
@@ -79,7 +79,7 @@ class PoolState:
 
     def __init__(self, device: Device, number: int, kind: str, name: str = "") -> None:
         self.device = device
-        self.id = (0, number)
+        self.id = (int(kind == "pinned"), number)
         self.kind = kind
         self.name = name
         self.statistics: Statistics | None = None

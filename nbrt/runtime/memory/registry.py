@@ -19,6 +19,7 @@ __all__ = [
     "all_allocators",
     "allocator_for",
     "allocator_of",
+    "allocators_of",
     "default_cache",
     "host_allocator_for",
 ]
@@ -62,6 +63,11 @@ def default_cache(stream: Stream) -> SizeClassCache:
 def all_allocators() -> list[DeviceAllocator]:
     """Return the allocators of all devices whose memory was used."""
     return [allocator for (_, kind), allocator in _allocators.items() if kind == "caching"]
+
+
+def allocators_of(kind: str) -> list[DeviceAllocator]:
+    """Return the allocators of the devices of a kind and of their page-locked memory."""
+    return [each for (device, _), each in list(_allocators.items()) if device.kind == kind]
 
 
 def _process_logs() -> None:

@@ -1,0 +1,365 @@
+"""`PlanRecorder`: hooks that record what a run asks of its devices."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from contextlib import ExitStack
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from nbrt._internal.critical_section import DeferInterrupt
+from nbrt.observe.history.annotations import active_annotations, listen
+from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, free_hook
+from nbrt.observe.history.recorder import MAX_ENTRIES, MemoryEvent, event_of
+from nbrt.observe.history.stacks import StackTable
+from nbrt.planning.memory_usage import MemoryUsage
+from nbrt.runtime.adoption import locate
+from nbrt.runtime.commands import install_hook
+from nbrt.runtime.memory.registry import allocators_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nbrt._internal.device import Device
+    from nbrt.runtime.commands import Command, CommandKind, RuntimeEvent, RuntimeEventKind
+    from nbrt.runtime.memory.allocation import PoolState
+    from nbrt.runtime.stream import Stream
+
+__all__ = ["Costed", "PlanRecorder", "Totals"]
+
+_MAX_UNREAD = 2048
+"""Entries that are counted together."""
+
+_KINDS: tuple[CommandKind, ...] = ("launch", "copy", "fill", "draw", "call", "collective")
+_EVENTS: tuple[RuntimeEventKind, ...] = (
+    "segment_alloc", "segment_free", "late_free_completed", "out_of_memory",
+)  # fmt: skip
+_PAGE_LOCKED = 1
+"""The first number of the id of a pool of page-locked memory."""
+
+
+class Costed(Protocol):
+    """A launch whose work is known before it runs."""
+
+    def cost(self, args: tuple[Any, ...], /) -> tuple[float | None, float | None]:
+        """Return the floating-point operations and the bytes of a launch; None: unknown."""
+        ...
+
+
+class Totals:
+    """The commands of a run, counted.
+
+    Attributes
+    ----------
+    launches : dict of (str, Device) to list
+        Number of launches, operations and bytes by kernel and device; None where no kernel says.
+    copies : dict of (Device or None, Device or None) to list of int
+        Number of copies and bytes by source and destination; None is the host.
+    collectives : dict of (str, Device) to list of int
+        Number of calls, and bytes that the rank of the device puts in, by operation and device.
+    commands : Counter of str
+        Number of commands by kind.
+    """
+
+    def __init__(self) -> None:
+        self.launches: dict[tuple[str, Device], list[Any]] = {}
+        self.copies: dict[tuple[Device | None, Device | None], list[int]] = {}
+        self.collectives: dict[tuple[str, Device], list[int]] = {}
+        self.commands: Counter[str] = Counter()
+
+    def count(self, entry: Entry) -> None:
+        """Count an entry of a command."""
+        kind = entry[0]
+        self.commands[kind] += 1
+        if kind == "launch":
+            known = self.launches.setdefault((entry[2], entry[1]), [0, None, None])
+            known[0] += 1
+            if entry[3] is not None:
+                for place, value in enumerate(entry[3], 1):
+                    if value is not None:
+                        known[place] = (known[place] or 0) + value
+        elif kind == "copy" and entry[3] is not None:
+            _add(self.copies, entry[3], entry[4])
+        elif kind == "collective":
+            _add(self.collectives, (entry[2], entry[1]), entry[3])
+
+
+def _add(counts: dict[Any, list[int]], key: object, nbytes: int) -> None:
+    known = counts.setdefault(key, [0, 0])
+    known[0] += 1
+    known[1] += nbytes
+
+
+class PlanRecorder:
+    """Records the memory and the commands of the devices of one kind, real or not.
+
+    A hook only appends an entry to a queue, which is atomic: hooks run in any thread, and those of
+    frees in finalizers. Every few thousand entries are counted together, by one thread. The results
+    are exact, and the record does not grow with the length of the run.
+
+    Parameters
+    ----------
+    kind : str
+        The kind of the devices.
+
+    Attributes
+    ----------
+    totals : Totals
+        The commands, as far as they are counted.
+    usage, page_locked : dict of Device to MemoryUsage
+        The memory of each device in use, and the page-locked host memory for it, likewise.
+    started : int
+        Nanoseconds since 1970 at the start.
+    max_entries : int
+        Events to keep for a snapshot.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.max_entries = MAX_ENTRIES
+        self.totals = Totals()
+        self.started = 0
+        self._unread: deque[Entry] = deque()
+        self._history: deque[Entry] = deque(maxlen=MAX_ENTRIES)
+        self._stacks = StackTable()
+        self._handles = StreamHandles()
+        self.usage: dict[Device, MemoryUsage] = {}
+        self.page_locked: dict[Device, MemoryUsage] = {}
+        self._of_pool: dict[PoolState, MemoryUsage | None] = {}
+        self._numbers: dict[int, tuple[int, ...]] = {}
+        self._annotations: tuple[Any, ...] = ()
+        self._names: tuple[str, ...] = ()
+        self._thread = threading.local()
+        self._lock = threading.RLock()
+        self._defer = DeferInterrupt(self._lock)  # type: ignore[arg-type]  # as Condition uses it
+        self._is_counting = False
+        self._running: ExitStack | None = None
+
+    # -- the record --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start to record; memory in use counts from now on."""
+        self.started = time_ns()
+        memory = _MemoryHook(self)
+        with ExitStack() as opened:
+            opened.enter_context(
+                install_hook(memory, before=["free"], after=["allocate"], events=_EVENTS)
+            )
+            opened.enter_context(install_hook(self, before=(), after=_KINDS, events=()))
+            opened.enter_context(listen(self))
+            with self._lock:
+                for allocator in allocators_of(self.kind):
+                    with allocator.lock:
+                        live = allocator.live_allocations()
+                        usage = self._usage_of(
+                            allocator.device, allocator.default_pool.state.id[0] == _PAGE_LOCKED
+                        )
+                        reserved = sum(pool.backend.reserved() for pool in allocator.pools)
+                        allocated = allocator.statistics.all.bytes
+                        usage.begin(self.started, live, allocated, reserved)
+                self._unread.clear()
+            self._running = opened.pop_all()
+
+    def stop(self) -> None:
+        """Stop to record; idempotent."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+        self.count()
+
+    def append(self, entry: Entry) -> None:
+        """Append an entry; count if there are many."""
+        self._unread.append(entry)
+        # Without waiting: the finalizer of an array may run while this thread counts.
+        if len(self._unread) >= _MAX_UNREAD and self._lock.acquire(blocking=False):
+            try:
+                self._count()
+            finally:
+                self._lock.release()
+
+    def after(self, stream: Stream, command: Command, result: object) -> None:  # noqa: ARG002
+        """Record a command; a `CommandHook`."""
+        kind, device = command.kind, stream.device
+        if kind == "launch":
+            entry: Entry = (kind, device, command.label, _cost(command))
+        elif kind == "copy":
+            entry = (kind, device, kind, *_link(command.args))
+        elif kind == "collective":
+            entry = (kind, device, command.label, _input_bytes(command.args))
+        else:
+            entry = (kind, device, f"{kind} {command.label}".rstrip())
+        self.append(entry)
+
+    def before(self, stream: Stream, command: Command) -> None:
+        """Do nothing; a `CommandHook`."""
+
+    def annotated(self, name: str, stage: Literal["START", "END"]) -> None:
+        """Record an annotation, with the number of times that the thread has entered each."""
+        thread = self._thread
+        if not hasattr(thread, "entered"):
+            thread.entered, thread.numbers = Counter(), ()
+        if stage == "START":
+            thread.entered[name] += 1
+            thread.numbers = (*thread.numbers, thread.entered[name])
+        label = f"{stage} {name}"
+        active = active_annotations()
+        self.append(("annotate", time_ns(), None, 0, 0, 0, None, active, None, label))
+        self.append(("numbers", stage, active, thread.numbers))
+        if stage == "END":
+            thread.numbers = thread.numbers[:-1]
+
+    def on_event(self, event: RuntimeEvent) -> None:
+        """Record a change of the memory that pools hold, a late free or a failed allocation."""
+        if event.device.kind != self.kind:
+            return
+        subject: Any = event.subject
+        stream, address = 0, 0
+        action, nbytes = str(event.kind), event.nbytes
+        if event.kind == "late_free_completed":
+            action, address, nbytes = "free_completed", subject.address, subject.requested
+        elif event.kind == "out_of_memory":
+            action, address = "oom", int(subject or 0)
+        else:
+            address, stream = subject.address, subject.stream
+            if subject.is_expandable:
+                action = "segment_map" if action == "segment_alloc" else "segment_unmap"
+        place = event.device, stream, address, nbytes
+        self.append(
+            (action, time_ns(), *place, None, active_annotations(), event.pool_id, "", nbytes)
+        )
+
+    # -- the results -------------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """Count all entries."""
+        with self._lock:
+            self._count()
+
+    def __len__(self) -> int:
+        return len(self._history)
+
+    def mark_snapshot(self, device: Device) -> None:
+        """Do nothing: a snapshot of a plan is no event of the program."""
+
+    def events(self, device: Device) -> list[MemoryEvent]:
+        """Return the latest memory events of a device, with annotations, the oldest first."""
+        self.count()
+        found: list[MemoryEvent] = []
+        for entry in self._history.copy():
+            if entry[2] is not device and entry[2] is not None:
+                continue
+            event = event_of(entry)
+            if (event.pool or (0,))[0] != _PAGE_LOCKED:
+                found.append(event)
+                if event.action == "free_requested":
+                    found.append(event._replace(action="free_completed"))
+        return found
+
+    def _count(self) -> None:
+        """Count entries; the caller holds the lock."""
+        if self._is_counting:  # in a finalizer
+            return
+        with self._defer:
+            self._is_counting = True
+            try:
+                self._count_entries(self._unread)
+            finally:
+                self._is_counting = False
+
+    def _count_entries(self, unread: deque[Entry]) -> None:
+        history, pools, pop = self._history.append, self._of_pool, unread.popleft
+        while unread:
+            entry = pop()
+            action = entry[0]
+            if action == "alloc" or action == "free_requested":
+                pool = entry[8]
+                try:
+                    usage = pools[pool]
+                except KeyError:
+                    usage = pools[pool] = self._usage_of_pool(pool)
+                if usage is None:
+                    continue
+                if action == "alloc":
+                    annotations = entry[7]
+                    if annotations is not self._annotations:
+                        self._annotations = annotations
+                        self._names = tuple(each.name for each in annotations)
+                    numbers = self._numbers.get(id(annotations), ()) if annotations else ()
+                    usage.allocate(entry, self._names, numbers)
+                else:
+                    usage.free(entry)
+                history(entry)
+            elif action == "numbers":
+                self._count_numbers(entry)
+            elif action in _MEMORY_ACTIONS:
+                if action.startswith("segment"):
+                    sign = -1 if action in _RELEASES else 1
+                    usage = self._usage_of(entry[2], entry[8][0] == _PAGE_LOCKED)
+                    usage.resize(entry[1], sign * entry[5])
+                history(entry)
+            else:
+                self.totals.count(entry)
+                if entry[1].kind == self.kind:
+                    self._usage_of(entry[1], False).label = entry[2]
+
+    def _count_numbers(self, entry: Entry) -> None:
+        # By id: the tuple lives as long as its annotation is active, and in the entry of the end.
+        _, stage, annotations, numbers = entry
+        if stage == "START":
+            self._numbers[id(annotations)] = numbers
+        else:
+            self._numbers.pop(id(annotations), None)
+
+    def _usage_of_pool(self, pool: PoolState) -> MemoryUsage | None:
+        if pool.device.kind != self.kind:
+            return None
+        return self._usage_of(pool.device, pool.id[0] == _PAGE_LOCKED)
+
+    def _usage_of(self, device: Device, is_page_locked: bool) -> MemoryUsage:
+        known = self.page_locked if is_page_locked else self.usage
+        usage = known.get(device)
+        if usage is None:
+            usage = known[device] = MemoryUsage()
+            usage.samples.add(self.started, 0, 0)
+        return usage
+
+
+_RELEASES = frozenset(("segment_free", "segment_unmap"))
+_MEMORY_ACTIONS = frozenset(
+    ("annotate", "free_completed", "oom", "segment_alloc", "segment_map", *_RELEASES)
+)
+
+
+class _MemoryHook:
+    """The hooks of a memory history, which append to the recorder's queue."""
+
+    def __init__(self, recorder: PlanRecorder) -> None:
+        append, handles = recorder.append, recorder._handles
+        self.before = free_hook(
+            append, None, handles, None, keeps_request=True, keeps_completion=False
+        )
+        self.after = allocation_hook(append, recorder._stacks, handles, None, keeps_site=True)
+        self.on_event = recorder.on_event
+
+
+def _cost(command: Command) -> tuple[float | None, float | None] | None:
+    cost = getattr(getattr(command.function, "__self__", None), "cost", None)
+    return None if cost is None else cost(command.args)
+
+
+def _link(args: tuple[Any, ...]) -> tuple[tuple[Device | None, Device | None] | None, int]:
+    """Return (source, destination) and bytes of a copy; None for one inside a graph."""
+    if len(args) < 2:
+        return None, 0
+    destination, source = args[:2]
+    places = []
+    for array in (source, destination):
+        device, is_host = locate(array)
+        places.append(None if is_host else device)
+    return (places[0], places[1]), int(getattr(destination, "nbytes", 0))
+
+
+def _input_bytes(args: Iterable[Any]) -> int:
+    sizes = (getattr(each, "nbytes", None) for each in args)
+    return next((size for size in sizes if isinstance(size, int)), 0)
