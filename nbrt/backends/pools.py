@@ -1,4 +1,4 @@
-"""`BackendPool`: a backend's source of memory; `PoolBase` and `FreeRanges` for its classes.
+"""`BackendPool`: a backend's source of memory; `PoolBase`, `FreeRanges`, `MappedRange` for pools.
 
 Users hold an `nbrt.MemoryPool`, which the runtime implements once: statistics, caches of small
 blocks, streams, limits and out-of-memory recovery. A backend's pool holds segments of the system's
@@ -8,13 +8,15 @@ memory and cuts blocks from them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nbrt.errors import DeviceError, OutOfMemoryError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nbrt.backends.queue import Queue
     from nbrt.typing import HostArray
 
@@ -26,6 +28,7 @@ __all__ = [
     "Block",
     "FreeRanges",
     "InterfacePool",
+    "MappedRange",
     "PoolBase",
     "SegmentInfo",
 ]
@@ -357,3 +360,94 @@ class FreeRanges:
         del self.ends[address + nbytes]
         del self._order[bisect_left(self._order, (nbytes, address))]
         return nbytes
+
+
+class _Mapper(Protocol):
+    def reserve_range(self, nbytes: int) -> int: ...
+
+    def map_range(self, index: int, address: int, nbytes: int) -> None: ...
+
+    def unmap_range(self, address: int, nbytes: int) -> None: ...
+
+
+_MAX_MAPPED = 32 << 20
+"""Limit of the bytes of a mapping; free mappings are returned as a whole."""
+
+
+class MappedRange:
+    """Addresses of a device that memory is mapped to as it is needed.
+
+    Parameters
+    ----------
+    driver : object
+        Reserves the addresses, and maps and unmaps memory.
+    index : int
+        The device.
+    nbytes : int
+        Bytes to reserve.
+    page : int
+        Granularity of mappings in bytes.
+
+    Attributes
+    ----------
+    address : int
+        First byte.
+    free : FreeRanges
+        The addresses that no block uses, counted from the first.
+    """
+
+    def __init__(self, driver: _Mapper, index: int, nbytes: int, page: int) -> None:
+        self._driver = driver
+        self._index = index
+        self._page = page
+        self.address = driver.reserve_range(nbytes)
+        self.free = FreeRanges()
+        self.free.add(0, nbytes)
+        self._mapped: dict[int, int] = {}
+
+    def missing(self, start: int, nbytes: int) -> list[tuple[int, int]]:
+        """Return (offset, bytes) of the mappings that a part lacks."""
+        missing: list[tuple[int, int]] = []
+        end = -(-(start + nbytes) // self._page) * self._page
+        at = start // self._page * self._page
+        starts = sorted(self._mapped)
+        while at < end:
+            index = bisect_right(starts, at)
+            mapped_end = starts[index - 1] + self._mapped[starts[index - 1]] if index else 0
+            if mapped_end > at:
+                at = mapped_end
+                continue
+            until = min(end, starts[index] if index < len(starts) else end, at + _MAX_MAPPED)
+            missing.append((at, until - at))
+            at = until
+        return missing
+
+    def map(self, offset: int, nbytes: int) -> None:
+        """Map memory to a part."""
+        self._driver.map_range(self._index, self.address + offset, nbytes)
+        self._mapped[offset] = nbytes
+
+    def unmap_free(self) -> Iterator[int]:
+        """Unmap the memory that no block uses; yield the bytes of each mapping."""
+        free = sorted(self.free.sizes.items())
+        starts = [start for start, _ in free]
+        for offset, nbytes in sorted(self._mapped.items()):
+            index = bisect_right(starts, offset)
+            if index and offset + nbytes <= sum(free[index - 1]):
+                self._driver.unmap_range(self.address + offset, nbytes)
+                del self._mapped[offset]
+                yield nbytes
+
+    def is_mapped(self) -> bool:
+        """Return whether any memory is mapped."""
+        return bool(self._mapped)
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Return (offset, bytes) of the mapped memory, adjacent mappings as one."""
+        runs: list[tuple[int, int]] = []
+        for offset, nbytes in sorted(self._mapped.items()):
+            if runs and sum(runs[-1]) == offset:
+                runs[-1] = (runs[-1][0], runs[-1][1] + nbytes)
+            else:
+                runs.append((offset, nbytes))
+        return runs

@@ -1,79 +1,54 @@
-"""The memory of fake devices: `make_pool`, and `DeviceMemory` for what the pools of a device hold.
+"""The pools of fake devices.
 
-The pools of a fake CPU are those of the CPU backend, over addresses without memory. So what they
+Those of a fake CPU are those of the CPU backend, over addresses without memory. So what they
 allocate and reserve equals a run on a real CPU device to the byte.
 """
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cpu.memory import CachingPool, ExpandablePool, PinnedPool, PlainPool
+from nbrt.backends.fake.memory_cuda import (
+    FakeCudaPool,
+    FakeCupyPool,
+    FakeExpandablePool,
+    FakePinnedPool,
+    FakePlainPool,
+    FakeStreamOrderedPool,
+)
+from nbrt.backends.fake.memory_device import Assumption, DeviceMemory, DriverNumbers
 from nbrt.backends.fake.memory_segments import FakeBlock, layout, map_fake
 from nbrt.backends.pools import PoolBase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from nbrt.backends.interface import DeviceProperties
+__all__ = [
+    "POOL_KINDS",
+    "Assumption",
+    "DeviceMemory",
+    "DriverNumbers",
+    "FakeBlock",
+    "layout",
+    "make_pool",
+]
 
-__all__ = ["POOL_KINDS", "DeviceMemory", "FakeBlock", "layout", "make_pool"]
+_CUDA_POOLS: dict[str, Callable[[DeviceMemory, str], FakeCudaPool]] = {
+    "caching": FakeCupyPool,
+    "plain": FakePlainPool,
+    "pinned": FakePinnedPool,
+    "managed": FakeCupyPool,
+    "system": FakeCupyPool,
+    "async": FakeStreamOrderedPool,
+    "expandable": FakeExpandablePool,
+}
 
-POOL_KINDS = {"cpu": ("caching", "plain", "pinned", "expandable")}
+POOL_KINDS = {"cpu": ("caching", "plain", "pinned", "expandable"), "cuda": tuple(_CUDA_POOLS)}
 """The kinds of pools by the kind of device, as the real backends have them."""
 
 _UNLIMITED = 1 << 48
 """Bytes of a device whose size is not enforced; address ranges are multiples of it."""
-
-
-class DeviceMemory:
-    """The memory of one fake device, which its pools share.
-
-    Parameters
-    ----------
-    kind : str
-        The kind of device, a key of `POOL_KINDS`.
-    properties : DeviceProperties
-        Its properties.
-    enforce : bool, optional
-        Pools raise OutOfMemoryError where the device has no more memory; False: they never do.
-
-    Attributes
-    ----------
-    kind, properties, enforce
-        The parameters.
-    """
-
-    def __init__(self, kind: str, properties: DeviceProperties, *, enforce: bool = False) -> None:
-        self.kind = kind
-        self.properties = properties
-        self.enforce = enforce
-        self._pools: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    @property
-    def usable(self) -> int:
-        """Bytes that pools can have in all."""
-        return self.properties.total_memory
-
-    def held(self) -> int:
-        """Return the bytes that the pools hold."""
-        return sum(pool.reserved() for pool in self._pools)
-
-    def info(self) -> tuple[int, int]:
-        """Return (free, total) bytes; free is 0 where pools hold more than there is."""
-        return max(0, self.usable - self.held()), self.properties.total_memory
-
-    def add(self, pool: PoolBase) -> None:
-        """Count the memory of a pool as long as the pool lives."""
-        self._pools.add(pool)
-
-    def limit_of(self, pool: PoolBase, nbytes: int | None) -> int | None:
-        """Return the limit of a pool that a user has limited to `nbytes`."""
-        if not self.enforce:
-            return nbytes
-        room = max(0, self.usable - self.held() + pool.reserved())
-        return room if nbytes is None else min(nbytes, room)
 
 
 class _FakePool(PoolBase):
@@ -107,7 +82,18 @@ def make_pool(memory: DeviceMemory, kind: str, options: Mapping[str, Any]) -> Po
 
     Its blocks are `FakeBlock`; `layout` makes arrays over them.
     """
-    pool = _cpu_pool(memory, kind, options)
+    if memory.kind == "cpu":
+        return _cpu_pool(memory, kind, options)
+    if options or kind not in _CUDA_POOLS:
+        return None
+    pool = _CUDA_POOLS[kind](memory, kind)
+    if pool.is_on_device:
+        memory.add(pool)
+    return pool
+
+
+def _cpu_pool(memory: DeviceMemory, kind: str, options: Mapping[str, Any]) -> PoolBase | None:
+    pool = _new_cpu_pool(memory, kind, options)
     if pool is not None:
         pool.memory = memory
         memory.add(pool)
@@ -115,7 +101,7 @@ def make_pool(memory: DeviceMemory, kind: str, options: Mapping[str, Any]) -> Po
     return pool
 
 
-def _cpu_pool(memory: DeviceMemory, kind: str, options: Mapping[str, Any]) -> _FakePool | None:
+def _new_cpu_pool(memory: DeviceMemory, kind: str, options: Mapping[str, Any]) -> _FakePool | None:
     if options.keys() - ({"guard"} if kind == "plain" else set()):
         return None
     if kind == "caching":

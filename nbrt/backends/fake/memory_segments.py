@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.pools import AllocationHandle, FreeRanges
+from nbrt.errors import DeviceError
 
 if TYPE_CHECKING:
     from nbrt.typing import HostArray
 
-__all__ = ["ALIGNMENT", "FakeBlock", "FakeSegment", "layout", "map_fake"]
+__all__ = ["ALIGNMENT", "FakeBlock", "FakeSegment", "address_of", "layout", "map_fake"]
 
 ALIGNMENT = 2 << 20
 """Segments begin at multiples of this many bytes, as on devices."""
@@ -76,6 +77,11 @@ def map_fake(nbytes: int) -> FakeSegment:
     return segment
 
 
+def address_of(segment: FakeSegment) -> int:
+    """Return the first address."""
+    return ctypes.addressof(segment)
+
+
 class FakeBlock:
     """A part of a segment.
 
@@ -83,15 +89,17 @@ class FakeBlock:
     ----------
     address, nbytes : int
         First byte, and the usable bytes.
-    segment : FakeSegment
-        What it is a part of; gone once it is free.
+    segment : FakeSegment or None
+        What it is a part of; None once it is free.
     offset : int
         First byte in the segment.
     position : int
         First byte as the pool counts.
+    arena : object
+        What the pool cut it from, if the pool needs that.
     """
 
-    __slots__ = ("address", "nbytes", "offset", "position", "segment")
+    __slots__ = ("address", "arena", "nbytes", "offset", "position", "segment")
 
     def __init__(
         self, segment: FakeSegment, offset: int, nbytes: int, address: int, position: int = 0
@@ -101,6 +109,7 @@ class FakeBlock:
         self.nbytes = nbytes
         self.address = address
         self.position = position
+        self.arena: Any = None
 
     def handle(self, owner: object) -> AllocationHandle:
         """Return the object that stands for one use of the block."""
@@ -108,7 +117,7 @@ class FakeBlock:
 
     def release(self) -> None:
         """Drop the segment: the block is free."""
-        del self.segment
+        self.segment = None
 
 
 def layout(block: FakeBlock, shape: tuple[int, ...], dtype: Any) -> HostArray:
@@ -117,4 +126,6 @@ def layout(block: FakeBlock, shape: tuple[int, ...], dtype: Any) -> HostArray:
     Reading or writing an element ends the process. The addresses stay taken as long as the array or
     a view of it lives.
     """
+    if block.segment is None:
+        raise DeviceError("expected a block in use, got one that was freed")
     return np.ndarray(shape, dtype, block.segment, block.offset)

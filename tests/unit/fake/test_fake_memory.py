@@ -15,7 +15,7 @@ from nbrt.backends.fake.memory_segments import map_fake
 from nbrt.backends.interface import DeviceProperties
 from nbrt.backends.pools import AddressableBlock, AllocationHandle
 from nbrt.backends.synchronous import SynchronousQueue
-from nbrt.errors import OutOfMemoryError
+from nbrt.errors import DeviceError, OutOfMemoryError
 
 MIB = 1 << 20
 TIB = 1 << 40
@@ -83,7 +83,7 @@ def test_blocks_have_handles_and_no_bytes() -> None:
     assert isinstance(handle, AllocationHandle)
     assert handle.owner == "the owner"
     pool.deallocate(QUEUE, block)
-    with pytest.raises(AttributeError):
+    with pytest.raises(DeviceError, match="freed"):
         layout(block, (100,), np.dtype("u1"))
 
 
