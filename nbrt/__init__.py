@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from nbrt.runtime.interpreter import interpret as interpret
     from nbrt.runtime.kernel import Kernel as Kernel
     from nbrt.runtime.kernel import kernel as kernel
+    from nbrt.runtime.kernel_cost import KernelCost as KernelCost
     from nbrt.runtime.memory.functions import empty_cache as empty_cache
     from nbrt.runtime.memory.functions import max_memory_allocated as max_memory_allocated
     from nbrt.runtime.memory.functions import max_memory_reserved as max_memory_reserved

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nbrt_kernels._costs import costs
 from nbrt_kernels._dialect import Array, cuda
 
 __all__ = ["CLUSTER_CELLS", "kmeans_step", "kmeans_step_reference"]
@@ -16,6 +17,12 @@ CLUSTER_CELLS = 1024
 _INFINITY = math.inf
 
 
+def _kmeans_flops(sums: Array, _: Array, points: Array, __: Array) -> float:
+    clusters, width = sums.shape
+    return float(points.shape[0] * (3 * clusters * (width - 1) + width))
+
+
+@costs(_kmeans_flops)
 def kmeans_step(sums: Array, labels: Array, points: Array, centres: Array) -> None:
     """Assign each point to its nearest centre, and add up the points of each.
 

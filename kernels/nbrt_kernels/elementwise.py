@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nbrt_kernels._costs import costs, per_element
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels._fma import fma_reference
 
@@ -30,6 +31,7 @@ __all__ = [
 MapKernel = Callable[..., None]
 
 
+@costs(per_element(2))
 def saxpy(out: Array, a: Scalar, x: Array, y: Array) -> None:
     """Compute ``out = a * x + y``, each element rounded once.
 
@@ -52,6 +54,7 @@ def saxpy_reference(a: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDA
     return fma_reference(np.asarray(a, dtype=x.dtype), x, y)
 
 
+@costs(per_element(3))
 def axpby(out: Array, a: Scalar, x: Array, b: Scalar, y: Array) -> None:
     """Compute ``out = fma(a, x, b * y)``.
 
@@ -112,6 +115,7 @@ def make_map(function: Callable[..., Any], inputs: int = 1) -> MapKernel:
     return map_unary if inputs == 1 else map_binary
 
 
+@costs(per_element(1))
 def square(out: Array, x: Array) -> None:
     """Compute ``out = x * x``.
 
@@ -130,6 +134,7 @@ def square_reference(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(x * x)
 
 
+@costs(per_element(0))
 def clamp(out: Array, x: Array, low: Scalar, high: Scalar) -> None:
     """Limit every element to [low, high]; NaN becomes `low`.
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nbrt_kernels._costs import costs
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 
 __all__ = [
@@ -46,6 +47,15 @@ def _clamp_index(i: Scalar, n: Scalar) -> Scalar:
     return low if low < n else n - 1
 
 
+def _filter_flops(out: Array, _: Array, weights: Array, *__: Scalar) -> float:
+    return float(2 * out.size * weights.size)
+
+
+def _box_flops(out: Array, _: Array, radius: Scalar) -> float:
+    return float(out.size * ((2 * radius + 1) ** 2 + 1))
+
+
+@costs(_filter_flops)
 def conv2d(out: Array, image: Array, weights: Array, edge: Scalar) -> None:
     """Correlate an image with a filter of odd size ("convolution" in image libraries).
 
@@ -95,6 +105,7 @@ def conv2d_reference(
     return total
 
 
+@costs(_box_flops)
 def box_blur(out: Array, image: Array, radius: Scalar) -> None:
     """Average over the ``(2 radius + 1)**2`` neighbours of each pixel, edges clamped.
 
@@ -159,6 +170,7 @@ def gaussian_weights(
     return np.asarray(weights / weights.sum(), dtype=dtype)
 
 
+@costs(_filter_flops)
 def gaussian_rows(out: Array, image: Array, weights: Array) -> None:
     """Filter along x, the first half of a separable blur; edges clamped.
 
@@ -188,6 +200,7 @@ def gaussian_rows_reference(
     return conv2d_reference(image, weights[None, :], EDGE_CLAMP)
 
 
+@costs(_filter_flops)
 def gaussian_columns(out: Array, image: Array, weights: Array) -> None:
     """Filter along y, the second half of a separable blur; edges clamped.
 

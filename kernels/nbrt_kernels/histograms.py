@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nbrt_kernels._costs import costs, per_element
 from nbrt_kernels._dialect import Array, Scalar, cuda
 
 __all__ = [
@@ -83,6 +84,7 @@ def histogram_partial_reference(
     return partial
 
 
+@costs(per_element(0))
 def column_sum(out: Array, partial: Array) -> None:
     """Add the rows of a matrix in groups: row g of the result sums rows g, g + groups, ...
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nbrt_kernels._costs import costs, per_element
 from nbrt_kernels._dialect import Array, Scalar, cuda
 from nbrt_kernels._fma import fma_reference
 
@@ -83,6 +84,7 @@ def mandelbrot_reference(
     return count
 
 
+@costs(per_element(0))
 def transpose(out: Array, image: Array) -> None:
     """Swap the axes of a matrix, without shared memory.
 
@@ -106,6 +108,7 @@ def transpose_reference(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(image.T)
 
 
+@costs(per_element(2))
 def add_noise(
     out: Array, image: Array, noise: Array, sigma: Scalar, low: Scalar, high: Scalar
 ) -> None:
@@ -135,6 +138,7 @@ def add_noise_reference(
     return np.asarray(np.clip(value, image.dtype.type(low), image.dtype.type(high)))
 
 
+@costs(per_element(5))
 def rgb_to_gray(out: Array, image: Array, red: Scalar, green: Scalar, blue: Scalar) -> None:
     """Mix three channels into grey: ``fma(red, r, fma(green, g, blue * b))``.
 

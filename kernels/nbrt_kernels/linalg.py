@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nbrt_kernels._blocks import WARP, warp_sum
+from nbrt_kernels._costs import costs
 from nbrt_kernels._dialect import Array, cuda
 
 __all__ = [
@@ -22,6 +23,11 @@ MATMUL_TILE = 16
 _TILE = (MATMUL_TILE, MATMUL_TILE)
 
 
+def _matmul_flops(out: Array, a: Array, _: Array) -> float:
+    return float(2 * out.size * a.shape[2])
+
+
+@costs(_matmul_flops)
 def batched_matmul(out: Array, a: Array, b: Array) -> None:
     """Multiply matrices pair by pair, by tiles in shared memory.
 
@@ -64,6 +70,11 @@ def batched_matmul_reference(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.ND
     return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
 
 
+def _spmv_flops(_: Array, values: Array, *__: Array) -> float:
+    return float(2 * values.size)
+
+
+@costs(_spmv_flops)
 def spmv_csr(out: Array, values: Array, columns: Array, offsets: Array, x: Array) -> None:
     """Multiply a sparse matrix, in compressed rows, with a vector: a warp per row.
 

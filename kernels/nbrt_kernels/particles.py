@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nbrt_kernels._costs import costs
 from nbrt_kernels._dialect import Array, Scalar, cuda
 
 __all__ = ["BODIES_BLOCK", "nbody", "nbody_reference"]
@@ -16,6 +17,11 @@ BODIES_BLOCK = 128
 _BODIES = (BODIES_BLOCK, 4)
 
 
+def _nbody_flops(_: Array, bodies: Array, __: Scalar) -> float:
+    return float(18 * bodies.shape[0] ** 2)
+
+
+@costs(_nbody_flops)
 def nbody(out: Array, bodies: Array, softening: Scalar) -> None:
     """Compute the gravitational accelerations of all bodies, G = 1.
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nbrt_kernels._blocks import ALL_LANES, WARP, block_max, block_sum
+from nbrt_kernels._costs import costs, per_element
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 
 __all__ = [
@@ -45,6 +46,10 @@ _MIN_EXPONENT = np.float32(-87.0)
 _E2, _E3, _E4, _E5, _E6, _E7 = (np.float32(1.0 / math.factorial(n)) for n in range(2, 8))
 
 
+_SOFTMAX_FLOPS = 24
+"""Of an element: 10 fused multiply-adds and a product of `exp_f32`, two sums and a product."""
+
+
 @device_function
 def exp_f32(x: Scalar) -> Scalar:
     """Compute ``exp(x)`` for a float32 x <= 0; 0 from -87 down, which is negligible in `softmax`.
@@ -67,6 +72,7 @@ def exp_f32(x: Scalar) -> Scalar:
     return product if x > _MIN_EXPONENT else (_ZERO if x <= _MIN_EXPONENT else x)
 
 
+@costs(per_element(_SOFTMAX_FLOPS))
 def softmax(out: Array, x: Array) -> None:
     """Compute ``exp(x) / sum(exp(x))`` of each row, after subtraction of the row's maximum.
 
@@ -100,6 +106,7 @@ def softmax_reference(x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
+@costs(per_element(8))
 def layer_norm(out: Array, x: Array, weight: Array, bias: Array, epsilon: Scalar) -> None:
     """Shift and scale each row to mean 0 and variance 1, then by a weight and a bias per column.
 
@@ -143,6 +150,7 @@ def layer_norm_reference(
     return np.asarray(centred * scale * weight + bias)
 
 
+@costs(per_element(0))
 def bitonic_sort(out: Array, x: Array) -> None:
     """Sort each row in ascending order: K. E. Batcher's bitonic network, in shared memory.
 

@@ -89,6 +89,12 @@ class KernelSpec:
     example: Callable[[Shape, int], Example]
     block: tuple[int, ...] = ()
 
+    @property
+    def cost(self) -> Callable[..., tuple[float | None, float]] | None:
+        """Takes the kernel's arguments; returns its floating-point operations and bytes."""
+        cost: Callable[..., Any] | None = getattr(self.function, "kernel_cost", None)
+        return cost
+
 
 def _spec(
     function: Callable[..., None],

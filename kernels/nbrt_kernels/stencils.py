@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nbrt_kernels._blocks import block_max
+from nbrt_kernels._costs import costs, per_element
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 
 __all__ = [
@@ -34,6 +35,7 @@ def _limited(i: Scalar, n: Scalar) -> Scalar:
     return low if low < n else n - 1
 
 
+@costs(per_element(9))
 def heat_step(out: Array, u: Array, rate: Scalar) -> None:
     """Take one explicit step of the heat equation: a stencil of seven points, insulated boundary.
 
@@ -88,6 +90,7 @@ def heat_step_reference(u: npt.NDArray[Any], rate: Any) -> npt.NDArray[np.float6
     return np.asarray(u + float(rate) * (total - 6.0 * u))
 
 
+@costs(per_element(6))
 def jacobi_step(out: Array, change: Array, u: Array, source: Array) -> None:
     """Take one Jacobi sweep of Poisson's equation, and compute the largest change.
 

@@ -12,6 +12,8 @@ from nbrt._internal.gpus import capability_of
 from nbrt.backends.interface import Check, CheckableProgram
 from nbrt.config import settings
 from nbrt.errors import ArgumentError, ArgumentTypeError, LaunchError, NotSupportedError
+from nbrt.runtime.kernel_cost import costs_of, declare_cost
+from nbrt.runtime.launch_sizes import checked_size, dim3, has_type_of, is_zero
 from nbrt.runtime.programs import BoundProgram, Programs, compile_call
 from nbrt.runtime.stream import Stream, current_stream
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.interface import DeviceInterface, Plan, Program
     from nbrt.runtime.inspection import Inspection
+    from nbrt.runtime.kernel_cost import CostFunction, KernelCost
     from nbrt.typing import Dim3
 
 __all__ = ["ConfiguredKernel", "Kernel", "kernel"]
@@ -41,6 +44,8 @@ class Kernel:
         The kernel's source: a Python function that returns nothing, or a ``cuda.jit`` dispatcher.
     check : Check or None
         How launches are checked for faults; None: not at all.
+    cost : callable or None
+        See `kernel`.
 
     Attributes
     ----------
@@ -57,7 +62,12 @@ class Kernel:
 
     __slots__ = ("__dict__", "__weakref__", "_latest")  # read by every launch
 
-    def __init__(self, function: Callable[..., object], check: Check | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., object],
+        check: Check | None = None,
+        cost: CostFunction | None = None,
+    ) -> None:
         source = getattr(function, "py_func", function)
         if not callable(function) or not hasattr(source, "__code__"):
             raise ArgumentTypeError(
@@ -66,6 +76,8 @@ class Kernel:
             )
         self.function = function
         self.check = check
+        if cost is not None:
+            declare_cost(function, cost)
         self.py_func = source
         self.targetoptions = getattr(function, "targetoptions", {})
         self._programs = Programs(function)
@@ -97,8 +109,8 @@ class Kernel:
         grid, block = configuration[0], configuration[1]
         count = len(configuration)
         if (
-            (type(grid) is int or grid is known[0] or _has_type_of(grid, known[0]))
-            and (type(block) is int or block is known[1] or _has_type_of(block, known[1]))
+            (type(grid) is int or grid is known[0] or has_type_of(grid, known[0]))
+            and (type(block) is int or block is known[1] or has_type_of(block, known[1]))
             and (count == 2 or configuration[2] is known[2])
             and (count < 4 or type(configuration[3]) in (int, type(known[3])))
         ):
@@ -147,8 +159,8 @@ class Kernel:
         >>> x
         array([3., 3., 3., 3., 3.], dtype=float32)
         """
-        count = _checked_int("n", n, 0)
-        size = _checked_int("block", block, 1)
+        count = checked_size("n", n, 0)
+        size = checked_size("block", block, 1)
         return self[-(-count // size), size, stream, shared]
 
     def checked(
@@ -198,6 +210,10 @@ class Kernel:
         other = Kernel(self.function, check)
         other._programs = self._programs
         return other
+
+    def cost(self, *args: Any) -> KernelCost | None:
+        """Return the estimated work of a launch with arguments; None: the kernel gives none."""
+        return costs_of(self.function, args)
 
     def inspect(
         self,
@@ -257,13 +273,13 @@ class Kernel:
         grid, block, stream, shared = filled
         if stream is not None and not isinstance(stream, Stream):
             # numba-cuda calls the default stream 0.
-            stream = None if _is_zero(stream) else Stream.from_external(stream)
+            stream = None if is_zero(stream) else Stream.from_external(stream)
         configured = self._class(
             self,
-            _dim3("grid", grid, smallest=0),
-            _dim3("block", block, smallest=1),
+            dim3("grid", grid, smallest=0),
+            dim3("block", block, smallest=1),
             stream,
-            _checked_int("shared", shared, 0),
+            checked_size("shared", shared, 0),
         )
         try:
             # Configurations that are equal but of other types share their plans.
@@ -397,6 +413,7 @@ def kernel(
     seed: int | None = None,
     strict: bool = False,
     target: str | None = None,
+    cost: CostFunction | None = None,
 ) -> Kernel: ...
 @overload
 def kernel(
@@ -405,6 +422,7 @@ def kernel(
     seed: int | None = None,
     strict: bool = False,
     target: str | None = None,
+    cost: CostFunction | None = None,
 ) -> Callable[[Callable[..., object]], Kernel]: ...
 def kernel(
     function: Callable[..., object] | None = None,
@@ -413,6 +431,7 @@ def kernel(
     seed: int | None = None,
     strict: bool = False,
     target: str | None = None,
+    cost: CostFunction | None = None,
 ) -> Kernel | Callable[[Callable[..., object]], Kernel]:
     """Turn a function in the Numba CUDA dialect into a kernel for every kind of device.
 
@@ -431,6 +450,9 @@ def kernel(
         In checked mode, a thread that returns before a barrier that others reach is a fault.
     target : str, optional
         In checked mode, a GPU such as ``"H100"`` or ``"sm_90"`` whose limits apply to launches.
+    cost : callable, optional
+        Takes the kernel's arguments and returns a `KernelCost`, for plans and traces. It is kept
+        for `function`, whose latest one counts.
 
     Returns
     -------
@@ -442,17 +464,20 @@ def kernel(
     ArgumentError
         If `target` is unknown or `seed` is negative or no integer.
     ArgumentTypeError
-        If `function` is neither, or `strict` is no bool.
+        If `function` is neither, `strict` is no bool, or `cost` is no function.
     """
     if target is not None:
         capability_of(target)  # an unknown name is an error with or without checks
     if function is None:
-        return functools.partial(kernel, check=check, seed=seed, strict=strict, target=target)
+        options: dict[str, Any] = {"check": check, "seed": seed, "strict": strict}
+        return functools.partial(kernel, **options, target=target, cost=cost)
     wanted = settings().check if check is None else check
     checking = _check(seed, strict, target) if wanted else None
     if isinstance(function, Kernel):
+        if cost is not None:
+            declare_cost(function.function, cost)
         return function if checking == function.check else function._with(checking)
-    return Kernel(function, checking)
+    return Kernel(function, checking, cost)
 
 
 def _check(seed: int | None, strict: bool, target: str | None) -> Check:
@@ -462,36 +487,3 @@ def _check(seed: int | None, strict: bool, target: str | None) -> Check:
     if not isinstance(strict, bool):
         raise ArgumentTypeError(f"expected strict to be True or False, got {strict!r}")
     return Check(chosen, strict, target)
-
-
-def _dim3(name: str, value: Any, smallest: int) -> Dim3:
-    sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if not 1 <= len(sizes) <= 3:
-        raise LaunchError(f"expected a {name} of 1 to 3 sizes, got {value!r}")
-    x, y, z = (*(_checked_int(name, size, smallest) for size in sizes), 1, 1)[:3]
-    return x, y, z
-
-
-def _checked_int(name: str, value: Any, smallest: int) -> int:
-    number = value if type(value) is int else as_int(value)
-    if number is None:
-        raise LaunchError(
-            f"expected {name} to be an int, got {value!r} of type {type(value).__name__}; for a "
-            f"ceiling division write (n + block - 1) // block"
-        )
-    if number < smallest:
-        raise LaunchError(f"expected {name} to be at least {smallest}, got {number}")
-    return number
-
-
-def _has_type_of(given: object, known: Any) -> bool:
-    """Return whether equal sizes, or tuples of sizes, have the same types."""
-    if type(given) is not tuple:
-        return type(given) is type(known)
-    if len(given) == 2 and type(given[0]) is int and type(given[1]) is int:
-        return True  # the usual case, without a loop over the types
-    return all(map(operator.is_, map(type, given), map(type, known)))
-
-
-def _is_zero(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value == 0
