@@ -6,7 +6,7 @@ import threading
 from collections import Counter, deque
 from contextlib import ExitStack
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from nbrt._internal.critical_section import DeferInterrupt
 from nbrt.observe.history.annotations import active_annotations, listen
@@ -16,6 +16,7 @@ from nbrt.observe.history.stacks import StackTable
 from nbrt.planning.memory_usage import MemoryUsage
 from nbrt.runtime.adoption import locate
 from nbrt.runtime.commands import install_hook
+from nbrt.runtime.kernel_cost import command_cost
 from nbrt.runtime.memory.registry import allocators_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from nbrt.runtime.memory.allocation import PoolState
     from nbrt.runtime.stream import Stream
 
-__all__ = ["Costed", "PlanRecorder", "Totals"]
+__all__ = ["PlanRecorder", "Totals"]
 
 _MAX_UNREAD = 2048
 """Entries that are counted together."""
@@ -37,14 +38,6 @@ _EVENTS: tuple[RuntimeEventKind, ...] = (
 )  # fmt: skip
 _PAGE_LOCKED = 1
 """The first number of the id of a pool of page-locked memory."""
-
-
-class Costed(Protocol):
-    """A launch whose work is known before it runs."""
-
-    def cost(self, args: tuple[Any, ...], /) -> tuple[float | None, float | None]:
-        """Return the floating-point operations and the bytes of a launch; None: unknown."""
-        ...
 
 
 class Totals:
@@ -182,7 +175,12 @@ class PlanRecorder:
         """Record a command; a `CommandHook`."""
         kind, device = command.kind, stream.device
         if kind == "launch":
-            entry: Entry = (kind, device, command.label, _cost(command))
+            try:
+                entry: Entry = (kind, device, command.label, _cost(command))
+            except Exception:
+                # The launch counts although the kernel's estimate fails, of which the user is told.
+                self.append((kind, device, command.label, None))
+                raise
         elif kind == "copy":
             entry = (kind, device, kind, *_link(command.args))
         elif kind == "collective":
@@ -344,8 +342,8 @@ class _MemoryHook:
 
 
 def _cost(command: Command) -> tuple[float | None, float | None] | None:
-    cost = getattr(getattr(command.function, "__self__", None), "cost", None)
-    return None if cost is None else cost(command.args)
+    cost = command_cost(command)
+    return None if cost is None else (cost.flops, cost.bytes)
 
 
 def _link(args: tuple[Any, ...]) -> tuple[tuple[Device | None, Device | None] | None, int]:
