@@ -22,6 +22,7 @@ __all__ = [
     "DeviceMismatchError",
     "DistributedError",
     "EventError",
+    "FakeReadError",
     "ForkedProcessError",
     "GraphError",
     "KernelCheckError",
@@ -97,6 +98,10 @@ class NotSupportedError(DeviceError, NotImplementedError):
 
 class OutOfMemoryError(DeviceError, MemoryError):
     """A device has too little memory for an allocation, even with empty caches."""
+
+
+class FakeReadError(DeviceError):
+    """A value of a fake array was asked for, which has none; the message names the line."""
 
 
 class StreamError(NbrtError, RuntimeError):

@@ -1,0 +1,82 @@
+"""``__array_function__`` of fake arrays: the rule of a function, after a check of the devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nbrt.backends.fake import (
+    numpy_creation,
+    numpy_elementwise,
+    numpy_joining,
+    numpy_linear_algebra,
+    numpy_products,
+    numpy_reductions,
+    numpy_sorting,
+    numpy_transforms,
+    numpy_views,
+)
+from nbrt.backends.fake.numpy_metadata import ArrayMetadata
+from nbrt.backends.fake.numpy_operands import common_memory, fake_arrays
+from nbrt.backends.fake.numpy_rules import HOST_PARAMETERS, RULES, bound
+from nbrt.errors import NotSupportedError
+
+__all__ = ["RULE_MODULES", "array_function"]
+
+RULE_MODULES = (
+    numpy_creation,
+    numpy_elementwise,
+    numpy_joining,
+    numpy_linear_algebra,
+    numpy_products,
+    numpy_reductions,
+    numpy_sorting,
+    numpy_transforms,
+    numpy_views,
+)
+"""The modules whose import fills the table of rules."""
+
+
+def array_function(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Implement ``__array_function__`` of fake arrays."""
+    for kind in types:
+        if not issubclass(kind, (ArrayMetadata, np.ndarray)):
+            if hasattr(kind, "__cuda_array_interface__"):
+                break
+            return NotImplemented
+    known = RULES.get(func)
+    if known is None:
+        module = func.__module__ or "numpy"
+        raise NotSupportedError(
+            f"expected a function of NumPy with a rule for fake arrays, got "
+            f"{module}.{func.__name__}; compute it on the host before nbrt.fake, or write it with "
+            f"functions that have a rule"
+        )
+    common_memory([*fake_arrays((args, kwargs)), *_others(func, args, kwargs)])
+    return known(*args, **kwargs)
+
+
+def _others(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the arrays of a call that are not fake and must be of the device as the others."""
+    found: list[Any] = []
+    _collect(args, found)
+    _collect(kwargs, found)
+    allowed = HOST_PARAMETERS.get(func)
+    if found and allowed:
+        given = bound(func, args, kwargs).arguments
+        found = []
+        _collect({name: each for name, each in given.items() if name not in allowed}, found)
+    return found
+
+
+def _collect(value: Any, found: list[Any]) -> None:
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            _collect(each, found)
+    elif isinstance(value, dict):
+        _collect(list(value.values()), found)
+    elif isinstance(value, ArrayMetadata):
+        return
+    elif isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__"):
+        found.append(value)
