@@ -202,7 +202,10 @@ class FakePlainPool(FakeCudaPool):
 
 
 class FakePinnedPool(FakeCudaPool):
-    """Page-locked host memory; a freed segment serves requests of the same size, the last first."""
+    """Page-locked host memory in powers of two; freed segments serve requests of their size.
+
+    A model of ``cupy.cuda.PinnedMemoryPool``.
+    """
 
     stream_ordered = False
     is_on_device = False
@@ -212,6 +215,7 @@ class FakePinnedPool(FakeCudaPool):
         self._free: dict[int, list[FakeSegment]] = {}
 
     def _take(self, stream: int, size: int) -> FakeBlock:
+        size = 1 << (size - 1).bit_length()
         free = self._free.get(size)
         if free:
             segment = free.pop()
