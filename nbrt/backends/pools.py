@@ -330,7 +330,7 @@ class FreeRanges:
 
         Of ranges of one size, the one with the lowest address.
         """
-        index = bisect_left(self._order, (nbytes, 0))
+        index = bisect_left(self._order, (nbytes,))
         if index == len(self._order):
             return None
         size, address = self._order.pop(index)

@@ -28,7 +28,7 @@ class GuidedRanges(FreeRanges):
 
     def take(self, nbytes: int) -> int | None:
         """Take the wanted range, which must be a best fit; any best fit if none is wanted."""
-        index = bisect_left(self._order, (nbytes, 0))
+        index = bisect_left(self._order, (nbytes,))
         if index == len(self._order) or self.wanted is None:
             return super().take(nbytes)
         size = self._order[index][0]

@@ -2,7 +2,7 @@
 
 The kinds "caching", "managed" and "system" are models of ``cupy.cuda.MemoryPool``: best fit among
 the free blocks of a stream, split at the front, merged with free neighbours of the same segment.
-Where several blocks fit equally well, CuPy takes any; these take the one in the oldest segment.
+Where several blocks fit equally well, CuPy takes any; these take the one in the newest segment.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, kind, marks=[pytest.mark.slow] * is_slow)
 
 
-@pytest.mark.parametrize(("name", "kind"), cases())
+@pytest.mark.parametrize(("name", "kind"), list(cases()))
 def test_traces_reserve_the_same(
     name: str, kind: str, make_pair: Callable[[str, int], Pair], simulation: ModuleType
 ) -> None:

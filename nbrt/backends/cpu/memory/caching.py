@@ -168,9 +168,10 @@ class HostSegment(NamedTuple):
 class Arena:
     """Mappings for blocks of multiples of `unit` bytes, and the free memory in them.
 
-    Memory is counted by positions: each segment begins behind the end of the one before it. The
-    system chooses addresses, so a best fit by address would make the peaks of a program depend on
-    what else is mapped. Positions are multiples of `HUGE_PAGE` at the start of a segment.
+    Memory is counted by positions, which go down: each segment ends before the start of the one
+    added before it, as Linux maps addresses in an empty process. The system chooses addresses, so a
+    best fit by address would make the peaks of a program depend on what else is mapped. A segment
+    begins at a multiple of `HUGE_PAGE`.
 
     Parameters
     ----------
@@ -189,7 +190,7 @@ class Arena:
         The free memory by position. The caller of `add` adds the free part of the segment.
     """
 
-    __slots__ = ("_end", "_make_block", "_starts", "free", "segments", "unit")
+    __slots__ = ("_lowest", "_make_block", "_starts", "free", "segments", "unit")
 
     def __init__(self, unit: int, make_block: Callable[..., Any] = HostBlock) -> None:
         self.unit = unit
@@ -197,17 +198,16 @@ class Arena:
         self.segments: dict[int, HostSegment] = {}
         self.free = FreeRanges()
         self._starts: list[int] = []
-        self._end = 0
+        self._lowest = 0
 
     def add(self, mapping: Mapping, nbytes: int, alignment: int = 1) -> int:
         """Add `nbytes` of a mapping from its first aligned address on; return their position."""
         origin = address_of(mapping)
         address = round_up(origin, alignment)
-        position = self._end
         # A byte of no segment, at least, so that free ranges of two segments never merge.
-        self._end = round_up(position + nbytes + 1, HUGE_PAGE)
+        position = self._lowest = (self._lowest - nbytes - 1) & -HUGE_PAGE
         self.segments[position] = HostSegment(mapping, address - origin, address, nbytes)
-        self._starts.append(position)
+        self._starts.insert(0, position)
         return position
 
     def drop(self, position: int) -> None:
