@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device as Device
     from nbrt._version import __version__ as __version__
     from nbrt.backends.interface import DeviceInterface as DeviceInterface
+    from nbrt.backends.interface import DeviceProperties as DeviceProperties
     from nbrt.backends.registry import get_interface_for_device as get_interface_for_device
     from nbrt.backends.registry import known_backends as known_backends
     from nbrt.backends.registry import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     )
     from nbrt.graphs.capturing import graph as graph
     from nbrt.graphs.graph import Graph as Graph
+    from nbrt.planning.fake_mode import fake as fake
     from nbrt.random.defaults import default_generator as default_generator
     from nbrt.random.defaults import fork_rng as fork_rng
     from nbrt.random.defaults import manual_seed as manual_seed

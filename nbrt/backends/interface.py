@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
 from nbrt.backends.graphs import QueueProgram
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from nbrt.backends.pools import BackendPool
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
     from nbrt.backends.transport import Store, Transport
-    from nbrt.typing import Array, Dim3
+    from nbrt.typing import Array, Dim3, HostArray
 
 __all__ = [
     "Block",
@@ -369,6 +371,14 @@ class DeviceInterface(ABC):
     def index_of(self, array: object) -> int | None:
         """Return the device that holds `array`, or None if it is not an array of this kind."""
         return None
+
+    def is_host_array(self, array: object) -> bool:
+        """Return whether an array of this kind is in host memory."""
+        return self.capabilities.host_addressable
+
+    def empty_host(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        """Return an array of ordinary host memory, for values of this kind's arrays."""
+        return np.empty(shape, dtype)
 
     def adopt(self, array: object) -> Array:
         """Return this library's array over another library's memory, without a copy."""

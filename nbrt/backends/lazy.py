@@ -79,6 +79,11 @@ class LazyInitializer:
             finally:
                 self._is_running = False
 
+    def retire(self) -> None:
+        """Let the next use call `initialize` again, which may refuse."""
+        with self._lock:
+            self.is_ready = self._is_started = False
+
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call ``function(*args)`` now, or, if the backend is not initialised, afterwards."""
         with self._lock:

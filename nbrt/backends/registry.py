@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from nbrt._internal.device import Device
 from nbrt.errors import (
@@ -27,9 +27,12 @@ __all__ = [
     "get_interface_for_device",
     "known_backends",
     "on_removed",
+    "on_substituted",
     "ready_interfaces",
     "register_interface_for_device",
     "revision",
+    "set_aside",
+    "substitute_interface",
     "unregister_interface_for_device",
 ]
 
@@ -67,6 +70,9 @@ revision = 0
 """A number that changes when a backend is added or removed, for caches."""
 
 _removed: list[Callable[[str], None]] = []
+_SetAside: TypeAlias = "Callable[[str], Callable[[], None]]"
+_Key = TypeVar("_Key")
+_substituted: list[_SetAside] = []
 
 
 def register_interface_for_device(
@@ -118,6 +124,75 @@ def unregister_interface_for_device(name: str) -> None:
 def on_removed(function: Callable[[str], None]) -> None:
     """Call ``function(kind)`` when a loaded backend is removed or replaced."""
     _removed.append(function)
+
+
+def on_substituted(function: _SetAside) -> None:
+    """Call ``function(kind)`` when another backend takes the place of a kind for a while.
+
+    The function sets the state of the kind's devices aside and returns a function that restores it.
+    """
+    _substituted.append(function)
+
+
+def set_aside(table: dict[_Key, Any], kind_of: Callable[[_Key], str]) -> _SetAside:
+    """Return a function for `on_substituted` that empties a table of state by device.
+
+    Parameters
+    ----------
+    table : dict
+        The state.
+    kind_of : callable
+        Returns the kind of device of a key.
+    """
+
+    def take(kind: str) -> dict[_Key, Any]:
+        return {key: table.pop(key) for key in list(table) if kind_of(key) == kind}
+
+    def begin(kind: str) -> Callable[[], None]:
+        aside = take(kind)
+
+        def restore() -> None:
+            take(kind)
+            table.update(aside)
+
+        return restore
+
+    return begin
+
+
+def substitute_interface(name: str, interface: DeviceInterface) -> Callable[[], None]:
+    """Put a backend in the place of a kind's, for the whole process.
+
+    Returns
+    -------
+    restore : callable
+        Ends the substitution: the kind has its backend and the state of its devices again.
+        Substitutions of one kind end in the reverse order of their beginnings.
+    """
+    with _lock:
+        factory, loaded = _all_factories().get(name), _loaded.get(name)
+        restore_states = [function(name) for function in _substituted]
+        _put(name, lambda: interface, interface)
+
+    def restore() -> None:
+        with _lock:
+            for restore_state in reversed(restore_states):
+                restore_state()
+            _put(name, factory, loaded)
+
+    return restore
+
+
+def _put(
+    name: str, factory: Callable[[], DeviceInterface] | None, loaded: DeviceInterface | None
+) -> None:
+    global revision
+    revision += 1
+    for table, value in ((_factories, factory), (_loaded, loaded)):
+        if value is None:
+            table.pop(name, None)
+        else:
+            table[name] = value  # type: ignore[assignment]  # each table with its own type
 
 
 def _forget(name: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import rank_context
+from nbrt.backends import registry
 from nbrt.errors import ArgumentTypeError
 from nbrt.random.distributions import Distributions
 from nbrt.random.generator import Generator
@@ -17,7 +18,7 @@ from nbrt.random.state import PhiloxState, checked_seed
 from nbrt.runtime.device import current_device, resolve_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from nbrt._internal.device import Device
     from nbrt.typing import DeviceLike, HostArray
@@ -106,6 +107,27 @@ def isolated_default_generators() -> Iterator[None]:
 def _store() -> _Store:
     store: _Store = rank_context.default_generators.get() or _process
     return store
+
+
+def _set_generators_aside(kind: str) -> Callable[[], None]:
+    """Replace the default generators of a kind of device by copies with the same states."""
+    store = _store()
+    with store.lock:
+        aside = {key: value for key, value in store.generators.items() if key.kind == kind}
+        seed_of_new = store.seed_of_new
+        store.generators.update({key: value.clone() for key, value in aside.items()})
+
+    def restore() -> None:
+        with store.lock:
+            for key in [key for key in store.generators if key.kind == kind]:
+                del store.generators[key]
+            store.generators.update(aside)
+            store.seed_of_new = seed_of_new
+
+    return restore
+
+
+registry.on_substituted(_set_generators_aside)
 
 
 def checked_generator(generator: Any) -> Generator:

@@ -89,7 +89,7 @@ def locate(array: object) -> tuple[Device | None, bool]:
         index = interface.index_of(array)
         if index is None:
             continue
-        is_on_host = interface.capabilities.host_addressable
+        is_on_host = interface.is_host_array(array)
         owner = interface.owner_of(array)
         if owner is not None or not is_on_host:
             pool = getattr(owner, "pool", None)
@@ -108,8 +108,12 @@ def host_values(
 ) -> HostArray:
     """Return ``np.asarray(obj, dtype, copy=copy)``; refuse Python objects.
 
-    NumPy's exceptions become nbrt's, which are also of the built-in type that NumPy raises.
+    NumPy's exceptions become nbrt's, which are also of the built-in type that NumPy raises. A host
+    array without values, of a fake device, stays one.
     """
+    if not isinstance(obj, np.ndarray) and _is_fake_host_array(obj):
+        fake: Any = obj
+        return fake if dtype is None else fake.astype(dtype, copy=copy is True)  # type: ignore[no-any-return]
     try:
         values = np.asarray(obj, dtype, copy=copy)
     except _REFUSALS as error:
@@ -120,6 +124,13 @@ def host_values(
     if values.dtype.hasobject:
         raise ArgumentTypeError(f"expected an array or numbers, got {type(obj).__name__}")
     return values
+
+
+def _is_fake_host_array(obj: object) -> bool:
+    return any(
+        interface.index_of(obj) is not None and interface.is_host_array(obj)
+        for interface in registry.ready_interfaces()
+    )
 
 
 def numpy_scalar(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:

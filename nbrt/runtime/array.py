@@ -170,13 +170,13 @@ def to_host(array: Array, *, stream: Stream | None = None, copy: bool | None = T
     chosen = current_stream(holder) if stream is None else checked_stream(stream)
     if not mode and chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
-        return np.asarray(source)
+        return host_values(source)
     if mode is False:
         raise _copy_needed(f"an array of {holder}", "host memory")
     if chosen.interface.capabilities.pinned_memory:
         result = empty_pinned(source.shape, source.dtype, device=chosen.device)
     else:
-        result = np.empty(source.shape, source.dtype)
+        result = chosen.interface.empty_host(source.shape, source.dtype)
     chosen.enqueue("copy", chosen.interface.copy, (result, source))
     chosen.synchronize()
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from nbrt.runtime.memory.registry import default_cache, host_allocator_for
 from nbrt.runtime.stream import Stream, current_stream, resolve_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nbrt.typing import Array, DeviceLike, DTypeLike, HostArray, Shape
 
 __all__ = ["empty", "empty_pinned", "full", "new_dtype", "zeros"]
@@ -221,7 +224,13 @@ def _forget_default_streams(kind: str) -> None:  # noqa: ARG001  # of all kinds:
     _default = (object(), -1, None)
 
 
+def _set_default_streams_aside(kind: str) -> Callable[[], None]:
+    _forget_default_streams(kind)
+    return partial(_forget_default_streams, kind)
+
+
 registry.on_removed(_forget_default_streams)
+registry.on_substituted(_set_default_streams_aside)
 
 
 def empty_pinned(

@@ -447,7 +447,8 @@ def synchronize(device: DeviceLike = None) -> None:
     interface = interface_of(chosen)
     failures: list[Exception] = []
     with _lock:
-        streams = [stream for stream in _by_id.values() if stream.device == chosen]
+        streams = [each for each in _by_id.values() if each.device == chosen]
+        streams = [each for each in streams if each.interface is interface]
     for stream in streams:
         if stream.capture is not None:
             stream.capture.refuse(f"a wait for all streams of {chosen}", "wait after a replay")
@@ -491,6 +492,8 @@ def forget_streams(kind: str) -> None:
 
 
 registry.on_removed(forget_streams)
+registry.on_substituted(registry.set_aside(_defaults, lambda device: device.kind))
+registry.on_substituted(registry.set_aside(_pools, lambda key: key[0].kind))
 
 
 def _name(function: object) -> str:

@@ -24,6 +24,7 @@ from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.failures import translate_status
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
 from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, ArgumentPacker
+from nbrt.backends.fake_arguments import refuse_fake_array
 from nbrt.errors import (
     ArgumentTypeError,
     BackendUnavailableError,
@@ -218,6 +219,8 @@ class NumbaSource:
             try:
                 types.append(self._compiler.type_of(argument))
             except TypeError as error:
+                name = f"{self.parameter_names[position]!r} of {self.name}"
+                refuse_fake_array(argument, name, "cuda")
                 raise ArgumentTypeError(
                     f"expected argument {position} ({self.parameter_names[position]}) of "
                     f"{self.name} to be an array, a number or a tuple of them, got "

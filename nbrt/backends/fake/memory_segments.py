@@ -9,6 +9,7 @@ them), of AArch64 (up to 52 bits; the top byte is ignored) and of RISC-V.
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,15 @@ from nbrt.errors import DeviceError
 if TYPE_CHECKING:
     from nbrt.typing import HostArray
 
-__all__ = ["ALIGNMENT", "FakeBlock", "FakeSegment", "address_of", "layout", "map_fake"]
+__all__ = [
+    "ALIGNMENT",
+    "FakeBlock",
+    "FakeSegment",
+    "address_of",
+    "layout",
+    "map_fake",
+    "new_layout",
+]
 
 ALIGNMENT = 2 << 20
 """Segments begin at multiples of this many bytes, as on devices."""
@@ -129,3 +138,10 @@ def layout(block: FakeBlock, shape: tuple[int, ...], dtype: Any) -> HostArray:
     if block.segment is None:
         raise DeviceError("expected a block in use, got one that was freed")
     return np.ndarray(shape, dtype, block.segment, block.offset)
+
+
+def new_layout(shape: tuple[int, ...], dtype: Any, order: Any = "C") -> HostArray:
+    """Return an array over addresses that no pool counts, of which only views may be made."""
+    kind = np.dtype(dtype)
+    segment: Any = map_fake(max(1, math.prod(shape) * kind.itemsize))
+    return np.ndarray(shape, kind, segment, 0, None, order)

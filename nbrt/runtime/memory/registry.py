@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from nbrt.backends import registry
+from nbrt.errors import DeviceError
 from nbrt.runtime import commands
 from nbrt.runtime.device import interface_of, lookup
 from nbrt.runtime.memory.device_allocator import DeviceAllocator
@@ -56,7 +58,13 @@ def allocator_of(allocation: Allocation) -> DeviceAllocator | None:
 
 def default_cache(stream: Stream) -> SizeClassCache:
     """Return the cache for arrays of a stream outside `use_pool`, and store it in the stream."""
-    cache = stream.cache = allocator_for(stream.device).default_pool.cache_for(stream)
+    allocator = allocator_for(stream.device)
+    if stream.interface is not allocator.interface:
+        raise DeviceError(
+            f"expected a stream of the present {stream.device}, got {stream!r} of a device that "
+            f"nbrt.fake or a registration has replaced; make a new stream"
+        )
+    cache = stream.cache = allocator.default_pool.cache_for(stream)
     return cache
 
 
@@ -68,6 +76,9 @@ def all_allocators() -> list[DeviceAllocator]:
 def allocators_of(kind: str) -> list[DeviceAllocator]:
     """Return the allocators of the devices of a kind and of their page-locked memory."""
     return [each for (device, _), each in list(_allocators.items()) if device.kind == kind]
+
+
+registry.on_substituted(registry.set_aside(_allocators, lambda key: key[0].kind))
 
 
 def _process_logs() -> None:

@@ -11,6 +11,7 @@ from numba.core.dispatcher import OmittedArg
 from numba.core.typing.typeof import Purpose, typeof
 from numba.np.numpy_support import from_dtype, map_layout
 
+from nbrt.backends.fake_arguments import refuse_fake_array
 from nbrt.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def _type_of(function: FunctionType, index: int, value: object) -> Any:
             "float, or in parts"
         )
     if typ is None or not _is_accepted(typ):
+        name = f"{_parameter(function, index)!r} of kernel {function.__name__!r}"
+        refuse_fake_array(value, name, "cpu")
         raise ArgumentTypeError(
             f"kernel {function.__name__!r}: argument {_parameter(function, index)!r} has the type "
             f"{_type_name(value)}, which a kernel cannot take; accepted are {_ACCEPTED}"

@@ -1,0 +1,321 @@
+"""`nbrt.fake`: devices that exist for a block, and the state of the real ones after it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import nbrt
+from nbrt.backends import registry
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BackendUnavailableError,
+    DeviceError,
+    DeviceMismatchError,
+    FakeReadError,
+    LaunchError,
+    OutOfMemoryError,
+    UnknownDeviceError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@nbrt.kernel
+def axpy(a: float, x: Any, y: Any) -> None:
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] += a * x[i]
+
+
+KINDS = pytest.mark.parametrize("kind", ["cuda", "cpu"])
+
+
+@KINDS
+def test_devices_exist_for_the_block(kind: str) -> None:
+    before = nbrt.current_device(), nbrt.device_count(kind), registry.get_interface_for_device(kind)
+    with nbrt.fake(kind, devices=3):
+        assert nbrt.is_available(kind)
+        assert nbrt.device_count(kind) == 3
+        assert nbrt.current_device() == nbrt.Device(kind, 0)
+        with nbrt.device(f"{kind}:2"):
+            x = nbrt.zeros((4, 5), "float64")
+        assert (x.shape, x.dtype, x.device) == ((4, 5), np.float64, nbrt.Device(kind, 2))
+        assert nbrt.device_of(x) == nbrt.Device(kind, 2)
+        with pytest.raises(UnknownDeviceError, match="devices="):
+            nbrt.zeros(1, device=f"{kind}:3")
+    after = nbrt.current_device(), nbrt.device_count(kind), registry.get_interface_for_device(kind)
+    assert after == before
+
+
+def test_a_gpu_has_its_properties() -> None:
+    with nbrt.fake("cuda", gpu="L4"):
+        found = nbrt.get_device_properties("cuda:0")
+    assert (found.multi_processor_count, found.compute_capability) == (58, (8, 9))
+    assert 20 << 30 < found.total_memory < 25 << 30
+
+
+def test_own_properties() -> None:
+    own = nbrt.DeviceProperties("own", 1 << 30, 7, max_threads_per_block=64)
+    with nbrt.fake("cuda", properties=own):
+        assert nbrt.get_device_properties("cuda:0") is own
+        x = nbrt.zeros(100, device="cuda:0")
+        with pytest.raises(LaunchError, match="64 threads"):
+            axpy[1, 128](1.0, x, x)
+
+
+def test_streams_memory_and_generators_come_back() -> None:
+    stream = nbrt.Stream("cpu:0")
+    held = nbrt.zeros(1000, device="cpu:0")
+    allocated = nbrt.memory_stats("cpu:0")["allocated_bytes.all.current"]
+    nbrt.manual_seed(7, "cpu:0")
+    state = nbrt.random.get_state("cpu:0")
+    with nbrt.stream(stream):
+        with nbrt.fake("cpu:0"):
+            assert nbrt.current_stream("cpu:0").interface is not stream.interface
+            assert nbrt.memory_stats("cpu:0").get("allocated_bytes.all.current", 0) == 0
+            assert nbrt.random.get_state("cpu:0").tolist() == state.tolist()
+            nbrt.random.rand(100, device="cpu:0")
+            assert nbrt.random.get_state("cpu:0").tolist() != state.tolist()
+        assert nbrt.current_stream("cpu:0") is stream
+    assert nbrt.random.get_state("cpu:0").tolist() == state.tolist()
+    assert nbrt.memory_stats("cpu:0")["allocated_bytes.all.current"] == allocated
+    assert held.sum() == 0
+
+
+@KINDS
+def test_an_exception_restores_everything(kind: str) -> None:
+    interface = registry.get_interface_for_device(kind)
+    with pytest.raises(ZeroDivisionError), nbrt.fake(kind), nbrt.device(f"{kind}:0"):
+        raise ZeroDivisionError
+    assert registry.get_interface_for_device(kind) is interface
+    assert nbrt.zeros(1, device="cpu:0").tolist() == [0.0]
+
+
+def test_modes_nest() -> None:
+    with nbrt.fake("cuda", gpu="L4"):
+        x = nbrt.zeros(8, device="cuda:0")
+        with nbrt.fake("cuda", gpu="A100", devices=2):
+            assert nbrt.device_count("cuda") == 2
+            assert nbrt.get_device_properties("cuda:0").multi_processor_count == 108
+            with pytest.raises(DeviceMismatchError):
+                axpy.forall(8)(1.0, x, nbrt.zeros(8))
+            with nbrt.fake("cpu:0"):
+                assert isinstance(nbrt.zeros(2, device="cpu:0"), type(x))
+        assert nbrt.get_device_properties("cuda:0").multi_processor_count == 58
+        axpy.forall(8, stream=nbrt.current_stream("cuda:0"))(1.0, x, x)
+
+
+def test_a_mode_is_entered_again_after_its_end() -> None:
+    mode = nbrt.fake("cuda", gpu="L4")
+    with mode:
+        nbrt.zeros(1 << 20, device="cuda:0")
+        with pytest.raises(DeviceError, match="not entered"):
+            mode.__enter__()
+    with mode as plan:
+        nbrt.zeros(256, device="cuda:0")
+    assert plan.peak == 1024
+
+
+def test_threads_see_the_devices() -> None:
+    found: list[str] = []
+    with nbrt.fake("cuda", devices=2):
+        thread = threading.Thread(
+            target=lambda: found.append(str(nbrt.device_of(nbrt.zeros(3, device="cuda:1"))))
+        )
+        thread.start()
+        thread.join()
+    assert found == ["cuda:1"]
+
+
+def test_blocks_of_two_threads_end_in_any_order() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def run() -> None:
+        with nbrt.fake("cuda", devices=5):
+            entered.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=run)
+    before = registry.get_interface_for_device("cuda")
+    with nbrt.fake("cuda", devices=2):
+        thread.start()
+        assert entered.wait(60)
+        assert nbrt.device_count("cuda") == 5
+    assert nbrt.device_count("cuda") == 5
+    leave.set()
+    thread.join()
+    assert registry.get_interface_for_device("cuda") is before
+
+
+@KINDS
+def test_reads_are_refused_with_the_line(kind: str) -> None:
+    with nbrt.fake(kind):
+        x = nbrt.zeros(4, device=f"{kind}:0")
+        if kind == "cuda":
+            with pytest.raises(TypeError, match="to_host"):  # as of CuPy's arrays
+                np.asarray(x)
+        for read in (float, int, bool, lambda a: a.item(), lambda a: a.tolist()):
+            with pytest.raises(FakeReadError, match=r"test_fake_mode\.py:\d+"):
+                read(x[0])
+        host = nbrt.to_host(x)
+        assert (host.shape, host.dtype) == ((4,), np.float32)
+        with pytest.raises(FakeReadError):
+            float(host[0])
+        into = np.ones(4, np.float32)
+        with pytest.raises(FakeReadError):
+            nbrt.copy(into, x)
+        assert into.tolist() == [1.0] * 4
+
+
+@KINDS
+def test_reads_are_answered_by_policy(kind: str) -> None:
+    with nbrt.fake(kind, reads="zeros"):
+        x = nbrt.full(4, 3.0, device=f"{kind}:0")
+        assert float(nbrt.to_host(x)[0]) == 0.0
+        into = np.ones(4)
+        nbrt.copy(into, x)
+        assert into.tolist() == [0.0] * 4
+
+    def answer(array: Any) -> Any:
+        return np.arange(array.size).reshape(array.shape)
+
+    with nbrt.fake(kind, reads=answer):
+        x = nbrt.zeros((2, 2), "float32", device=f"{kind}:0")
+        assert np.asarray(nbrt.to_host(x)).tolist() == [[0.0, 1.0], [2.0, 3.0]]
+    with nbrt.fake(kind, reads=lambda _: [1, 2, 3]), pytest.raises(FakeReadError, match="shape"):
+        float(nbrt.zeros(2, device=f"{kind}:0")[0])
+
+
+def test_memory_is_enforced_on_request() -> None:
+    with nbrt.fake("cuda", gpu="L4") as plan:
+        nbrt.empty(1 << 40, "uint8", device="cuda:0")
+    assert plan.peak == 1 << 40
+    with nbrt.fake("cuda", gpu="L4", enforce_memory=True):
+        nbrt.empty(10 << 30, "uint8", device="cuda:0")
+        with pytest.raises(OutOfMemoryError):
+            nbrt.empty(1 << 40, "uint8", device="cuda:0")
+        nbrt.memory.set_memory_limit(1 << 30, "cuda:0")
+        with pytest.raises(OutOfMemoryError):
+            nbrt.empty(2 << 30, "uint8", device="cuda:0")
+
+
+def test_arrays_of_an_ended_block_are_refused_by_name() -> None:
+    with nbrt.fake("cpu:0"):
+        x = nbrt.zeros(4, device="cpu:0")
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: x + 1,
+        lambda: nbrt.asarray(x, device="cpu:0"),
+        lambda: nbrt.to_host(x),
+        lambda: np.asarray(x),
+        lambda: axpy.forall(4, stream=nbrt.current_stream("cpu:0"))(1.0, x, x),
+    )
+    for use in uses:
+        with pytest.raises(DeviceError, match="ended"):
+            use()
+    assert "shape=(4,)" in repr(x)
+
+
+def test_fake_and_real_arrays_do_not_mix() -> None:
+    real = nbrt.zeros(4, device="cpu:0")
+    with nbrt.fake("cuda"):
+        fake = nbrt.zeros(4, device="cuda:0")
+        with pytest.raises(DeviceMismatchError, match=r"cpu:0|NumPy"):
+            axpy.forall(4, stream=nbrt.current_stream("cuda:0"))(1.0, real, fake)
+        with pytest.raises(DeviceMismatchError, match="cuda:0"):
+            axpy.forall(4, stream=nbrt.current_stream("cpu:0"))(1.0, fake, real)
+        with pytest.raises(DeviceMismatchError):
+            fake + real
+        nbrt.copy(fake, real)
+
+
+def test_host_data_is_lifted_and_copied() -> None:
+    kinds: list[str] = []
+
+    class Hook:
+        def before(self, stream: Any, command: Any, /) -> None:
+            kinds.append(f"{command.kind} on {stream.device}")
+
+        def after(self, stream: Any, command: Any, result: Any, /) -> None:
+            pass
+
+    with nbrt.fake("cuda"), nbrt.runtime.commands.install_hook(Hook()):
+        x = nbrt.asarray(1, device="cuda")
+    assert (x.shape, x.dtype) == ((), np.int64)
+    assert kinds[:2] == ["allocate on cuda:0", "copy on cuda:0"]
+
+
+class RealCudaArray:
+    """An array of a CUDA device, as another library shows it."""
+
+    shape, dtype = (3,), np.dtype("float32")
+    __cuda_array_interface__ = {  # noqa: RUF012  # as CuPy has it
+        "shape": (3,), "typestr": "<f4", "data": (512, False), "version": 3,
+    }  # fmt: skip
+
+
+def test_arrays_of_real_devices_are_lifted_on_request() -> None:
+    with (
+        nbrt.fake("cuda", only_lift_cpu_arrays=True),
+        pytest.raises(DeviceMismatchError, match="only_lift_cpu_arrays"),
+    ):
+        nbrt.asarray(RealCudaArray(), device="cuda:0")
+    with nbrt.fake("cuda", only_lift_cpu_arrays=False):
+        found = nbrt.asarray(RealCudaArray(), device="cuda:0")
+        assert (found.shape, found.dtype, str(found.device)) == ((3,), np.float32, "cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error"),
+    [
+        (("tpu",), {}, ArgumentError),
+        ((3,), {}, ArgumentTypeError),
+        ((), {"gpu": "H9000"}, ArgumentError),
+        (("cpu",), {"gpu": "H100"}, ArgumentError),
+        ((), {"devices": 0}, ArgumentError),
+        ((), {"devices": 1.5}, ArgumentTypeError),
+        (("cuda:3",), {"devices": 2}, ArgumentError),
+        ((), {"reads": "ones"}, ArgumentError),
+        ((), {"properties": 3}, ArgumentTypeError),
+        ((), {"gpu": 3}, ArgumentTypeError),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: Any, options: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        nbrt.fake(*arguments, **options)
+
+
+def test_no_driver_is_touched() -> None:
+    program = """
+import sys, nbrt
+with nbrt.fake("cuda", gpu="H100", devices=8):
+    x = nbrt.zeros((1 << 20, 1 << 20), device="cuda:7")
+    nbrt.to_host((x @ x.T)[:2])
+print("cupy" in sys.modules, any(name.startswith("cuda.bindings") for name in sys.modules))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("LD_LIBRARY_PATH", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["False", "False"], done.stderr
+
+
+def test_streams_of_the_block_do_not_outlive_it() -> None:
+    with nbrt.fake("cuda"):
+        stream = nbrt.Stream("cuda:0")
+    with pytest.raises((DeviceError, BackendUnavailableError)), nbrt.stream(stream):
+        nbrt.zeros(4)
