@@ -77,11 +77,11 @@ def _range(function: Any) -> Any:
         base = known.get("base", 10.0)
         if isinstance(base, ArrayMetadata):
             known["base"] = sample(base)
-        kind = function(sample(first), sample(last), min(num, 2), **known).dtype
+        kind = function(sample(start), sample(stop), min(num, 2), **known).dtype
         rest = broadcast_shape([first.shape, last.shape])
         at = np.lib.array_utils.normalize_axis_index(axis, ndim + 1)
-        shape = (*rest[:at], num, *rest[at:])
-        result = new_result(function, first, shape, kind)
+        result = new_result(function, first, (num, *rest), kind)
+        result = result.as_owner(np.moveaxis(result.layout, 0, at))
         if not retstep:
             return result
         return result, new_result(function, first, rest, np.result_type(kind, np.float64))
@@ -102,8 +102,7 @@ def _diagflat(v: Any, k: int = 0) -> Any:
 @rule(np.tril, np.triu)
 def _triangle(m: Any, k: int = 0) -> Any:
     (source,) = lifted(m)
-    if source.ndim == 0:
-        raise ValueError("expected an array of at least 1 axis, got one of 0")
+    np.tril(sample(source), k)
     shape = source.shape if source.ndim > 1 else source.shape * 2
     return new_result(np.tril, source, shape, source.dtype)
 
@@ -209,7 +208,10 @@ def _place(arr: Any, mask: Any, vals: Any) -> None:
     target = _target(arr, "place")
     if np.size(mask) != target.size:
         raise ValueError("place: mask and data must be the same size")
-    _check_dtype(target, vals)
+    new = lifted(target, vals)[1]
+    if new.size == 0:
+        raise ValueError("Cannot insert from an empty array!")
+    np.place(np.zeros(1, target.dtype), np.zeros(1, np.bool_), np.zeros(1, new.dtype))
 
 
 @rule(np.putmask)
@@ -217,7 +219,7 @@ def _putmask(a: Any, /, mask: Any, values: Any) -> None:
     target = _target(a, "putmask")
     if np.size(mask) != target.size:
         raise ValueError("putmask: mask and data must be the same size")
-    _check_dtype(target, values)
+    np.putmask(np.empty(0, target.dtype), np.empty(0, np.bool_), empty(values))
 
 
 @rule(np.fill_diagonal)

@@ -25,7 +25,6 @@ _PARAMETERS: dict[Any, tuple[str, ...]] = {
     np.isposinf: ("x",),
     np.isreal: ("x",),
     np.nan_to_num: ("x",),
-    np.polyval: ("x",),
     np.select: ("condlist", "choicelist", "default"),
     np.sinc: ("x",),
 }
@@ -146,6 +145,13 @@ def _poly(seq_of_zeros: Any) -> Any:
         raise ValueError("input must be 1d or non-empty square 2d array.")
     kind = np.poly(np.ones(1, source.dtype)).dtype
     return new_result(np.poly, source, (source.shape[0] + 1,), kind)
+
+
+@rule(np.polyval)
+def _polyval(p: Any, x: Any) -> Any:
+    coefficients, source = lifted(p, x)
+    kind = np.result_type(coefficients.dtype, source.dtype)
+    return copied_like(source, source.memory, kind)
 
 
 @rule(np.polyadd, np.polysub)

@@ -37,7 +37,7 @@ def getitem(array: Any, index: Any) -> Any:
     axes = range(len(result.shape))
     lead, middle = len(fancy), len(fancy) + len(first)
     order = (*axes[lead:middle], *axes[:lead], *axes[middle:])
-    return type(result)(result.layout.transpose(order), result.memory, result.handle)
+    return result.as_owner(result.layout.transpose(order))
 
 
 def setitem(array: Any, index: Any, value: Any) -> None:
@@ -94,7 +94,7 @@ def _field_dtype(layout: HostArray, index: Any) -> np.dtype[Any]:
 
 def _check_mask_assignment(selection: _Selection, value: Any) -> None:
     if value.ndim > 1:
-        raise ValueError(
+        raise TypeError(
             f"NumPy boolean array indexing assignment requires a 0 or 1-dimensional input, input "
             f"has {value.ndim} dimensions"
         )

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from nbrt.backends.fake.numpy_layouts import in_axis_order, iteration_axes
+from nbrt.backends.fake.numpy_layouts import copied_like, in_axis_order, iteration_axes
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
 from nbrt.backends.fake.numpy_operands import batch, lifted, read_values, replaced, sample, stored
 from nbrt.backends.fake.numpy_rules import new_result, rule
+from nbrt.backends.fake.numpy_ufuncs import check_broadcast
 from nbrt.backends.fake.numpy_views import ravel
 
 __all__: list[str] = []
@@ -43,7 +44,7 @@ def _concatenate(
     result = np.concatenate([batch(each) for each in sources], place, dtype=dtype, casting=casting)
     shape = result.shape[1:]
     if out is not None:
-        return stored(out, shape, result.dtype, casting, "concatenate")
+        return stored(out, shape, result.dtype, casting, "concatenate", sources[0].memory)
     axes = iteration_axes(sources, len(shape))
     return in_axis_order(sources[0].memory, shape, result.dtype, axes)
 
@@ -125,27 +126,12 @@ def _tile(A: Any, reps: Any) -> Any:  # noqa: N803 (NumPy's name)
 @rule(np.repeat, host=("repeats",))
 def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     (source,) = lifted(a)
-    at = 0 if axis is None else np.lib.array_utils.normalize_axis_index(axis, source.ndim)
-    shape = [source.size] if axis is None else list(source.shape)
     if isinstance(repeats, ArrayMetadata):
         why = "the result of numpy.repeat depends on values: the repeats decide its length"
         repeats = read_values(repeats, why)
-    counts = np.asarray(repeats)
-    if not np.can_cast(counts.dtype, np.int64, "safe"):
-        raise TypeError(
-            f"Cannot cast array data from {counts.dtype!r} to dtype('int64') according to the rule "
-            f"'safe'"
-        )
-    if counts.size and counts.min() < 0:
-        raise ValueError("repeats may not contain negative values.")
-    if counts.size == 1:
-        shape[at] *= int(counts.reshape(())[()])
-    elif counts.shape == (shape[at],):
-        shape[at] = int(counts.sum())
-    else:
-        raise ValueError(
-            f"operands could not be broadcast together with shape ({shape[at]},) {counts.shape}"
-        )
+    at = 0 if axis is None else np.lib.array_utils.normalize_axis_index(axis, source.ndim)
+    shape = [source.size] if axis is None else list(source.shape)
+    shape[at] = np.repeat(np.empty((shape[at], 0)), repeats, axis=0).shape[0]
     return new_result(np.repeat, source, tuple(shape), source.dtype)
 
 
@@ -158,11 +144,26 @@ def _delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
 
 @rule(np.insert, host=("obj",))
 def _insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    source, at = _flat_or_axis(arr, axis)
-    _, new = lifted(source, values)
-    stand_in = batch(new, max(new.ndim, source.ndim)) if new.ndim else np.zeros((), new.dtype)
-    result = np.insert(batch(source), _known_places(obj, "insert"), stand_in, at)
-    return new_result(np.insert, source, result.shape[1:], result.dtype)
+    source, new = lifted(arr, values)
+    if axis is None:
+        source, axis = ravel(source), 0
+    at = np.lib.array_utils.normalize_axis_index(axis, source.ndim)
+    length = source.shape[at]
+    places: Any = obj if isinstance(obj, slice) else np.asarray(_known_places(obj, "insert"))
+    if isinstance(places, slice):
+        places = np.arange(*places.indices(length))
+    elif places.dtype.kind == "b":
+        places = np.flatnonzero(places)
+    shape = (1,) * (source.ndim - new.ndim) + new.shape
+    if places.ndim == 0:  # NumPy takes the first axis of the values as the inserted one
+        shape = (*shape[1 : at + 1], shape[0], *shape[at + 1 :])
+    count = shape[at] if places.size == 1 else places.size
+    wrong = places[(places < -length) | (places > length)]
+    if wrong.size:
+        raise IndexError(f"index {wrong.flat[0]} is out of bounds for axis {at} with size {length}")
+    check_broadcast(shape, (*source.shape[:at], count, *source.shape[at + 1 :]))
+    target = (*source.shape[:at], length + count, *source.shape[at + 1 :])
+    return new_result(np.insert, source, target, source.dtype)
 
 
 def _known_places(obj: Any, name: str) -> Any:
@@ -195,7 +196,9 @@ def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
         np.broadcast_shapes(np.shape(shift), np.shape(axis))
     elif np.ndim(shift) > 1:
         raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")
-    return new_result(np.roll, source, source.shape, source.dtype)
+    if axis is None:
+        return new_result(np.roll, source, source.shape, source.dtype)
+    return copied_like(source, source.memory, source.dtype)
 
 
 @rule(np.pad, host=("pad_width",))

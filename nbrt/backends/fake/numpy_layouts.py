@@ -36,7 +36,7 @@ def in_axis_order(
     if axes is None:
         return memory.result(shape, kind)
     array = memory.result(tuple(shape[axis] for axis in axes), kind)
-    return type(array)(array.layout.transpose(np.argsort(axes)), memory, array.handle)
+    return array.as_owner(array.layout.transpose(np.argsort(axes)))
 
 
 def iteration_axes(

@@ -143,8 +143,9 @@ def _qr(a: Any, mode: Any = "reduced") -> Any:
     known: Any = np.linalg.qr(_identity(source), mode)
     if mode == "r":
         return new_result(np.linalg.qr, source, (*loop, least, columns), known.dtype)
+    factors = new_result(np.linalg.qr, source, (*loop, rows, columns), known[0].dtype)
     return (
-        new_result(np.linalg.qr, source, (*loop, columns, rows), known[0].dtype),
+        factors.as_owner(factors.layout.mT),
         new_result(np.linalg.qr, source, (*loop, least), known[1].dtype),
     )
 

@@ -176,6 +176,10 @@ class ArrayMetadata:
         base = self if self.base is None else self.base
         return type(self)(layout, self.memory, self.handle, base)
 
+    def as_owner(self, layout: HostArray) -> Self:
+        """Return this array with another layout, as a result that is no view."""
+        return type(self)(layout, self.memory, self.handle)
+
     # -- attributes of ndarray ---------------------------------------------------------------------
 
     @property

@@ -28,6 +28,7 @@ __all__ = [
     "replaced",
     "sample",
     "stored",
+    "written",
 ]
 
 _empty: dict[np.dtype[Any], Any] = {}
@@ -166,7 +167,9 @@ def lifted(*values: Any) -> list[Any]:
 # -- results ---------------------------------------------------------------------------------------
 
 
-def stored(out: Any, shape: tuple[int, ...], dtype: Any, casting: Any, name: str) -> Any:
+def stored(
+    out: Any, shape: tuple[int, ...], dtype: Any, casting: Any, name: str, memory: FakeMemory
+) -> Any:
     """Check that a result can be stored in `out`, and return `out`."""
     if isinstance(out, tuple):
         (out,) = out
@@ -175,7 +178,19 @@ def stored(out: Any, shape: tuple[int, ...], dtype: Any, casting: Any, name: str
             f"output parameter for numpy.{name} has the wrong shape: expected {shape}, got "
             f"{out.shape}"
         )
-    np.copyto(empty(out), np.empty(0, dtype), casting=casting)
+    return written(out, shape, dtype, casting, memory)
+
+
+def written(out: Any, shape: tuple[int, ...], dtype: Any, casting: Any, memory: FakeMemory) -> Any:
+    """Check that a result can be stored in `out`, and return `out`.
+
+    A real array gets the values that the policy gives for the result.
+    """
+    if isinstance(out, ArrayMetadata):
+        np.copyto(empty(out), np.empty(0, dtype), casting=casting)
+    else:
+        values = memory.read(memory.result(shape, np.dtype(dtype)))
+        np.copyto(out, values, casting=casting)
     return out
 
 

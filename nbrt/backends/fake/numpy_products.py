@@ -165,8 +165,8 @@ def _cross(
     kind = np.subtract(np.ones(1, kind), np.ones(1, kind)).dtype
     if lengths == [2, 2]:
         return new_result(np.cross, first, rest, kind)
-    at = np.lib.array_utils.normalize_axis_index(axisc, len(rest) + 1)
-    return new_result(np.cross, first, (*rest[:at], 3, *rest[at:]), kind)
+    result = new_result(np.cross, first, (*rest, 3), kind)
+    return result.as_owner(np.moveaxis(result.layout, -1, axisc))
 
 
 @rule(np.linalg.cross)

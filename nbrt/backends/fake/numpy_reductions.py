@@ -10,7 +10,7 @@ import numpy as np
 from nbrt.backends.fake.numpy_layouts import in_axis_order, iteration_axes
 from nbrt.backends.fake.numpy_operands import lifted, replaced, sample, stored
 from nbrt.backends.fake.numpy_rules import RULES, bound, given_options, new_result, rule
-from nbrt.backends.fake.numpy_ufuncs import broadcast_shape
+from nbrt.backends.fake.numpy_ufuncs import broadcast_shape, check_broadcast
 
 __all__: list[str] = []
 
@@ -91,11 +91,8 @@ def _along_axes(function: Any) -> Any:
         out = given.pop("out", None)
         (source, _) = lifted(given.pop("a"), out)
         where = given.get("where", True)
-        if np.ndim(where) and broadcast_shape([source.shape, where.shape]) != source.shape:
-            raise ValueError(
-                f"non-broadcastable operand with shape {where.shape} doesn't match the broadcast "
-                f"shape {source.shape}"
-            )
+        if np.ndim(where):
+            check_broadcast(where.shape, source.shape)
         # The degrees of freedom do not change the dtype, and the sample has too few elements.
         options = {
             name: value for name, value in given.items() if name not in ("ddof", "correction")
@@ -143,7 +140,9 @@ def _scan(function: Any) -> Any:
         if axis is None and source.ndim != 1:
             return new_result(function, source, (source.size,), result.dtype, out)
         if out is not None:
-            return stored(out, source.shape, result.dtype, "same_kind", function.__name__)
+            return stored(
+                out, source.shape, result.dtype, "same_kind", function.__name__, source.memory
+            )
         axes = iteration_axes([source], source.ndim)
         return in_axis_order(source.memory, source.shape, result.dtype, axes)
 
@@ -257,8 +256,10 @@ def _apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: An
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
     line = np.moveaxis(source, at, -1)[(0,) * (source.ndim - 1)]
     (each,) = lifted_like(source, func1d(line, *args, **kwargs))
-    shape = (*source.shape[:at], *each.shape, *source.shape[at + 1 :])
-    return new_result(np.apply_along_axis, source, shape, each.dtype)
+    result = new_result(np.apply_along_axis, source, (*rest, *each.shape), each.dtype)
+    axes = list(range(result.ndim))
+    order = (*axes[:at], *axes[len(rest) :], *axes[at : len(rest)])
+    return result.as_owner(result.layout.transpose(order))
 
 
 def lifted_like(known: Any, value: Any) -> list[Any]:

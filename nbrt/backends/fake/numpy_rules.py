@@ -75,7 +75,7 @@ def new_result(
     """Return a new array in C order for the result of a function; or `out`, after a check."""
     if out is None:
         return in_axis_order(like.memory, shape, dtype, None)
-    return stored(out, shape, dtype, casting, function.__name__)
+    return stored(out, shape, dtype, casting, function.__name__, like.memory)
 
 
 def elementwise(function: Any, names: Sequence[str], order: str = "K") -> Callable[..., Any]:
@@ -86,7 +86,7 @@ def elementwise(function: Any, names: Sequence[str], order: str = "K") -> Callab
         call.arguments = {
             name: value for name, value in call.arguments.items() if value is not np._NoValue
         }
-        out = call.arguments.pop("out", None)
+        out, name = call.arguments.pop("out", None), function.__name__
         arrays = _arrays([call.arguments[name] for name in names if name in call.arguments])
         like = lifted(*arrays, out)[0 if arrays else -1]
         ndim = max((each.ndim for each in arrays), default=0)
@@ -94,13 +94,13 @@ def elementwise(function: Any, names: Sequence[str], order: str = "K") -> Callab
         def stand_in(value: Any) -> Any:
             return batch(value, ndim)
 
-        for name in names:
-            if name in call.arguments:
-                call.arguments[name] = _with_arrays(call.arguments[name], stand_in)
+        for each in names:
+            if each in call.arguments:
+                call.arguments[each] = _with_arrays(call.arguments[each], stand_in)
         result = function(*call.args, **call.kwargs)
         shape = result.shape[1:]
         if out is not None:
-            return stored(out, shape, result.dtype, "same_kind", function.__name__)
+            return stored(out, shape, result.dtype, "same_kind", name, like.memory)
         axes = iteration_axes(arrays, len(shape), order)
         return in_axis_order(like.memory, shape, result.dtype, axes)
 

@@ -223,7 +223,7 @@ def _isin(
 # -- histograms ------------------------------------------------------------------------------------
 
 
-def _edge_count(function: Any, bins: Any) -> int | None:
+def _edge_count(bins: Any) -> int | None:
     """Return the number of edges; None if values decide it."""
     if isinstance(bins, str):
         return None
@@ -241,7 +241,7 @@ def _edge_count(function: Any, bins: Any) -> int | None:
 def _histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> Any:
-    count = _edge_count(np.histogram, bins)
+    count = _edge_count(bins)
     if count is None:
         reason = "its values decide the number of bins"
         return value_dependent(np.histogram, reason)(a, bins, range, density, weights)
@@ -259,7 +259,7 @@ def _histogram(
 
 @rule(np.histogram_bin_edges, host=("bins",))
 def _histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
-    count = _edge_count(np.histogram_bin_edges, bins)
+    count = _edge_count(bins)
     if count is None:
         reason = "its values decide the number of bins"
         return value_dependent(np.histogram_bin_edges, reason)(a, bins, range, weights)
@@ -297,16 +297,19 @@ def _histogramdd(
     return _bins_of(source, edges, dims)
 
 
-def _bins_of(source: Any, bins: Any, dims: int) -> tuple[Any, tuple[Any, ...]]:
-    counts = [_edge_count(np.histogramdd, each) for each in bins]
+def _bins_of(source: Any, bins: Any, dims: int) -> tuple[Any, list[Any]]:
+    counts = [_edge_count(each) for each in bins]
     if None in counts:
         raise TypeError("`bins` must be integers or arrays for a histogram of several dimensions")
     lengths = [int(each) for each in counts if each is not None]
-    kind = np.result_type(source.dtype, np.float64)
-    shape = tuple(each - 1 for each in lengths)
+    given: Any = [
+        np.arange(2).astype(np.asarray(empty(each)).dtype) if np.ndim(each) else 1 for each in bins
+    ]
+    _, places = np.histogramdd(np.ones((1, dims), source.dtype), given)
+    edges = zip(lengths, places, strict=True)
     return (
-        new_result(np.histogramdd, source, shape, np.float64),
-        tuple(new_result(np.histogramdd, source, (each,), kind) for each in lengths),
+        new_result(np.histogramdd, source, tuple(each - 1 for each in lengths), np.float64),
+        [new_result(np.histogramdd, source, (size,), each.dtype) for size, each in edges],
     )
 
 
@@ -317,6 +320,8 @@ def _bins_of(source: Any, bins: Any, dims: int) -> tuple[Any, tuple[Any, ...]]:
 def _take(
     a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
 ) -> Any:
+    if not hasattr(indices, "dtype"):
+        indices = np.asarray(indices).astype(np.intp)
     (source, places, _) = lifted(a, indices, out)
     np.take(sample(source), np.zeros(sample(places).shape, places.dtype), axis, mode="wrap")
     if axis is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,14 +10,14 @@ import numpy as np
 from nbrt.backends.fake.numpy_indexing import indexed_shape
 from nbrt.backends.fake.numpy_layouts import in_axis_order, iteration_axes
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
-from nbrt.backends.fake.numpy_operands import common_memory, empty, sample
+from nbrt.backends.fake.numpy_operands import common_memory, empty, sample, written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nbrt.backends.fake.numpy_metadata import FakeMemory
 
-__all__ = ["array_ufunc", "broadcast_shape"]
+__all__ = ["array_ufunc", "broadcast_shape", "check_broadcast"]
 
 
 def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: Any) -> Any:
@@ -77,7 +78,9 @@ def _call(
     axes = iteration_axes([*sources, *given], len(shape), kwargs.get("order", "K"))
     kinds = (stand_ins,) if ufunc.nout == 1 else stand_ins
     results = tuple(
-        target if target is not None else in_axis_order(memory, shape, kind.dtype, axes)
+        in_axis_order(memory, shape, kind.dtype, axes)
+        if target is None
+        else written(target, shape, kind.dtype, "unsafe", memory)
         for kind, target in zip(kinds, out or (None,) * ufunc.nout, strict=True)
     )
     return results[0] if ufunc.nout == 1 else results
@@ -95,6 +98,15 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     except ValueError:
         text = " ".join(str(each).replace(", ", ",") for each in shapes)
         raise ValueError(f"operands could not be broadcast together with shapes {text} ") from None
+
+
+def check_broadcast(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+    """Raise ValueError if a shape does not broadcast to another."""
+    if broadcast_shape([shape, target]) != target:
+        raise ValueError(
+            f"non-broadcastable operand with shape {shape} doesn't match the broadcast shape "
+            f"{target}"
+        )
 
 
 def _outer(ufunc: np.ufunc, operands: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -117,8 +129,7 @@ def _call_generalized(
     """Compute the result of a function such as matmul, whose signature names core axes."""
     signature = str(ufunc.signature)
     cores = [
-        [name for name in part.split(",") if name]
-        for part in signature.replace(" ", "").replace("->", ",").strip("()").split("),(")
+        [name for name in part.split(",") if name] for part in re.findall(r"\(([^)]*)\)", signature)
     ]
     given = [x if isinstance(x, (ArrayMetadata, np.ndarray)) else np.asarray(x) for x in operands]
     axes = _core_axes(cores, kwargs)
@@ -147,13 +158,11 @@ def _call_generalized(
     for position, kind in enumerate(kinds):
         core = cores[ufunc.nin + position]
         shape = (*loop, *(_core_size(name, sizes) for name in core))
-        target = out[position] if out else None
         if kwargs.get("keepdims"):
             shape = (*loop, *(1 for _ in cores[0]))
-        placed = axes[ufunc.nin + position]
-        if placed is not None and len(placed) == len(shape) - len(loop):
-            shape = _placed(shape, placed)
-        results.append(_checked_output(target, shape, kind, memory, kwargs, ufunc))
+        target = out[position] if out else None
+        placed = axes[ufunc.nin + position] or ()
+        results.append(_generalized_result(target, shape, kind, placed, memory, kwargs))
     return results[0] if ufunc.nout == 1 else tuple(results)
 
 
@@ -175,14 +184,6 @@ def _moved(array: Any, axes: tuple[int, ...] | None) -> tuple[int, ...]:
     chosen = [np.lib.array_utils.normalize_axis_index(axis, len(shape)) for axis in axes]
     rest = [size for axis, size in enumerate(shape) if axis not in chosen]
     return (*rest, *(shape[axis] for axis in chosen))
-
-
-def _placed(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    ndim = len(shape)
-    chosen = [np.lib.array_utils.normalize_axis_index(axis, ndim) for axis in axes]
-    core = dict(zip(chosen, shape[ndim - len(axes) :], strict=True))
-    rest = iter(shape)
-    return tuple(core[axis] if axis in core else next(rest) for axis in range(ndim))
 
 
 def _absent_axes(cores: list[list[str]], shapes: list[tuple[int, ...]]) -> set[str]:
@@ -229,18 +230,25 @@ def _core_stand_in(operand: Any) -> Any:
     )
 
 
-def _checked_output(
-    out: Any, shape: tuple[int, ...], kind: Any, memory: FakeMemory, kwargs: Any, ufunc: np.ufunc
+def _generalized_result(
+    out: Any,
+    shape: tuple[int, ...],
+    kind: Any,
+    axes: tuple[int, ...],
+    memory: FakeMemory,
+    kwargs: Any,
 ) -> Any:
+    """Return a new array, or `out`, with the core in the places `axes`."""
     if out is None:
-        return in_axis_order(memory, shape, kind, None)
-    if out.shape[len(out.shape) - len(shape) :] != shape:
+        result = in_axis_order(memory, shape, kind, None)
+        return result.as_owner(np.moveaxis(result.layout, range(-len(axes), 0), axes))
+    given = np.moveaxis(out, axes, range(-len(axes), 0)).shape
+    if given[len(given) - len(shape) :] != shape:
         raise ValueError(
-            f"{ufunc.__name__}: Output operand 0 has a mismatch with the shape {shape} of the "
-            f"result, got {out.shape}"
+            f"expected an output of shape {shape}, as the operands give, got {out.shape}"
         )
-    np.copyto(empty(out), np.empty(0, kind), casting=kwargs.get("casting", "same_kind"))
-    return out
+    casting = kwargs.get("casting", "same_kind")
+    return written(out, out.shape, kind, casting, memory)
 
 
 # -- reductions ------------------------------------------------------------------------------------
@@ -257,21 +265,18 @@ def _reduce(
     options = dict(kwargs)
     where = options.get("where", True)
     if isinstance(where, (ArrayMetadata, np.ndarray)):
-        if broadcast_shape([array.shape, where.shape]) != array.shape:
-            raise ValueError(
-                f"non-broadcastable operand with shape {where.shape} doesn't match the broadcast "
-                f"shape {array.shape}"
-            )
-        options["where"] = np.ones_like(sample(where))
+        options["where"] = sample(where)
     if out:
         options["out"] = tuple(map(sample, out))
     stand_in = sample(array)
     with np.errstate(all="ignore"):
         result = ufunc.reduce(stand_in, **options)
+    if isinstance(where, (ArrayMetadata, np.ndarray)):
+        check_broadcast(where.shape, array.shape)
     axis = options.get("axis", 0)
     axes = (
         range(array.ndim)
-        if axis is None
+        if axis is None or array.ndim == 0
         else np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
     )
     keepdims = options.get("keepdims", False)
@@ -287,7 +292,7 @@ def _reduce(
                 f"output parameter for reduction operation {ufunc.__name__} has the wrong shape: "
                 f"expected {shape}, got {target.shape}"
             )
-        return target
+        return written(target, shape, result.dtype, "unsafe", memory)
     order = None
     if len(shape) > 1:
         rest = [at for at in range(array.ndim) if keepdims or at not in axes]
@@ -347,7 +352,7 @@ def _along_axis(
             f"operands could not be broadcast together with remapped shapes: {target.shape} and "
             f"{shape}"
         )
-    return target
+    return written(target, shape, kind, "unsafe", memory)
 
 
 def _at(
