@@ -1,1 +1,1 @@
-"""The command line: ``nbrt info``, ``nbrt audit`` and ``nbrt demo``."""
+"""The command line: ``nbrt info``, ``nbrt audit``, ``nbrt plan`` and ``nbrt demo``."""

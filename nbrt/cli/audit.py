@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nbrt.errors import ArgumentError
+from nbrt.cli.scripts import check_script, run_script
 
 if TYPE_CHECKING:
     import argparse
@@ -36,10 +33,9 @@ def run_audit(options: argparse.Namespace) -> int:
     from nbrt.random import audit
 
     if options.action == "record":
-        if not Path(options.script).is_file():
-            raise ArgumentError(f"expected a script to run, got {options.script}")
+        check_script(options.script)
         with audit.record(options.recording, digests=options.digests):
-            _run_script(options.script, options.arguments)
+            run_script(options.script, options.arguments)
         return 0
     if options.action == "show":
         for draw in audit.load(options.recording).draws:
@@ -49,13 +45,3 @@ def run_audit(options: argparse.Namespace) -> int:
     difference = audit.compare(first, second, names=(options.first, options.second))
     print(difference or f"no difference: {len(first.draws)} draws")
     return int(difference is not None)
-
-
-def _run_script(script: str, arguments: list[str]) -> None:
-    before = sys.argv, sys.path
-    # The same values as for `python script`.
-    sys.argv, sys.path = [script, *arguments], [str(Path(script).resolve().parent), *sys.path]
-    try:
-        runpy.run_path(script, run_name="__main__")
-    finally:
-        sys.argv, sys.path = before

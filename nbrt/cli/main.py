@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nbrt._version import __version__
 from nbrt.cli.audit import add_audit, run_audit
+from nbrt.cli.plan import add_plan, run_plan
 from nbrt.errors import NbrtError
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "audit":
             return run_audit(options)
+        if options.command == "plan":
+            return run_plan(options)
         return _demo(options)
     except NbrtError as error:
         print(f"nbrt: {error}", file=sys.stderr)
@@ -44,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("info", help="show devices, backends, and why one is unavailable")
     add_audit(commands.add_parser("audit", help="record random draws, and compare two runs"))
+    add_plan(commands.add_parser("plan", help="plan the memory of a script, without its GPU"))
     demo = commands.add_parser("demo", help="denoise a photograph on two streams; check every step")
     demo.add_argument("image", nargs="?", help="a picture; by default the photograph in matplotlib")
     demo.add_argument("--device", help="where to run, such as cpu or cuda:0; default: the default")

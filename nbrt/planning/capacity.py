@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from nbrt._internal.gpus import GPUS, gpu_named
 from nbrt._internal.sizes import is_size, parse_size
+from nbrt.backends.fake.memory_device import DriverNumbers
 from nbrt.backends.interface import DeviceProperties
 from nbrt.observe.plots.style import size_text
 from nbrt.planning.tables import html_table, text_table
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTEXT_BYTES", "Fit", "FitTable", "fit_all", "fit_of"]
 
-CONTEXT_BYTES = 512 << 20
+CONTEXT_BYTES = DriverNumbers().context
 """Assumed bytes of the CUDA context of a process on a GPU. The driver's number differs between GPUs
 and versions, and grows with the modules that are loaded."""
 
@@ -33,7 +34,7 @@ class Fit:
     name : str
         The GPU, or the size that was given.
     total : int
-        Bytes of the device.
+        Bytes of the device, of a GPU those that the driver is assumed to report.
     overhead : int
         Bytes of it that are assumed to be taken by the CUDA context.
     needed : int
@@ -83,7 +84,7 @@ class FitTable(Sequence[Fit]):
 
     def rows(self) -> list[list[str]]:
         """Return the cells, with a header."""
-        rows = [["device", "memory", "fits", "spare"]]
+        rows = [["device", "usable", "fits", "spare"]]
         rows += [
             [fit.name, size_text(fit.total), "yes" if fit.fits else "no", spare_text(fit.spare)]
             for fit in self
@@ -121,19 +122,16 @@ def fit_of(needed: int, device: str | int | DeviceProperties, kind: str) -> Fit:
         return Fit(device.name, device.total_memory, overhead, needed)
     if isinstance(device, str) and not is_size(device):
         gpu = gpu_named(device)
-        return Fit(gpu.name, memory_of(gpu), CONTEXT_BYTES, needed)
+        return _fit_of_gpu(gpu, needed)
     nbytes = parse_size(device)
     return Fit(device if isinstance(device, str) else size_text(nbytes), nbytes, 0, needed)
 
 
 def fit_all(needed: int) -> FitTable:
     """Return whether reserved bytes fit each known GPU, the largest memory first."""
-    known = [gpu for gpu in GPUS.values() if memory_of(gpu)]
-    known.sort(key=lambda gpu: (-memory_of(gpu), gpu.name))
-    return FitTable(Fit(gpu.name, memory_of(gpu), CONTEXT_BYTES, needed) for gpu in known)
+    known = sorted(GPUS.values(), key=lambda gpu: (-gpu.usable_memory, gpu.name))
+    return FitTable(_fit_of_gpu(gpu, needed) for gpu in known)
 
 
-def memory_of(gpu: Gpu) -> int:
-    """Return the bytes of memory of a GPU."""
-    described: Any = gpu
-    return int(getattr(described, "memory", 0))
+def _fit_of_gpu(gpu: Gpu, needed: int) -> Fit:
+    return Fit(gpu.name, gpu.usable_memory, CONTEXT_BYTES, needed)

@@ -76,13 +76,19 @@ def gather(
             Collective(*key, *values)
             for key, values in sorted(totals.collectives.items(), key=lambda each: -each[1][1])
         ),
-        commands=dict(totals.commands),
+        commands=_commands(totals),
     )
 
 
 def _kernels(totals: Totals) -> tuple[KernelLaunches, ...]:
     launches = sorted(totals.launches.items(), key=lambda each: -each[1][0])
-    return tuple(KernelLaunches(*key, *values) for key, values in launches)
+    return tuple(KernelLaunches(*key, *values) for key, values in launches if values[0])
+
+
+def _commands(totals: Totals) -> dict[str, int]:
+    launches = sum(numbers[0] for numbers in list(totals.launches.values()))
+    counts = {"launch": launches, **totals.commands}
+    return {kind: count for kind, count in counts.items() if count}
 
 
 def _peak(

@@ -32,23 +32,28 @@ class Samples:
     ----------
     times, allocated, reserved : list of int
         For each interval, the time of its first change in nanoseconds, and the largest values.
+    left : int
+        Changes that the last interval still takes. A caller may count one down instead of calling
+        `add`, if the change is to no more than `top` allocated bytes and the same reserved bytes.
+    top : int
+        The largest number of allocated bytes in the last interval.
     """
 
-    __slots__ = ("_left", "_width", "allocated", "reserved", "times")
+    __slots__ = ("_width", "allocated", "left", "reserved", "times", "top")
 
     def __init__(self) -> None:
         self.times: list[int] = []
         self.allocated: list[int] = []
         self.reserved: list[int] = []
         self._width = 1
-        self._left = 0
+        self.left = self.top = 0
 
     def add(self, time: int, allocated: int, reserved: int) -> None:
         """Add the values after a change."""
-        if self._left:
-            self._left -= 1
-            if allocated > self.allocated[-1]:
-                self.allocated[-1] = allocated
+        if self.left:
+            self.left -= 1
+            if allocated > self.top:
+                self.top = self.allocated[-1] = allocated
             if reserved > self.reserved[-1]:
                 self.reserved[-1] = reserved
             return
@@ -60,7 +65,8 @@ class Samples:
         self.times.append(time)
         self.allocated.append(allocated)
         self.reserved.append(reserved)
-        self._left = self._width - 1
+        self.top = allocated
+        self.left = self._width - 1
 
 
 class _Held:
@@ -77,14 +83,11 @@ class _Held:
         self.peak = peak
         self.peak_nbytes = self.peak_arrays = 0
 
-    def change(self, nbytes: int, arrays: int, peak: int) -> None:
-        """Change the values, after the peak numbered `peak`."""
-        if self.peak != peak:
-            self.peak = peak
-            self.peak_nbytes = self.nbytes
-            self.peak_arrays = self.arrays
-        self.nbytes += nbytes
-        self.arrays += arrays
+    def keep(self, peak: int) -> None:
+        """Copy the values, which are those at the latest peak."""
+        self.peak = peak
+        self.peak_nbytes = self.nbytes
+        self.peak_arrays = self.arrays
 
     def at(self, peak: int) -> tuple[int, int]:
         """Return bytes and arrays at the latest peak, whose number is `peak`."""
@@ -152,7 +155,8 @@ class MemoryUsage:
         """
         for allocation in allocations:
             held = self._holder((allocation.site, (), 0))
-            held.change(allocation.nbytes, 1, 0)
+            held.nbytes += allocation.nbytes
+            held.arrays += 1
             self._live[allocation.address] = held, allocation.nbytes
         self._peaks = 1
         self.allocated = self.peak = allocated
@@ -166,17 +170,25 @@ class MemoryUsage:
         held = self._held.get(key)
         if held is None:
             held = self._holder(key)
-        held.change(nbytes, 1, self._peaks)
+        peaks = self._peaks
+        if held.peak != peaks:
+            held.keep(peaks)
+        held.nbytes += nbytes
+        held.arrays += 1
         self._live[entry[4]] = held, nbytes
         self.allocations += 1
         self.allocated = allocated = self.allocated + nbytes
         if allocated > self.peak:
             self.peak = allocated
-            self._peaks += 1
+            self._peaks = peaks + 1
             self.peak_entry = entry
             self.peak_label = self.label
             self.peak_numbers = numbers
-        self.samples.add(entry[1], allocated, self.reserved)
+        samples = self.samples
+        if samples.left and allocated <= samples.top:
+            samples.left -= 1
+        else:
+            samples.add(entry[1], allocated, self.reserved)
 
     def free(self, entry: Entry) -> None:
         """Count a free, an entry ``"free_requested"`` of a history."""
@@ -184,9 +196,17 @@ class MemoryUsage:
         if found is None:
             return  # allocated while the record began
         held, nbytes = found
-        held.change(-nbytes, -1, self._peaks)
+        peaks = self._peaks
+        if held.peak != peaks:
+            held.keep(peaks)
+        held.nbytes -= nbytes
+        held.arrays -= 1
         self.allocated -= nbytes
-        self.samples.add(entry[1], self.allocated, self.reserved)
+        samples = self.samples
+        if samples.left:
+            samples.left -= 1
+        else:
+            samples.add(entry[1], self.allocated, self.reserved)
 
     def resize(self, time: int, nbytes: int) -> None:
         """Count memory taken from the system, or returned to it if `nbytes` is negative."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import Counter, deque
 from contextlib import ExitStack
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from nbrt._internal.critical_section import DeferInterrupt
+from nbrt._internal.device import Device
+from nbrt.backends import registry
+from nbrt.errors import NbrtCleanupWarning
 from nbrt.observe.history.annotations import active_annotations, listen
 from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, free_hook
 from nbrt.observe.history.recorder import MAX_ENTRIES, MemoryEvent, event_of
@@ -16,14 +20,14 @@ from nbrt.observe.history.stacks import StackTable
 from nbrt.planning.memory_usage import MemoryUsage
 from nbrt.runtime.adoption import locate
 from nbrt.runtime.commands import install_hook
-from nbrt.runtime.kernel_cost import command_cost
+from nbrt.runtime.kernel_cost import command_cost, cost_function, costs_of
 from nbrt.runtime.memory.registry import allocators_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from nbrt._internal.device import Device
     from nbrt.runtime.commands import Command, CommandKind, RuntimeEvent, RuntimeEventKind
+    from nbrt.runtime.kernel_cost import KernelCost
     from nbrt.runtime.memory.allocation import PoolState
     from nbrt.runtime.stream import Stream
 
@@ -40,6 +44,34 @@ _PAGE_LOCKED = 1
 """The first number of the id of a pool of page-locked memory."""
 
 
+class ReportedLaunch(Protocol):
+    """A kernel with its configuration, on a device that reports launches itself."""
+
+    @property
+    def index(self) -> int:
+        """Index of the device."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel."""
+        ...
+
+    @property
+    def function(self) -> Callable[..., object]:
+        """Return the kernel."""
+        ...
+
+
+@runtime_checkable
+class ReportsLaunches(Protocol):
+    """A `DeviceInterface` whose devices call a function after each launch."""
+
+    def report_launches(self, function: Callable[[Any, tuple[Any, ...]], object] | None, /) -> None:
+        """Call ``function(plan, args)`` after each launch from now on; None: no longer."""
+        ...
+
+
 class Totals:
     """The commands of a run, counted.
 
@@ -52,7 +84,7 @@ class Totals:
     collectives : dict of (str, Device) to list of int
         Number of calls, and bytes that the rank of the device puts in, by operation and device.
     commands : Counter of str
-        Number of commands by kind.
+        Number of commands by kind, but for launches.
     """
 
     def __init__(self) -> None:
@@ -62,17 +94,10 @@ class Totals:
         self.commands: Counter[str] = Counter()
 
     def count(self, entry: Entry) -> None:
-        """Count an entry of a command."""
+        """Count an entry of a command, but for launches."""
         kind = entry[0]
         self.commands[kind] += 1
-        if kind == "launch":
-            known = self.launches.setdefault((entry[2], entry[1]), [0, None, None])
-            known[0] += 1
-            if entry[3] is not None:
-                for place, value in enumerate(entry[3], 1):
-                    if value is not None:
-                        known[place] = (known[place] or 0) + value
-        elif kind == "copy" and entry[3] is not None:
+        if kind == "copy" and entry[3] is not None:
             _add(self.copies, entry[3], entry[4])
         elif kind == "collective":
             _add(self.collectives, (entry[2], entry[1]), entry[3])
@@ -106,6 +131,8 @@ class PlanRecorder:
         Nanoseconds since 1970 at the start.
     max_entries : int
         Events to keep for a snapshot.
+    plans : dict of ReportedLaunch to (Entry, bool)
+        The launches that devices reported: the entry, and whether the kernel estimates its cost.
     """
 
     def __init__(self, kind: str) -> None:
@@ -119,10 +146,12 @@ class PlanRecorder:
         self._handles = StreamHandles()
         self.usage: dict[Device, MemoryUsage] = {}
         self.page_locked: dict[Device, MemoryUsage] = {}
-        self._of_pool: dict[PoolState, MemoryUsage | None] = {}
+        self._of_pool = _UsageByPool(self._usage_of_pool)
         self._numbers: dict[int, tuple[int, ...]] = {}
+        self.plans: dict[ReportedLaunch, tuple[Entry, bool]] = {}
         self._annotations: tuple[Any, ...] = ()
         self._names: tuple[str, ...] = ()
+        self._entered: tuple[int, ...] = ()
         self._thread = threading.local()
         self._lock = threading.RLock()
         self._defer = DeferInterrupt(self._lock)  # type: ignore[arg-type]  # as Condition uses it
@@ -139,14 +168,21 @@ class PlanRecorder:
             opened.enter_context(
                 install_hook(memory, before=["free"], after=["allocate"], events=_EVENTS)
             )
-            opened.enter_context(install_hook(self, before=(), after=_KINDS, events=()))
+            interface = registry.get_interface_for_device(self.kind)
+            kinds = _KINDS
+            if isinstance(interface, ReportsLaunches):
+                kinds = tuple(kind for kind in kinds if kind != "launch")
+                interface.report_launches(self.launched)
+                opened.callback(interface.report_launches, None)
+            opened.enter_context(install_hook(self, before=(), after=kinds, events=()))
             opened.enter_context(listen(self))
             with self._lock:
                 for allocator in allocators_of(self.kind):
                     with allocator.lock:
                         live = allocator.live_allocations()
                         usage = self._usage_of(
-                            allocator.device, allocator.default_pool.state.id[0] == _PAGE_LOCKED
+                            allocator.device,
+                            is_page_locked=allocator.default_pool.state.id[0] == _PAGE_LOCKED,
                         )
                         reserved = sum(pool.backend.reserved() for pool in allocator.pools)
                         allocated = allocator.statistics.all.bytes
@@ -175,13 +211,14 @@ class PlanRecorder:
         """Record a command; a `CommandHook`."""
         kind, device = command.kind, stream.device
         if kind == "launch":
+            entry = self._launch_entry(device, command.label)
             try:
-                entry: Entry = (kind, device, command.label, _cost(command))
-            except Exception:
+                entry = _with_cost(entry, command_cost(command))
+            finally:
                 # The launch counts although the kernel's estimate fails, of which the user is told.
-                self.append((kind, device, command.label, None))
-                raise
-        elif kind == "copy":
+                self.append(entry)
+            return
+        if kind == "copy":
             entry = (kind, device, kind, *_link(command.args))
         elif kind == "collective":
             entry = (kind, device, command.label, _input_bytes(command.args))
@@ -191,6 +228,28 @@ class PlanRecorder:
 
     def before(self, stream: Stream, command: Command) -> None:
         """Do nothing; a `CommandHook`."""
+
+    def launched(self, plan: ReportedLaunch, args: tuple[Any, ...]) -> None:
+        """Record a launch that its device reports: a hook would double the time of a fake one."""
+        known = self.plans.get(plan)
+        if known is None:
+            entry = self._launch_entry(Device(self.kind, plan.index), plan.name)
+            known = self.plans[plan] = entry, cost_function(plan.function) is not None
+        entry, has_cost = known
+        if has_cost:
+            try:
+                entry = _with_cost(entry, costs_of(plan.function, args))
+            except Exception as error:  # noqa: BLE001  # as of a hook
+                message = f"the cost of an accepted launch of {plan.name} failed: {error!r}"
+                warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
+        self.append(entry)
+
+    def _launch_entry(self, device: Device, label: str) -> Entry:
+        """Return the entry of a launch, with the list that counts it and the device's memory."""
+        numbers = self.totals.launches.setdefault((label, device), [0, None, None])
+        is_ours = device.kind == self.kind
+        usage = self._usage_of(device, is_page_locked=False) if is_ours else None
+        return "launch", label, numbers, usage, None
 
     def annotated(self, name: str, stage: Literal["START", "END"]) -> None:
         """Record an annotation, with the number of times that the thread has entered each."""
@@ -266,40 +325,59 @@ class PlanRecorder:
                 self._is_counting = False
 
     def _count_entries(self, unread: deque[Entry]) -> None:
-        history, pools, pop = self._history.append, self._of_pool, unread.popleft
+        pools = self._of_pool
         while unread:
-            entry = pop()
-            action = entry[0]
-            if action == "alloc" or action == "free_requested":
-                pool = entry[8]
-                try:
-                    usage = pools[pool]
-                except KeyError:
-                    usage = pools[pool] = self._usage_of_pool(pool)
-                if usage is None:
-                    continue
+            entries = [unread.popleft() for _ in range(len(unread))]
+            others = 0
+            for entry in entries:
+                action = entry[0]
                 if action == "alloc":
                     annotations = entry[7]
                     if annotations is not self._annotations:
-                        self._annotations = annotations
-                        self._names = tuple(each.name for each in annotations)
-                    numbers = self._numbers.get(id(annotations), ()) if annotations else ()
-                    usage.allocate(entry, self._names, numbers)
-                else:
-                    usage.free(entry)
-                history(entry)
-            elif action == "numbers":
-                self._count_numbers(entry)
-            elif action in _MEMORY_ACTIONS:
-                if action.startswith("segment"):
-                    sign = -1 if action in _RELEASES else 1
-                    usage = self._usage_of(entry[2], entry[8][0] == _PAGE_LOCKED)
-                    usage.resize(entry[1], sign * entry[5])
-                history(entry)
-            else:
-                self.totals.count(entry)
-                if entry[1].kind == self.kind:
-                    self._usage_of(entry[1], False).label = entry[2]
+                        self._read_annotations(annotations)
+                    usage = pools[entry[8]]
+                    if usage is not None:
+                        usage.allocate(entry, self._names, self._entered)
+                elif action == "free_requested":
+                    usage = pools[entry[8]]
+                    if usage is not None:
+                        usage.free(entry)
+                elif action not in _MEMORY_ACTIONS:
+                    others += 1
+                    self._count_command(entry)
+                elif action[:7] == "segment":
+                    self._count_segment(entry)
+            if others:
+                entries = [entry for entry in entries if entry[0] in _MEMORY_ACTIONS]
+            self._history.extend(entries)
+
+    def _read_annotations(self, annotations: tuple[Any, ...]) -> None:
+        self._annotations = annotations
+        self._names = tuple(annotation.name for annotation in annotations)
+        self._entered = self._numbers.get(id(annotations), ()) if annotations else ()
+
+    def _count_segment(self, entry: Entry) -> None:
+        action, time, device, nbytes = entry[0], entry[1], entry[2], entry[5]
+        usage = self._usage_of(device, is_page_locked=entry[8][0] == _PAGE_LOCKED)
+        usage.resize(time, -nbytes if action in _RELEASES else nbytes)
+
+    def _count_command(self, entry: Entry) -> None:
+        if entry[0] == "launch":
+            _, label, numbers, usage, cost = entry
+            numbers[0] += 1
+            if cost is not None:
+                for place, value in enumerate(cost, 1):
+                    if value is not None:
+                        numbers[place] = (numbers[place] or 0) + value
+            if usage is not None:
+                usage.label = label
+            return
+        if entry[0] == "numbers":
+            self._count_numbers(entry)
+            return
+        self.totals.count(entry)
+        if entry[1].kind == self.kind:
+            self._usage_of(entry[1], is_page_locked=False).label = entry[2]
 
     def _count_numbers(self, entry: Entry) -> None:
         # By id: the tuple lives as long as its annotation is active, and in the entry of the end.
@@ -312,21 +390,37 @@ class PlanRecorder:
     def _usage_of_pool(self, pool: PoolState) -> MemoryUsage | None:
         if pool.device.kind != self.kind:
             return None
-        return self._usage_of(pool.device, pool.id[0] == _PAGE_LOCKED)
+        return self._usage_of(pool.device, is_page_locked=pool.id[0] == _PAGE_LOCKED)
 
-    def _usage_of(self, device: Device, is_page_locked: bool) -> MemoryUsage:
+    def _usage_of(self, device: Device, *, is_page_locked: bool) -> MemoryUsage:
         known = self.page_locked if is_page_locked else self.usage
         usage = known.get(device)
         if usage is None:
-            usage = known[device] = MemoryUsage()
+            usage = MemoryUsage()
             usage.samples.add(self.started, 0, 0)
+            usage = known.setdefault(device, usage)  # hooks of several threads call this
         return usage
 
 
 _RELEASES = frozenset(("segment_free", "segment_unmap"))
 _MEMORY_ACTIONS = frozenset(
-    ("annotate", "free_completed", "oom", "segment_alloc", "segment_map", *_RELEASES)
-)
+    (
+        "alloc", "annotate", "free_completed", "free_requested", "oom", "segment_alloc",
+        "segment_map", *_RELEASES,
+    )
+)  # fmt: skip
+"""Entries that a memory history has as well."""
+
+
+class _UsageByPool(dict["PoolState", "MemoryUsage | None"]):
+    """The memory that the allocations of a pool count for; None for another kind of device."""
+
+    def __init__(self, find: Callable[[PoolState], MemoryUsage | None]) -> None:
+        self._find = find
+
+    def __missing__(self, pool: PoolState) -> MemoryUsage | None:
+        usage = self[pool] = self._find(pool)
+        return usage
 
 
 class _MemoryHook:
@@ -334,16 +428,16 @@ class _MemoryHook:
 
     def __init__(self, recorder: PlanRecorder) -> None:
         append, handles = recorder.append, recorder._handles
+        # Finalizers only append; the entries are counted at the next allocation or command.
         self.before = free_hook(
-            append, None, handles, None, keeps_request=True, keeps_completion=False
+            recorder._unread.append, None, handles, None, keeps_request=True, keeps_completion=False
         )
         self.after = allocation_hook(append, recorder._stacks, handles, None, keeps_site=True)
         self.on_event = recorder.on_event
 
 
-def _cost(command: Command) -> tuple[float | None, float | None] | None:
-    cost = command_cost(command)
-    return None if cost is None else (cost.flops, cost.bytes)
+def _with_cost(entry: Entry, cost: KernelCost | None) -> Entry:
+    return entry if cost is None else (*entry[:-1], (cost.flops, cost.bytes))
 
 
 def _link(args: tuple[Any, ...]) -> tuple[tuple[Device | None, Device | None] | None, int]:

@@ -19,6 +19,8 @@ __all__ = ["Section", "holder_rows", "link_text", "peak_text", "plan_text", "sec
 
 _MAX_HOLDERS = 10
 _MAX_KERNELS = 10
+_COMMON = ("B200", "H200", "H100 SXM", "A100", "L40S", "L4", "T4")
+"""GPUs of data centers with different sizes of memory."""
 _SPARK = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 60
 _MAX_NAME = 60
@@ -35,6 +37,9 @@ def plan_text(plan: MemoryPlan) -> str:
         parts.append(f"over time on {plan.busiest.device}: {line}")
     for name, rows in sections(plan):
         parts.append(f"{name}:\n{text_table(rows, '  ')}")
+    others = _others(plan)
+    if others:
+        parts.append(f"other GPUs: {others}")
     if plan.assumptions:
         parts.append("not modelled or assumed:")
         parts += [f"  {each}" for each in plan.assumptions]
@@ -46,10 +51,12 @@ def title(plan: MemoryPlan) -> str:
     data, fit = plan.data, plan.fit()
     count = len(data.peaks)
     many = f"{count} x " if count > 1 else ""
-    overhead = f", context {size_text(fit.overhead)} assumed" if fit.overhead else ""
+    memory = f"{size_text(data.total_memory)} usable"
+    if fit.overhead:
+        memory += f", context {size_text(fit.overhead)} assumed"
     verdict = "yes" if fit.fits else "no"
     return (
-        f"plan for {many}{data.gpu or data.name}, {size_text(data.total_memory)}{overhead}: "
+        f"plan for {many}{data.gpu or data.name} ({memory}); "
         f"fits: {verdict}, {spare_text(fit.spare)}"
     )
 
@@ -124,7 +131,7 @@ def sections(plan: MemoryPlan, most: int = _MAX_HOLDERS) -> list[Section]:
         found.append(("peaks", rows))
     if data.kernels:
         total = sum(plan.launches.values())
-        name = f"{total:,} launches of {len(plan.launches)} kernels"
+        name = f"{_count(total, 'launch', 'es')} of {_count(len(plan.launches), 'kernel')}"
         found.append((name, _kernel_rows(plan)))
     if data.transfers:
         rows = [["from", "to", "copies", "bytes"]]
@@ -147,6 +154,21 @@ def sections(plan: MemoryPlan, most: int = _MAX_HOLDERS) -> list[Section]:
     return found
 
 
+def _count(number: int, noun: str, ending: str = "s") -> str:
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
+
+
+def _others(plan: MemoryPlan) -> str:
+    """Return whether the program fits a few common GPUs of other memory sizes."""
+    if plan.device_type != "cuda":
+        return ""
+    fits = [plan.fit(name) for name in _COMMON if name != plan.gpu]
+    return ", ".join(
+        f"{fit.name} yes" if fit.fits else f"{fit.name} no ({spare_text(fit.spare)})"
+        for fit in fits
+    )
+
+
 def _kernel_rows(plan: MemoryPlan) -> list[list[str]]:
     sums: dict[str, list[float]] = {}
     for each in plan.kernels:
@@ -154,7 +176,7 @@ def _kernel_rows(plan: MemoryPlan) -> list[list[str]]:
         for place, value in enumerate((each.launches, each.flops or 0, each.nbytes or 0)):
             known[place] += value
     largest = sorted(sums.items(), key=lambda each: -each[1][0])
-    rows = [["kernel", "launches", "operations", "bytes"]]
+    rows = [["kernel", "launches", "FLOP", "bytes"]]
     rows += [
         [shorten(name, _MAX_NAME), f"{launches:,}", f"{flops:.3g}" if flops else "",
          size_text(nbytes) if nbytes else ""]

@@ -13,7 +13,14 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command
 
-__all__ = ["CostFunction", "KernelCost", "command_cost", "costs_of", "declare_cost"]
+__all__ = [
+    "CostFunction",
+    "KernelCost",
+    "command_cost",
+    "cost_function",
+    "costs_of",
+    "declare_cost",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +89,21 @@ def declare_cost(function: Callable[..., object], cost: CostFunction) -> None:
     _declared[function] = cost
 
 
+def cost_function(function: Callable[..., object]) -> CostFunction | None:
+    """Return the function that estimates the cost of launches of a kernel function."""
+    cost = _declared.get(function)
+    if cost is None:
+        cost = getattr(getattr(function, "py_func", function), "kernel_cost", None)
+    return cost
+
+
 def costs_of(function: Callable[..., object], args: tuple[Any, ...]) -> KernelCost | None:
     """Return the cost of a launch; None if the kernel function gives none.
 
     A kernel library, which does not import nbrt, sets the attribute ``kernel_cost`` of a function:
     a function of the kernel's arguments that returns (flops, bytes).
     """
-    cost = _declared.get(function)
-    if cost is None:
-        cost = getattr(getattr(function, "py_func", function), "kernel_cost", None)
+    cost = cost_function(function)
     if cost is None:
         return None
     found = cost(*args)

@@ -205,6 +205,9 @@ class HookedAllocator:
             blocks.append(cache.requests[nbytes].pop())
         except (KeyError, IndexError):
             self._take_block(cache, nbytes, ref(), blocks)
+            if self._notifier.unreported or self._notifier.is_behind():
+                # Arrays died meanwhile, by the garbage collector: hooks see their frees first.
+                self._process_log()
         allocation = blocks[0]
         allocation.free_record = None
         allocation.requested = nbytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 import threading
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from numba import cuda
 import nbrt
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.planning.plan import MemoryPlan
+from nbrt.runtime.memory.registry import allocator_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,20 +85,27 @@ def test_arrays_from_before_count() -> None:
     assert plan.peaks[DEVICE].allocated_at_end == nbrt.memory_allocated(DEVICE)
 
 
-def test_arrays_freed_by_the_collector_during_an_allocation_count_in_its_order() -> None:
-    threshold = gc.get_threshold()
-    try:
-        gc.set_threshold(3, 1, 1)
-        with planned() as plan:
-            for _ in range(200):
-                cycle: list[Any] = [nbrt.empty(2 << 20, "uint8", device=DEVICE)]
-                cycle.append(cycle)
-                del cycle
-                [[] for _ in range(5)]
-            expected = _statistics()
-    finally:
-        gc.set_threshold(*threshold)
+def test_an_array_that_dies_in_the_pool_counts_before_the_allocation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = allocator_for(DEVICE).default_pool.backend
+    allocate = pool.allocate
+    dying: list[Any] = []
+
+    def allocate_after_a_collection(*args: Any) -> Any:
+        dying.clear()  # as the collector, which may run in any call
+        return allocate(*args)
+
+    with planned() as plan:
+        dying.append(nbrt.empty(4 << 20, "uint8", device=DEVICE))
+        before = plan.peak
+        monkeypatch.setattr(pool, "allocate", allocate_after_a_collection)
+        x = nbrt.empty(3 << 20, "uint8", device=DEVICE)
+        expected = _statistics()
     assert _peaks(plan) == expected
+    assert plan.peak == before
+    assert sum(holder.nbytes for holder in plan.holders) == plan.peak
+    del x
 
 
 def test_peaks_of_pools_and_of_several_devices() -> None:

@@ -1,0 +1,116 @@
+"""``nbrt plan``: run a script on fake devices, and print which memory it needs."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbrt.cli.scripts import check_script, run_script
+
+if TYPE_CHECKING:
+    import argparse
+    from types import TracebackType
+
+    from nbrt.planning.plan import MemoryPlan
+
+__all__ = ["add_plan", "run_plan"]
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``nbrt plan`` to its parser."""
+    parser.add_argument("--gpu", help="a GPU such as H100 or L4; default: H100 SXM")
+    parser.add_argument("--device", default="cuda", help="kind of device (%(default)s)")
+    parser.add_argument("--devices", type=int, help="number of devices; default: 1")
+    parser.add_argument(
+        "--reads",
+        choices=("error", "zeros"),
+        default="error",
+        help="the values that the script reads from a device (%(default)s)",
+    )
+    parser.add_argument("--compile", action="store_true", help="compile kernels for the GPU")
+    parser.add_argument("--html", metavar="FILE", help="write the plan as a page")
+    parser.add_argument("--json", metavar="FILE", help="write the plan as JSON")
+    parser.add_argument("--snapshot", metavar="FILE", help="write a snapshot for torch's viewer")
+    parser.add_argument(
+        "--fits",
+        action="store_true",
+        help="print all known GPUs; exit with status 3 if the script does not fit the GPU",
+    )
+    parser.add_argument("script", help="a Python file")
+    parser.add_argument("arguments", nargs="...", help="arguments of the script")
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """Run ``nbrt plan``.
+
+    Returns
+    -------
+    status : int
+        That of the script, 1 if it raises; with ``--fits`` 3 if it succeeds but does not fit.
+    """
+    # A late import: the other commands need neither NumPy nor a backend.
+    from nbrt.planning.fake_mode import fake
+
+    check_script(options.script)
+    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    mode = fake(
+        options.device,
+        gpu=options.gpu,
+        devices=options.devices,
+        reads=options.reads,
+        compile=options.compile,
+    )
+    with mode as plan:
+        status = _status_of(options.script, arguments)
+    print(plan)
+    if status:
+        print(f"The script ended with status {status}: the plan covers the part that ran.")
+    if options.fits:
+        print(plan.table())
+    _write(plan, options)
+    return status or (3 if options.fits and not plan.fits() else 0)
+
+
+def _status_of(script: str, arguments: list[str]) -> int:
+    """Run a script; print its exception; return its exit status."""
+    try:
+        run_script(script, arguments)
+    except SystemExit as end:
+        return _status(end.code)
+    except BaseException as error:  # noqa: BLE001  # an interrupt ends the script alone
+        own = _frames_of(error.__traceback__, script)
+        traceback.print_exception(error.with_traceback(own))
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _status(code: Any) -> int:
+    """Return the exit status of ``sys.exit(code)``."""
+    if code is None or isinstance(code, int):
+        return int(code or 0)
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _frames_of(trace: TracebackType | None, script: str) -> TracebackType | None:
+    """Return the part of a traceback that begins in the script."""
+    start = trace
+    while start is not None and start.tb_frame.f_code.co_filename != script:
+        start = start.tb_next
+    return trace if start is None else start
+
+
+def _write(plan: MemoryPlan, options: argparse.Namespace) -> None:
+    import pickle
+
+    if options.html:
+        from nbrt.planning.html import plan_page
+
+        Path(options.html).write_text(plan_page(plan), encoding="utf-8")
+    if options.json:
+        Path(options.json).write_text(plan.to_json(), encoding="utf-8")
+    if options.snapshot:
+        # Version 4 is the newest that torch's page reads.
+        Path(options.snapshot).write_bytes(pickle.dumps(plan.snapshot(), protocol=4))

@@ -1,0 +1,113 @@
+"""`plan`: the memory plan of a function."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from nbrt.errors import ArgumentError
+from nbrt.planning.fake_mode import fake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.fake.reads import Reads
+    from nbrt.backends.interface import DeviceProperties
+    from nbrt.planning.plan import MemoryPlan
+    from nbrt.typing import DeviceLike
+
+__all__ = ["plan"]
+
+
+def plan(
+    function: Callable[..., object],
+    /,
+    *args: Any,
+    device: DeviceLike = "cuda",
+    gpu: str | None = None,
+    properties: DeviceProperties | None = None,
+    devices: int | None = None,
+    reads: Reads = "error",
+    **kwargs: Any,
+) -> MemoryPlan:
+    """Run a function on fake devices, and return which memory, launches and copies it needs.
+
+    Parameters
+    ----------
+    function : callable
+        The program. It runs once; its result is dropped.
+    *args, **kwargs
+        Its arguments. Parameters of the names below cannot be passed by name.
+    device, gpu, properties, devices, reads
+        The devices, as for `nbrt.fake`.
+
+    Returns
+    -------
+    plan : MemoryPlan
+        The plan; its `largest` runs the function again with other arguments.
+
+    See Also
+    --------
+    nbrt.fake : The same for a block.
+
+    Examples
+    --------
+    >>> import nbrt
+    >>> def step(batch):
+    ...     return nbrt.zeros((batch, 1024), "float32")
+    >>> planned = nbrt.plan(step, 1 << 20, gpu="L4")
+    >>> planned.peak
+    4294967296
+    >>> planned.largest("batch", 1, 1 << 24)  # doctest: +SKIP
+    5767168
+    """
+    signature = _signature(function)
+
+    def run(changes: dict[str, Any]) -> MemoryPlan:
+        given, named = _changed(function, signature, args, kwargs, changes)
+        mode = fake(device, gpu=gpu, properties=properties, devices=devices, reads=reads)
+        with mode as made:
+            function(*given, **named)
+        return made
+
+    found = run({})
+    found._repeat = run
+    return found
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # of a C function
+        return None
+
+
+def _changed(
+    function: Callable[..., object],
+    signature: inspect.Signature | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    changes: dict[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call, of which some have other values."""
+    if not changes:
+        return args, kwargs
+    parameters = {} if signature is None else signature.parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    for name in changes:
+        if not takes_any and name not in parameters:
+            label = getattr(function, "__qualname__", repr(function))
+            known = ", ".join(parameters) or "none with a name"
+            raise ArgumentError(f"expected a parameter of {label} ({known}), got {name!r}")
+    if signature is None:
+        return args, {**kwargs, **changes}
+    bound = signature.bind_partial(*args, **kwargs)
+    for name, value in changes.items():
+        if name in parameters:
+            bound.arguments[name] = value
+        else:
+            keywords = next(
+                key for key, each in parameters.items() if each.kind is each.VAR_KEYWORD
+            )
+            bound.arguments.setdefault(keywords, {})[name] = value
+    return bound.args, bound.kwargs
