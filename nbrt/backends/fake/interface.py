@@ -11,7 +11,9 @@ from nbrt.backends.fake.array import FakeArray
 from nbrt.backends.fake.memory import POOL_KINDS, DeviceMemory, make_pool
 from nbrt.backends.fake.memory_segments import layout, new_layout
 from nbrt.backends.fake.program import FakeProgram
+from nbrt.backends.fake.queues import FakeQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
+from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import DeviceError, DeviceMismatchError
 
 if TYPE_CHECKING:
@@ -213,6 +215,10 @@ class FakeInterface(DeviceInterface):
             return ()
         numbers = self._devices[0].driver.assumptions()
         return tuple(f"{each.name}: {each.nbytes} bytes ({each.reason})" for each in numbers)
+
+    def create_queue(self, index: int, priority: int) -> Queue:
+        """Create a queue; pools of cuda devices keep freed memory by stream."""
+        return (FakeQueue if self.name == "cuda" else SynchronousQueue)(index, priority)
 
     # -- memory ------------------------------------------------------------------------------------
 
