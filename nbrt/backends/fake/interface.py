@@ -10,7 +10,7 @@ from nbrt._internal.device import Device
 from nbrt.backends.fake.array import FakeArray
 from nbrt.backends.fake.memory import POOL_KINDS, DeviceMemory, make_pool
 from nbrt.backends.fake.memory_segments import layout, new_layout
-from nbrt.backends.fake.program import FakeProgram
+from nbrt.backends.fake.program import FakeCpuProgram, FakeProgram
 from nbrt.backends.fake.queues import FakeQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
 from nbrt.backends.synchronous import SynchronousQueue
@@ -291,7 +291,8 @@ class FakeInterface(DeviceInterface):
 
     def program(self, function: Callable[..., object]) -> Program:
         """Return a kernel whose launches are checked only."""
-        return FakeProgram(
+        make = FakeCpuProgram if self.name == "cpu" else FakeProgram
+        return make(
             function,
             self.name,
             self.properties,
