@@ -58,7 +58,7 @@ class FakeFiller:
             requested_fills(self._request, draw._replace(parameters=parameters))
             if memo is not None:
                 memo[self] = True
-        if type(queue) is not SynchronousQueue:
+        if not isinstance(queue, SynchronousQueue):
             arrays = (value for value in draw.arrays if isinstance(value, FakeArray))
             queue.put(_fill_nothing, out, *arrays)
 

@@ -278,7 +278,7 @@ class FakePlan:
         if key != self._latest or queue.index != self._index:
             self._check(queue, tuple(key), args)
             self._latest = key
-        if type(queue) is not SynchronousQueue:
+        if not isinstance(queue, SynchronousQueue):
             queue.put(self, *args)
 
     def __call__(self, *args: Any) -> None:
