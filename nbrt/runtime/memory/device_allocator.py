@@ -306,6 +306,8 @@ class DeviceAllocator:
 
     def try_process(self) -> None:
         """Process the log, unless the lock is held or the stack has no room."""
+        if has_stack_headroom is None:  # the interpreter ends, and has emptied this module
+            return
         if self.notifier.owns_lock() or not has_stack_headroom():
             return
         with self._defer:  # first: an interrupt right after the lock is taken would leave it held

@@ -66,6 +66,8 @@ class FreeNotifier:
         Finalizers call this at any moment. The block is in use until the log is processed, so that
         of a small block needs no lock.
         """
+        if commands is None:  # the interpreter ends, and has emptied this module
+            return
         allocation = record.allocation
         event: FreeRecord | HookedFree = record
         try:

@@ -319,3 +319,18 @@ def test_streams_of_the_block_do_not_outlive_it() -> None:
         stream = nbrt.Stream("cuda:0")
     with pytest.raises((DeviceError, BackendUnavailableError)), nbrt.stream(stream):
         nbrt.zeros(4)
+
+
+def test_arrays_that_live_to_the_end_of_the_process_leave_no_message() -> None:
+    program = """
+import nbrt
+with nbrt.fake("cuda"):
+    kept = [nbrt.zeros(1000), nbrt.zeros(1 << 20)]
+with nbrt.fake("cpu"):
+    kept += [nbrt.zeros(1000), nbrt.zeros(1 << 20)]
+raise SystemExit("the end")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == "the end\n"
