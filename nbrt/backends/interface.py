@@ -16,7 +16,7 @@ import numpy as np
 
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
-from nbrt.backends.graphs import QueueProgram
+from nbrt.backends.graphs import QueueProgram, arrays_of
 from nbrt.backends.lazy import LazyInitializer
 from nbrt.backends.pools import Block, InterfacePool
 from nbrt.backends.programs import (
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from nbrt.backends.draw import Draw
     from nbrt.backends.driver_capture import CaptureErrorMode, DriverCapture
-    from nbrt.backends.graphs import GraphBuffer, GraphNode, GraphProgram
+    from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode, GraphProgram
+    from nbrt.backends.graphs import ReplayValues as Values
     from nbrt.backends.pools import BackendPool
     from nbrt.backends.queue import EventHandle, EventOptions, Queue
     from nbrt.backends.transport import Store, Transport
@@ -62,6 +63,8 @@ class Capabilities:
 
     Attributes
     ----------
+    computes : bool
+        Arrays have values, which work changes.
     concurrent_streams : bool
         Work of two streams can overlap.
     cuda_stream_protocol : bool
@@ -70,6 +73,8 @@ class Capabilities:
         The host reads and writes the memory directly.
     interprocess_events : bool
         Events have IPC handles.
+    packs_graph_memory : bool
+        Arrays that die during a capture share bytes in replays.
     pinned_memory : bool
         Page-locked host memory makes copies to and from it asynchronous.
     stream_priorities : tuple of (int, int)
@@ -84,10 +89,12 @@ class Capabilities:
         How to get more devices of this kind, for the error of an index that is too high.
     """
 
+    computes: bool = True
     concurrent_streams: bool = False
     cuda_stream_protocol: bool = False
     host_addressable: bool = True
     interprocess_events: bool = False
+    packs_graph_memory: bool = True
     pinned_memory: bool = False
     stream_priorities: tuple[int, int] = (0, 0)
     driver_state: bool = False
@@ -455,6 +462,16 @@ class DeviceInterface(ABC):
         With `deterministic`, nodes that do not depend on each other run in one fixed order.
         """
         return QueueProgram(nodes, buffers)
+
+    def replayed_arrays(
+        self, buffers: Sequence[GraphBuffer], values: Values
+    ) -> Callable[[ArrayView], Any] | None:
+        """Return a function from the views of a replay to arrays for hooks; None: they see none."""
+        return arrays_of(buffers, values) if self.capabilities.host_addressable else None
+
+    def array_over(self, layout: HostArray, owner: object, index: int | None) -> Array:
+        """Return the array with the layout of a NumPy array, for a kind that computes nothing."""
+        raise NotImplementedError(f"arrays of {self.name} have values")
 
     # -- ranks -------------------------------------------------------------------------------------
 

@@ -125,7 +125,10 @@ class BufferTable:
 
 
 def address_of(array: Any) -> int:
-    """Return the address of the first element of a NumPy array, or of an array of CUDA memory."""
+    """Return the address of the first element of an array."""
+    known = getattr(array, "address", None)
+    if known is not None:  # of a fake device, without a protocol for memory
+        return int(known)
     interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
     return int(interface["data"][0])
 
@@ -140,8 +143,8 @@ def views_in(args: tuple[Any, ...]) -> Iterator[ArrayView]:
 
 
 def _base_of(array: Any) -> Any:
-    """Return the array that owns the memory of a NumPy array, or the outermost one known."""
-    while isinstance(getattr(array, "base", None), np.ndarray):
+    """Return the array that owns the memory of an array, or the outermost one known."""
+    while isinstance(getattr(array, "base", None), (np.ndarray, type(array))):
         array = array.base
     return array
 

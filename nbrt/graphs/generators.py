@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends import registry
 from nbrt.random.state import PhiloxState
 from nbrt.runtime.array import device_of, to_host
 from nbrt.runtime.memory.pool import MemoryPool
@@ -24,10 +24,14 @@ __all__ = ["GeneratorUse", "end_with", "reserve", "state_pool", "unreserve"]
 _MODULUS = 2**64
 
 
-@functools.cache
+_state_pools: dict[Device, MemoryPool] = {}
+registry.on_substituted(registry.set_aside(_state_pools, lambda device: device.kind))
+
+
 def state_pool(device: Device) -> MemoryPool:
     """Return the memory of the states of generators in graphs, which nothing else uses."""
-    return MemoryPool(device)
+    pool = _state_pools.get(device)
+    return pool if pool is not None else _state_pools.setdefault(device, MemoryPool(device))
 
 
 class GeneratorUse:
@@ -78,7 +82,7 @@ def unreserve(marks: Any) -> None:
 def end_with(uses: Sequence[GeneratorUse], stream: Stream, values: ReplayValues) -> None:
     """Have the next use of a generator wait for a replay whose loops draw from it."""
     dynamic = [use for use in uses if use.is_dynamic]
-    if not dynamic:
+    if not dynamic or not stream.interface.capabilities.computes:
         return
     starts = {buffer: offset for buffer, _, offset in values.states}
     event = Event()

@@ -127,7 +127,7 @@ class Graph(GraphBuilder):
         self._nodes, self._buffers = capture.nodes, capture.table.buffers
         self._uses = capture.finished_uses()
         self._origin = capture.origin.id
-        if capture.driver_graph is None:
+        if capture.driver_graph is None and interface.capabilities.packs_graph_memory:
             self._plan, self._arena = place_buffers(
                 capture.table, self._nodes, capture.origin, self.pool
             )
@@ -266,12 +266,8 @@ class Graph(GraphBuilder):
             marks = reserve(self._uses, values)
             try:
                 if commands.hooks:
-                    group = replayed_commands(
-                        self._nodes,
-                        self._buffers,
-                        values,
-                        host_addressable=chosen.interface.capabilities.host_addressable,
-                    )
+                    arrays = chosen.interface.replayed_arrays(self._buffers, values)
+                    group = replayed_commands(self._nodes, values, arrays)
                     commands.dispatch_group(chosen, group, run)
                 else:
                     run(chosen.queue)
@@ -463,7 +459,8 @@ class Graph(GraphBuilder):
             known = arrays.get(view)
             array = None if known is None else known()
             if array is None:
-                return array_at(interface, buffer.address + view.offset, view, buffer.owner)
+                address = buffer.address + view.offset
+                return array_at(interface, address, view, buffer.owner, buffer.device)
             return array
 
         names = {name: each.view for name, each in parameters.arrays.items()}

@@ -16,7 +16,8 @@ from nbrt.backends.draw import Draw
 from nbrt.graphs.buffers import address_of
 from nbrt.random.arguments import dtype_name
 from nbrt.random.memory_order import as_kernel_view
-from nbrt.runtime.array import asarray
+from nbrt.runtime.array import asarray, device_of
+from nbrt.runtime.device import interface_of
 from nbrt.runtime.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -71,7 +72,13 @@ def _host_array(memory: _Memory, dtype: np.dtype[Any]) -> Any:
     return array
 
 
-def array_at(interface: DeviceInterface, address: int, view: ArrayView, owner: object) -> Array:
+def array_at(
+    interface: DeviceInterface,
+    address: int,
+    view: ArrayView,
+    owner: object,
+    device: int | None = None,
+) -> Array:
     """Return an array over memory of a device.
 
     Parameters
@@ -84,11 +91,15 @@ def array_at(interface: DeviceInterface, address: int, view: ArrayView, owner: o
         Shape, strides and dtype.
     owner : object
         Keeps the memory alive.
+    device : int, optional
+        The index of the device that holds it.
     """
     described = _described(address, view.shape, view.strides, view.dtype)
-    if not interface.capabilities.host_addressable:
+    abilities = interface.capabilities
+    if abilities.computes and not abilities.host_addressable:
         return interface.adopt(_Memory(owner, __cuda_array_interface__=described))
-    return _host_array(_Memory(owner, __array_interface__=described), view.dtype)
+    array = _host_array(_Memory(owner, __array_interface__=described), view.dtype)
+    return array if abilities.computes else interface.array_over(array, owner, device)
 
 
 def view(
@@ -119,12 +130,14 @@ def view(
            [3, 4]], dtype=int32)
     """
     kind = np.dtype(dtype)
-    if not isinstance(array, np.ndarray):
+    interface = None if isinstance(array, np.ndarray) else interface_of(device_of(array))
+    if interface is not None and interface.capabilities.computes:
         memory: Any = array
         return type(memory)(shape, kind, memptr=memory.data + offset, strides=strides)
     described = _described(address_of(array) + offset, shape, strides, kind)
     described["data"] = address_of(array) + offset, not array.flags.writeable
-    return _host_array(_Memory(array, __array_interface__=described), kind)
+    made = _host_array(_Memory(array, __array_interface__=described), kind)
+    return made if interface is None else interface.array_over(made, array, None)
 
 
 def fill(array: Array, value: Any, *, stream: Stream) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.draw import Draw
-from nbrt.backends.graphs import ArrayView, arrays_of, with_arrays
+from nbrt.backends.graphs import ArrayView, with_arrays
 from nbrt.runtime.commands import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nbrt.backends.graphs import GraphBuffer, GraphNode, ReplayValues
+    from nbrt.backends.graphs import GraphNode, ReplayValues
 
 __all__ = ["replayed_commands"]
 
@@ -20,21 +20,18 @@ _CONTROL = ("graph", "if", "while", "switch")
 
 def replayed_commands(
     nodes: Sequence[GraphNode],
-    buffers: Sequence[GraphBuffer],
     values: ReplayValues,
-    *,
-    host_addressable: bool,
+    arrays: Callable[[ArrayView], Any] | None,
 ) -> list[Command]:
     """Return the commands of one replay, in the order of the capture.
 
-    They have the arrays of the replay if the host addresses them, and draws the seed and offset of
-    the replay. Control flow is one command of kind ``"call"``, since the host does not know which
+    They have the arrays of the replay if `arrays` makes them, and draws the seed and offset of the
+    replay. Control flow is one command of kind ``"call"``, since the host does not know which
     of its branches runs; nodes of another graph are commands like others.
     """
-    arrays = arrays_of(buffers, values)
     states = {buffer: (seed, offset) for buffer, seed, offset in values.states}
     found: list[Command] = []
-    _collect(nodes, arrays if host_addressable else None, states, found)
+    _collect(nodes, arrays, states, found)
     return found
 
 

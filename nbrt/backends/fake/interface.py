@@ -8,35 +8,41 @@ import numpy as np
 
 from nbrt._internal.device import Device
 from nbrt.backends.fake.array import FakeArray
+from nbrt.backends.fake.graphs import FakeGraphProgram, array_over, arrays_of
 from nbrt.backends.fake.memory import POOL_KINDS, DeviceMemory, make_pool
 from nbrt.backends.fake.memory_segments import layout, new_layout
 from nbrt.backends.fake.program import FakeCpuProgram, FakeProgram
 from nbrt.backends.fake.queues import FakeQueue
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
 from nbrt.backends.synchronous import SynchronousQueue
-from nbrt.errors import DeviceError, DeviceMismatchError
+from nbrt.errors import CaptureError, DeviceError, DeviceMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nbrt.backends.draw import Draw
+    from nbrt.backends.driver_capture import CaptureErrorMode
     from nbrt.backends.fake.draws import FakeFiller
     from nbrt.backends.fake.program import Inspect
     from nbrt.backends.fake.reads import ReadPolicy
+    from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode, ReplayValues
     from nbrt.backends.pools import AllocationHandle, BackendPool
     from nbrt.backends.programs import Program
     from nbrt.backends.queue import Queue
-    from nbrt.typing import Dim3
+    from nbrt.typing import Dim3, HostArray
 
 __all__ = ["FakeInterface"]
 
 _CAPABILITIES = {
     "cpu": Capabilities(
+        computes=False,
         stream_priorities=(0, -1),
         dlpack_device_types=(1, 3),  # kDLCPU, kDLCUDAHost
         more_devices="pass devices= to nbrt.fake for more",
     ),
     "cuda": Capabilities(
+        computes=False,
+        packs_graph_memory=False,
         host_addressable=False,
         pinned_memory=True,
         stream_priorities=(0, -5),
@@ -252,14 +258,21 @@ class FakeInterface(DeviceInterface):
         return getattr(handle, "owner", None)
 
     def index_of(self, array: object) -> int | None:
-        """Return the device of a fake array; that of its host memory for a host array."""
+        """Return the device of a fake array; that of its host memory for a host array.
+
+        Real host arrays belong to device 0 of a fake CPU, as to that of a real one.
+        """
+        if isinstance(array, np.ndarray):
+            return 0 if self.name == "cpu" else None
         memory = array.memory if isinstance(array, FakeArray) else None
         is_of_this = isinstance(memory, ArrayMemory) and memory.interface is self
         return memory.device.index if is_of_this else None  # type: ignore[union-attr]  # as tested
 
     def is_host_array(self, array: object) -> bool:
-        """Return whether a fake array is in host memory."""
-        return isinstance(array, FakeArray) and array.memory.is_host
+        """Return whether an array is in host memory."""
+        return isinstance(array, np.ndarray) or (
+            isinstance(array, FakeArray) and array.memory.is_host
+        )
 
     def adopt(self, array: Any) -> FakeArray:
         """Return a fake array of the shape and dtype of a real device's array."""
@@ -280,12 +293,43 @@ class FakeInterface(DeviceInterface):
                     f"could not broadcast input array from shape {np.shape(source)} into shape "
                     f"{destination.shape}"
                 )
+            if not isinstance(queue, SynchronousQueue):
+                queue.put(_copy_values, destination, source)
             return
-        values = source.memory.read(source) if isinstance(source, FakeArray) else source
-        np.copyto(destination, values)
+        queue.put(_copy_values, destination, source)
 
     def fill(self, queue: Queue, array: Any, value: Any) -> None:
         """Account for a fill."""
+        if not isinstance(queue, SynchronousQueue):
+            queue.put(_copy_values, array, value)
+        elif isinstance(array, np.ndarray):
+            queue.put(np.copyto, array, value)
+
+    # -- graphs ------------------------------------------------------------------------------------
+
+    def begin_capture(self, queue: Queue, mode: CaptureErrorMode) -> None:
+        """Refuse the streams that CUDA does not capture; commands go to a `RecordingQueue`."""
+        if self.name == "cuda" and queue.handle == 0:
+            raise CaptureError(
+                f"expected a stream that CUDA captures, got the default stream of "
+                f"cuda:{queue.index}; capture with nbrt.graph(nbrt.Stream())"
+            )
+
+    def graph_program(
+        self, nodes: Sequence[GraphNode], buffers: Sequence[GraphBuffer], *, deterministic: bool
+    ) -> FakeGraphProgram:
+        """Return a program whose replays compute nothing."""
+        return FakeGraphProgram(self, nodes, buffers)
+
+    def replayed_arrays(
+        self, buffers: Sequence[GraphBuffer], values: ReplayValues
+    ) -> Callable[[ArrayView], Any]:
+        """Return a function from the views of a replay to fake arrays."""
+        return arrays_of(self, buffers, values)
+
+    def array_over(self, layout: HostArray, owner: object, index: int | None) -> Any:
+        """Return the array with a layout."""
+        return array_over(self, layout, owner, index)
 
     # -- kernels and draws -------------------------------------------------------------------------
 
@@ -321,3 +365,10 @@ class FakeInterface(DeviceInterface):
 
             self._filler = FakeFiller(self.name)
         self._filler.draw(queue, out, draw)
+
+
+def _copy_values(destination: Any, source: Any) -> None:
+    """Copy into a host array; there is nothing to copy into a fake one."""
+    if isinstance(destination, np.ndarray):
+        values = source.memory.read(source) if isinstance(source, FakeArray) else source
+        np.copyto(destination, values)

@@ -27,6 +27,7 @@ __all__ = [
     "FakeBlock",
     "FakeSegment",
     "address_of",
+    "is_fake_address",
     "layout",
     "map_fake",
     "new_layout",
@@ -89,6 +90,11 @@ def map_fake(nbytes: int) -> FakeSegment:
 def address_of(segment: FakeSegment) -> int:
     """Return the first address."""
     return ctypes.addressof(segment)
+
+
+def is_fake_address(address: int) -> bool:
+    """Return whether an address is one of a fake device, which no memory has."""
+    return _FIRST <= address <= _LAST
 
 
 class FakeBlock:
