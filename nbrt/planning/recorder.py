@@ -26,9 +26,10 @@ from nbrt.runtime.memory.registry import allocators_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from nbrt.backends.interface import DeviceInterface
     from nbrt.runtime.commands import Command, CommandKind, RuntimeEvent, RuntimeEventKind
     from nbrt.runtime.kernel_cost import KernelCost
-    from nbrt.runtime.memory.allocation import PoolState
+    from nbrt.runtime.memory.pool_state import PoolState
     from nbrt.runtime.stream import Stream
 
 __all__ = ["PlanRecorder", "Totals"]
@@ -131,8 +132,8 @@ class PlanRecorder:
         Nanoseconds since 1970 at the start.
     max_entries : int
         Events to keep for a snapshot.
-    plans : dict of ReportedLaunch to (Entry, bool)
-        The launches that devices reported: the entry, and whether the kernel estimates its cost.
+    plans : set of ReportedLaunch
+        The kernels and configurations whose launches devices reported.
     """
 
     def __init__(self, kind: str) -> None:
@@ -148,7 +149,9 @@ class PlanRecorder:
         self.page_locked: dict[Device, MemoryUsage] = {}
         self._of_pool = _UsageByPool(self._usage_of_pool)
         self._numbers: dict[int, tuple[int, ...]] = {}
-        self.plans: dict[ReportedLaunch, tuple[Entry, bool]] = {}
+        self._interface: DeviceInterface | None = None
+        self.plans: set[ReportedLaunch] = set()
+        self._entries: dict[ReportedLaunch, Entry] = {}
         self._annotations: tuple[Any, ...] = ()
         self._names: tuple[str, ...] = ()
         self._entered: tuple[int, ...] = ()
@@ -163,21 +166,23 @@ class PlanRecorder:
     def start(self) -> None:
         """Start to record; memory in use counts from now on."""
         self.started = time_ns()
+        self._interface = registry.get_interface_for_device(self.kind)
         memory = _MemoryHook(self)
         with ExitStack() as opened:
             opened.enter_context(
                 install_hook(memory, before=["free"], after=["allocate"], events=_EVENTS)
             )
-            interface = registry.get_interface_for_device(self.kind)
             kinds = _KINDS
-            if isinstance(interface, ReportsLaunches):
+            if isinstance(self._interface, ReportsLaunches):
                 kinds = tuple(kind for kind in kinds if kind != "launch")
-                interface.report_launches(self.launched)
-                opened.callback(interface.report_launches, None)
+                self._interface.report_launches(self.launch_listener())
+                opened.callback(self._interface.report_launches, None)
             opened.enter_context(install_hook(self, before=(), after=kinds, events=()))
             opened.enter_context(listen(self))
             with self._lock:
                 for allocator in allocators_of(self.kind):
+                    if allocator.interface is not self._interface:
+                        continue
                     with allocator.lock:
                         live = allocator.live_allocations()
                         usage = self._usage_of(
@@ -200,8 +205,13 @@ class PlanRecorder:
     def append(self, entry: Entry) -> None:
         """Append an entry; count if there are many."""
         self._unread.append(entry)
+        if len(self._unread) >= _MAX_UNREAD:
+            self._try_count()
+
+    def _try_count(self) -> None:
+        """Count the entries, unless another thread does."""
         # Without waiting: the finalizer of an array may run while this thread counts.
-        if len(self._unread) >= _MAX_UNREAD and self._lock.acquire(blocking=False):
+        if self._lock.acquire(blocking=False):
             try:
                 self._count()
             finally:
@@ -210,6 +220,8 @@ class PlanRecorder:
     def after(self, stream: Stream, command: Command, result: object) -> None:  # noqa: ARG002
         """Record a command; a `CommandHook`."""
         kind, device = command.kind, stream.device
+        if device.kind == self.kind and stream.interface is not self._interface:
+            return
         if kind == "launch":
             entry = self._launch_entry(device, command.label)
             try:
@@ -229,20 +241,33 @@ class PlanRecorder:
     def before(self, stream: Stream, command: Command) -> None:
         """Do nothing; a `CommandHook`."""
 
-    def launched(self, plan: ReportedLaunch, args: tuple[Any, ...]) -> None:
-        """Record a launch that its device reports: a hook would double the time of a fake one."""
-        known = self.plans.get(plan)
-        if known is None:
-            entry = self._launch_entry(Device(self.kind, plan.index), plan.name)
-            known = self.plans[plan] = entry, cost_function(plan.function) is not None
-        entry, has_cost = known
-        if has_cost:
-            try:
-                entry = _with_cost(entry, costs_of(plan.function, args))
-            except Exception as error:  # noqa: BLE001  # as of a hook
-                message = f"the cost of an accepted launch of {plan.name} failed: {error!r}"
-                warnings.warn(message, NbrtCleanupWarning, stacklevel=2)
-        self.append(entry)
+    def launch_listener(self) -> Callable[[ReportedLaunch, tuple[Any, ...]], None]:
+        """Return the function that records launches that devices report.
+
+        A hook would double the time of a fake launch. A closure, as `allocation_hook`.
+        """
+        unread, find = self._unread, self._entries.get
+
+        def on_launch(plan: ReportedLaunch, args: tuple[Any, ...]) -> None:
+            unread.append(find(plan) or self._entry_of(plan, args))
+            if len(unread) >= _MAX_UNREAD:
+                self._try_count()
+
+        return on_launch
+
+    def _entry_of(self, plan: ReportedLaunch, args: tuple[Any, ...]) -> Entry:
+        """Return the entry of a launch; store it if it does not depend on the arguments."""
+        entry = self._launch_entry(Device(self.kind, plan.index), plan.name)
+        self.plans.add(plan)
+        if cost_function(plan.function) is None:
+            self._entries[plan] = entry
+            return entry
+        try:
+            return _with_cost(entry, costs_of(plan.function, args))
+        except Exception as error:  # noqa: BLE001  # as of a hook
+            message = f"the cost of an accepted launch of {plan.name} failed: {error!r}"
+            warnings.warn(message, NbrtCleanupWarning, stacklevel=3)
+            return entry
 
     def _launch_entry(self, device: Device, label: str) -> Entry:
         """Return the entry of a launch, with the list that counts it and the device's memory."""
@@ -282,9 +307,8 @@ class PlanRecorder:
             if subject.is_expandable:
                 action = "segment_map" if action == "segment_alloc" else "segment_unmap"
         place = event.device, stream, address, nbytes
-        self.append(
-            (action, time_ns(), *place, None, active_annotations(), event.pool_id, "", nbytes)
-        )
+        pool = event.pool if event.pool is not None else event.pool_id
+        self.append((action, time_ns(), *place, None, active_annotations(), pool, "", nbytes))
 
     # -- the results -------------------------------------------------------------------------------
 
@@ -325,53 +349,44 @@ class PlanRecorder:
                 self._is_counting = False
 
     def _count_entries(self, unread: deque[Entry]) -> None:
-        pools = self._of_pool
+        pools, keep = self._of_pool, self._history.append
         while unread:
-            entries = [unread.popleft() for _ in range(len(unread))]
-            others = 0
-            for entry in entries:
-                action = entry[0]
-                if action == "alloc":
-                    annotations = entry[7]
-                    if annotations is not self._annotations:
-                        self._read_annotations(annotations)
-                    usage = pools[entry[8]]
-                    if usage is not None:
-                        usage.allocate(entry, self._names, self._entered)
-                elif action == "free_requested":
-                    usage = pools[entry[8]]
-                    if usage is not None:
-                        usage.free(entry)
-                elif action not in _MEMORY_ACTIONS:
-                    others += 1
-                    self._count_command(entry)
-                elif action[:7] == "segment":
-                    self._count_segment(entry)
-            if others:
-                entries = [entry for entry in entries if entry[0] in _MEMORY_ACTIONS]
-            self._history.extend(entries)
+            entry = unread.popleft()
+            action = entry[0]
+            if action == "alloc":
+                annotations = entry[7]
+                if annotations is not self._annotations:
+                    self._read_annotations(annotations)
+                usage = pools[entry[8]]
+                if usage is not None:
+                    usage.allocate(entry, self._names, self._entered)
+                    keep(entry)
+            elif action == "free_requested":
+                usage = pools[entry[8]]
+                if usage is not None:
+                    usage.free(entry)
+                    keep(entry)
+            elif action == "launch":
+                _, label, numbers, usage, cost = entry
+                numbers[0] += 1
+                if usage is not None:
+                    usage.label = label
+                if cost is not None:
+                    _add_cost(numbers, cost)
+            elif action not in _MEMORY_ACTIONS:
+                self._count_command(entry)
+            elif action[:7] != "segment":
+                keep(entry)
+            elif (usage := pools[entry[8]]) is not None:
+                usage.resize(entry[1], -entry[5] if action in _RELEASES else entry[5])
+                keep(entry)
 
     def _read_annotations(self, annotations: tuple[Any, ...]) -> None:
         self._annotations = annotations
         self._names = tuple(annotation.name for annotation in annotations)
         self._entered = self._numbers.get(id(annotations), ()) if annotations else ()
 
-    def _count_segment(self, entry: Entry) -> None:
-        action, time, device, nbytes = entry[0], entry[1], entry[2], entry[5]
-        usage = self._usage_of(device, is_page_locked=entry[8][0] == _PAGE_LOCKED)
-        usage.resize(time, -nbytes if action in _RELEASES else nbytes)
-
     def _count_command(self, entry: Entry) -> None:
-        if entry[0] == "launch":
-            _, label, numbers, usage, cost = entry
-            numbers[0] += 1
-            if cost is not None:
-                for place, value in enumerate(cost, 1):
-                    if value is not None:
-                        numbers[place] = (numbers[place] or 0) + value
-            if usage is not None:
-                usage.label = label
-            return
         if entry[0] == "numbers":
             self._count_numbers(entry)
             return
@@ -388,8 +403,8 @@ class PlanRecorder:
             self._numbers.pop(id(annotations), None)
 
     def _usage_of_pool(self, pool: PoolState) -> MemoryUsage | None:
-        if pool.device.kind != self.kind:
-            return None
+        if pool.interface is not self._interface:
+            return None  # of another kind, or of devices that a block makes within this one
         return self._usage_of(pool.device, is_page_locked=pool.id[0] == _PAGE_LOCKED)
 
     def _usage_of(self, device: Device, *, is_page_locked: bool) -> MemoryUsage:
@@ -438,6 +453,12 @@ class _MemoryHook:
 
 def _with_cost(entry: Entry, cost: KernelCost | None) -> Entry:
     return entry if cost is None else (*entry[:-1], (cost.flops, cost.bytes))
+
+
+def _add_cost(numbers: list[Any], cost: tuple[float | None, float | None]) -> None:
+    for place, value in enumerate(cost, 1):
+        if value is not None:
+            numbers[place] = (numbers[place] or 0) + value
 
 
 def _link(args: tuple[Any, ...]) -> tuple[tuple[Device | None, Device | None] | None, int]:

@@ -141,6 +141,8 @@ class RuntimeEvent(NamedTuple):
         Bytes by which a segment changed, or that could not be allocated.
     pool_id : tuple of (int, int)
         The memory pool.
+    pool : PoolState or None
+        The same pool, of a segment.
     """
 
     kind: RuntimeEventKind
@@ -149,6 +151,7 @@ class RuntimeEvent(NamedTuple):
     subject: object = None
     nbytes: int = 0
     pool_id: tuple[int, int] = (0, 0)
+    pool: Any = None
 
 
 @runtime_checkable
@@ -276,12 +279,13 @@ def emit(
     subject: object = None,
     nbytes: int = 0,
     pool_id: tuple[int, int] = (0, 0),
+    pool: object = None,
 ) -> None:
     """Show a runtime event to the hooks. Callers test `hooks` first, to save the call."""
     if not event_listeners[kind]:
         return
     # A third of the time of the constructor, which is a Python function.
-    event = tuple.__new__(RuntimeEvent, (kind, device, stream, subject, nbytes, pool_id))
+    event = tuple.__new__(RuntimeEvent, (kind, device, stream, subject, nbytes, pool_id, pool))
     for on_event in event_listeners[kind]:
         try:
             on_event(event)

@@ -46,7 +46,6 @@ _CAPABILITIES = {
         host_addressable=False,
         pinned_memory=True,
         stream_priorities=(0, -5),
-        retains_arguments=False,
         dlpack_device_types=(2, 13),  # kDLCUDA, kDLCUDAManaged
         more_devices="pass devices= to nbrt.fake for more",
     ),
@@ -66,14 +65,17 @@ class ArrayMemory:
         The device, with its real name.
     is_host : bool
         It is host memory.
+    on_launch : callable or None
+        Called as ``on_launch(plan, args)`` after each launch on the device.
     """
 
-    __slots__ = ("device", "interface", "is_host")
+    __slots__ = ("device", "interface", "is_host", "on_launch")
 
     def __init__(self, interface: FakeInterface, index: int, *, is_host: bool) -> None:
         self.interface = interface
         self.device = Device(interface.name, index)
         self.is_host = is_host
+        self.on_launch: Callable[[Any, tuple[Any, ...]], object] | None = None
 
     @property
     def is_active(self) -> bool:
@@ -332,6 +334,11 @@ class FakeInterface(DeviceInterface):
         return array_over(self, layout, owner, index)
 
     # -- kernels and draws -------------------------------------------------------------------------
+
+    def report_launches(self, function: Callable[[Any, tuple[Any, ...]], object] | None, /) -> None:
+        """Call ``function(plan, args)`` after each launch from now on; None: no longer."""
+        for memory in self.memories:
+            memory.on_launch = function
 
     def program(self, function: Callable[..., object]) -> Program:
         """Return a kernel whose launches are checked only."""

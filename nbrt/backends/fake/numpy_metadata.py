@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nbrt.errors import DeviceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
     import numpy as np
@@ -36,6 +37,11 @@ class FakeMemory(Protocol):
     @property
     def is_active(self) -> bool:
         """Whether the fake device still exists."""
+        ...
+
+    @property
+    def on_launch(self) -> Callable[[Any, tuple[Any, ...]], object] | None:
+        """The function to call as ``on_launch(plan, args)`` after each launch on the device."""
         ...
 
     def result(self, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any:

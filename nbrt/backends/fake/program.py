@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["CompiledKernel", "FakeCpuProgram", "FakePlan", "FakeProgram", "Inspect"]
 
 _MAX_VERSIONS = 256
+_MAX_INT = 2**63 - 1
 
 _Compilations = dict["Hashable", "KernelCode"]
 _versions: dict[tuple[Any, Hashable], tuple[Captures, _Compilations]] = {}
@@ -237,6 +238,17 @@ class FakePlan:
         return f"<FakePlan {self._program.name}[{self.grid}, {self.block}]>"
 
     @property
+    def index(self) -> int:
+        """Index of the device."""
+        return self._index
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel."""
+        name: str = self._program.name
+        return name
+
+    @property
     def function(self) -> Callable[..., object]:
         """The kernel, or a ``cuda.jit`` dispatcher of it."""
         return self._program.function
@@ -271,7 +283,9 @@ class FakePlan:
                 layout.ndim,
                 layout.flags.num,
             )
-            if given.__class__ is FakeArray
+            if (kind := given.__class__) is FakeArray
+            else kind
+            if kind is float or (kind is int and -_MAX_INT <= given <= _MAX_INT)
             else _other_key(given)
             for given in args
         ]
@@ -280,9 +294,13 @@ class FakePlan:
             self._latest = key
         if not isinstance(queue, SynchronousQueue):
             queue.put(self, *args)
+        elif (on_launch := self._memory.on_launch) is not None:
+            on_launch(self, args)
 
     def __call__(self, *args: Any) -> None:
-        """Do nothing: a fake device computes nothing."""
+        """Report a launch of a graph; a fake device computes nothing."""
+        if self._memory.on_launch is not None:
+            self._memory.on_launch(self, args)
 
     def _check(self, queue: Queue, key: Hashable, args: tuple[Any, ...]) -> None:
         program = self._program

@@ -14,7 +14,7 @@ from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, fr
 from nbrt.observe.history.stacks import StackTable
 from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import lookup
-from nbrt.runtime.memory.allocation import PoolState
+from nbrt.runtime.memory.pool_state import PoolState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nbrt._internal.device import Device
     from nbrt.backends.interface import Block
     from nbrt.backends.queue import Queue
-    from nbrt.runtime.memory.statistics import Statistics
+    from nbrt.runtime.memory.pool_state import PoolState
     from nbrt.runtime.stream import Stream
     from nbrt.typing import Array
 
@@ -30,7 +30,6 @@ __all__ = [
     "Allocation",
     "FreeRecord",
     "HookedFree",
-    "PoolState",
     "SizeClassCache",
     "size_class",
 ]
@@ -54,41 +53,6 @@ _MAX_REQUESTS = 4096
 _MAX_STOCK = 128
 _MAX_STOCK_BYTES = 128 << 10
 """Limits of the blocks that are cut in advance for a size class, and of their bytes."""
-
-
-class PoolState:
-    """The facts of a pool that its allocations and the event log need.
-
-    Attributes
-    ----------
-    device : Device
-        The device.
-    id : tuple of (int, int)
-        (0, 0) for a device's default pool, (0, n) for others, as in torch; (1, n) for page-locked.
-    kind, name : str
-        The kind of pool, and the user's name for it, which may be empty.
-    statistics : Statistics or None
-        The statistics of the pool; None if they equal those of the device.
-    is_closed : bool
-        Freed blocks go back to the system.
-    is_reused_directly : bool
-        The block that was freed last may be reused on any stream.
-    """
-
-    __slots__ = ("device", "id", "is_closed", "is_reused_directly", "kind", "name", "statistics")
-
-    def __init__(self, device: Device, number: int, kind: str, name: str = "") -> None:
-        self.device = device
-        self.id = (int(kind == "pinned"), number)
-        self.kind = kind
-        self.name = name
-        self.statistics: Statistics | None = None
-        self.is_closed = False
-        self.is_reused_directly = False
-
-    def __repr__(self) -> str:
-        name = f", name={self.name!r}" if self.name else ""
-        return f"MemoryPool({str(self.device)!r}, {self.kind!r}{name}, id={self.id})"
 
 
 class FreeRecord(weakref.ref[Any]):

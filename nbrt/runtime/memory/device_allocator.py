@@ -17,12 +17,13 @@ from nbrt._internal.critical_section import (
 from nbrt.backends.pools import SMALL_LIMIT
 from nbrt.errors import DeviceError, OutOfMemoryError
 from nbrt.runtime import commands
-from nbrt.runtime.memory.allocation import Allocation, FreeRecord, PoolState, SizeClassCache
+from nbrt.runtime.memory.allocation import Allocation, FreeRecord, SizeClassCache
 from nbrt.runtime.memory.event_log import EventLog
 from nbrt.runtime.memory.hooks import FreeNotifier, HookedAllocator, complete_free
 from nbrt.runtime.memory.oom import describe_allocations, recovery_steps, retry_allocation
 from nbrt.runtime.memory.pending import PendingFrees
 from nbrt.runtime.memory.pool_impl import PoolImpl
+from nbrt.runtime.memory.pool_state import PoolState
 from nbrt.runtime.memory.segments import split_blocks, total_split
 from nbrt.runtime.memory.statistics import Statistics
 
@@ -102,7 +103,8 @@ class DeviceAllocator:
                 # The only pool shares the statistics of the device.
                 first = self.pools[0].state
                 first.statistics = first.statistics or self.statistics.copied()
-            state = PoolState(self.device, next(self._numbers), backend.kind, name)
+            number = next(self._numbers)
+            state = PoolState(self.device, number, backend.kind, name, self.interface)
             state.statistics = Statistics() if self.pools else None
             pool = PoolImpl(state, backend, limit, self._make_cache, self.lock)
             if hasattr(backend, "before_growth"):
@@ -468,4 +470,5 @@ class DeviceAllocator:
                 _SEGMENT_EVENTS, (changes.released, changes.reserved), strict=True
             ):
                 for info in segments:
-                    commands.emit(kind, self.device, None, info, info.nbytes, pool.state.id)
+                    facts = (info, info.nbytes, pool.state.id, pool.state)
+                    commands.emit(kind, self.device, None, *facts)

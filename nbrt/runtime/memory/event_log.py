@@ -6,7 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nbrt.runtime import commands
-from nbrt.runtime.memory.allocation import Allocation, FreeRecord, HookedFree, PoolState
+from nbrt.runtime.memory.allocation import Allocation, FreeRecord, HookedFree
+from nbrt.runtime.memory.pool_state import PoolState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

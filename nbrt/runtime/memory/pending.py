@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nbrt.backends.queue import EventHandle
-    from nbrt.runtime.memory.allocation import Allocation, PoolState
+    from nbrt.runtime.memory.allocation import Allocation
+    from nbrt.runtime.memory.pool_state import PoolState
     from nbrt.runtime.memory.statistics import Statistics
     from nbrt.runtime.stream import Stream
 

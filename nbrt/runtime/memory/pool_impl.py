@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from nbrt.backends.pools import BackendPool, SegmentInfo
-    from nbrt.runtime.memory.allocation import Allocation, Bins, PoolState, SizeClassCache
+    from nbrt.runtime.memory.allocation import Allocation, Bins, SizeClassCache
+    from nbrt.runtime.memory.pool_state import PoolState
     from nbrt.runtime.memory.segments import SegmentChanges
     from nbrt.runtime.stream import Stream
 

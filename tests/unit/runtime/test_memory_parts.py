@@ -12,13 +12,14 @@ import nbrt
 from nbrt.backends.cpu.memory import CachingPool
 from nbrt.backends.lazy import LazyInitializer
 from nbrt.errors import OutOfMemoryError
-from nbrt.runtime.memory.allocation import Allocation, PoolState, SizeClassCache
+from nbrt.runtime.memory.allocation import Allocation, SizeClassCache
 from nbrt.runtime.memory.device_allocator import DeviceAllocator
 from nbrt.runtime.memory.event_log import EventLog
 from nbrt.runtime.memory.hooks import FreeNotifier
 from nbrt.runtime.memory.oom import recovery_steps, retry_allocation
 from nbrt.runtime.memory.pending import PendingFrees
 from nbrt.runtime.memory.pool_impl import PoolImpl
+from nbrt.runtime.memory.pool_state import PoolState
 from nbrt.runtime.memory.statistics import Statistics
 
 DEVICE = nbrt.Device("cpu", 0)
