@@ -284,6 +284,22 @@ def test_an_array_of_another_device(device: nbrt.Device, other_device: nbrt.Devi
     assert not nbrt.to_host(x).any()
 
 
+def test_an_array_of_another_device_in_a_tuple(
+    device: nbrt.Device, other_device: nbrt.Device
+) -> None:
+    if device.kind == "sample":
+        pytest.skip("the sample backend looks at arrays only")
+
+    @nbrt.kernel
+    def first(pair: Any) -> None:
+        pair[0][0] = pair[1]
+
+    x = nbrt.zeros(4, "int32", device=other_device)
+    with nbrt.device(device), pytest.raises(DeviceMismatchError, match=str(other_device.index)):
+        first[1, 1]((x, 3))
+    assert not nbrt.to_host(x).any()
+
+
 def test_launches_are_ordered_on_their_stream(side_stream: nbrt.Stream) -> None:
     x = nbrt.zeros(1000, "int32", stream=side_stream)
     side_stream.synchronize()

@@ -425,12 +425,18 @@ class CpuPlan:
 
 def _check_owners(args: tuple[Any, ...], index: int) -> None:
     for position, argument in enumerate(args):
-        owner = getattr(owner_of(argument), "index", index)
-        if owner != index:
-            raise DeviceMismatchError(
-                f"expected argument {position} on cpu:{index}, where the kernel runs, got an array "
-                f"of cpu:{owner}; copy it with nbrt.to(array, 'cpu:{index}')"
-            )
+        items = [argument]
+        while items:
+            item = items.pop()
+            if isinstance(item, tuple):
+                items += item
+                continue
+            owner = getattr(owner_of(item), "index", index)
+            if owner != index:
+                raise DeviceMismatchError(
+                    f"expected argument {position} on cpu:{index}, where the kernel runs, got an "
+                    f"array of cpu:{owner}; copy it with nbrt.to(array, 'cpu:{index}')"
+                )
 
 
 def _as_numpy(args: tuple[Any, ...]) -> tuple[Any, ...]:
