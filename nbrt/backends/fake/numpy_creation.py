@@ -17,7 +17,12 @@ from nbrt.backends.fake.numpy_ufuncs import broadcast_shape
 __all__: list[str] = []
 
 
-@rule(np.empty_like, np.zeros_like, np.ones_like)
+@rule(np.empty_like)
+def _empty_like(prototype: Any, /, *args: Any, **options: Any) -> Any:
+    return _like(prototype, *args, **options)
+
+
+@rule(np.zeros_like, np.ones_like)
 def _like(
     a: Any,
     dtype: Any = None,

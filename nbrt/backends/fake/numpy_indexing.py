@@ -81,6 +81,8 @@ def check_assignment(array: Any, index: Any, value: Any) -> None:
     shape = value.shape
     while target is not None and len(shape) > len(target) and shape[0] == 1:
         shape = shape[1:]
+    if view is None and target == (0,) and value.size == 0:
+        return  # NumPy takes any array without elements here
     if target is not None and not _broadcasts(shape, target):
         raise ValueError(text.format(value.shape, target))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nbrt.backends.fake.numpy_layouts import copied_like, in_axis_order, iteration_axes
+from nbrt.backends.fake.numpy_layouts import copied_like, in_axis_order, iteration_axes, joined_axes
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
 from nbrt.backends.fake.numpy_operands import batch, lifted, read_values, replaced, sample, stored
 from nbrt.backends.fake.numpy_rules import new_result, rule
@@ -38,14 +38,14 @@ def _concatenate(
     if axis is None:
         sources = [ravel(each) for each in sources]
         axis = 0
-    if any(each.ndim == 0 for each in sources):
+    if sources[0].ndim == 0:
         raise ValueError("zero-dimensional arrays cannot be concatenated")
     place = _behind_batch(axis, sources[0].ndim)
     result = np.concatenate([batch(each) for each in sources], place, dtype=dtype, casting=casting)
     shape = result.shape[1:]
     if out is not None:
         return stored(out, shape, result.dtype, casting, "concatenate", sources[0].memory)
-    axes = iteration_axes(sources, len(shape))
+    axes = joined_axes(sources, len(shape))
     return in_axis_order(sources[0].memory, shape, result.dtype, axes)
 
 
@@ -131,23 +131,54 @@ def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
         repeats = read_values(repeats, why)
     at = 0 if axis is None else np.lib.array_utils.normalize_axis_index(axis, source.ndim)
     shape = [source.size] if axis is None else list(source.shape)
-    shape[at] = np.repeat(np.empty((shape[at], 0)), repeats, axis=0).shape[0]
+    if np.size(repeats) == 1:
+        shape[at] *= np.repeat(np.empty((1, 0)), repeats, axis=0).shape[0]
+    else:
+        if np.shape(repeats) != (shape[at],):
+            raise ValueError(
+                f"operands could not be broadcast together with shape ({shape[at]},) "
+                f"{np.shape(repeats)}"
+            )
+        shape[at] = np.repeat(np.empty((shape[at], 0)), repeats, axis=0).shape[0]
     return new_result(np.repeat, source, tuple(shape), source.dtype)
 
 
 @rule(np.delete, host=("obj",))
 def _delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     source, at = _flat_or_axis(arr, axis)
-    result = np.delete(batch(source), _known_places(obj, "delete"), at)
-    return new_result(np.delete, source, result.shape[1:], result.dtype)
+    length = source.shape[at]
+    places: Any = obj if isinstance(obj, slice) else np.asarray(_known_places(obj, "delete"))
+    if isinstance(places, slice):
+        count = len(range(*places.indices(length)))
+    elif places.dtype.kind == "b":
+        if places.shape != (length,):
+            raise ValueError(
+                f"boolean array argument obj to delete must be one dimensional and match the axis "
+                f"length of {length}"
+            )
+        count = int(np.count_nonzero(places))
+    else:
+        places = places.astype(np.intp) if places.size == 0 else places
+        if places.dtype.kind not in "iu":
+            raise IndexError("arrays used as indices must be of integer (or boolean) type")
+        _check_places(places, length, length - 1, at)
+        count = np.unique(places % max(length, 1)).size
+    target = (*source.shape[:at], length - count, *source.shape[at + 1 :])
+    return new_result(np.delete, source, target, source.dtype)
+
+
+def _check_places(places: Any, length: int, last: int, axis: int) -> None:
+    wrong = places[(places < -length) | (places > last)]
+    if wrong.size:
+        raise IndexError(
+            f"index {wrong.flat[0]} is out of bounds for axis {axis} with size {length}"
+        )
 
 
 @rule(np.insert, host=("obj",))
 def _insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    source, new = lifted(arr, values)
-    if axis is None:
-        source, axis = ravel(source), 0
-    at = np.lib.array_utils.normalize_axis_index(axis, source.ndim)
+    source, at = _flat_or_axis(arr, axis)
+    new = lifted(source, values)[1]
     length = source.shape[at]
     places: Any = obj if isinstance(obj, slice) else np.asarray(_known_places(obj, "insert"))
     if isinstance(places, slice):
@@ -158,9 +189,7 @@ def _insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     if places.ndim == 0:  # NumPy takes the first axis of the values as the inserted one
         shape = (*shape[1 : at + 1], shape[0], *shape[at + 1 :])
     count = shape[at] if places.size == 1 else places.size
-    wrong = places[(places < -length) | (places > length)]
-    if wrong.size:
-        raise IndexError(f"index {wrong.flat[0]} is out of bounds for axis {at} with size {length}")
+    _check_places(places, length, length, at)
     check_broadcast(shape, (*source.shape[:at], count, *source.shape[at + 1 :]))
     target = (*source.shape[:at], length + count, *source.shape[at + 1 :])
     return new_result(np.insert, source, target, source.dtype)
@@ -175,8 +204,8 @@ def _known_places(obj: Any, name: str) -> Any:
 def _flat_or_axis(arr: Any, axis: int | None) -> tuple[Any, int]:
     (source,) = lifted(arr)
     if axis is None:
-        return (source if source.ndim == 1 else ravel(source)), 1
-    return source, _behind_batch(axis, source.ndim)
+        return ravel(source), 0
+    return source, int(np.lib.array_utils.normalize_axis_index(axis, source.ndim))
 
 
 @rule(np.resize)

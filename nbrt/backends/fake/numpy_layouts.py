@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from nbrt.backends.fake.numpy_metadata import ArrayMetadata, FakeMemory
     from nbrt.typing import HostArray
 
-__all__ = ["copied_like", "flat_in_memory", "in_axis_order", "iteration_axes", "reshaped"]
+__all__ = [
+    "copied_like",
+    "flat_in_memory",
+    "in_axis_order",
+    "iteration_axes",
+    "joined_axes",
+    "reduced",
+    "reshaped",
+]
 
 _RESHAPE_HAS_COPY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
@@ -90,6 +98,41 @@ def _compare_axes(strides: list[list[int]], axis: int, other: int) -> bool | Non
                 return False
             is_faster = True
     return is_faster
+
+
+def reduced(
+    array: ArrayMetadata | HostArray, axis: Any, keepdims: Any
+) -> tuple[tuple[int, ...], list[int] | None]:
+    """Return the shape of a reduction along axes, and its axes in memory, the slowest first."""
+    ndim = array.ndim
+    gone = range(ndim) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, ndim)
+    rest = [at for at in range(ndim) if keepdims or at not in gone]
+    shape = tuple(1 if at in gone else array.shape[at] for at in rest)
+    axes = iteration_axes([array], ndim) if len(rest) > 1 else None
+    return shape, axes and [rest.index(at) for at in axes if at in rest]
+
+
+def joined_axes(arrays: Sequence[ArrayMetadata], ndim: int) -> list[int] | None:
+    """Return the axes of arrays joined along one, the slowest first; None: C order."""
+    if ndim < 2 or all(each.flags.c_contiguous for each in arrays):
+        return None
+    axes = list(range(ndim))
+    for position in range(1, ndim):
+        axis, target = axes[position], position
+        for before in range(position - 1, -1, -1):
+            other = axes[before]
+            compared = [
+                abs(each.strides[axis]) > abs(each.strides[other])
+                for each in arrays
+                if each.shape[axis] != 1 != each.shape[other]
+            ]
+            if not compared:
+                continue
+            if not all(compared):
+                break
+            target = before
+        axes.insert(target, axes.pop(position))
+    return axes
 
 
 def copied_like(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nbrt.backends.fake.numpy_layouts import reduced
 from nbrt.backends.fake.numpy_operands import lifted, sample
 from nbrt.backends.fake.numpy_products import product_dtype
 from nbrt.backends.fake.numpy_rules import new_result, rule
@@ -279,16 +280,7 @@ def _multi_dot(arrays: Any, *, out: Any = None) -> Any:
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     (source,) = lifted(x)
     kind = np.linalg.norm(sample(source), ord, axis, keepdims).dtype
-    axes = (
-        tuple(range(source.ndim))
-        if axis is None
-        else np.lib.array_utils.normalize_axis_tuple(axis, source.ndim)
-    )
-    shape = tuple(
-        1 if at in axes else size
-        for at, size in enumerate(source.shape)
-        if keepdims or at not in axes
-    )
+    shape, _ = reduced(source, axis, keepdims)
     return new_result(np.linalg.norm, source, shape, kind)
 
 
@@ -308,13 +300,7 @@ def _vector_norm(
 ) -> Any:
     (source,) = lifted(x)
     if axis is None or isinstance(axis, tuple):
-        axes = tuple(range(source.ndim)) if axis is None else axis
-        chosen = np.lib.array_utils.normalize_axis_tuple(axes, source.ndim)
         kind = np.linalg.vector_norm(np.ones(1, source.dtype), ord=ord).dtype
-        shape = tuple(
-            1 if at in chosen else size
-            for at, size in enumerate(source.shape)
-            if keepdims or at not in chosen
-        )
+        shape, _ = reduced(source, axis, keepdims)
         return new_result(np.linalg.vector_norm, source, shape, kind)
     return _norm(source, ord, axis, keepdims)

@@ -101,23 +101,15 @@ def _tensordot(a: Any, b: Any, /, axes: Any = 2) -> Any:
             [left] if np.ndim(left) == 0 else list(left),
             [right] if np.ndim(right) == 0 else list(right),
         )
-    try:
-        chosen = [
-            [range(each.ndim)[axis] for axis in axes_of]
-            for each, axes_of in zip((first, second), pairs, strict=True)
-        ]
-        sizes = [
-            [each.shape[axis] for axis in axes_of]
-            for each, axes_of in zip((first, second), chosen, strict=True)
-        ]
-    except IndexError:
-        raise (
-            ValueError("shape-mismatch for sum")
-            if np.ndim(axes) == 0
-            else IndexError("tuple index out of range")
-        ) from None
-    if sizes[0] != sizes[1]:
+    if len(pairs[0]) != len(pairs[1]):
         raise ValueError("shape-mismatch for sum")
+    for one, other in zip(*pairs, strict=True):
+        if first.shape[one] != second.shape[other]:
+            raise ValueError("shape-mismatch for sum")
+    chosen = [
+        [axis % each.ndim for axis in axes_of]
+        for each, axes_of in zip((first, second), pairs, strict=True)
+    ]
     shape = tuple(
         size
         for each, axes_of in zip((first, second), chosen, strict=True)

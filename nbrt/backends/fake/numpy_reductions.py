@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nbrt.backends.fake.numpy_layouts import in_axis_order, iteration_axes
+from nbrt.backends.fake.numpy_layouts import in_axis_order, iteration_axes, reduced
 from nbrt.backends.fake.numpy_operands import lifted, replaced, sample, stored
 from nbrt.backends.fake.numpy_rules import RULES, bound, given_options, new_result, rule
 from nbrt.backends.fake.numpy_ufuncs import broadcast_shape, check_broadcast
@@ -43,6 +43,8 @@ _ALONG_AXES = (
     np.var,
 )
 """Functions of an array `a` that remove the axes `axis`."""
+
+_IN_C_ORDER = (np.argmax, np.argmin, np.median, np.nanargmax, np.nanargmin, np.nanmedian)
 
 _QUANTILES = (np.nanpercentile, np.nanquantile, np.percentile, np.quantile)
 
@@ -98,24 +100,14 @@ def _along_axes(function: Any) -> Any:
             name: value for name, value in given.items() if name not in ("ddof", "correction")
         }
         result = function(sample(source), **replaced(options, sample))
-        shape = _reduced_shape(source, given.get("axis"), given.get("keepdims", False))
-        casting = "unsafe" if function in (np.std, np.var, np.mean) else "same_kind"
-        return new_result(function, source, shape, result.dtype, out, casting)
+        shape, axes = reduced(source, given.get("axis"), given.get("keepdims", False))
+        if out is not None:
+            casting = "unsafe" if function in (np.std, np.var, np.mean) else "same_kind"
+            return new_result(function, source, shape, result.dtype, out, casting)
+        axes = None if function in _IN_C_ORDER else axes
+        return in_axis_order(source.memory, shape, result.dtype, axes)
 
     return apply
-
-
-def _reduced_shape(source: Any, axis: Any, keepdims: Any) -> tuple[int, ...]:
-    axes = (
-        range(source.ndim)
-        if axis is None
-        else np.lib.array_utils.normalize_axis_tuple(axis, source.ndim)
-    )
-    return tuple(
-        1 if at in axes else size
-        for at, size in enumerate(source.shape)
-        if keepdims or at not in axes
-    )
 
 
 def _quantile(function: Any) -> Any:
@@ -127,7 +119,7 @@ def _quantile(function: Any) -> Any:
         result = function(
             sample(source), np.zeros(sample(q).shape, q.dtype), **replaced(given, sample)
         )
-        shape = _reduced_shape(source, given.get("axis"), given.get("keepdims", False))
+        shape, _ = reduced(source, given.get("axis"), given.get("keepdims", False))
         return new_result(function, source, (*q.shape, *shape), result.dtype, out)
 
     return apply
@@ -137,7 +129,7 @@ def _scan(function: Any) -> Any:
     def apply(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         (source, _) = lifted(a, out)
         result = function(sample(source), axis=axis, dtype=dtype)
-        if axis is None and source.ndim != 1:
+        if source.ndim == 0 or (axis is None and source.ndim != 1):
             return new_result(function, source, (source.size,), result.dtype, out)
         if out is not None:
             return stored(
@@ -183,7 +175,7 @@ RULES[np.cumulative_prod] = _cumulative(np.cumulative_prod)
 @rule(np.count_nonzero)
 def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     (source,) = lifted(a)
-    shape = _reduced_shape(source, axis, keepdims)
+    shape, _ = reduced(source, axis, keepdims)
     return new_result(np.count_nonzero, source, shape, np.intp)
 
 
@@ -192,7 +184,7 @@ def _average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
 ) -> Any:
     (source, scale) = lifted(a, weights)
-    shape = _reduced_shape(source, axis, given_options(keepdims=keepdims).get("keepdims", False))
+    shape, _ = reduced(source, axis, given_options(keepdims=keepdims).get("keepdims", False))
     if scale is not None and scale.shape != source.shape:
         if axis is None:
             raise TypeError("Axis must be specified when shapes of a and weights differ.")

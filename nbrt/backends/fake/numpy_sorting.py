@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def _shifted(axis: int | None, ndim: int) -> int:
     if axis is None:
         return 0
     if ndim == 0:
-        raise np.exceptions.AxisError(axis, ndim)
+        raise np.exceptions.AxisError(operator.index(axis), ndim)
     return int(np.lib.array_utils.normalize_axis_index(axis, ndim)) + 1
 
 
@@ -132,7 +133,7 @@ def _argsort(a: Any, axis: int | None = -1, *args: Any, **kwargs: Any) -> Any:
     (source,) = lifted(a)
     if source.ndim:
         np.argsort(batch(source), _shifted(axis, source.ndim), *args, **kwargs)
-    elif axis not in (None, 0, -1):
+    elif axis is not None and operator.index(axis) not in (0, -1):
         raise np.exceptions.AxisError(axis, 0)
     shape = source.shape if axis is not None and source.ndim else (source.size,)
     return new_result(np.argsort, source, shape, np.intp)

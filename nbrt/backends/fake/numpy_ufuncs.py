@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends.fake.numpy_indexing import indexed_shape
-from nbrt.backends.fake.numpy_layouts import in_axis_order, iteration_axes
+from nbrt.backends.fake.numpy_layouts import in_axis_order, iteration_axes, reduced
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
 from nbrt.backends.fake.numpy_operands import common_memory, empty, sample, written
 
@@ -76,6 +76,8 @@ def _call(
                 f"broadcast shape {shape}"
             )
     axes = iteration_axes([*sources, *given], len(shape), kwargs.get("order", "K"))
+    if ufunc is np.power and stand_ins.dtype.kind in "iu":
+        _check_exponent(operands[1], shape)
     kinds = (stand_ins,) if ufunc.nout == 1 else stand_ins
     results = tuple(
         in_axis_order(memory, shape, kind.dtype, axes)
@@ -84,6 +86,12 @@ def _call(
         for kind, target in zip(kinds, out or (None,) * ufunc.nout, strict=True)
     )
     return results[0] if ufunc.nout == 1 else results
+
+
+def _check_exponent(exponent: Any, shape: tuple[int, ...]) -> None:
+    """Raise NumPy's error of integers to negative powers, if the exponent is known."""
+    if not isinstance(exponent, ArrayMetadata) and 0 not in shape and np.any(exponent < 0):
+        raise ValueError("Integers to negative integer powers are not allowed.")
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -273,18 +281,8 @@ def _reduce(
         result = ufunc.reduce(stand_in, **options)
     if isinstance(where, (ArrayMetadata, np.ndarray)):
         check_broadcast(where.shape, array.shape)
-    axis = options.get("axis", 0)
-    axes = (
-        range(array.ndim)
-        if axis is None or array.ndim == 0
-        else np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
-    )
-    keepdims = options.get("keepdims", False)
-    shape = tuple(
-        1 if at in axes else size
-        for at, size in enumerate(array.shape)
-        if keepdims or at not in axes
-    )
+    axis, keepdims = options.get("axis", 0), options.get("keepdims", False)
+    shape, order = reduced(array, axis if array.ndim else None, keepdims)
     if out:
         (target,) = out
         if target.shape != shape:
@@ -293,11 +291,6 @@ def _reduce(
                 f"expected {shape}, got {target.shape}"
             )
         return written(target, shape, result.dtype, "unsafe", memory)
-    order = None
-    if len(shape) > 1:
-        rest = [at for at in range(array.ndim) if keepdims or at not in axes]
-        order = iteration_axes([array], array.ndim)
-        order = order and [rest.index(at) for at in order if at in rest]
     return in_axis_order(memory, shape, result.dtype, order)
 
 

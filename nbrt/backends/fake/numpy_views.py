@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nbrt.backends.fake.numpy_layouts import copied_like, flat_in_memory, reshaped
-from nbrt.backends.fake.numpy_operands import lifted
+from nbrt.backends.fake.numpy_operands import lifted, read_values
 from nbrt.backends.fake.numpy_rules import RULES, new_result, rule
 
 __all__ = ["ravel", "reshape"]
@@ -42,8 +42,9 @@ _AT_LEAST = (np.atleast_1d, np.atleast_2d, np.atleast_3d)
 def _on_layout(function: Any) -> Any:
     def apply(array: Any, *args: Any, **kwargs: Any) -> Any:
         (source,) = lifted(array)
-        if source.ndim == 0 and function is np.flip:
-            return source.view_of(source.layout[...])  # NumPy would read the element
+        if source.ndim == 0 and function is np.flip:  # NumPy would read the element
+            np.flip(np.empty(()), *args, **kwargs)
+            return source.view_of(source.layout[...])
         return source.view_of(function(source.layout, *args, **kwargs))
 
     return apply
@@ -51,8 +52,10 @@ def _on_layout(function: Any) -> Any:
 
 def _splitting(function: Any) -> Any:
     def apply(ary: Any, indices_or_sections: Any, *args: Any, **kwargs: Any) -> Any:
-        (source,) = lifted(ary)
-        parts = function(source.layout, indices_or_sections, *args, **kwargs)
+        source = lifted(ary)[0]
+        why = f"the indices of numpy.{function.__name__} decide the shapes of its results"
+        places = read_values(indices_or_sections, why)
+        parts = function(source.layout, places, *args, **kwargs)
         return [source.view_of(each) for each in parts]
 
     return apply
@@ -71,7 +74,8 @@ def _viewed(array: Any, layout: Any) -> Any:
 
 
 RULES.update({function: _on_layout(function) for function in _ON_LAYOUT})
-RULES.update({function: _splitting(function) for function in _SPLITS})
+for _function in _SPLITS:
+    rule(_function, host=("indices_or_sections",))(_splitting(_function))
 RULES.update({function: _at_least(function) for function in _AT_LEAST})
 
 
@@ -122,11 +126,13 @@ def _full_shape(known: tuple[int, ...], shape: Any) -> tuple[int, ...]:
 def ravel(a: Any, order: str = "C") -> Any:
     """Return the elements on one axis, without a copy where possible, as ``np.ravel``."""
     (source,) = lifted(a)
-    if order.upper() != "K":
-        return reshape(source, -1, order)
-    if source.flags.c_contiguous:
+    flags = source.flags
+    known = order.upper() if order.upper() == "K" else _resolved_order(source, order)
+    if flags.c_contiguous and known != "F":
         return reshape(source, -1)
-    view = flat_in_memory(source.layout)
+    if known == "F" and flags.f_contiguous:
+        return reshape(source, -1, "F")
+    view = flat_in_memory(source.layout) if known == "K" else None
     if view is not None:
         return source.view_of(view)
     return new_result(np.ravel, source, (source.size,), source.dtype)
