@@ -45,4 +45,8 @@ def per_element(count: float) -> Callable[..., float]:
 
 def moved(args: tuple[Any, ...]) -> float:
     """Return the bytes of the arrays among arguments."""
-    return float(sum(value.nbytes for value in args if getattr(value, "ndim", 0)))
+    total = 0
+    for value in args:
+        if getattr(value, "ndim", 0):
+            total += value.nbytes
+    return total

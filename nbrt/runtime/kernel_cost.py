@@ -22,6 +22,8 @@ __all__ = [
     "declare_cost",
 ]
 
+_NUMBERS = (int, float)
+
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
@@ -60,6 +62,12 @@ class KernelCost:
     bytes: float | None = None
 
     def __post_init__(self) -> None:
+        # Plans make one for each launch: the usual values are tested first.
+        for value in (self.flops, self.bytes):
+            if value is not None and not (type(value) in _NUMBERS and 0 <= value < math.inf):
+                self._check()
+
+    def _check(self) -> None:
         for name, value in (("flops", self.flops), ("bytes", self.bytes)):
             if value is None:
                 continue

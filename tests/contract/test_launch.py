@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -282,6 +282,28 @@ def test_an_array_of_another_device(device: nbrt.Device, other_device: nbrt.Devi
     with nbrt.device(device), pytest.raises(DeviceMismatchError, match=str(other_device.index)):
         increment[1, 32](x[1:])
     assert not nbrt.to_host(x).any()
+
+
+class Target(NamedTuple):
+    array: Any
+    value: float
+
+
+class Reversed(NamedTuple):
+    value: float
+    array: Any
+
+
+def test_named_tuples_have_attributes(device: nbrt.Device) -> None:
+    @nbrt.kernel
+    def assign(target: Any) -> None:
+        target.array[0] = target.value
+
+    x = nbrt.zeros(3, device=device)
+    with nbrt.device(device):
+        for target in (Target(x, 3.0), Reversed(4.0, x), Target(x, 5)):
+            assign[1, 1](target)
+            assert nbrt.to_host(x)[0] == target.value
 
 
 def test_an_array_of_another_device_in_a_tuple(

@@ -163,7 +163,7 @@ class CudaPlan:
         if not isinstance(argument, tuple):
             kind: Hashable = argument.__class__
             return kind
-        keys: list[Hashable] = [tuple]
+        keys: list[Hashable] = [argument.__class__]
         for item in argument:
             if isinstance(item, self._program.driver.cupy.ndarray):
                 keys.append(self._array_key(position, item))

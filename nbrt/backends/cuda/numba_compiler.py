@@ -134,7 +134,9 @@ class NumbaCudaCompiler:
             layout = "C" if flags.c_contiguous else ("F" if flags.f_contiguous else "A")
             return types.Array(from_dtype(argument.dtype), argument.ndim, layout)
         if isinstance(argument, tuple):
-            return types.BaseTuple.from_types(tuple(map(self.type_of, argument)))
+            # A named tuple has a type with attributes.
+            members = tuple(map(self.type_of, argument))
+            return types.BaseTuple.from_types(members, type(argument))
         if type(argument) is int and argument not in INT64 and argument not in UINT64:
             message = f"{argument} has more than 64 bits"
             raise TypeError(message)
