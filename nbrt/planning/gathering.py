@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from nbrt.observe.call_sites import NO_STACK, CallSiteTable, site_frame
+from nbrt.observe.plots.style import size_text
 from nbrt.planning.memory_usage import MemoryUsage
 from nbrt.planning.results import (
     Collective,
@@ -17,7 +18,7 @@ from nbrt.planning.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
@@ -65,7 +66,7 @@ def gather(
         gpu=gpu,
         name=properties.name,
         total_memory=properties.total_memory,
-        assumptions=assumptions,
+        assumptions=(*assumptions, *_not_modelled(recorder, properties)),
         peaks=peaks,
         kernels=_kernels(totals),
         transfers=tuple(
@@ -83,6 +84,24 @@ def gather(
 def _kernels(totals: Totals) -> tuple[KernelLaunches, ...]:
     launches = sorted(totals.launches.items(), key=lambda each: -each[1][0])
     return tuple(KernelLaunches(*key, *values) for key, values in launches if values[0])
+
+
+def _not_modelled(recorder: PlanRecorder, properties: DeviceProperties) -> Iterator[str]:
+    """Yield lines about the memory of a GPU that no pool of nbrt holds."""
+    if properties.compute_capability is None:
+        return
+    known = [(plan.local_memory, plan.name) for plan in list(recorder.plans)]
+    most, name = max(((size, name) for size, name in known if size is not None), default=(None, ""))
+    if most is not None:
+        threads = properties.multi_processor_count * properties.max_threads_per_multi_processor
+        yield (
+            f"local memory of kernels: {size_text(most * threads)}, not in the peaks ({most} bytes "
+            f"of {name} x {threads:,} resident threads)"
+        )
+    else:
+        yield "local memory of kernels: not counted; known with compile=True and ptxas"
+    yield "module code of kernels: not counted"
+    yield "workspaces of libraries such as cuBLAS, cuFFT and NCCL: not counted"
 
 
 def _commands(totals: Totals) -> dict[str, int]:

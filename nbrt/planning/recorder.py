@@ -63,6 +63,11 @@ class ReportedLaunch(Protocol):
         """Return the kernel."""
         ...
 
+    @property
+    def local_memory(self) -> int | None:
+        """Bytes of local memory of a thread; None: unknown."""
+        ...
+
 
 @runtime_checkable
 class ReportsLaunches(Protocol):
@@ -173,11 +178,14 @@ class PlanRecorder:
                 install_hook(memory, before=["free"], after=["allocate"], events=_EVENTS)
             )
             kinds = _KINDS
+            replayed: tuple[CommandKind, ...] = ()
             if isinstance(self._interface, ReportsLaunches):
-                kinds = tuple(kind for kind in kinds if kind != "launch")
+                kinds, replayed = tuple(kind for kind in kinds if kind != "launch"), ("launch",)
                 self._interface.report_launches(self.launch_listener())
                 opened.callback(self._interface.report_launches, None)
-            opened.enter_context(install_hook(self, before=(), after=kinds, events=()))
+            opened.enter_context(
+                install_hook(self, before=(), after=kinds, events=(), replayed=replayed)
+            )
             opened.enter_context(listen(self))
             with self._lock:
                 for allocator in allocators_of(self.kind):

@@ -179,6 +179,9 @@ _HookFunctions = tuple[tuple["Callable[..., None]", ...], tuple["Callable[..., N
 _functions: dict[str, _HookFunctions] = {}
 """Kind of command -> the methods `before` and the methods `after` to call."""
 
+_replay_functions: dict[str, tuple[Callable[..., None], ...]] = {}
+"""Kind of command -> further methods `after` to call if a graph contains it."""
+
 event_listeners: dict[str, tuple[Callable[[RuntimeEvent], None], ...]] = {}
 """Kind of runtime event -> the methods `on_event` to call."""
 
@@ -188,12 +191,16 @@ _lock = threading.Lock()
 
 
 class _Installation(NamedTuple):
-    """A hook, and the kinds that it sees before, after, and as events; None: all."""
+    """A hook, and the kinds that it sees before, after, and as events; None: all.
+
+    It sees the kinds `replayed` after the replay of a graph only.
+    """
 
     hook: Any
     before: frozenset[str] | None
     after: frozenset[str] | None
     events: frozenset[str] | None
+    replayed: frozenset[str]
 
 
 @contextmanager
@@ -204,6 +211,7 @@ def install_hook(
     before: Collection[CommandKind] | None = None,
     after: Collection[CommandKind] | None = None,
     events: Collection[RuntimeEventKind] | None = None,
+    replayed: Collection[CommandKind] = (),
 ) -> Iterator[None]:
     """Show the commands of all threads to `hook` for the length of a block.
 
@@ -218,6 +226,8 @@ def install_hook(
         The kinds to show before or after the backend runs them; `kinds` by default.
     events : collection of str, optional
         The kinds of runtime events to show; all by default.
+    replayed : collection of str, optional
+        Further kinds to show after the replay of a graph that contains them.
     """
     global _installations
     _call_on_hooks_changing()
@@ -229,6 +239,7 @@ def install_hook(
             _frozen(kinds if before is None else before),
             _frozen(kinds if after is None else after),
             _frozen(events) if isinstance(hook, RuntimeEventListener) else frozenset(),
+            frozenset(replayed),
         )
         _rebuild()
     try:
@@ -252,7 +263,8 @@ def _call_on_hooks_changing() -> None:
 
 
 def _rebuild() -> None:
-    global hooks, hooked_kinds, memory_is_hooked, event_listeners, _functions
+    global hooks, hooked_kinds, memory_is_hooked, event_listeners, _functions, _replay_functions
+    _replay_functions = {kind: _replayed_functions_of(kind) for kind in get_args(CommandKind)}
     _functions = {kind: _functions_of(kind) for kind in get_args(CommandKind)}
     event_listeners = {kind: _listeners_of(kind) for kind in get_args(RuntimeEventKind)}
     hooks = tuple(entry.hook for entry in _installed.values())
@@ -265,6 +277,10 @@ def _functions_of(kind: str) -> _HookFunctions:
     prepared = (e.hook.before for e in entries if e.before is None or kind in e.before)
     afters = (e.hook.after for e in entries if e.after is None or kind in e.after)
     return tuple(prepared), tuple(afters)
+
+
+def _replayed_functions_of(kind: str) -> tuple[Callable[..., None], ...]:
+    return tuple(e.hook.after for e in _installed.values() if kind in e.replayed)
 
 
 def _listeners_of(kind: str) -> tuple[Callable[[RuntimeEvent], None], ...]:
@@ -334,7 +350,8 @@ def dispatch_group(stream: Any, group: Iterable[Command], run: Callable[[Any], o
             before(stream, command)
     run(stream.queue)
     for command in members:
-        for after in _functions.get(command.kind, ((), ()))[1]:
+        afters = _functions.get(command.kind, ((), ()))[1]
+        for after in (*afters, *_replay_functions.get(command.kind, ())):
             try:
                 after(stream, command, None)
             except Exception as error:  # noqa: BLE001  # an accepted command cannot be undone

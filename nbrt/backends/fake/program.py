@@ -253,6 +253,12 @@ class FakePlan:
         """The kernel, or a ``cuda.jit`` dispatcher of it."""
         return self._program.function
 
+    @property
+    def local_memory(self) -> int | None:
+        """Bytes of local memory of a thread; None if no launch compiled, or ptxas is missing."""
+        known = [kernel.resources for kernel in self._known.values() if kernel is not None]
+        return max((used.stack for used in known if used is not None), default=None)
+
     def compiled(self, args: tuple[Any, ...]) -> CompiledKernel | None:
         """Return the compiled kernel of an earlier launch with arguments of these types.
 
@@ -298,9 +304,7 @@ class FakePlan:
             on_launch(self, args)
 
     def __call__(self, *args: Any) -> None:
-        """Report a launch of a graph; a fake device computes nothing."""
-        if self._memory.on_launch is not None:
-            self._memory.on_launch(self, args)
+        """Do nothing: a fake device computes nothing."""
 
     def _check(self, queue: Queue, key: Hashable, args: tuple[Any, ...]) -> None:
         program = self._program

@@ -75,6 +75,22 @@ def test_a_failed_estimate_warns_and_counts() -> None:
     assert plan.launches == {"scale": 1}
 
 
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_captured_launch_counts_at_each_replay(kind: str) -> None:
+    with nbrt.fake(kind) as plan:
+        x = nbrt.empty(16, device=kind)
+        stream = nbrt.Stream(kind)
+        with nbrt.graph(stream) as graph:
+            add_one.forall(16)(x)
+            costly.forall(16)(x)
+        assert plan.launches == {}
+        graph.replay()
+        graph.replay()
+        nbrt.synchronize(kind)
+        assert plan.launches == {"add_one": 2, "costly": 2}
+        assert {each.kernel: each.flops for each in plan.kernels}["costly"] == 32
+
+
 def test_launches_of_threads_are_all_counted() -> None:
     with nbrt.fake("cuda") as plan:
         x = nbrt.empty(16)
@@ -160,3 +176,36 @@ def test_pickles_after_the_block_have_the_snapshot() -> None:
     assert [each["size"] for each in trace if each["action"] == "alloc"] == [1 << 20]
     assert copied.fits("L4")
     del x
+
+
+@nbrt.kernel
+def spilling(x: Any) -> None:
+    values = cuda.local.array(64, "float64")
+    for i in range(64):
+        values[i] = x[i]
+    for i in range(64):
+        x[i] = values[int(x[i]) % 64]
+
+
+def test_local_memory_is_named_where_kernels_are_compiled() -> None:
+    with nbrt.fake("cuda", gpu="L4") as plan:
+        spilling[1, 1](nbrt.empty(64, "float64"))
+    assert any("local memory of kernels: not counted" in line for line in plan.assumptions)
+    with nbrt.fake("cuda", gpu="L4", compile=True) as plan:
+        spilling[1, 1](nbrt.empty(64, "float64"))
+    (line,) = (line for line in plan.assumptions if line.startswith("local memory of kernels"))
+    if "not counted" in line:
+        pytest.skip("ptxas is missing")
+    assert "512 bytes of spilling x 89,088 resident threads" in line
+    assert line.startswith("local memory of kernels: 43.5 MiB, not in the peaks")
+
+
+def test_what_is_not_modelled_has_lines() -> None:
+    with nbrt.fake("cuda") as plan:
+        pass
+    text = str(plan)
+    for name in ("context", "local memory", "module code", "workspaces of libraries"):
+        assert f"\n  {name}" in text
+    with nbrt.fake("cpu") as plan:
+        pass
+    assert "module code" not in str(plan)
