@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -70,18 +70,20 @@ class FreeRecord(weakref.ref[Any]):
 
 
 class HookedFree(Command):
-    """The free command that hooks have seen; also its event in the log.
+    """The free command that hooks have seen; also its event in the log, as a `FreeRecord` is.
 
-    One object serves all uses of an allocation.
+    One object serves all uses of an allocation, until it stands for an allocation as well.
     """
 
-    __slots__ = ("allocation",)
-
-    is_reused = False
+    __slots__ = ("allocation", "is_reused")
 
     def __init__(self, allocation: Allocation, function: Callable[..., None]) -> None:
         super().__init__("free", function, (allocation,))
         self.allocation = allocation
+        self.is_reused = False
+
+
+_Free = TypeVar("_Free", FreeRecord, HookedFree)
 
 
 def _no_stream() -> Stream | None:
@@ -242,7 +244,7 @@ class SizeClassCache:
         The same as `allocate` for a request, through a command that hooks see.
     bins, requests : dict of int to list of Allocation
         The bins by size class, and by the sizes requested lately.
-    command_cache : list of (Command, list of Allocation)
+    command_cache : list of (Command, object)
         Commands of hooked allocations that are not in use: programs request the same again.
     """
 
@@ -285,7 +287,7 @@ class SizeClassCache:
         self.requests: Bins = {}
         self._stock: dict[int, int] = {}
         self.bins: Bins = {}
-        self.command_cache: list[tuple[Command, list[Allocation]]] = []
+        self.command_cache: list[tuple[Command, Any]] = []
 
     def allocate(
         self, nbytes: int, stream: Stream, shape: tuple[int, ...] | None, dtype: Any
@@ -343,7 +345,7 @@ class SizeClassCache:
         shape: tuple[int, ...] | None,
         dtype: Any,
         on_free: Callable[[FreeRecord], object] | None = None,
-        reused: FreeRecord | None = None,
+        reused: FreeRecord | HookedFree | None = None,
     ) -> Array:
         """Return an array over a free block, as `allocate` does.
 
@@ -356,7 +358,7 @@ class SizeClassCache:
         on_free : callable, optional
             Called at the end instead of the cache's `on_free`. If no array can be made, the block
             stays with the caller, and `allocation.free_record` is None.
-        reused : FreeRecord, optional
+        reused : FreeRecord or HookedFree, optional
             The event that freed the block, if it stands for the allocation as well.
         """
         record, append = None, self._append
@@ -383,9 +385,11 @@ class SizeClassCache:
         except BaseException:
             if record is None:
                 allocation.free_record = None
-                if reused is not None:
+                if on_free is not None:
+                    pass
+                elif reused is not None:
                     self._undo_reuse(reused)
-                elif on_free is None:
+                else:
                     self._return_block(allocation)
             raise
         return array
@@ -395,19 +399,24 @@ class SizeClassCache:
     ) -> Array:
         """Return an array over the block that was freed last, or one that is not in the bins."""
         reused = None
-        if nbytes >= _MIN_REUSE and len(self._events) <= _MAX_REUSE_LOG:
-            reused = self._reuse_last(nbytes)
+        if nbytes >= _MIN_REUSE:
+            reused = self.reuse_last(nbytes, FreeRecord)
         if reused is None:
             return self._allocate_slow(self, nbytes, stream, shape, dtype)
         return self.allocate_over(reused.allocation, nbytes, stream, shape, dtype, None, reused)
 
-    def _reuse_last(self, nbytes: int) -> FreeRecord | None:
-        """Return the newest event, marked, if it freed a block for a request of as many bytes."""
+    def reuse_last(self, nbytes: int, kind: type[_Free]) -> _Free | None:
+        """Return the newest event, marked, if it freed a block for a request of as many bytes.
+
+        `kind` is the class that the event must have.
+        """
         events: deque[object] = self._events
+        if nbytes < _MIN_REUSE or len(events) > _MAX_REUSE_LOG:
+            return None
         state = self.state
         last = events[-1] if events else None
         if (
-            not isinstance(last, FreeRecord)
+            not isinstance(last, kind)
             or (allocation := last.allocation).requested != nbytes
             or allocation.pool is not state
             or not state.is_reused_directly
@@ -423,7 +432,7 @@ class SizeClassCache:
         allocation.site = site
         return last
 
-    def _undo_reuse(self, record: FreeRecord) -> None:
+    def _undo_reuse(self, record: FreeRecord | HookedFree) -> None:
         """Free a block that was reused, and that no array was made over."""
         is_counted = record not in self._events
         record.is_reused = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -63,8 +64,8 @@ class FreeNotifier:
     def on_free(self, record: FreeRecord) -> None:
         """Report a free whose allocation hooks have seen, then append it to the log.
 
-        Finalizers call this at any moment. The block is in use until the log is processed, so that
-        of a small block needs no lock.
+        Finalizers call this at any moment. The block is in use until the log is processed, so this
+        needs no lock. Without hooks the log is processed as late, so that both reuse equal blocks.
         """
         if commands is None:  # the interpreter ends, and has emptied this module
             return
@@ -73,7 +74,7 @@ class FreeNotifier:
         try:
             try:
                 if (
-                    allocation.bin is not None
+                    not allocation.pool.returns_at_once
                     and allocation.recorded is None
                     and not allocation.pool.is_closed
                     and commands.memory_is_hooked
@@ -124,6 +125,27 @@ class FreeNotifier:
                 raise
 
 
+class _Taken:
+    """A block that is being allocated.
+
+    Attributes
+    ----------
+    blocks : list of Allocation
+        The block; empty: none is taken.
+    reused : HookedFree or None
+        The event that freed it, if it was freed last.
+    is_from_bin : bool
+        It may come from a bin although the log is not processed.
+    """
+
+    __slots__ = ("blocks", "is_from_bin", "reused")
+
+    def __init__(self) -> None:
+        self.blocks: list[Allocation] = []
+        self.reused: HookedFree | None = None
+        self.is_from_bin = True
+
+
 class HookedAllocator:
     """Allocates through commands that hooks see."""
 
@@ -166,12 +188,7 @@ class HookedAllocator:
     ) -> Any:
         """Return an array, or without a shape a handle, through a command."""
         unread = len(self._events)
-        if (
-            unread * nbytes > MAX_UNREAD_BYTES
-            or unread > MAX_UNREAD
-            or self._notifier.is_behind()
-            or self._pending.waiting
-        ):
+        if self._notifier.is_behind() or self._pending.waiting:
             self._process_log()
         ref = stream.ref
         try:
@@ -179,50 +196,62 @@ class HookedAllocator:
         except IndexError:
             entry = None
         if entry is None or entry[0].args != (nbytes, ref):
-            blocks: list[Allocation] = []
-            function = partial(HookedAllocator._take, self, cache, blocks)
-            entry = Command("allocate", function, (nbytes, ref)), blocks
+            taken = _Taken()
+            function = partial(HookedAllocator._take, self, cache, taken)
+            entry = Command("allocate", function, (nbytes, ref)), taken
         # An interrupted hook returns no result: the block is in the list.
-        command, blocks = entry
+        command, taken = entry
+        taken.reused = None
+        taken.is_from_bin = unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD
         try:
             allocation = commands.dispatch_with_hooks(stream, command)
-            array = cache.allocate_over(allocation, nbytes, stream, shape, dtype, self._on_free)
+            array = cache.allocate_over(
+                allocation, nbytes, stream, shape, dtype, self._on_free, taken.reused
+            )
         except BaseException:
-            self._refuse(cache, stream, blocks)
+            self._refuse(cache, stream, taken)
             raise
-        blocks.clear()
+        taken.blocks.clear()
         cache.command_cache.append(entry)
         return array
 
     def _take(
         self,
         cache: SizeClassCache,
-        blocks: list[Allocation],
+        taken: _Taken,
         queue: Queue,  # noqa: ARG002  # a command
         nbytes: int,
         ref: Callable[[], Any],
     ) -> Allocation:
-        """Put a free block into `blocks`, and return it."""
-        try:
-            blocks.append(cache.requests[nbytes].pop())
-        except (KeyError, IndexError):
-            self._take_block(cache, nbytes, ref(), blocks)
-            if self._notifier.unreported or self._notifier.is_behind():
-                # Arrays died meanwhile, by the garbage collector: hooks see their frees first.
-                self._process_log()
+        """Put a free block into `taken`, and return it; chosen as without hooks."""
+        blocks = taken.blocks
+        if taken.is_from_bin:
+            with contextlib.suppress(KeyError, IndexError):
+                blocks.append(cache.requests[nbytes].pop())
+        if not blocks:
+            taken.reused = reused = cache.reuse_last(nbytes, HookedFree)
+            if reused is None:
+                self._take_block(cache, nbytes, ref(), blocks)
+                if self._notifier.unreported or self._notifier.is_behind():
+                    # Arrays died meanwhile, by the garbage collector: hooks see their frees first.
+                    self._process_log()
+            else:
+                reused.allocation.hooked_free = None  # the next free is another event
+                blocks.append(reused.allocation)
         allocation = blocks[0]
         allocation.free_record = None
         allocation.requested = nbytes
         allocation.stream_ref = ref
         return allocation
 
-    def _refuse(self, cache: SizeClassCache, stream: Stream, blocks: list[Allocation]) -> None:
+    def _refuse(self, cache: SizeClassCache, stream: Stream, taken: _Taken) -> None:
         """Free a block that no array was made over: hooks see a free."""
         with self._lock, self._defer:
-            while blocks:
-                block = blocks.pop()
+            while taken.blocks:
+                block = taken.blocks.pop()
                 if block.free_record is None:  # else the array or its free is in the log
-                    cache.allocate_over(block, block.requested, stream, None, None, self._on_free)
+                    request = block.requested, stream, None, None
+                    cache.allocate_over(block, *request, self._on_free, taken.reused)
 
 
 def complete_free(queue: Queue, allocation: Allocation) -> None:  # noqa: ARG001  # a command

@@ -51,6 +51,7 @@ class PoolImpl:
         self.allocations: set[Allocation] = set()
         self.small_bytes = 0
         state.is_reused_directly = backend.caches and not backend.stream_ordered
+        state.returns_at_once = not backend.caches
         self.segments_seen: dict[int, SegmentInfo] = {}
         self.reserved_seen: tuple[int, int, int] = (0, 0, 0)
         self._make_cache = make_cache

@@ -32,6 +32,8 @@ class PoolState:
         Freed blocks go back to the system.
     is_reused_directly : bool
         The block that was freed last may be reused on any stream.
+    returns_at_once : bool
+        Freed blocks go back to the backend at the end of their arrays.
     """
 
     __slots__ = (
@@ -42,6 +44,7 @@ class PoolState:
         "is_reused_directly",
         "kind",
         "name",
+        "returns_at_once",
         "statistics",
     )
 
@@ -61,6 +64,7 @@ class PoolState:
         self.statistics: Statistics | None = None
         self.is_closed = False
         self.is_reused_directly = False
+        self.returns_at_once = False
 
     def __repr__(self) -> str:
         name = f", name={self.name!r}" if self.name else ""
