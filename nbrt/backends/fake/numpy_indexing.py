@@ -66,6 +66,9 @@ def check_assignment(array: Any, index: Any, value: Any) -> None:
         target: tuple[int, ...] | None = view.shape
         kind = view.dtype
         text = "could not broadcast input array from shape {0} into shape {1}"
+        if value.ndim and not view.ndim and array.memory.is_host and not _has_ellipsis(index):
+            # An element of NumPy's takes a number, with a warning or an error for arrays.
+            np.zeros(1, kind)[0] = np.zeros(value.shape if value.size == 1 else 2, value.dtype)
     else:
         kind = layout.dtype
         selection = _select(array, index, counts_masks=False)
@@ -85,6 +88,10 @@ def check_assignment(array: Any, index: Any, value: Any) -> None:
         return  # NumPy takes any array without elements here
     if target is not None and not _broadcasts(shape, target):
         raise ValueError(text.format(value.shape, target))
+
+
+def _has_ellipsis(index: Any) -> bool:
+    return any(each is Ellipsis for each in (index if isinstance(index, tuple) else (index,)))
 
 
 def _field_dtype(layout: HostArray, index: Any) -> np.dtype[Any]:
