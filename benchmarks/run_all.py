@@ -18,6 +18,7 @@ BENCHMARKS = (
     "import_time",
     "guards",
     "memory",
+    "fake",
     "launch",
     "graphs",
     "saxpy",
