@@ -12,6 +12,7 @@ from nbrt import Device
 from nbrt.backends.fake.array import FakeArray
 from nbrt.errors import FakeReadError
 
+_Room = ctypes.c_char * (1 << 60)
 _next = 1 << 48  # beyond the addresses that x86-64 and ARM64 give to programs
 
 
@@ -59,4 +60,4 @@ def layout(shape: Any, dtype: Any, order: Any = "C") -> np.ndarray:
     nbytes = max(math.prod(shape) * np.dtype(dtype).itemsize, 1)
     global _next
     address, _next = _next, _next + -(-nbytes // 512) * 512
-    return np.ndarray(shape, dtype, (ctypes.c_char * nbytes).from_address(address), order=order)
+    return np.ndarray(shape, dtype, _Room.from_address(address), order=order)

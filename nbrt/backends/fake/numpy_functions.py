@@ -18,7 +18,7 @@ from nbrt.backends.fake import (
     numpy_views,
 )
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
-from nbrt.backends.fake.numpy_operands import common_memory, fake_arrays
+from nbrt.backends.fake.numpy_operands import common_memory
 from nbrt.backends.fake.numpy_rules import HOST_PARAMETERS, RULES, bound
 from nbrt.errors import NotSupportedError
 
@@ -53,30 +53,36 @@ def array_function(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[st
             f"{module}.{func.__name__}; compute it on the host before nbrt.fake, or write it with "
             f"functions that have a rule"
         )
-    common_memory([*fake_arrays((args, kwargs)), *_others(func, args, kwargs)])
+    common_memory(_operands(func, args, kwargs))
     return known(*args, **kwargs)
 
 
-def _others(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the arrays of a call that are not fake and must be of the device as the others."""
+def _operands(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the arrays of a call that must be on one device."""
     found: list[Any] = []
     _collect(args, found)
-    _collect(kwargs, found)
+    if kwargs:
+        _collect(kwargs, found)
     allowed = HOST_PARAMETERS.get(func)
-    if found and allowed:
+    if allowed and not all(isinstance(each, ArrayMetadata) for each in found):
         given = bound(func, args, kwargs).arguments
-        found = []
+        found = [each for each in found if isinstance(each, ArrayMetadata)]
         _collect({name: each for name, each in given.items() if name not in allowed}, found)
     return found
 
 
 def _collect(value: Any, found: list[Any]) -> None:
-    if isinstance(value, (list, tuple)):
+    kind = type(value)
+    if kind is tuple or kind is list:
         for each in value:
             _collect(each, found)
-    elif isinstance(value, dict):
-        _collect(list(value.values()), found)
-    elif isinstance(value, ArrayMetadata):
-        return
-    elif isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__"):
+    elif kind is dict:
+        for each in value.values():
+            _collect(each, found)
+    elif kind not in _NUMBERS and (
+        isinstance(value, (ArrayMetadata, np.ndarray)) or hasattr(value, "__cuda_array_interface__")
+    ):
         found.append(value)
+
+
+_NUMBERS = (int, float, complex, bool, str, type(None))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.fake.numpy_metadata import ArrayMetadata
 from nbrt.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nbrt.backends.fake.numpy_metadata import ArrayMetadata, FakeMemory
+    from nbrt.backends.fake.numpy_metadata import FakeMemory
     from nbrt.typing import HostArray
 
 __all__ = [
@@ -63,8 +64,16 @@ def iteration_axes(
     if order == "A":
         is_fortran = all(each.flags.f_contiguous for each in arrays)
         return list(reversed(range(ndim))) if is_fortran else None
-    if all(each.flags.c_contiguous for each in arrays):
+    flags = [
+        each.layout.flags if isinstance(each, ArrayMetadata) else each.flags for each in arrays
+    ]
+    if all(each.c_contiguous for each in flags):
         return None
+    shape = arrays[0].shape
+    if all(each.f_contiguous for each in flags) and all(
+        each.shape == shape and each.ndim == ndim for each in arrays
+    ):
+        return list(reversed(range(ndim)))
     strides = [_iteration_strides(each, ndim) for each in operands]
     axes = list(reversed(range(ndim)))  # fastest first
     for position in range(1, ndim):

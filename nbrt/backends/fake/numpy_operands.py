@@ -149,7 +149,17 @@ def lifted(*values: Any) -> list[Any]:
 
     None stays None. At least one value is a fake array, or a sequence with one.
     """
-    known = next(iter(fake_arrays(values)), None)
+    known = None
+    is_lifted = True
+    for each in values:
+        if isinstance(each, ArrayMetadata):
+            known = each if known is None else known
+        elif each is not None:
+            is_lifted = False
+    if is_lifted and known is not None:
+        return list(values)
+    if known is None:
+        known = next(iter(fake_arrays(values)), None)
     if known is None:
         raise NotSupportedError(
             "expected a fake array among the arrays of the call, got only real ones; convert them "

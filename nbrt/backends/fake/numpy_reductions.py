@@ -100,7 +100,8 @@ def _along_axes(function: Any) -> Any:
             name: value for name, value in given.items() if name not in ("ddof", "correction")
         }
         result = function(sample(source), **replaced(options, sample))
-        shape, axes = reduced(source, given.get("axis"), given.get("keepdims", False))
+        axis = given.get("axis") if source.ndim else None
+        shape, axes = reduced(source, axis, given.get("keepdims", False))
         if out is not None:
             casting = "unsafe" if function in (np.std, np.var, np.mean) else "same_kind"
             return new_result(function, source, shape, result.dtype, out, casting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +100,11 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     if not shapes:
         return ()
     first = shapes[0]
-    if all(each == first for each in shapes):
+    others = [each for each in shapes if each and each != first]
+    if not others:
         return first
+    if not first and len(others) == 1:
+        return others[0]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -136,9 +140,7 @@ def _call_generalized(
 ) -> Any:
     """Compute the result of a function such as matmul, whose signature names core axes."""
     signature = str(ufunc.signature)
-    cores = [
-        [name for name in part.split(",") if name] for part in re.findall(r"\(([^)]*)\)", signature)
-    ]
+    cores = _cores_of(signature)
     given = [x if isinstance(x, (ArrayMetadata, np.ndarray)) else np.asarray(x) for x in operands]
     axes = _core_axes(cores, kwargs)
     shapes = [_moved(each, chosen) for each, chosen in zip(given, axes[: ufunc.nin], strict=True)]
@@ -161,7 +163,14 @@ def _call_generalized(
                     f"from {sizes[name]})"
                 )
     loop = broadcast_shape(loops)
-    kinds = _generalized_dtypes(ufunc, given, out, kwargs)
+    options = tuple(
+        (key, kwargs[key]) for key in ("casting", "dtype", "signature", "sig") if key in kwargs
+    )
+    stand_ins = tuple(
+        (each.dtype, _core_shape(core, is_single=bool(absent)))
+        for each, core in zip(given, cores, strict=False)
+    )
+    kinds = _generalized_dtypes(ufunc, stand_ins, options)
     results = []
     for position, kind in enumerate(kinds):
         core = cores[ufunc.nin + position]
@@ -172,6 +181,13 @@ def _call_generalized(
         placed = axes[ufunc.nin + position] or ()
         results.append(_generalized_result(target, shape, kind, placed, memory, kwargs))
     return results[0] if ufunc.nout == 1 else tuple(results)
+
+
+@functools.cache
+def _cores_of(signature: str) -> list[list[str]]:
+    """Return the names of the core axes of each operand and result."""
+    parts = re.findall(r"\(([^)]*)\)", signature)
+    return [[name for name in part.split(",") if name] for part in parts]
 
 
 def _core_axes(cores: list[list[str]], kwargs: dict[str, Any]) -> list[Any]:
@@ -208,34 +224,20 @@ def _core_size(name: str, sizes: dict[str, int]) -> int:
     return int(name) if name.isdigit() else sizes[name]
 
 
+def _core_shape(core: list[str], *, is_single: bool) -> tuple[int, ...]:
+    """Return the shape of a stand-in: cores of length 1, and no loop or an empty one."""
+    sizes = tuple(int(name) if name.isdigit() else 1 for name in core)
+    return sizes if is_single else (0, *sizes)
+
+
+@functools.lru_cache(maxsize=256)
 def _generalized_dtypes(
-    ufunc: np.ufunc, operands: list[Any], out: tuple[Any, ...], kwargs: dict[str, Any]
+    ufunc: np.ufunc,
+    stand_ins: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...],
+    options: tuple[tuple[str, Any], ...],
 ) -> list[np.dtype[Any]]:
-    options = {
-        key: value
-        for key, value in kwargs.items()
-        if key in ("casting", "dtype", "signature", "sig")
-    }
-    if out:
-        options["out"] = tuple(
-            None if each is None else np.empty((0,) + (1,) * (each.ndim + 2), each.dtype)
-            for each in out
-        )
-        options = {key: value for key, value in options.items() if key != "out"}
-    results = ufunc(*(_core_stand_in(each) for each in operands), **options)
+    results = ufunc(*(np.zeros(shape, kind) for kind, shape in stand_ins), **dict(options))
     return [each.dtype for each in (results if isinstance(results, tuple) else (results,))]
-
-
-def _core_stand_in(operand: Any) -> Any:
-    """Return an array whose loop is empty and whose cores have length 1."""
-    if operand.ndim == 0:
-        return np.zeros((), operand.dtype)
-    shape = (0, *(1,) * min(operand.ndim, 2)) if operand.ndim > 1 else (1,)
-    return (
-        np.ones(shape, operand.dtype)
-        if operand.dtype.kind in "biufc"
-        else np.zeros(shape, operand.dtype)
-    )
 
 
 def _generalized_result(
@@ -249,6 +251,8 @@ def _generalized_result(
     """Return a new array, or `out`, with the core in the places `axes`."""
     if out is None:
         result = in_axis_order(memory, shape, kind, None)
+        if not axes:
+            return result
         return result.as_owner(np.moveaxis(result.layout, range(-len(axes), 0), axes))
     given = np.moveaxis(out, axes, range(-len(axes), 0)).shape
     if given[len(given) - len(shape) :] != shape:
@@ -276,9 +280,8 @@ def _reduce(
         options["where"] = sample(where)
     if out:
         options["out"] = tuple(map(sample, out))
-    stand_in = sample(array)
     with np.errstate(all="ignore"):
-        result = ufunc.reduce(stand_in, **options)
+        result = ufunc.reduce(sample(array), **options)
     if isinstance(where, (ArrayMetadata, np.ndarray)):
         check_broadcast(where.shape, array.shape)
     axis, keepdims = options.get("axis", 0), options.get("keepdims", False)
