@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.runtime.memory.allocation import Allocation
 
-__all__ = ["BufferTable", "address_of", "views_in"]
+__all__ = ["BufferTable", "address_of", "base_of", "views_in"]
 
 
 class BufferTable:
@@ -100,7 +100,7 @@ class BufferTable:
             return None
         allocation: Any = self._interface.owner_of(array)
         if allocation is None:
-            is_known = _bounds(_base_of(array))[0] in self._external
+            is_known = _bounds(base_of(array))[0] in self._external
         else:
             is_known = allocation in self.private or allocation.address in self._external
         return self.view_of(array) if is_known else None
@@ -110,7 +110,7 @@ class BufferTable:
             low, high = allocation.address, allocation.address + allocation.nbytes
             owner = array
         else:
-            owner = _base_of(array)
+            owner = base_of(array)
             low, high = _bounds(owner)
         buffer = self._external.get(low)
         if buffer is None or buffer.nbytes < high - low:
@@ -139,7 +139,7 @@ def views_in(args: tuple[Any, ...]) -> Iterator[ArrayView]:
             yield from views_in(arg)
 
 
-def _base_of(array: Any) -> Any:
+def base_of(array: Any) -> Any:
     """Return the array that owns the memory of a NumPy array, or the outermost one known."""
     while isinstance(getattr(array, "base", None), np.ndarray):
         array = array.base

@@ -22,7 +22,7 @@ from nbrt.graphs.child import ChildGraph
 from nbrt.graphs.draw_capture import DrawCapture, Level, buffers_of_node, union
 from nbrt.graphs.recorders import QueueRecorder, recorder_for
 from nbrt.runtime import commands
-from nbrt.runtime.capturing import CapturedRecord
+from nbrt.runtime.capturing import CapturedRecord, open_captures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -104,6 +104,7 @@ class StreamCapture(DrawCapture):
         with gc_disabled(), commands.install_hook(self):
             self._recorder = recorder_for(stream, self.error_mode)
             self._is_open = True
+            open_captures.setdefault(self._thread, []).append(self)
             try:
                 self._join(stream, (), ())
                 yield
@@ -114,8 +115,7 @@ class StreamCapture(DrawCapture):
                 self._is_open = False
                 for joined in self._streams:
                     joined.capture = None
-                for use in self.uses.values():
-                    use.position.before_use = None
+                _close(self, self._thread)
                 self._recorder.abort()
 
     def _join(self, stream: Stream, tails: tuple[int, ...], handles: tuple[int, ...]) -> None:
@@ -390,6 +390,14 @@ class StreamCapture(DrawCapture):
                     self._recorder.depend(stream, tuple(sorted({*handles, *behind})))
                     level.tails[stream] = union(before, level.tails[stream])
             return level.nodes[count:]
+
+
+def _close(capture: StreamCapture, thread: int) -> None:
+    """Remove a capture from those in progress; its block may end in another thread."""
+    captures = open_captures[thread]
+    captures.remove(capture)
+    if not captures:
+        del open_captures[thread]
 
 
 def _last_handles(nodes: Sequence[GraphNode], numbers: Sequence[int]) -> tuple[int, ...]:

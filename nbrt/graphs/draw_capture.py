@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -74,6 +75,7 @@ class DrawCapture:
         self.uses: dict[StreamPosition, GeneratorUse] = {}
         self._levels = [Level()]
         self._sources: dict[StreamPosition, StreamPosition] = {}
+        self._new: weakref.WeakSet[StreamPosition] = weakref.WeakSet()
         self._lock = threading.RLock()
 
     def refuse(self, tried: str, remedy: str) -> NoReturn:
@@ -89,6 +91,12 @@ class DrawCapture:
             if isinstance(position, _SplitPosition):
                 return self._reserve_split(position, words)
             position = self.source_of(position)
+            if position in self._new:
+                self.refuse(
+                    "a draw from a generator that the captured code has made, which each run "
+                    "would make again",
+                    "make it before the capture; replays draw its next numbers",
+                )
             use = self.uses.get(position)
             if use is None:
                 use = self._use(stream, position)
@@ -161,8 +169,15 @@ class DrawCapture:
                 array = empty(2, np.uint64, stream=stream)
         view = self.table.view_of(array)
         use = self.uses[position] = GeneratorUse(position, array, view.buffer)
-        position.before_use = self._refuse_state
         return use
+
+    def draws_from(self, position: StreamPosition) -> bool:
+        """Return whether the graph has draws from a position."""
+        return position in self.uses
+
+    def note_new(self, position: StreamPosition) -> None:
+        """Note that a position was made by the captured code."""
+        self._new.add(position)
 
     def _refuse_state(self) -> None:
         self.refuse(

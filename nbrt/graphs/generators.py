@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbrt.random.state import PhiloxState
 from nbrt.runtime.array import device_of, to_host
 from nbrt.runtime.memory.pool import MemoryPool
 from nbrt.runtime.stream import Event, Stream
@@ -104,8 +103,7 @@ class _Moved:
             self._event.synchronize()
             moved = (_offset_in(self._use.array) - self._start) % _MODULUS
             position.before_use = None
-            seed, offset = position.state
-            position.state = PhiloxState(seed, (offset + moved) % _MODULUS)
+            position.move(moved)
 
 
 def _offset_in(array: Any) -> int:

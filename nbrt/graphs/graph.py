@@ -160,7 +160,7 @@ class Graph(GraphBuilder):
     # -- replay ------------------------------------------------------------------------------------
 
     def replay(
-        self, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
+        self, /, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
     ) -> None:
         """Run the captured work once, on a stream; the call does not wait.
 
@@ -187,8 +187,12 @@ class Graph(GraphBuilder):
         """
         self._submit(stream, ReplayValues(), pairs, replacements)
 
+    def _replay_with(self, replacements: Mapping[str, Any]) -> None:
+        """Replay with other arrays, whatever their names are."""
+        self._submit(None, ReplayValues(), (), replacements)
+
     def profile(
-        self, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
+        self, /, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
     ) -> NodeTimes:
         """Replay once, node after node, wait for the end, and return the seconds of each node.
 
@@ -289,7 +293,7 @@ class Graph(GraphBuilder):
             raise ArgumentError(
                 f"expected at most {len(names)} arrays ({', '.join(names)}), got {len(arrays)}"
             )
-        self.replay(**dict(zip(names, arrays, strict=False)))
+        self._replay_with(dict(zip(names, arrays, strict=False)))
 
     def _usable(self) -> tuple[GraphProgram, Parameters]:
         program, parameters = self._program, self._parameters

@@ -163,7 +163,7 @@ class GraphLoader:
 
     # -- operations --------------------------------------------------------------------------------
 
-    def run(self, **arrays: Any) -> None:  # noqa: ARG002  # the names of the graph's parameters
+    def run(self) -> None:
         """Repeat the operations on the streams, which are captured."""
         for position, entry in zip(self._positions, self._content["generators"], strict=True):
             self._states[entry["buffer"]] = GraphState(position, entry["words"], self.origin)
