@@ -52,11 +52,25 @@ class BufferTable:
         buffer.is_private = True
         self.private[allocation] = buffer
 
-    def add_external(
+    def add_private(self, nbytes: int, device: int | None) -> GraphBuffer:
+        """Add memory that only nodes use; the plan of the graph's memory gives it its address."""
+        buffer = self._add(0, nbytes, None, device)
+        buffer.is_private = True
+        return buffer
+
+    def external_buffer(
         self, address: int, nbytes: int, owner: object, device: int | None
     ) -> GraphBuffer:
-        """Add memory that `owner` keeps alive."""
-        return self._add(address, nbytes, owner, device)
+        """Return the buffer over memory that `owner` keeps alive; add it if there is none.
+
+        An array of the graph's pool is a buffer already, and is not kept alive.
+        """
+        if self._interface.index_of(owner) is not None:
+            allocation: Any = self._interface.owner_of(owner)
+            private = self.private.get(allocation) if allocation is not None else None
+            if private is not None:
+                return private
+        return self._at(address, nbytes, owner, device)
 
     def end_allocation(self, allocation: Allocation) -> None:
         """Note that the arrays over a block are gone."""
@@ -112,10 +126,13 @@ class BufferTable:
         else:
             owner = base_of(array)
             low, high = _bounds(owner)
-        buffer = self._external.get(low)
-        if buffer is None or buffer.nbytes < high - low:
-            device = getattr(allocation, "index", None)
-            buffer = self._external[low] = self._add(low, high - low, owner, device)
+        device = getattr(allocation, "index", None)
+        return self._at(low, high - low, owner, device)
+
+    def _at(self, address: int, nbytes: int, owner: object, device: int | None) -> GraphBuffer:
+        buffer = self._external.get(address)
+        if buffer is None or buffer.nbytes < nbytes:
+            buffer = self._external[address] = self._add(address, nbytes, owner, device)
         return buffer
 
     def _add(self, address: int, nbytes: int, owner: object, device: int | None) -> GraphBuffer:

@@ -20,6 +20,7 @@ from nbrt.errors import CaptureError
 from nbrt.graphs.buffers import BufferTable
 from nbrt.graphs.child import ChildGraph
 from nbrt.graphs.draw_capture import DrawCapture, Level, buffers_of_node, union
+from nbrt.graphs.generators import new_state
 from nbrt.graphs.recorders import QueueRecorder, recorder_for
 from nbrt.runtime import commands
 from nbrt.runtime.capturing import CapturedRecord, open_captures
@@ -69,6 +70,8 @@ class StreamCapture(DrawCapture):
         The memory that the nodes use.
     driver_graph : DriverGraph or None
         The graph that the driver has captured; None without one.
+    memory_keys : dict of object to None
+        The memory of the graphs that it replays, as `Graph` names it.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class StreamCapture(DrawCapture):
         self.origin = stream
         self.error_mode = error_mode
         self.driver_graph: DriverGraph | None = None
+        self.memory_keys: dict[object, None] = {}
         self._pool = pool
         self._recorder: Recorder = QueueRecorder()
         self._streams: set[Stream] = set()
@@ -280,9 +284,9 @@ class StreamCapture(DrawCapture):
             level = self._levels[-1]
             node = self._add(stream, kind, "", handles=control.end())
             node.flag, node.branches, node.limit = self.table.view_of(flag), branches, limit
-            for graph in inner:
-                node.dependencies = union(node.dependencies, level.children.get(graph, ()))
-                level.children[graph] = (node.index,)
+            for key in inner:
+                node.dependencies = union(node.dependencies, level.children.get(key, ()))
+                level.children[key] = (node.index,)
             # It moves the states of generators: draws before it must have read them.
             moving = {self.uses[position].buffer for position in level.dynamic}
             earlier = [
@@ -336,9 +340,11 @@ class StreamCapture(DrawCapture):
         with self._lock:
             self._add_other_work(stream)
             level = self._levels[-1]
-            # Replays of one graph use the same memory.
-            self._add_dependencies(stream, level.children.get(graph, ()))
-            child = ChildGraph(graph, graph._nodes, graph._buffers, values, self.table)
+            for key in graph._memory_keys:
+                self._add_dependencies(stream, level.children.get(key, ()))
+            is_copied = graph._plan is not None  # the driver has the addresses of its graphs
+            own_states = {use.buffer: new_state(stream) for use in graph._uses if is_copied}
+            child = ChildGraph(graph, values, self.table, own_states)
             states = []
             for use in graph._uses:
                 mine = self.reserve(stream, use.position, use.words)
@@ -353,7 +359,9 @@ class StreamCapture(DrawCapture):
             source = NodeSource(graph.replay, ())
             node = self._add(stream, "graph", "graph", source=source, handles=handles)
             node.branches = (Branch(child.nodes(stream.id, stream.device.index)),)
-            level.children[graph] = (node.index,)
+            level.children |= dict.fromkeys(graph._memory_keys, (node.index,))
+            if not is_copied:
+                self.memory_keys.update(dict.fromkeys(graph._memory_keys))
             self._order_draws(node)
 
     def _add_dependencies(self, stream: Stream, nodes: tuple[int, ...]) -> None:

@@ -6,16 +6,12 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
 from nbrt.errors import CaptureError
 from nbrt.graphs.buffers import views_in
-from nbrt.graphs.generators import GeneratorUse, state_pool
+from nbrt.graphs.generators import GeneratorUse, new_state
 from nbrt.random.state import PhiloxState
 from nbrt.random.stream_position import StreamPosition
 from nbrt.runtime.capturing import DrawState
-from nbrt.runtime.creation import empty
-from nbrt.runtime.memory.pool import use_pool
 
 if TYPE_CHECKING:
     from nbrt._internal.callsite import CallSite
@@ -36,7 +32,7 @@ class Level:
         self.forks: dict[Stream, CallSite] = {}
         self.words: dict[StreamPosition, int] = {}
         self.dynamic: set[StreamPosition] = set()
-        # The last replay of another graph.
+        # The last replay of another graph that uses a memory.
         self.children: dict[Any, tuple[int, ...]] = {}
 
     def bodies(self) -> int:
@@ -162,11 +158,7 @@ class DrawCapture:
     def _use(self, stream: Stream, position: StreamPosition) -> GeneratorUse:
         if position.before_use is not None:
             position.before_use()  # an earlier replay may still draw
-        array: Any = np.zeros(2, np.uint64)
-        if not stream.interface.capabilities.host_addressable:
-            # A replay writes it before the first node, so it must not lie in memory that nodes use.
-            with use_pool(state_pool(stream.device)):
-                array = empty(2, np.uint64, stream=stream)
+        array = new_state(stream)
         view = self.table.view_of(array)
         use = self.uses[position] = GeneratorUse(position, array, view.buffer)
         return use

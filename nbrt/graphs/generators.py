@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.runtime.array import device_of, to_host
-from nbrt.runtime.memory.pool import MemoryPool
+from nbrt.runtime.creation import empty
+from nbrt.runtime.memory.pool import MemoryPool, use_pool
 from nbrt.runtime.stream import Event, Stream
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from nbrt.backends.graphs import ReplayValues
     from nbrt.random.stream_position import StreamPosition
 
-__all__ = ["GeneratorUse", "end_with", "reserve", "state_pool", "unreserve"]
+__all__ = ["GeneratorUse", "end_with", "new_state", "reserve", "state_pool", "unreserve"]
 
 _MODULUS = 2**64
 
@@ -27,6 +28,15 @@ _MODULUS = 2**64
 def state_pool(device: Device) -> MemoryPool:
     """Return the memory of the states of generators in graphs, which nothing else uses."""
     return MemoryPool(device)
+
+
+def new_state(stream: Stream) -> Any:
+    """Return memory for the state of a generator in a graph."""
+    if stream.interface.capabilities.host_addressable:
+        return np.zeros(2, np.uint64)
+    # A replay writes it before the first node, so it must not lie in memory that nodes use.
+    with use_pool(state_pool(stream.device)):
+        return empty(2, np.uint64, stream=stream)
 
 
 class GeneratorUse:

@@ -108,11 +108,9 @@ class Parameters:
         DeviceMismatchError
             If an array is of another device.
         """
-        owners: list[Any] = []
         for name, value in named.items():
             if name in self.arrays:
                 self._bind_array(values, name, self.arrays[name].view, value)
-                owners.append(value)
             elif name in self.scalars:
                 self._bind_scalar(values, self.scalars[name], value)
             else:
@@ -132,8 +130,6 @@ class Parameters:
                     "another one; pass the object that the captured calls got"
                 )
             self._bind_array(values, found[0].name, found[0].view, pair[1])
-            owners.append(pair[1])
-        values.owners = tuple(owners)
 
     def _bind_array(self, values: ReplayValues, name: str, view: ArrayView, other: Any) -> None:
         index = self._interface.index_of(other)
@@ -168,6 +164,7 @@ class Parameters:
                 f"memory are replaced together"
             )
         values.addresses[view.buffer] = address
+        values.owners[view.buffer] = other
 
     def _bind_scalar(self, values: ReplayValues, parameter: ScalarParameter, other: Any) -> None:
         old = parameter.value
