@@ -226,6 +226,8 @@ class GraphBuffer:
         The memory belongs to the graph: no array of the user refers to it.
     device : int or None
         The index of the device that holds it; None for memory of the host.
+    is_writable : bool
+        Nodes may write it: they have it through an array that is not read-only.
     """
 
     number: int
@@ -234,6 +236,7 @@ class GraphBuffer:
     owner: object = None
     is_private: bool = False
     device: int | None = None
+    is_writable: bool = True
 
 
 @dataclass(slots=True)

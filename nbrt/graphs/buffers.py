@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.runtime.memory.allocation import Allocation
 
-__all__ = ["BufferTable", "address_of", "base_of", "views_in"]
+__all__ = ["BufferTable", "KnownArrays", "address_of", "base_of", "views_in"]
+
+KnownArrays: TypeAlias = "dict[int, tuple[weakref.ref[Any], ArrayView]]"
+"""Arrays and their views, by the ids of the arrays."""
 
 
 class BufferTable:
@@ -43,7 +46,7 @@ class BufferTable:
         self._interface = interface
         self.buffers: list[GraphBuffer] = []
         self.private: dict[Allocation, GraphBuffer] = {}
-        self._known: dict[int, tuple[weakref.ref[Any], ArrayView]] = {}
+        self._known: KnownArrays = {}
         self._external: dict[int, GraphBuffer] = {}
 
     def add_allocation(self, allocation: Allocation) -> None:
@@ -101,6 +104,8 @@ class BufferTable:
         buffer = self.private.get(allocation) if allocation is not None else None
         if buffer is None:
             buffer = self._external_buffer(array, allocation)
+        if not buffer.is_writable and getattr(array.flags, "writeable", True):
+            buffer.is_writable = True
         strides = tuple(array.strides)
         view = ArrayView(buffer.number, address - buffer.address, array.shape, strides, array.dtype)
         # An array class without weak references is converted at each use.
@@ -119,6 +124,11 @@ class BufferTable:
             is_known = allocation in self.private or allocation.address in self._external
         return self.view_of(array) if is_known else None
 
+    @property
+    def known_arrays(self) -> KnownArrays:
+        """The arrays that nodes use, with their views, by identity."""
+        return self._known
+
     def _external_buffer(self, array: Any, allocation: Any) -> GraphBuffer:
         if allocation is not None:
             low, high = allocation.address, allocation.address + allocation.nbytes
@@ -133,6 +143,7 @@ class BufferTable:
         buffer = self._external.get(address)
         if buffer is None or buffer.nbytes < nbytes:
             buffer = self._external[address] = self._add(address, nbytes, owner, device)
+            buffer.is_writable = False  # until a node has it through a writable array
         return buffer
 
     def _add(self, address: int, nbytes: int, owner: object, device: int | None) -> GraphBuffer:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamCapture"]
 
+_MAX_NESTED = 32
+"""The deepest control flow: a replay and the views of a graph recurse."""
+
 _STACK = 8
 """Frames of a call site."""
 
@@ -276,6 +279,11 @@ class StreamCapture(DrawCapture):
         limit: int,
     ) -> None:
         """Capture functions as the bodies of a node that runs them by the value of a flag."""
+        if len(self._levels) > _MAX_NESTED:
+            raise CaptureError(
+                f"expected control flow nested at most {_MAX_NESTED} deep in a graph, got a "
+                f"{kind!r} deeper; capture fewer levels"
+            )
         with self._lock:
             self._add_other_work(stream)
             control = self._recorder.control(stream, kind, flag, limit)
@@ -371,6 +379,11 @@ class StreamCapture(DrawCapture):
             handles = self._recorder.tails(stream)
             self._recorder.depend(stream, (*handles, *_last_handles(level.nodes, nodes)))
             level.tails[stream] = union(level.tails[stream], nodes)
+
+    def is_in_body(self, node: GraphNode) -> bool:
+        """Return whether a node belongs to the body, or to the graph, that is being captured."""
+        nodes = self._levels[-1].nodes
+        return node.index < len(nodes) and nodes[node.index] is node
 
     # -- explicit order ----------------------------------------------------------------------------
 

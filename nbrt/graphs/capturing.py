@@ -210,6 +210,8 @@ def _variables(frame: FrameType) -> Mapping[str, Any]:
     """Return the arrays among the local variables of the capturing function, and the like."""
     values = frame.f_locals
     named = {name: value for name, value in values.items() if not name.startswith("_")}
+    if "stream" in named:  # a keyword of `Graph.replay`
+        named.setdefault("stream_", named.pop("stream"))
     is_snapshot = sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED
     # Before Python 3.13 a frame keeps its snapshot, and so all objects in it, until it returns.
     # Someone else who has it has called `locals` in that function.

@@ -62,6 +62,7 @@ class ChildGraph:
             if buffer.number not in self._places:
                 owner = (graph,) if buffer.owner is None else buffer.owner
                 copied = table.external_buffer(buffer.address, buffer.nbytes, owner, buffer.device)
+                copied.is_writable |= buffer.is_writable
                 self._places[buffer.number] = _Place(copied.number, 0)
 
     def add_state(self, buffer: int, outer: int, words: int, *, is_dynamic: bool) -> None:

@@ -143,7 +143,8 @@ class Graph(GraphBuilder):
             self._nodes, self._buffers, self._uses = [], [], []
             self._plan = self._arena = None
             raise
-        self._parameters = Parameters(interface, self._nodes, self._buffers, named)
+        known = capture.table.known_arrays
+        self._parameters = Parameters(interface, self._nodes, self._buffers, named, known)
         self._is_deterministic = deterministic
         self._collectives = list(collectives_of(self._nodes))
         if capture.driver_graph is None:
@@ -430,6 +431,8 @@ class Graph(GraphBuilder):
 
     def to_dot(self, name: str = "graph") -> str:
         """Return the graph in the DOT language of Graphviz."""
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"expected a string as the name of the graph, got {name!r}")
         return dot_text(self._nodes, name=name)
 
     @property

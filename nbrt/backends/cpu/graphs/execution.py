@@ -250,9 +250,10 @@ class Execution:
             raise_kernel_error(state.code, state.error or 0)
         if status == Status.LIMIT:
             node = self._node_at(state.failed_at).node
+            name = f"the loop {node.label!r}" if node.label else "a loop"
             raise KernelError(
-                f"expected at most {node.limit} turns of the loop {node.label!r}, got one more; "
-                f"check that its body makes the flag 0, or raise the limit"
+                f"expected at most {node.limit} turns of {name}, got one more; check that its body "
+                f"makes the flag 0, or raise the limit"
             )
 
     def _explain(self, error: Exception, state: ThreadState) -> None:
