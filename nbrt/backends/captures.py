@@ -12,6 +12,7 @@ import builtins
 import dis
 import enum
 import hashlib
+import linecache
 import os
 import sys
 import textwrap
@@ -36,6 +37,9 @@ _MISSING: Any = object()
 
 _GENERATED = os.path.join(os.path.dirname(__file__), "<captures>")
 """File name of generated code: call sites leave out the frames of files of nbrt."""
+
+# Else tracebacks would show lines of the kernel's module, whose globals the functions have.
+linecache.cache[_GENERATED] = (0, None, [], _GENERATED)
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 

@@ -226,6 +226,8 @@ class GraphBuffer:
         The memory belongs to the graph: no array of the user refers to it.
     device : int or None
         The index of the device that holds it; None for memory of the host.
+    is_writable : bool
+        Nodes may write it: they have it through an array that is not read-only.
     """
 
     number: int
@@ -234,6 +236,7 @@ class GraphBuffer:
     owner: object = None
     is_private: bool = False
     device: int | None = None
+    is_writable: bool = True
 
 
 @dataclass(slots=True)
@@ -246,8 +249,8 @@ class ReplayValues:
         Buffer, seed and offset of each generator; written into the buffer before the first node.
     addresses : dict of int to int
         Buffers whose memory this replay replaces, and the address of byte 0 of the replacement.
-    owners : tuple
-        Keeps the replacements alive until the replay is done.
+    owners : dict of int to object
+        By buffer the array that replaces it; kept alive until the replay is done.
     scalars : dict of (int, int, int) to object
         Replaced scalar arguments, by node, number of its work, and number of the argument.
     times : list of float or None
@@ -257,7 +260,7 @@ class ReplayValues:
 
     states: list[tuple[int, int, int]] = field(default_factory=list)
     addresses: dict[int, int] = field(default_factory=dict)
-    owners: tuple[Any, ...] = ()
+    owners: dict[int, Any] = field(default_factory=dict)
     scalars: dict[tuple[int, int, int], Any] = field(default_factory=dict)
     times: list[float] | None = None
 
@@ -408,6 +411,8 @@ def _run_branches(node: GraphNode, arrays: Callable[[ArrayView], Any]) -> None:
 
 def _run(branch: Branch, arrays: Callable[[ArrayView], Any]) -> None:
     for node in branch.nodes:
+        if not node.is_enabled:
+            continue
         for work in node.work:
             work.function(*with_arrays(work.args, arrays))
         if node.branches:

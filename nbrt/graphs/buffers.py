@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.runtime.memory.allocation import Allocation
 
-__all__ = ["BufferTable", "address_of", "views_in"]
+__all__ = ["BufferTable", "KnownArrays", "address_of", "base_of", "views_in"]
+
+KnownArrays: TypeAlias = "dict[int, tuple[weakref.ref[Any], ArrayView]]"
+"""Arrays and their views, by the ids of the arrays."""
 
 
 class BufferTable:
@@ -43,7 +46,7 @@ class BufferTable:
         self._interface = interface
         self.buffers: list[GraphBuffer] = []
         self.private: dict[Allocation, GraphBuffer] = {}
-        self._known: dict[int, tuple[weakref.ref[Any], ArrayView]] = {}
+        self._known: KnownArrays = {}
         self._external: dict[int, GraphBuffer] = {}
 
     def add_allocation(self, allocation: Allocation) -> None:
@@ -52,11 +55,25 @@ class BufferTable:
         buffer.is_private = True
         self.private[allocation] = buffer
 
-    def add_external(
+    def add_private(self, nbytes: int, device: int | None) -> GraphBuffer:
+        """Add memory that only nodes use; the plan of the graph's memory gives it its address."""
+        buffer = self._add(0, nbytes, None, device)
+        buffer.is_private = True
+        return buffer
+
+    def external_buffer(
         self, address: int, nbytes: int, owner: object, device: int | None
     ) -> GraphBuffer:
-        """Add memory that `owner` keeps alive."""
-        return self._add(address, nbytes, owner, device)
+        """Return the buffer over memory that `owner` keeps alive; add it if there is none.
+
+        An array of the graph's pool is a buffer already, and is not kept alive.
+        """
+        if self._interface.index_of(owner) is not None:
+            allocation: Any = self._interface.owner_of(owner)
+            private = self.private.get(allocation) if allocation is not None else None
+            if private is not None:
+                return private
+        return self._at(address, nbytes, owner, device)
 
     def end_allocation(self, allocation: Allocation) -> None:
         """Note that the arrays over a block are gone."""
@@ -87,6 +104,8 @@ class BufferTable:
         buffer = self.private.get(allocation) if allocation is not None else None
         if buffer is None:
             buffer = self._external_buffer(array, allocation)
+        if not buffer.is_writable and getattr(array.flags, "writeable", True):
+            buffer.is_writable = True
         strides = tuple(array.strides)
         view = ArrayView(buffer.number, address - buffer.address, array.shape, strides, array.dtype)
         # An array class without weak references is converted at each use.
@@ -100,22 +119,31 @@ class BufferTable:
             return None
         allocation: Any = self._interface.owner_of(array)
         if allocation is None:
-            is_known = _bounds(_base_of(array))[0] in self._external
+            is_known = _bounds(base_of(array))[0] in self._external
         else:
             is_known = allocation in self.private or allocation.address in self._external
         return self.view_of(array) if is_known else None
+
+    @property
+    def known_arrays(self) -> KnownArrays:
+        """The arrays that nodes use, with their views, by identity."""
+        return self._known
 
     def _external_buffer(self, array: Any, allocation: Any) -> GraphBuffer:
         if allocation is not None:
             low, high = allocation.address, allocation.address + allocation.nbytes
             owner = array
         else:
-            owner = _base_of(array)
+            owner = base_of(array)
             low, high = _bounds(owner)
-        buffer = self._external.get(low)
-        if buffer is None or buffer.nbytes < high - low:
-            device = getattr(allocation, "index", None)
-            buffer = self._external[low] = self._add(low, high - low, owner, device)
+        device = getattr(allocation, "index", None)
+        return self._at(low, high - low, owner, device)
+
+    def _at(self, address: int, nbytes: int, owner: object, device: int | None) -> GraphBuffer:
+        buffer = self._external.get(address)
+        if buffer is None or buffer.nbytes < nbytes:
+            buffer = self._external[address] = self._add(address, nbytes, owner, device)
+            buffer.is_writable = False  # until a node has it through a writable array
         return buffer
 
     def _add(self, address: int, nbytes: int, owner: object, device: int | None) -> GraphBuffer:
@@ -142,7 +170,7 @@ def views_in(args: tuple[Any, ...]) -> Iterator[ArrayView]:
             yield from views_in(arg)
 
 
-def _base_of(array: Any) -> Any:
+def base_of(array: Any) -> Any:
     """Return the array that owns the memory of an array, or the outermost one known."""
     while isinstance(getattr(array, "base", None), (np.ndarray, type(array))):
         array = array.base

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
+from nbrt.runtime.adoption import numpy_scalar
 from nbrt.runtime.array import copy
 from nbrt.runtime.kernel import ConfiguredKernel
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from nbrt._internal.device import Device
     from nbrt.backends.graphs import GraphNode
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from nbrt.typing import Array
 
 __all__ = ["GraphBuilder", "NodeRef"]
+
+_After: TypeAlias = "NodeRef | Iterable[NodeRef] | None"
 
 
 class NodeRef:
@@ -62,9 +68,9 @@ class NodeRef:
 class GraphBuilder:
     """The methods of a graph that add nodes, inside of the block that captures it.
 
-    Each takes `after`: the nodes that the new one follows. ``after=()`` lets it run from the begin
-    of a replay, beside all others. By default it follows the captured work so far. Work that is
-    captured later follows all nodes.
+    Each takes `after`: the node or nodes that the new one follows, of the same body of control
+    flow. ``after=()`` lets it run from the begin of a replay, beside all others. By default it
+    follows the captured work so far. Work that is captured later follows all nodes.
 
     Examples
     --------
@@ -82,9 +88,7 @@ class GraphBuilder:
     device: Device
     _capture: StreamCapture | None = None
 
-    def launch(
-        self, configured: ConfiguredKernel, *args: Any, after: Iterable[NodeRef] | None = None
-    ) -> NodeRef:
+    def launch(self, configured: ConfiguredKernel, *args: Any, after: _After = None) -> NodeRef:
         """Add a launch of ``kernel[grid, block]``."""
         if not isinstance(configured, ConfiguredKernel):
             raise ArgumentTypeError(
@@ -92,19 +96,15 @@ class GraphBuilder:
             )
         return self.add(configured, *args, after=after)
 
-    def copy(
-        self, destination: Array, source: Any, *, after: Iterable[NodeRef] | None = None
-    ) -> NodeRef:
+    def copy(self, destination: Array, source: Any, *, after: _After = None) -> NodeRef:
         """Add a copy; see `nbrt.copy`."""
         return self.add(copy, destination, source, after=after)
 
-    def fill(self, array: Array, value: Any, *, after: Iterable[NodeRef] | None = None) -> NodeRef:
+    def fill(self, array: Array, value: Any, *, after: _After = None) -> NodeRef:
         """Add a fill of an array of the device with one value."""
         return self.add(functools.partial(self._fill, array, value), after=after)
 
-    def call(
-        self, function: Callable[..., object], *args: Any, after: Iterable[NodeRef] | None = None
-    ) -> NodeRef:
+    def call(self, function: Callable[..., object], *args: Any, after: _After = None) -> NodeRef:
         """Add a call of a function on the host."""
         return self.add(functools.partial(self._call, function, args), after=after)
 
@@ -112,7 +112,7 @@ class GraphBuilder:
         self,
         function: Callable[..., object],
         *args: Any,
-        after: Iterable[NodeRef] | None = None,
+        after: _After = None,
         **options: Any,
     ) -> NodeRef:
         """Add what a function submits to the current stream: draws, replays of graphs, and others.
@@ -141,7 +141,7 @@ class GraphBuilder:
                 f"expected a captured stream to be current, got {stream!r}; leave the block of "
                 f"that stream first"
             )
-        numbers = None if after is None else [self._number(node) for node in after]
+        numbers = None if after is None else self._numbers(after, capture)
         call = functools.partial(function, *args, **options)
         nodes = capture.add_after(stream, numbers, call)
         if not nodes:
@@ -151,16 +151,39 @@ class GraphBuilder:
             )
         return NodeRef(self, nodes[-1])
 
-    def _number(self, node: Any) -> int:
+    def _numbers(self, after: Any, capture: StreamCapture) -> list[int]:
+        """Return the numbers of nodes of the body that is captured."""
+        nodes = (after,) if isinstance(after, NodeRef) else after
+        if not isinstance(nodes, Iterable) or isinstance(nodes, str):
+            raise ArgumentTypeError(
+                f"expected a node or nodes of this graph as after, got {after!r}"
+            )
+        return [self._number(node, capture) for node in nodes]
+
+    def _number(self, node: Any, capture: StreamCapture) -> int:
         if not isinstance(node, NodeRef):
             raise ArgumentTypeError(f"expected nodes of this graph as after, got {node!r}")
         if node._graph is not self:
             raise ArgumentError(f"expected nodes of this graph as after, got {node!r} of another")
+        if not capture.is_in_body(node._node):
+            raise ArgumentError(
+                f"expected nodes of the same body of control flow as after, got {node!r} of "
+                f"another one; a body follows all earlier work of the stream"
+            )
         return node.index
 
     def _fill(self, array: Array, value: Any) -> None:
         stream = current_stream(self.device)
-        stream.enqueue("fill", stream.interface.fill, (array, value))
+        if stream.interface.index_of(array) is None or isinstance(array, np.generic):
+            raise ArgumentTypeError(
+                f"expected an array of {stream.interface.name} to fill, got {array!r} of type "
+                f"{type(array).__name__}"
+            )
+        if not getattr(array.flags, "writeable", True):
+            raise ArgumentError("expected a writable array to fill, got a read-only one")
+        scalar = numpy_scalar(value, array.dtype)
+        given = scalar[()] if hasattr(value, "shape") else value
+        stream.enqueue("fill", stream.interface.fill, (array, given))
 
     def _call(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
         current_stream(self.device).call(function, *args)

@@ -20,9 +20,10 @@ from nbrt.errors import CaptureError
 from nbrt.graphs.buffers import BufferTable
 from nbrt.graphs.child import ChildGraph
 from nbrt.graphs.draw_capture import DrawCapture, Level, buffers_of_node, union
+from nbrt.graphs.generators import new_state
 from nbrt.graphs.recorders import QueueRecorder, recorder_for
 from nbrt.runtime import commands
-from nbrt.runtime.capturing import CapturedRecord
+from nbrt.runtime.capturing import CapturedRecord, open_captures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from nbrt.runtime.stream import Stream
 
 __all__ = ["StreamCapture"]
+
+_MAX_NESTED = 32
+"""The deepest control flow: a replay and the views of a graph recurse."""
 
 _STACK = 8
 """Frames of a call site."""
@@ -69,6 +73,8 @@ class StreamCapture(DrawCapture):
         The memory that the nodes use.
     driver_graph : DriverGraph or None
         The graph that the driver has captured; None without one.
+    memory_keys : dict of object to None
+        The memory of the graphs that it replays, as `Graph` names it.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class StreamCapture(DrawCapture):
         self.origin = stream
         self.error_mode = error_mode
         self.driver_graph: DriverGraph | None = None
+        self.memory_keys: dict[object, None] = {}
         self._pool = pool
         self._recorder: Recorder = QueueRecorder()
         self._streams: set[Stream] = set()
@@ -104,6 +111,7 @@ class StreamCapture(DrawCapture):
         with gc_disabled(), commands.install_hook(self):
             self._recorder = recorder_for(stream, self.error_mode)
             self._is_open = True
+            open_captures.setdefault(self._thread, []).append(self)
             try:
                 self._join(stream, (), ())
                 yield
@@ -114,8 +122,7 @@ class StreamCapture(DrawCapture):
                 self._is_open = False
                 for joined in self._streams:
                     joined.capture = None
-                for use in self.uses.values():
-                    use.position.before_use = None
+                _close(self, self._thread)
                 self._recorder.abort()
 
     def _join(self, stream: Stream, tails: tuple[int, ...], handles: tuple[int, ...]) -> None:
@@ -272,6 +279,11 @@ class StreamCapture(DrawCapture):
         limit: int,
     ) -> None:
         """Capture functions as the bodies of a node that runs them by the value of a flag."""
+        if len(self._levels) > _MAX_NESTED:
+            raise CaptureError(
+                f"expected control flow nested at most {_MAX_NESTED} deep in a graph, got a "
+                f"{kind!r} deeper; capture fewer levels"
+            )
         with self._lock:
             self._add_other_work(stream)
             control = self._recorder.control(stream, kind, flag, limit)
@@ -280,9 +292,9 @@ class StreamCapture(DrawCapture):
             level = self._levels[-1]
             node = self._add(stream, kind, "", handles=control.end())
             node.flag, node.branches, node.limit = self.table.view_of(flag), branches, limit
-            for graph in inner:
-                node.dependencies = union(node.dependencies, level.children.get(graph, ()))
-                level.children[graph] = (node.index,)
+            for key in inner:
+                node.dependencies = union(node.dependencies, level.children.get(key, ()))
+                level.children[key] = (node.index,)
             # It moves the states of generators: draws before it must have read them.
             moving = {self.uses[position].buffer for position in level.dynamic}
             earlier = [
@@ -336,9 +348,11 @@ class StreamCapture(DrawCapture):
         with self._lock:
             self._add_other_work(stream)
             level = self._levels[-1]
-            # Replays of one graph use the same memory.
-            self._add_dependencies(stream, level.children.get(graph, ()))
-            child = ChildGraph(graph, graph._nodes, graph._buffers, values, self.table)
+            for key in graph._memory_keys:
+                self._add_dependencies(stream, level.children.get(key, ()))
+            is_copied = graph._plan is not None  # the driver has the addresses of its graphs
+            own_states = {use.buffer: new_state(stream) for use in graph._uses if is_copied}
+            child = ChildGraph(graph, values, self.table, own_states)
             states = []
             for use in graph._uses:
                 mine = self.reserve(stream, use.position, use.words)
@@ -353,7 +367,9 @@ class StreamCapture(DrawCapture):
             source = NodeSource(graph.replay, ())
             node = self._add(stream, "graph", "graph", source=source, handles=handles)
             node.branches = (Branch(child.nodes(stream.id, stream.device.index)),)
-            level.children[graph] = (node.index,)
+            level.children |= dict.fromkeys(graph._memory_keys, (node.index,))
+            if not is_copied:
+                self.memory_keys.update(dict.fromkeys(graph._memory_keys))
             self._order_draws(node)
 
     def _add_dependencies(self, stream: Stream, nodes: tuple[int, ...]) -> None:
@@ -363,6 +379,11 @@ class StreamCapture(DrawCapture):
             handles = self._recorder.tails(stream)
             self._recorder.depend(stream, (*handles, *_last_handles(level.nodes, nodes)))
             level.tails[stream] = union(level.tails[stream], nodes)
+
+    def is_in_body(self, node: GraphNode) -> bool:
+        """Return whether a node belongs to the body, or to the graph, that is being captured."""
+        nodes = self._levels[-1].nodes
+        return node.index < len(nodes) and nodes[node.index] is node
 
     # -- explicit order ----------------------------------------------------------------------------
 
@@ -390,6 +411,14 @@ class StreamCapture(DrawCapture):
                     self._recorder.depend(stream, tuple(sorted({*handles, *behind})))
                     level.tails[stream] = union(before, level.tails[stream])
             return level.nodes[count:]
+
+
+def _close(capture: StreamCapture, thread: int) -> None:
+    """Remove a capture from those in progress; its block may end in another thread."""
+    captures = open_captures[thread]
+    captures.remove(capture)
+    if not captures:
+        del open_captures[thread]
 
 
 def _last_handles(nodes: Sequence[GraphNode], numbers: Sequence[int]) -> tuple[int, ...]:

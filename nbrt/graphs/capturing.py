@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import inspect
 import sys
+import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, get_args
 
 from nbrt.backends.driver_capture import CaptureErrorMode
 from nbrt.errors import ArgumentError, ArgumentTypeError, CaptureError
 from nbrt.graphs.capture import StreamCapture
+from nbrt.graphs.function import GraphFunction
 from nbrt.graphs.graph import Graph
 from nbrt.graphs.hooks import call_hooks
 from nbrt.graphs.stream_methods import stream_method
@@ -18,15 +20,17 @@ from nbrt.runtime.memory.pool import MemoryPool, use_pool
 from nbrt.runtime.stream import Stream, checked_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Mapping
     from types import FrameType, TracebackType
 
     from nbrt.backends.graphs import ArrayView
 
-__all__ = ["GraphFunction", "graph"]
+__all__ = ["graph"]
 
 _P = ParamSpec("_P")
-_MAX_GRAPHS = 16
+
+_SNAPSHOT_REFERENCES = 3
+"""The references to the variables of a frame: of the frame, `_variables`, and the counting call."""
 
 
 class graph:  # noqa: N801  # used like a function, as `torch.cuda.graph` is
@@ -88,7 +92,7 @@ class graph:  # noqa: N801  # used like a function, as `torch.cuda.graph` is
     """
 
     def __new__(cls, stream: Any = None, *args: Any, **options: Any) -> Any:  # noqa: D102
-        if inspect.isroutine(stream):
+        if callable(stream) and not isinstance(stream, Stream):
             return GraphFunction(stream, cls(*args, **options))
         return super().__new__(cls)
 
@@ -115,15 +119,24 @@ class graph:  # noqa: N801  # used like a function, as `torch.cuda.graph` is
         self._error_mode = error_mode
         self._on_error = on_error
         self._deterministic = bool(deterministic)
+        self._lock = threading.RLock()
         self._stack: ExitStack | None = None
         self._capture: StreamCapture | None = None
         self._graph: Graph | None = None
 
     def __call__(self, function: Callable[_P, Any]) -> GraphFunction[_P]:
         """Return the function as one whose work is captured."""
-        if not callable(function):
-            raise ArgumentTypeError(f"expected a function to capture, got {function!r}")
         return GraphFunction(function, self)
+
+    @property
+    def captured_stream(self) -> Stream | None:
+        """The stream that was chosen; None: a new one for each capture."""
+        return self._stream
+
+    @property
+    def on_error(self) -> str:
+        """The reaction of functions to a call that cannot be captured."""
+        return self._on_error
 
     def __enter__(self) -> Graph:
         if self._stack is not None:
@@ -172,93 +185,39 @@ class graph:  # noqa: N801  # used like a function, as `torch.cuda.graph` is
             call_hooks("capture_end", made)
             made._finish(capture, _known(capture, named), deterministic=self._deterministic)
 
-    def capture(self, function: Callable[..., Any], args: Mapping[str, Any]) -> Graph:
-        """Capture a call of a function; the graph's arrays have the names of its arguments."""
-        made = self.__enter__()
-        try:
-            made.result = function(**args)
-        except BaseException as error:
-            self._end(type(error), error, error.__traceback__, {})
-            raise
-        self._end(None, None, None, args)
+    def capture(self, function: Callable[[], Any], named: Mapping[str, Any]) -> Graph:
+        """Capture a call of a function; the graph's arrays have the given names.
+
+        Threads may capture at the same time, and captures may nest.
+        """
+        is_shared = self._stream is not None or self._pool is not None
+        with self._lock if is_shared else contextlib.nullcontext():
+            stream = self._stream
+            if stream is not None and stream.capture is not None:
+                stream = Stream(stream.device)  # a function that calls itself
+            block = graph(stream, self._pool, self._error_mode, deterministic=self._deterministic)
+            made: Graph = block.__enter__()
+            try:
+                made.result = function()
+            except BaseException as error:
+                block._end(type(error), error, error.__traceback__, {})
+                raise
+            block._end(None, None, None, named)
         return made
 
 
-class GraphFunction(Generic[_P]):
-    """A function whose calls are captured once for each kind of arguments, and then replayed.
-
-    Calls with arrays of another shape, dtype or device, or with other numbers, capture again.
-
-    Parameters
-    ----------
-    function : callable
-        Its work is captured; what it returns at the capture is returned by each call.
-    options : graph
-        The options of the captures.
-
-    Attributes
-    ----------
-    graphs : list of Graph
-        The graphs so far.
-    """
-
-    def __init__(self, function: Callable[_P, Any], options: graph) -> None:
-        self._function = function
-        self._options = options
-        self._signature = inspect.signature(function)
-        self._graphs: dict[Hashable, Graph] = {}
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> Any:
-        """Capture the function, if arguments of this kind are new, and replay its graph."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        key = tuple((name, _kind(value)) for name, value in bound.arguments.items())
-        made = self._graphs.get(key)
-        if made is None:
-            try:
-                made = self._options.capture(self._call, bound.arguments)
-            except CaptureError:
-                if self._options._on_error == "raise":
-                    raise
-                return self._function(*args, **kwargs)
-            if len(self._graphs) >= _MAX_GRAPHS:
-                self._graphs.clear()
-            self._graphs[key] = made
-            made.replay()
-            return made.result
-        given = bound.arguments
-        made.replay(**{name: given[name] for name in made.parameters if _is_array(given.get(name))})
-        return made.result
-
-    def _call(self, **arguments: Any) -> Any:
-        bound = inspect.BoundArguments(self._signature, arguments)
-        return self._function(*bound.args, **bound.kwargs)
-
-    @property
-    def graphs(self) -> list[Graph]:
-        """The graphs that calls have captured."""
-        return list(self._graphs.values())
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "strides")
-
-
-def _kind(value: Any) -> Hashable:
-    """Return what arguments of one graph have in common: of arrays all but the values."""
-    if _is_array(value):
-        return type(value), tuple(value.shape), str(value.dtype), tuple(value.strides)
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return type(value), value
-
-
 def _variables(frame: FrameType) -> Mapping[str, Any]:
-    """Return the local variables of the capturing function."""
-    return dict(frame.f_locals)
+    """Return the arrays among the local variables of the capturing function, and the like."""
+    values = frame.f_locals
+    named = {name: value for name, value in values.items() if not name.startswith("_")}
+    if "stream" in named:  # a keyword of `Graph.replay`
+        named.setdefault("stream_", named.pop("stream"))
+    is_snapshot = sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    # Before Python 3.13 a frame keeps its snapshot, and so all objects in it, until it returns.
+    # Someone else who has it has called `locals` in that function.
+    if is_snapshot and sys.getrefcount(values) <= _SNAPSHOT_REFERENCES:
+        values.clear()
+    return named
 
 
 def _known(capture: StreamCapture, named: Mapping[str, Any]) -> dict[str, tuple[Any, ArrayView]]:
@@ -266,6 +225,6 @@ def _known(capture: StreamCapture, named: Mapping[str, Any]) -> dict[str, tuple[
     found = {}
     for name, value in named.items():
         view = capture.table.known_view(value)
-        if view is not None and not name.startswith("_"):
+        if view is not None:
             found[name] = value, view
     return found

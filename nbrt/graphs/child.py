@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,11 +16,12 @@ from nbrt.backends.graphs import (
     Work,
     with_arrays,
 )
+from nbrt.graphs.buffers import address_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
-    from nbrt.backends.graphs import GraphBuffer, ReplayValues
+    from nbrt.backends.graphs import ReplayValues
     from nbrt.graphs.buffers import BufferTable
 
 __all__ = ["ChildGraph", "begin_state", "end_state"]
@@ -31,42 +32,45 @@ class ChildGraph:
 
     Parameters
     ----------
-    graph : object
-        The graph that is replayed; the buffers keep it alive.
-    nodes, buffers : sequence of GraphNode, of GraphBuffer
-        Its nodes and their memory.
+    graph : Graph
+        The graph that is replayed.
     values : ReplayValues
         The replacements of this replay.
     table : BufferTable
         The buffers of the graph under construction.
+    states : mapping of int to array
+        By buffer: the states of the generators of the copy.
     """
 
     def __init__(
-        self,
-        graph: object,
-        nodes: Sequence[GraphNode],
-        buffers: Sequence[GraphBuffer],
-        values: ReplayValues,
-        table: BufferTable,
+        self, graph: Any, values: ReplayValues, table: BufferTable, states: Mapping[int, Any]
     ) -> None:
-        self._nodes = nodes
+        self._nodes = graph._nodes
         self._values = values
-        self._numbers: dict[int, int] = {}
+        self._places: dict[int, _Place] = {}
         self._states: list[tuple[ArrayView, ArrayView, int, bool]] = []
-        for buffer in buffers:
-            address = values.addresses.get(buffer.number, buffer.address)
-            owner = (graph, buffer.owner, values.owners)
-            copied = table.add_external(address, buffer.nbytes, owner, buffer.device)
-            self._numbers[buffer.number] = copied.number
+        for number, array in {**values.owners, **states}.items():
+            first = values.addresses.get(number)
+            self._places[number] = _place_of(table, array, first)
+        if graph._plan is not None and graph._plan.peak:
+            # So the copy may run beside replays of the graph.
+            device = graph.device.index
+            block = table.add_private(graph._plan.peak, device).number
+            for number, offset in graph._plan.offsets.items():
+                self._places[number] = _Place(block, offset)
+        for buffer in graph._buffers:
+            if buffer.number not in self._places:
+                owner = (graph,) if buffer.owner is None else buffer.owner
+                copied = table.external_buffer(buffer.address, buffer.nbytes, owner, buffer.device)
+                copied.is_writable |= buffer.is_writable
+                self._places[buffer.number] = _Place(copied.number, 0)
 
     def add_state(self, buffer: int, outer: int, words: int, *, is_dynamic: bool) -> None:
         """Take the state of a generator from a buffer of the outer graph, `words` further.
 
         With `is_dynamic` the outer state moves as far as control flow moves that of this graph.
         """
-        self._states.append(
-            (_state_view(self._numbers[buffer]), _state_view(outer), words, is_dynamic)
-        )
+        self._states.append((self._state_view(buffer), _state_view(outer), words, is_dynamic))
 
     def nodes(self, stream: int, device: int) -> list[GraphNode]:
         """Return the copies, between nodes that hand the states of generators over."""
@@ -99,7 +103,7 @@ class ChildGraph:
         branches = tuple(
             Branch(
                 [self._copy(inner, is_outer=False) for inner in branch.nodes],
-                tuple(StateAdvance(self._numbers[b], words) for b, words in branch.advances),
+                tuple(StateAdvance(self._state_view(b).buffer, w) for b, w in branch.advances),
             )
             for branch in node.branches
         )
@@ -130,7 +134,25 @@ class ChildGraph:
         )
 
     def _view(self, view: ArrayView) -> ArrayView:
-        return view._replace(buffer=self._numbers[view.buffer])
+        place = self._places[view.buffer]
+        return view._replace(buffer=place.buffer, offset=view.offset + place.offset)
+
+    def _state_view(self, buffer: int) -> ArrayView:
+        return self._view(_state_view(buffer))
+
+
+class _Place(NamedTuple):
+    """Where a buffer of the inner graph begins in a buffer of the outer one."""
+
+    buffer: int
+    offset: int
+
+
+def _place_of(table: BufferTable, array: Any, first: int | None) -> _Place:
+    """Return the place of a buffer with byte 0 at `first`, by default at the begin of `array`."""
+    view = table.view_of(array)
+    distance = 0 if first is None else address_of(array) - first
+    return _Place(view.buffer, view.offset - distance)
 
 
 def _state_view(buffer: int) -> ArrayView:

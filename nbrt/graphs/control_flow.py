@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["cond", "switch", "while_"]
 
 _LIMIT = 1 << 24
+_MAX_TURNS = 2**63 - 1
 
 
 def cond(
@@ -75,12 +76,16 @@ def while_(flag: Array, body: Callable[[], object], limit: int = _LIMIT) -> None
     Raises
     ------
     KernelError
-        If the flag is still not 0 after `limit` turns; of a replay at the next synchronisation.
+        If the flag is still not 0 after `limit` turns. A replay fails its stream with it, as a
+        kernel does: it is the cause of the `StreamError` of the next synchronisation. A stream that
+        runs its work at the call, such as the default stream of a CPU device, raises it there.
     """
     stream = _checked(flag, (body,))
     turns = checked_int("limit", limit)
     if turns < 1:
         raise ArgumentError(f"expected a limit of at least 1 turn, got {turns}")
+    if turns > _MAX_TURNS:
+        raise ArgumentError(f"expected a limit of at most {_MAX_TURNS} turns, got {turns}")
     if stream.capture is not None:
         _capture(stream, "while", flag, (body,), turns)
         return

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
 
 from nbrt.errors import CaptureError
 from nbrt.graphs.buffers import views_in
-from nbrt.graphs.generators import GeneratorUse, state_pool
+from nbrt.graphs.generators import GeneratorUse, new_state
 from nbrt.random.state import PhiloxState
 from nbrt.random.stream_position import StreamPosition
 from nbrt.runtime.capturing import DrawState
-from nbrt.runtime.creation import empty
-from nbrt.runtime.memory.pool import use_pool
 
 if TYPE_CHECKING:
     from nbrt._internal.callsite import CallSite
@@ -35,7 +32,7 @@ class Level:
         self.forks: dict[Stream, CallSite] = {}
         self.words: dict[StreamPosition, int] = {}
         self.dynamic: set[StreamPosition] = set()
-        # The last replay of another graph.
+        # The last replay of another graph that uses a memory.
         self.children: dict[Any, tuple[int, ...]] = {}
 
     def bodies(self) -> int:
@@ -74,6 +71,7 @@ class DrawCapture:
         self.uses: dict[StreamPosition, GeneratorUse] = {}
         self._levels = [Level()]
         self._sources: dict[StreamPosition, StreamPosition] = {}
+        self._new: weakref.WeakSet[StreamPosition] = weakref.WeakSet()
         self._lock = threading.RLock()
 
     def refuse(self, tried: str, remedy: str) -> NoReturn:
@@ -89,6 +87,12 @@ class DrawCapture:
             if isinstance(position, _SplitPosition):
                 return self._reserve_split(position, words)
             position = self.source_of(position)
+            if position in self._new:
+                self.refuse(
+                    "a draw from a generator that the captured code has made, which each run "
+                    "would make again",
+                    "make it before the capture; replays draw its next numbers",
+                )
             use = self.uses.get(position)
             if use is None:
                 use = self._use(stream, position)
@@ -154,15 +158,18 @@ class DrawCapture:
     def _use(self, stream: Stream, position: StreamPosition) -> GeneratorUse:
         if position.before_use is not None:
             position.before_use()  # an earlier replay may still draw
-        array: Any = np.zeros(2, np.uint64)
-        if not stream.interface.capabilities.host_addressable:
-            # A replay writes it before the first node, so it must not lie in memory that nodes use.
-            with use_pool(state_pool(stream.device)):
-                array = empty(2, np.uint64, stream=stream)
+        array = new_state(stream)
         view = self.table.view_of(array)
         use = self.uses[position] = GeneratorUse(position, array, view.buffer)
-        position.before_use = self._refuse_state
         return use
+
+    def draws_from(self, position: StreamPosition) -> bool:
+        """Return whether the graph has draws from a position."""
+        return position in self.uses
+
+    def note_new(self, position: StreamPosition) -> None:
+        """Note that a position was made by the captured code."""
+        self._new.add(position)
 
     def _refuse_state(self) -> None:
         self.refuse(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.backends import registry
-from nbrt.random.state import PhiloxState
 from nbrt.runtime.array import device_of, to_host
-from nbrt.runtime.memory.pool import MemoryPool
+from nbrt.runtime.creation import empty
+from nbrt.runtime.memory.pool import MemoryPool, use_pool
 from nbrt.runtime.stream import Event, Stream
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nbrt.backends.graphs import ReplayValues
     from nbrt.random.stream_position import StreamPosition
 
-__all__ = ["GeneratorUse", "end_with", "reserve", "state_pool", "unreserve"]
+__all__ = ["GeneratorUse", "end_with", "new_state", "reserve", "state_pool", "unreserve"]
 
 _MODULUS = 2**64
 
@@ -32,6 +32,15 @@ def state_pool(device: Device) -> MemoryPool:
     """Return the memory of the states of generators in graphs, which nothing else uses."""
     pool = _state_pools.get(device)
     return pool if pool is not None else _state_pools.setdefault(device, MemoryPool(device))
+
+
+def new_state(stream: Stream) -> Any:
+    """Return memory for the state of a generator in a graph."""
+    if stream.interface.capabilities.host_addressable:
+        return np.zeros(2, np.uint64)
+    # A replay writes it before the first node, so it must not lie in memory that nodes use.
+    with use_pool(state_pool(stream.device)):
+        return empty(2, np.uint64, stream=stream)
 
 
 class GeneratorUse:
@@ -108,8 +117,7 @@ class _Moved:
             self._event.synchronize()
             moved = (_offset_in(self._use.array) - self._start) % _MODULUS
             position.before_use = None
-            seed, offset = position.state
-            position.state = PhiloxState(seed, (offset + moved) % _MODULUS)
+            position.move(moved)
 
 
 def _offset_in(array: Any) -> int:

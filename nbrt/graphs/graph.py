@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
 import sys
 import threading
@@ -24,7 +22,7 @@ from nbrt.graphs.building import GraphBuilder, NodeRef
 from nbrt.graphs.code import write_code
 from nbrt.graphs.code_scope import GraphDescription
 from nbrt.graphs.collectives import collectives_of
-from nbrt.graphs.comparison import first_difference, topology_difference
+from nbrt.graphs.comparison import first_difference
 from nbrt.graphs.dot import dot_text, edge_data, node_data
 from nbrt.graphs.generators import end_with, reserve, unreserve
 from nbrt.graphs.hooks import call_hooks, run_checks
@@ -36,13 +34,14 @@ from nbrt.graphs.placement import place_buffers
 from nbrt.graphs.replayed import replayed_commands
 from nbrt.graphs.saving import save_graph
 from nbrt.graphs.table import nodes_table, summary
+from nbrt.graphs.updating import Closing, take_over
 from nbrt.runtime import commands
 from nbrt.runtime.device import interface_of
 from nbrt.runtime.stream import Stream, checked_stream, current_stream
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from nbrt._internal.device import Device
     from nbrt.backends.graphs import (
@@ -112,6 +111,10 @@ class Graph(GraphBuilder):
         self._plan: MemoryPlan | None = None
         self._is_deterministic = False
         self._is_captured = False
+        # The memory that replays use: that of this graph, and of the graphs inside on CUDA. In a
+        # capture, replays of graphs with a common key run one after the other.
+        self._memory_keys: tuple[object, ...] = (object(),)
+        self._closing: Closing | None = None
 
     # -- building ----------------------------------------------------------------------------------
 
@@ -126,6 +129,7 @@ class Graph(GraphBuilder):
         interface = capture.origin.interface
         self._nodes, self._buffers = capture.nodes, capture.table.buffers
         self._uses = capture.finished_uses()
+        self._memory_keys = (*self._memory_keys, *capture.memory_keys)
         self._origin = capture.origin.id
         if capture.driver_graph is None and interface.capabilities.packs_graph_memory:
             self._plan, self._arena = place_buffers(
@@ -139,15 +143,17 @@ class Graph(GraphBuilder):
             self._nodes, self._buffers, self._uses = [], [], []
             self._plan = self._arena = None
             raise
-        self._parameters = Parameters(interface, self._nodes, self._buffers, named)
+        known = capture.table.known_arrays
+        self._parameters = Parameters(interface, self._nodes, self._buffers, named, known)
         self._is_deterministic = deterministic
         self._collectives = list(collectives_of(self._nodes))
         if capture.driver_graph is None:
-            self._program = self._new_program(self._nodes, self._buffers)
+            program = self._new_program(self._nodes, self._buffers)
         else:
-            self._program = capture.driver_graph.program(
+            program = capture.driver_graph.program(
                 self._nodes, self._buffers, deterministic=deterministic
             )
+        self._adopt(program)
         self._is_captured = True
         call_hooks("instantiate", self)
 
@@ -157,10 +163,14 @@ class Graph(GraphBuilder):
         is_ordered = self._is_deterministic or any(collectives_of(nodes))
         return interface.graph_program(nodes, buffers, deterministic=is_ordered)
 
+    def _adopt(self, program: GraphProgram) -> None:
+        """Replay by a program; the one before is closed once no thread submits its replay."""
+        self._program, self._closing = program, Closing(program)
+
     # -- replay ------------------------------------------------------------------------------------
 
     def replay(
-        self, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
+        self, /, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
     ) -> None:
         """Run the captured work once, on a stream; the call does not wait.
 
@@ -187,8 +197,12 @@ class Graph(GraphBuilder):
         """
         self._submit(stream, ReplayValues(), pairs, replacements)
 
+    def _replay_with(self, replacements: Mapping[str, Any]) -> None:
+        """Replay with other arrays, whatever their names are."""
+        self._submit(None, ReplayValues(), (), replacements)
+
     def profile(
-        self, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
+        self, /, *pairs: tuple[Any, Any], stream: Stream | None = None, **replacements: Any
     ) -> NodeTimes:
         """Replay once, node after node, wait for the end, and return the seconds of each node.
 
@@ -241,40 +255,59 @@ class Graph(GraphBuilder):
         pairs: tuple[tuple[Any, Any], ...],
         replacements: Mapping[str, Any],
     ) -> None:
-        program, parameters = self._usable()
         chosen = current_stream(self.device) if stream is None else checked_stream(stream)
         if chosen.device.kind != self.device.kind:
             raise ArgumentError(
                 f"expected a stream of {self.device.kind} for this graph, got {chosen!r}"
             )
         chosen.interface.lazy.ensure()
-        if pairs or replacements:
-            parameters.bind(values, pairs, replacements)
-        if chosen.capture is not None:
-            chosen.capture.add_graph(chosen, self, values)
-            return
-        run = functools.partial(_replay, program, values)
-        if self._collectives:
-            for each in self._collectives:
-                each.check_caller()
-            run = functools.partial(_replay_here, program, values)
+        self._lock.acquire()
+        is_locked = True
+        try:
+            program, parameters = self._usable()
+            closing, uses = self._closing, self._uses
+            if pairs or replacements:
+                parameters.bind(values, pairs, replacements)
+            if chosen.capture is not None:
+                chosen.capture.add_graph(chosen, self, values)
+                return
+            run = functools.partial(_replay, program, values)
+            if self._collectives:
+                for each in self._collectives:
+                    each.check_caller()
+                run = functools.partial(_replay_here, program, values)
+            # Only then the next replay must wait for the event of this one, or an update may change
+            # the program or the nodes. Otherwise no lock is held during a replay, which may call
+            # functions that replay the graph on another stream.
+            if not (self._plan is None or commands.hooks or any(use.is_dynamic for use in uses)):
+                self._lock.release()
+                is_locked = False
+            self._run(chosen, values, uses, run)
+        finally:
+            if is_locked:
+                self._lock.release()
+        del closing
+
+    def _run(
+        self,
+        stream: Stream,
+        values: ReplayValues,
+        uses: list[GeneratorUse],
+        run: Callable[[Queue], None],
+    ) -> None:
         call_hooks("replay_begin", self)
-        # Only then the next replay must wait for the event of this one. Otherwise no lock is held
-        # during a replay, which may call functions that replay the graph on another stream.
-        is_moving = any(use.is_dynamic for use in self._uses)
-        with self._lock if is_moving else contextlib.nullcontext():
-            marks = reserve(self._uses, values)
-            try:
-                if commands.hooks:
-                    arrays = chosen.interface.replayed_arrays(self._buffers, values)
-                    group = replayed_commands(self._nodes, values, arrays)
-                    commands.dispatch_group(chosen, group, run)
-                else:
-                    run(chosen.queue)
-            except BaseException:
-                unreserve(marks)
-                raise
-            end_with(self._uses, chosen, values)
+        marks = reserve(uses, values)
+        try:
+            if commands.hooks:
+                arrays = stream.interface.replayed_arrays(self._buffers, values)
+                group = replayed_commands(self._nodes, values, arrays)
+                commands.dispatch_group(stream, group, run)
+            else:
+                run(stream.queue)
+        except BaseException:
+            unreserve(marks)
+            raise
+        end_with(uses, stream, values)
         call_hooks("replay_end", self)
 
     def __call__(self, *arrays: Any) -> None:
@@ -285,7 +318,7 @@ class Graph(GraphBuilder):
             raise ArgumentError(
                 f"expected at most {len(names)} arrays ({', '.join(names)}), got {len(arrays)}"
             )
-        self.replay(**dict(zip(names, arrays, strict=False)))
+        self._replay_with(dict(zip(names, arrays, strict=False)))
 
     def _usable(self) -> tuple[GraphProgram, Parameters]:
         program, parameters = self._program, self._parameters
@@ -316,39 +349,15 @@ class Graph(GraphBuilder):
     def update(self, other: Graph) -> None:
         """Take over the work of another graph of the same topology; its memory is kept alive.
 
+        The nodes of this graph keep their references, and those that are left out stay so. The
+        other graph does not change.
+
         Raises
         ------
         GraphError
             If kinds of nodes, dependencies or branches differ; names the first node that does.
         """
-        if not isinstance(other, Graph):
-            raise ArgumentTypeError(f"expected a Graph, got {other!r}")
-        program, _ = self._usable()
-        other_program, parameters = other._usable()
-        difference = topology_difference(self._nodes, other._nodes)
-        if difference is not None or self.device != other.device:
-            where = difference or f"it was captured on {other.device}, this one on {self.device}"
-            raise GraphError(
-                f"expected a graph of the same topology, got one that differs: {where}; use the "
-                f"other graph instead"
-            )
-        nodes, previous = other._nodes, None
-        with self._lock:
-            if isinstance(program, DriverProgram):
-                program.update(other_program)
-                nodes = [
-                    dataclasses.replace(new, handles=old.handles)
-                    for old, new in zip(self._nodes, nodes, strict=True)
-                ]
-            else:
-                previous = program
-                self._program = self._new_program(nodes, other._buffers)
-            self._nodes, self._buffers, self._uses = nodes, other._buffers, other._uses
-            self._parameters, self._plan, self._arena = parameters, other._plan, other._arena
-            self._origin = other._origin
-            self._collectives = other._collectives
-        if previous is not None:
-            previous.close()
+        take_over(self, other)
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError(
@@ -418,6 +427,8 @@ class Graph(GraphBuilder):
 
     def to_dot(self, name: str = "graph") -> str:
         """Return the graph in the DOT language of Graphviz."""
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"expected a string as the name of the graph, got {name!r}")
         return dot_text(self._nodes, name=name)
 
     @property

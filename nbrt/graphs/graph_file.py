@@ -11,25 +11,35 @@ import io
 import json
 import math
 import os
+import struct
 import sys
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt._version import __version__
 from nbrt.backends.graphs import ArrayView
-from nbrt.errors import GraphError
+from nbrt.errors import ArgumentTypeError, GraphError, NbrtError
 from nbrt.index_sets import Region, RunTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["ArrayStore", "decode", "encode", "read_graph", "write_graph"]
+__all__ = [
+    "ArrayStore", "checked_path", "decode", "encode", "read_graph", "reading", "write_graph",
+]  # fmt: skip
 
 _FORMAT = "nbrt graph"
 _VERSION = 1
 _JSON = "graph.json"
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError,
+    ArithmeticError, AttributeError, EOFError, LookupError, TypeError, ValueError,
+)  # fmt: skip
+"""Exceptions of the libraries that read a damaged file."""
+
 _PYTHON = "{}.{}".format(*sys.version_info[:2])
 
 
@@ -124,6 +134,13 @@ def _tuples(descr: Any) -> Any:
     return fields
 
 
+def checked_path(path: Any) -> str | os.PathLike[str]:
+    """Return the path of a file; raise ArgumentTypeError for anything else."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(f"expected the path of a file, got {path!r}")
+    return path
+
+
 def write_graph(path: str | os.PathLike[str], content: dict[str, Any], store: ArrayStore) -> None:
     """Write a file; it is complete, or not there."""
     whole = {"format": _FORMAT, "version": _VERSION, "nbrt": __version__, "python": _PYTHON}
@@ -153,25 +170,33 @@ def read_graph(path: str | os.PathLike[str]) -> tuple[dict[str, Any], ArrayStore
     GraphError
         If it is no file of a graph, or one of another version.
     """
+    with reading(path), zipfile.ZipFile(path) as file:
+        content = json.loads(file.read(_JSON))
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise KeyError(_JSON)
+        _check_version(path, content)
+        arrays = {
+            int(name.removesuffix(".npy")): np.lib.format.read_array(
+                io.BytesIO(file.read(name)), allow_pickle=False
+            )
+            for name in file.namelist()
+            if name.endswith(".npy")
+        }
+    return content, ArrayStore(arrays)
+
+
+@contextlib.contextmanager
+def reading(path: Any) -> Iterator[None]:
+    """Raise GraphError if the content of a file is not that of a graph."""
     try:
-        with zipfile.ZipFile(path) as file:
-            content = json.loads(file.read(_JSON))
-            if not isinstance(content, dict) or content.get("format") != _FORMAT:
-                raise KeyError(_JSON)
-            _check_version(path, content)
-            arrays = {
-                int(name.removesuffix(".npy")): np.lib.format.read_array(
-                    io.BytesIO(file.read(name)), allow_pickle=False
-                )
-                for name in file.namelist()
-                if name.endswith(".npy")
-            }
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+        yield
+    except NbrtError:
+        raise
+    except _DAMAGE as error:
         raise GraphError(
             f"expected a file that Graph.save wrote, got {str(path)!r}, which cannot be read "
-            f"({error}); save the graph again"
+            f"({type(error).__name__}: {error}); save the graph again"
         ) from error
-    return content, ArrayStore(arrays)
 
 
 def _check_version(path: Any, content: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from nbrt.backends.graphs import ArrayView
 from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
 from nbrt.graphs.capturing import graph
 from nbrt.graphs.control_flow import cond, switch, while_
-from nbrt.graphs.graph_file import decode, read_graph
+from nbrt.graphs.graph_file import checked_path, decode, read_graph, reading
 from nbrt.graphs.operations import DrawRule, GraphState, draw, fill, kernel_of, view
 from nbrt.graphs.saving import digest_of
 from nbrt.index_sets import RunTable
@@ -22,7 +22,7 @@ from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.creation import empty
 from nbrt.runtime.guard import StreamGuard
 from nbrt.runtime.kernel import Kernel
-from nbrt.runtime.stream import Stream
+from nbrt.runtime.stream import Stream, checked_stream
 
 if TYPE_CHECKING:
     import os
@@ -57,10 +57,13 @@ def load(path: str | os.PathLike[str], stream: Stream | None = None, **arrays: A
     ArgumentError
         If an array is missing or unknown, or has another shape or dtype.
     """
-    loader = GraphLoader(path, stream, arrays)
-    made = graph(loader.origin).capture(loader.run, loader.arrays)
-    for number in loader.disabled:
-        made[number].enable(False)
+    if stream is not None:
+        checked_stream(stream)
+    with reading(checked_path(path)):
+        loader = GraphLoader(path, stream, arrays)
+        made = graph(loader.origin).capture(loader.run, loader.arrays)
+        for number in loader.disabled:
+            made[number].enable(False)
     return made
 
 
@@ -163,7 +166,7 @@ class GraphLoader:
 
     # -- operations --------------------------------------------------------------------------------
 
-    def run(self, **arrays: Any) -> None:  # noqa: ARG002  # the names of the graph's parameters
+    def run(self) -> None:
         """Repeat the operations on the streams, which are captured."""
         for position, entry in zip(self._positions, self._content["generators"], strict=True):
             self._states[entry["buffer"]] = GraphState(position, entry["words"], self.origin)

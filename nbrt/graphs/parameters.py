@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nbrt.errors import ArgumentError, ArgumentTypeError, DeviceMismatchError
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentOverflowError,
+    ArgumentTypeError,
+    DeviceMismatchError,
+)
 from nbrt.graphs.buffers import address_of, views_in
 
 if TYPE_CHECKING:
@@ -16,8 +21,15 @@ if TYPE_CHECKING:
 
     from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode, ReplayValues
     from nbrt.backends.interface import DeviceInterface
+    from nbrt.graphs.buffers import KnownArrays
 
 __all__ = ["ArrayParameter", "Parameters", "ScalarParameter"]
+
+_KEYWORDS = frozenset(["stream"])
+"""The keywords of `Graph.replay` itself."""
+
+_BOOLS = (bool, np.bool_)
+_MAX_INT64 = 2**63 - 1
 
 
 class ArrayParameter(NamedTuple):
@@ -69,6 +81,8 @@ class Parameters:
         Its buffers.
     named : mapping of str to (array, ArrayView)
         The captured arrays that have a name.
+    known : dict of int to (weakref, ArrayView)
+        All captured arrays, by identity.
 
     Attributes
     ----------
@@ -84,15 +98,18 @@ class Parameters:
         nodes: Sequence[GraphNode],
         buffers: Sequence[GraphBuffer],
         named: Mapping[str, tuple[Any, ArrayView]],
+        known: KnownArrays,
     ) -> None:
         self._interface = interface
+        self._nodes = nodes
+        self._known = known
         self._buffers = buffers
         self._spans = _spans(nodes)
         self.arrays = {
             name: ArrayParameter(name, view, weakref.ref(array))
             for name, (array, view) in named.items()
         }
-        self.scalars = _scalars(nodes)
+        self.scalars = _scalars(nodes, {*named, *_KEYWORDS})
 
     def bind(
         self, values: ReplayValues, pairs: Iterable[tuple[Any, Any]], named: Mapping[str, Any]
@@ -108,11 +125,9 @@ class Parameters:
         DeviceMismatchError
             If an array is of another device.
         """
-        owners: list[Any] = []
         for name, value in named.items():
             if name in self.arrays:
                 self._bind_array(values, name, self.arrays[name].view, value)
-                owners.append(value)
             elif name in self.scalars:
                 self._bind_scalar(values, self.scalars[name], value)
             else:
@@ -125,15 +140,21 @@ class Parameters:
                 raise ArgumentTypeError(
                     f"expected pairs (captured array, other array), got {pair!r}"
                 )
-            found = [each for each in self.arrays.values() if each.array() is pair[0]]
-            if not found:
-                raise ArgumentError(
-                    "expected an array that was captured under a name as the first of a pair, got "
-                    "another one; pass the object that the captured calls got"
-                )
-            self._bind_array(values, found[0].name, found[0].view, pair[1])
-            owners.append(pair[1])
-        values.owners = tuple(owners)
+            self._bind_pair(values, *pair)
+
+    def _bind_pair(self, values: ReplayValues, captured: Any, other: Any) -> None:
+        """Replace an array that is identified by the object of the capture."""
+        for each in self.arrays.values():
+            if each.array() is captured:
+                self._bind_array(values, each.name, each.view, other)
+                return
+        known = self._known.get(id(captured))
+        if known is None or known[0]() is not captured:
+            raise ArgumentError(
+                "expected an array that captured calls got as the first of a pair, got another "
+                "one; views of it are other objects, also those that an attribute makes anew"
+            )
+        self._bind_array(values, "the first of a pair", known[1], other)
 
     def _bind_array(self, values: ReplayValues, name: str, view: ArrayView, other: Any) -> None:
         index = self._interface.index_of(other)
@@ -154,6 +175,12 @@ class Parameters:
                 f"expected shape {view.shape}, {view.dtype} and strides {view.strides} for "
                 f"{name!r}, as captured, got {given[0]}, {given[1]} and {given[2]}"
             )
+        is_read_only = not getattr(getattr(other, "flags", None), "writeable", True)
+        if is_read_only and buffer.is_writable and _may_write(self._nodes, view.buffer):
+            raise ArgumentError(
+                f"expected a writable array for {name!r}, as captured, got a read-only one; pass a "
+                f"copy of it, or capture with a read-only array"
+            )
         low, high = self._spans.get(view.buffer, (view.offset, view.offset))
         first, last = _span(view)
         if low < first or high > last:
@@ -168,9 +195,14 @@ class Parameters:
                 f"memory are replaced together"
             )
         values.addresses[view.buffer] = address
+        values.owners[view.buffer] = other
 
     def _bind_scalar(self, values: ReplayValues, parameter: ScalarParameter, other: Any) -> None:
         old = parameter.value
+        if isinstance(old, _BOOLS) and not isinstance(other, _BOOLS):
+            raise ArgumentTypeError(
+                f"expected True or False for {parameter.name!r}, which was {old!r}, got {other!r}"
+            )
         is_number = isinstance(other, (bool, int, float, complex, np.generic))
         if not is_number or (isinstance(other, complex) and not isinstance(old, complex)):
             raise ArgumentTypeError(
@@ -180,9 +212,44 @@ class Parameters:
             raise ArgumentTypeError(
                 f"expected an integer for {parameter.name!r}, which was {old!r}, got {other!r}"
             )
-        converted = type(old)(other)
+        if isinstance(old, (int, np.integer)):
+            _check_range(parameter.name, old, int(other))
+        try:
+            converted = type(old)(other)
+        except OverflowError as error:
+            raise ArgumentOverflowError(
+                f"expected a number that fits {type(old).__name__} for {parameter.name!r}, which "
+                f"was {old!r}, got {other!r}"
+            ) from error
         for place in parameter.places:
             values.scalars[place] = converted
+
+
+def _check_range(name: str, old: Any, other: int) -> None:
+    """Raise ArgumentOverflowError if an integer does not fit the type of the captured one."""
+    if isinstance(old, _BOOLS):
+        return
+    if isinstance(old, np.integer):
+        kind = np.iinfo(old.dtype)
+    else:
+        kind = np.iinfo(np.int64 if old <= _MAX_INT64 else np.uint64)
+    if not kind.min <= other <= kind.max:
+        raise ArgumentOverflowError(
+            f"expected an integer from {kind.min} to {kind.max} for {name!r}, which was {old!r}, "
+            f"got {other}"
+        )
+
+
+def _may_write(nodes: Iterable[GraphNode], buffer: int) -> bool:
+    """Return whether nodes may write a buffer: all but those that copy from it."""
+    for node in nodes:
+        for work in node.work:
+            args = work.args[:1] if node.kind == "copy" else work.args
+            if any(view.buffer == buffer for view in views_in(args)):
+                return True
+        if any(_may_write(branch.nodes, buffer) for branch in node.branches):
+            return True
+    return False
 
 
 def _span(view: ArrayView) -> tuple[int, int]:
@@ -218,8 +285,11 @@ def _all_views(nodes: Iterable[GraphNode]) -> Iterable[ArrayView]:
             yield from _all_views(branch.nodes)
 
 
-def _scalars(nodes: Sequence[GraphNode]) -> dict[str, ScalarParameter]:
-    """Return the numbers that launches pass, under the names of the kernels' parameters."""
+def _scalars(nodes: Sequence[GraphNode], taken: set[str]) -> dict[str, ScalarParameter]:
+    """Return the numbers that launches pass, under the names of the kernels' parameters.
+
+    Names that are taken get the kernel and the number of the node in front.
+    """
     groups: dict[str, dict[tuple[type, Any], list[tuple[int, int, int]]]] = {}
     labels: dict[tuple[int, int, int], str] = {}
     names_of: dict[int, list[str]] = {}
@@ -237,7 +307,7 @@ def _scalars(nodes: Sequence[GraphNode]) -> dict[str, ScalarParameter]:
                     labels[place] = node.label
                     groups.setdefault(name, {}).setdefault((type(value), value), []).append(place)
     # A replay replaces no numbers in branches, so a name that means them too would replace a part.
-    inside = _names_in_branches(nodes)
+    inside = _names_in_branches(nodes) | taken
     scalars = {}
     for name, values in groups.items():
         if len(values) == 1 and name not in inside:

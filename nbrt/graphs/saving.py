@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt.backends.captures import Captures
-from nbrt.errors import ArgumentError, GraphError
+from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
 from nbrt.graphs.code_scope import drawn_view, origin_of
-from nbrt.graphs.graph_file import ArrayStore, encode, write_graph
+from nbrt.graphs.graph_file import ArrayStore, checked_path, encode, write_graph
 from nbrt.graphs.node_text import line_of, plan_of, views_of, walk
 from nbrt.graphs.view_text import is_contiguous, span_of
 from nbrt.runtime.array import to_host
@@ -19,7 +20,7 @@ from nbrt.runtime.stream import Stream
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from nbrt.backends.draw import Draw
     from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode
@@ -59,7 +60,7 @@ def save_graph(
     ArgumentError
         If `values` names an array that the graph does not have.
     """
-    _Saver(description, values).save(path)
+    _Saver(description, values).save(checked_path(path))
 
 
 class _Saver:
@@ -72,7 +73,11 @@ class _Saver:
         self._kernel_entries: list[dict[str, Any]] = []
         named = description.names
         if not isinstance(values, bool):
-            unknown = sorted(set(values) - set(named))
+            if isinstance(values, str) or not isinstance(values, Collection):
+                raise ArgumentTypeError(
+                    f"expected True, False or a collection of names as values, got {values!r}"
+                )
+            unknown = sorted(map(str, set(values) - set(named)))
             if unknown:
                 raise ArgumentError(
                     f"expected names of arrays of the graph ({', '.join(named) or 'none'}), got "

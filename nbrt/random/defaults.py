@@ -15,6 +15,7 @@ from nbrt.errors import ArgumentTypeError
 from nbrt.random.distributions import Distributions
 from nbrt.random.generator import Generator
 from nbrt.random.state import PhiloxState, checked_seed
+from nbrt.random.stream_position import StreamPosition, refuse_change
 from nbrt.runtime.device import current_device, resolve_device
 
 if TYPE_CHECKING:
@@ -70,7 +71,10 @@ def _make_default(store: _Store, device: Device) -> Generator:
     with store.lock:
         generator = store.generators.get(device)
         if generator is None:
-            generator = store.generators[device] = Generator(store.seed_of_new, device)
+            made = Generator(store.seed_of_new, device)
+            # Unlike others, it exists in principle before a capture in progress.
+            generator = made._at(StreamPosition(made._position._state))
+            store.generators[device] = generator
         return generator
 
 
@@ -172,6 +176,7 @@ def manual_seed(seed: int, device: DeviceLike = None) -> Generator:
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices, also of those not used yet."""
     checked = checked_seed(seed)
+    refuse_change("a change of the state of the default generators")
     store = _store()
     with store.lock:
         store.seed_of_new = checked

@@ -30,7 +30,7 @@ from nbrt.random.layouts.element import ElementLayout
 from nbrt.random.memory_order import as_kernel_view
 from nbrt.random.multivariate import multivariate_normal
 from nbrt.random.state import PhiloxState, checked_seed, whole_blocks
-from nbrt.random.stream_position import StreamPosition
+from nbrt.random.stream_position import StreamPosition, made_by_user, refuse_change
 from nbrt.random.subsets import checked_subset
 from nbrt.runtime.array import asarray, copy, to_host
 from nbrt.runtime.creation import empty
@@ -100,7 +100,8 @@ class Generator(Distributions):
             number = int(sequence.generate_state(1, np.uint64)[0])
         else:
             number = secrets.randbits(64) if seed is None else checked_seed(seed)
-        self._adopt(ArrayFiller(chosen, rule, StreamPosition(PhiloxState(number), sequence)))
+        position = made_by_user(StreamPosition(PhiloxState(number), sequence))
+        self._adopt(ArrayFiller(chosen, rule, position))
 
     def _adopt(self, filler: ArrayFiller) -> None:
         self._filler = filler
@@ -169,6 +170,7 @@ class Generator(Distributions):
         count = checked_int("n_children", n_children)
         if not 0 <= count < _MAX_CHILDREN:
             raise ArgumentError(f"expected n_children >= 0 and below 2**32, got {count}")
+        refuse_change("a call of Generator.spawn, whose children differ at each run")
         sequence = self.seed_seq
         with self._position.lock:
             children = sequence.spawn(count)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.random.state import PhiloxState
+from nbrt.runtime.capturing import captures_here, open_captures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-__all__ = ["PositionMark", "StreamPosition"]
+__all__ = ["PositionMark", "StreamPosition", "made_by_user", "refuse_change"]
 
 _MODULUS = 2**64
+_REMEDY = "read or set it before or after the capture, or between replays"
 _numbers = itertools.count(1)
 
 PositionMark: TypeAlias = "tuple[PhiloxState, np.random.SeedSequence | None, int]"
@@ -35,8 +37,8 @@ class StreamPosition:
     sequence : numpy.random.SeedSequence or None
         Where spawned generators come from; None until it is needed.
     before_use : callable or None
-        Called before the state is read or changed. A capture that draws from the position raises
-        here; a replay whose draws depend on its loops waits here for its end, and sets the state.
+        Called before the state is read or changed. A replay whose draws depend on its loops waits
+        here for its end, and sets the state.
     """
 
     def __init__(self, state: PhiloxState, sequence: np.random.SeedSequence | None = None) -> None:
@@ -49,23 +51,37 @@ class StreamPosition:
     @property
     def state(self) -> PhiloxState:
         """Seed and offset of the next draw."""
-        if self.before_use is not None:
-            self.before_use()
+        self.wait()
         return self._state
 
     @state.setter
     def state(self, state: PhiloxState) -> None:
+        if open_captures:
+            refuse_change("a change of the state of a generator")
+        self.wait()
+        self._state = state
+
+    def wait(self) -> None:
+        """Wait for replays that move the state; raise CaptureError in a capture that draws."""
+        if open_captures:
+            for capture in captures_here():
+                if capture.draws_from(self):
+                    capture.refuse("the state of a generator that the capture draws from", _REMEDY)
         if self.before_use is not None:
             self.before_use()
-        self._state = state
+
+    def move(self, words: int) -> None:
+        """Move the offset as far as a replay has drawn, also during a capture."""
+        with self.lock:
+            seed, offset = self._state
+            self._state = PhiloxState(seed, (offset + words) % _MODULUS)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StreamPosition, self.mark()[:2]
 
     def reserve(self, words: int) -> tuple[PhiloxState, PhiloxState]:
         """Move the offset by `words`, a multiple of 4; return the state before and after."""
-        if self.before_use is not None:
-            self.before_use()
+        self.wait()
         with self.lock:
             before = self._state
             self._state = after = PhiloxState(before.seed, (before.offset + words) % _MODULUS)
@@ -105,8 +121,30 @@ class StreamPosition:
 
     def copy(self) -> StreamPosition:
         """Return an independent position with the same state and spawning."""
-        mark = state, sequence, _ = self.mark()
-        position = StreamPosition(state)
+        state, sequence, spawned = self.mark()
+        position = made_by_user(StreamPosition(state))
         if sequence is not None:
-            position.rewind(mark)
+            position.sequence = np.random.SeedSequence(
+                sequence.entropy,
+                spawn_key=sequence.spawn_key,
+                pool_size=sequence.pool_size,
+                n_children_spawned=spawned,
+            )
         return position
+
+
+def made_by_user(position: StreamPosition) -> StreamPosition:
+    """Return a position that code has made, which a capture in progress must not draw from.
+
+    Each run of that code would make it again, but replays would continue it.
+    """
+    if open_captures:
+        for capture in captures_here():
+            capture.note_new(position)
+    return position
+
+
+def refuse_change(tried: str) -> None:
+    """Raise CaptureError if the running thread captures: replays do not repeat the change."""
+    for capture in captures_here():
+        capture.refuse(tried, _REMEDY)

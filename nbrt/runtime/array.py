@@ -173,6 +173,8 @@ def to_host(array: Array, *, stream: Stream | None = None, copy: bool | None = T
         return host_values(source)
     if mode is False:
         raise _copy_needed(f"an array of {holder}", "host memory")
+    if chosen.capture is not None:
+        chosen.synchronize()  # refuses, before a copy is captured
     if chosen.interface.capabilities.pinned_memory:
         result = empty_pinned(source.shape, source.dtype, device=chosen.device)
     else:

@@ -5,12 +5,21 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command
 
-__all__ = ["Capture", "CapturedRecord", "DrawState"]
+__all__ = ["Capture", "CapturedRecord", "DrawState", "captures_here", "open_captures"]
+
+open_captures: dict[int, list[Capture]] = {}
+"""The captures in progress, by the id of the thread that captures; inner ones come last."""
+
+
+def captures_here() -> list[Capture]:
+    """Return the captures in progress of the running thread."""
+    return open_captures.get(threading.get_ident(), [])
 
 
 class CapturedRecord(NamedTuple):
@@ -92,6 +101,14 @@ class Capture(Protocol):
 
         None: the position itself.
         """
+        ...
+
+    def draws_from(self, position: Any) -> bool:
+        """Return whether the graph has draws from a position of a generator."""
+        ...
+
+    def note_new(self, position: Any) -> None:
+        """Note that a position was made by the captured code."""
         ...
 
     def add_graph(self, stream: Any, graph: Any, values: Any) -> None:

@@ -159,7 +159,7 @@ class _Comparison:
         """Capture the function with the first arguments."""
         named = {f"argument{index}": arg for index, arg in enumerate(self._args)}
         made = graph(deterministic=deterministic).capture(
-            lambda **values: self._function(*values.values()), named
+            lambda: self._function(*self._args), named
         )
         synchronize(self._device)
         return made

@@ -113,6 +113,7 @@ def test_wrong_nodes_are_refused() -> None:
 def test_work_on_a_stream_outside_of_the_capture_is_refused() -> None:
     x, y = arrays(0, 2)
     side = nbrt.Stream()
+    side.wait_stream(nbrt.current_stream())  # the fills of `x` and `y`
     refused = pytest.raises(CaptureError, match="stream of the capture")
     with nbrt.graph(), nbrt.stream(side), refused:
         add.forall(4)(x, y, 1.0)

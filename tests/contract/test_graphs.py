@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -476,3 +477,19 @@ def test_a_backend_may_register_its_stream_methods(device: nbrt.Device) -> None:
             nbrt.graphs.stream_method(device.kind, "set_stream_by_id")(10**9)
     with pytest.raises(ArgumentError, match="method of streams"):
         nbrt.graphs.register_stream_method(device.kind, {"unknown": context})  # type: ignore[dict-item]
+
+
+def test_a_capture_keeps_no_variables_of_its_function_alive() -> None:
+    for _ in range(2):
+        x, y, unused = arrays(0, 2, 3)
+        names = locals()
+        with nbrt.graph() as g:
+            add.forall(4)(x, y, 1.0)
+        assert "unused" in names
+        del names
+        with nbrt.graph() as g:
+            add.forall(4)(x, y, 1.0)
+        alive = [weakref.ref(each) for each in (x, unused, g)]
+        del x, y, unused, g
+        gc.collect()
+        assert [each() for each in alive] == [None] * 3

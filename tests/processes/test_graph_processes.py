@@ -65,6 +65,29 @@ def test_interrupts_end_a_loop_of_short_kernels() -> None:
     assert _run(code) == "done\n"
 
 
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_interrupts_end_a_loop_of_calls_into_python(threads: str) -> None:
+    code = """
+        graph, flag = Graph(), np.ones(1, bool)
+
+        def note(seen):
+            seen[0] = 1
+
+        def body():
+            graph.launch(note, 4, 1, seen)  # several blocks: Python starts them
+            graph.call(int)
+
+        graph.control("while", flag, [body], limit=2**62)
+        program = graph.program()
+        for _ in range(10):
+            assert is_interrupted(lambda: program.replay(queue, ReplayValues()), seen)
+        flag[0] = False
+        program.replay(queue, ReplayValues())
+        print("done")
+    """
+    assert _run(code, NBRT_CPU_THREADS=threads) == "done\n"
+
+
 def test_interrupts_end_branches_on_two_cores() -> None:
     code = """
         graph, joined = Graph(), np.zeros(1)

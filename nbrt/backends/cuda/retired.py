@@ -9,6 +9,7 @@ from nbrt.errors import NbrtError
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.cuda.events import CudaEvent
 
 __all__ = ["Retired"]
 
@@ -21,14 +22,14 @@ class Retired:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._entries: list[tuple[int, object]] = []
+        self._entries: list[tuple[CudaEvent, object]] = []
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def add(self, event: int, resource: object) -> None:
-        """Keep an object until an event, which becomes the property of this object."""
+    def add(self, event: CudaEvent, resource: object) -> None:
+        """Keep an object until an event."""
         # No lock: a finalizer may call this within `poll`.
         self._entries.append((event, resource))
 
@@ -38,16 +39,14 @@ class Retired:
             return
         try:
             entries, self._entries = self._entries, []
-            done: list[tuple[int, object]] = []
+            done: list[tuple[CudaEvent, object]] = []
             for entry in entries:
                 (done if self._is_done(entry[0]) else self._entries).append(entry)
         finally:
             self._lock.release()
-        for event, _ in done:
-            self._driver.destroy_event(event)
 
-    def _is_done(self, event: int) -> bool:
+    def _is_done(self, event: CudaEvent) -> bool:
         try:
-            return self._driver.query_event(event)
+            return self._driver.query_event(event.handle)
         except NbrtError:
             return False  # the device has failed, and may use the object

@@ -350,8 +350,7 @@ class RNGStateTracker:
     def _wait_for_replays(self) -> None:
         """Wait for replays of graphs that draw from the streams in loops."""
         for position in self._positions.values():
-            if position.before_use is not None:
-                position.before_use()
+            position.wait()
 
     def _save_innermost(self) -> None:
         if self._forks:

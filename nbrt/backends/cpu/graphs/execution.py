@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Execution"]
 
 _NEVER = 1 << 62
-_keys = itertools.count(1)
-_running: dict[int, Execution] = {}
-"""The executions that run, for callbacks from native code."""
 
 
 class Execution:
@@ -82,9 +78,7 @@ class Execution:
         self.thread: int | None = None
         self._lock = threading.Lock()
         self._native = runners()
-        self._key = next(_keys)
-        callback = ctypes.cast(_callback, ctypes.c_void_p).value
-        self._image = Image(self.assembly.address, callback, self._key, MIN_SHARED_NS)
+        self._image = Image(self.assembly.address, None, MIN_SHARED_NS)
         self._states = [new_state()]
         self._record = self._states[0].record
         self._begun: Stoppable = self._record
@@ -92,7 +86,6 @@ class Execution:
         self._regions = regions(chains, self.assembly.ends) if len(chains) > 1 else []
         self._disabled: dict[int, tuple[int, int]] = {}
         self._saved: tuple[Any, Any] | None = None
-        self._errors: dict[int, BaseException] = {}
         self._arrays: dict[int, tuple[Any, ...]] = {}
         self._is_interpreted = False
         self._values: ReplayValues | None = None
@@ -115,14 +108,13 @@ class Execution:
         with self._lock:
             self.thread = get_ident()
             self._values, self._changes = values, changes
-            _running[self._key] = self
+            callback = self._call
+            self._image.callback = id(callback)
             try:
                 self._apply(values, changes)
                 self._run_stoppable()
             finally:
-                del _running[self._key]
                 self._values = self._changes = None
-                self._errors.clear()
                 self._restore()
                 self.thread = None
 
@@ -256,13 +248,12 @@ class Execution:
         """Raise the exception for a status; a stopped run raises none."""
         if status == Status.KERNEL:
             raise_kernel_error(state.code, state.error or 0)
-        if status == Status.PYTHON:
-            raise self._errors.pop(get_ident())
         if status == Status.LIMIT:
             node = self._node_at(state.failed_at).node
+            name = f"the loop {node.label!r}" if node.label else "a loop"
             raise KernelError(
-                f"expected at most {node.limit} turns of the loop {node.label!r}, got one more; "
-                f"check that its body makes the flag 0, or raise the limit"
+                f"expected at most {node.limit} turns of {name}, got one more; check that its body "
+                f"makes the flag 0, or raise the limit"
             )
 
     def _explain(self, error: Exception, state: ThreadState) -> None:
@@ -282,16 +273,12 @@ class Execution:
 
     # -- calls from native code --------------------------------------------------------------------
 
-    def call(self, instruction: int) -> bool:
-        """Call the function of an instruction; return whether it raised."""
+    def _call(self, instruction: int) -> None:
+        """Call the function of an instruction."""
         function = self.assembly.calls[instruction].function
         if self._is_interpreted and type(function) is CpuPlan:
             function = function.interpret
-        try:
-            function(*self._args(instruction))
-        except BaseException as error:  # noqa: BLE001  # raised once native code has returned
-            self._errors[get_ident()] = error
-            return True
+        function(*self._args(instruction))
         if type(function) is CpuPlan:
             LAST_LAUNCH[0] = self._crash_text
             if not function.is_long and self.assembly.instructions["trampoline"][instruction]:
@@ -300,7 +287,6 @@ class Execution:
         if runner is not None:
             # Again: the stream may have been cancelled during a launch of the function.
             runner.begin(self._begun)
-        return False
 
     def _args(self, instruction: int) -> tuple[Any, ...]:
         assert self._values is not None
@@ -322,10 +308,3 @@ class Execution:
         buffer = self.buffers[view.buffer]
         address = self._address(view.buffer)
         return host_array(view, buffer, address, (buffer.owner, self._values.owners))
-
-
-def _call(key: int, instruction: int) -> int:
-    return _running[key].call(instruction)
-
-
-_callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_call)

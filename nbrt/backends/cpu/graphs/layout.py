@@ -49,7 +49,7 @@ class Status(IntEnum):
     KERNEL = 1
     """A kernel returned the code in `ThreadState.code`."""
     PYTHON = 2
-    """A callback stored an exception."""
+    """A function raised an exception, which is set."""
     LIMIT = 3
     """A loop is beyond its limit."""
     STOPPED = 4
@@ -142,15 +142,12 @@ class Image(ctypes.Structure):
     _fields_ = (
         ("instructions", ctypes.c_void_p),
         ("callback", ctypes.c_void_p),
-        ("key", ctypes.c_int64),
         ("max_short_ns", ctypes.c_int64),
     )
 
     instructions: int
     """Address of the first instruction."""
-    callback: int
-    """A function ``i64 (i64 key, i64 instruction)``; not 0 if it has stored an exception."""
-    key: int
-    """Number of the program, for the callback."""
+    callback: int | None
+    """Address of a Python object that is called with the number of an instruction."""
     max_short_ns: int
     """A timed launch that takes longer uses all cores the next time."""

@@ -4,6 +4,9 @@
 
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyObject_CallOneArg(ptr, ptr)
+declare void @Py_DecRef(ptr)
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
@@ -87,8 +90,6 @@ start:
   %instructions = load ptr, ptr %image
   %callback.at = getelementptr i8, ptr %image, i64 ${callback}
   %callback = load ptr, ptr %callback.at
-  %key.at = getelementptr i8, ptr %image, i64 ${key}
-  %key = load i64, ptr %key.at
   %stop.at = getelementptr i8, ptr %thread, i64 ${stop}
   %shared.at = getelementptr i8, ptr %thread, i64 ${shared}
   %error.at = getelementptr i8, ptr %thread, i64 ${error}
@@ -165,10 +166,17 @@ fill:
   call void @fill(ptr %target, ptr %source, i64 %a, i64 %b)
   br label %next
 
+; Not by a callback of ctypes, which drops exceptions: that of a signal handler can arrive in any
+; Python code. The exception stays set in this thread.
 call:
-  %raised = call i64 %callback(i64 %key, i64 %pc)
-  %fine = icmp eq i64 %raised, 0
-  br i1 %fine, label %next, label %failed
+  %gil = call i32 @PyGILState_Ensure()
+  %number = call ptr @PyLong_FromLongLong(i64 %pc)
+  %result = call ptr @PyObject_CallOneArg(ptr %callback, ptr %number)
+  call void @Py_DecRef(ptr %number)
+  call void @Py_DecRef(ptr %result)
+  call void @PyGILState_Release(i32 %gil)
+  %raised = icmp eq ptr %result, null
+  br i1 %raised, label %failed, label %next
 
 test:
   %tested = call i64 @element(ptr %target, i64 %a)

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cuda.driver import DEVICE_TO_HOST, HOST_TO_DEVICE
-from nbrt.backends.cuda.graphs.cells import CellRing
+from nbrt.backends.cuda.graphs.cells import CellRing, ReplayOrder, locked
 from nbrt.backends.cuda.graphs.copies import NodeCopies
 from nbrt.backends.cuda.graphs.executable import Executable
 from nbrt.backends.cuda.queues import CudaQueue
@@ -66,6 +66,7 @@ class CudaGraphProgram:
         self._by_number = {node.index: node for node in self.nodes}
         self._enabled = [True] * len(self.nodes)
         self._lock = threading.Lock()
+        self._orders = [ReplayOrder(), *graph.state.orders]
         self._is_closed = False
         self._cells = CellRing(self._driver, graph.index)
         self._loops = self._named_loops()
@@ -83,15 +84,13 @@ class CudaGraphProgram:
         if values.times is not None:
             values.times[:] = self._measure(queue, values)
             return
-        with self._lock, self._driver.on_device(queue.index):
+        with self._lock, locked(self._orders), self._driver.on_device(queue.index):
             self._apply(values)
             cell = self._cells.take(_STATE_WORDS * len(values.states) + len(self._loops))
-            try:
-                self._launch(queue, values, cell)
-            except BaseException:
-                self._cells.discard(cell)
-                raise
+            self._launch(queue, values, cell)
             self._cells.add(cell, queue)
+            for order in self._orders:
+                order.last = cell
         if values.owners:
             queue.hold(values.owners)
 
@@ -104,18 +103,13 @@ class CudaGraphProgram:
         """Replay a copy with events between the nodes; return the seconds of each node."""
         from nbrt.backends.cuda.graphs.measurement import Measurement
 
-        with self._lock:
-            last = self._cells.last
-            if last is not None:
-                with self._driver.on_device(queue.index):
-                    self._driver.wait_event(queue.handle, last.event)
+        with self._lock, locked(self._orders):
+            with self._driver.on_device(queue.index):
+                self._wait_for_others(queue)
             return Measurement(self, self._changes(values)).run(queue, values)
 
     def _launch(self, queue: CudaQueue, values: ReplayValues, cell: Cell) -> None:
-        last = self._cells.last
-        if last is not None and last.queue is not queue:
-            # The driver orders the replays, but not the writes before them.
-            self._driver.wait_event(queue.handle, last.event)
+        self._wait_for_others(queue)
         address = cell.values.ctypes.data
         for number, (buffer, seed, offset) in enumerate(values.states):
             cell.values[_STATE_WORDS * number : _STATE_WORDS * (number + 1)] = (seed, offset)
@@ -130,6 +124,14 @@ class CudaGraphProgram:
             target, source = flags.ctypes.data + 8 * number, counter.address + _FAILED
             self._driver.copy(target, source, 8, DEVICE_TO_HOST, queue.handle)
             queue.put(_check_turns, flags, number, counter.limit, name)
+
+    def _wait_for_others(self, queue: CudaQueue) -> None:
+        """Wait for the replays on other queues that use memory of this graph."""
+        # The driver orders replays of this graph, but not the writes before them.
+        lasts = {order.last for order in self._orders}
+        for last in lasts:
+            if last is not None and last.queue is not queue:
+                self._driver.wait_event(queue.handle, last.event.handle)
 
     def _start(self, queue: CudaQueue) -> None:
         calls, replays = self._state.calls, self._state.replays
@@ -194,6 +196,11 @@ class CudaGraphProgram:
                     f"expected a graph with the same nodes and dependencies, got "
                     f"{self._difference(other, pairs)}; replay the new graph instead"
                 )
+            self._orders = [self._orders[0], *other._orders]
+            for node in self.nodes:
+                if not node.is_enabled:
+                    for handle in node.handles:
+                        self._executable.set_enabled(self.graph.node(handle), False)
         self.buffers = list(other.buffers)
         self._state.kept.append(other.graph)
 
@@ -226,6 +233,8 @@ class CudaGraphProgram:
         roots = set(made) - {target for _, target, _ in edges}
         calls.add_edges(into, [(tail, root, None) for tail in tails for root in sorted(roots)])
         region.keep((self.graph, self.buffers, values.owners))
+        orders = region.state.orders
+        orders += [order for order in self._orders if order not in orders]
         leaves = set(made) - {source for source, _, _ in edges}
         return sorted(leaves) or tails
 

@@ -12,6 +12,7 @@ from nbrt.backends.cuda.queues import CudaQueue
 if TYPE_CHECKING:
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.graphs.calls import GraphCalls
+    from nbrt.backends.cuda.graphs.cells import ReplayOrder
     from nbrt.backends.cuda.graphs.control_record import ControlRecord
     from nbrt.backends.cuda.graphs.host_calls import HostCall
     from nbrt.backends.cuda.graphs.kernels import GraphKernels
@@ -43,6 +44,8 @@ class CaptureState:
         Of the loops.
     side_queues : dict of int to CudaQueue
         Internal queues by device.
+    orders : list of ReplayOrder
+        Of the graphs inside.
     """
 
     driver: Driver
@@ -56,6 +59,7 @@ class CaptureState:
     kept: list[object] = field(default_factory=list)
     counters: list[LoopCounter] = field(default_factory=list)
     side_queues: dict[int, CudaQueue] = field(default_factory=dict)
+    orders: list[ReplayOrder] = field(default_factory=list)
 
     def new_queue(self, index: int) -> CudaQueue:
         """Return a queue over a stream that nothing else uses.
