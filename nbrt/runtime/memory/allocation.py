@@ -424,7 +424,8 @@ class SizeClassCache:
             or state.is_closed
         ):
             return None
-        site = None if allocation.is_small else CallSite.here(depth=3)
+        is_named = kind is FreeRecord and not allocation.is_small  # hooks may name it themselves
+        site = CallSite.here(depth=3) if is_named else None
         # Threads and signal handlers run after calls only, so between these lines none does.
         if last.is_reused or not events or events[-1] is not last:
             return None

@@ -171,7 +171,7 @@ class DeviceAllocator:
         self._process()
         if nbytes > SMALL_LIMIT or not pool.backend.caches:
             allocation = self._cut(pool, nbytes or 1, stream, None)[0]
-            if not allocation.is_small:
+            if not allocation.is_small and not commands.memory_is_hooked:
                 # A microsecond beside the cost of large memory; out-of-memory errors name it.
                 allocation.site = CallSite.here(depth=4)
             return allocation

@@ -44,6 +44,14 @@ class EventLog:
         own = pool.statistics
         return (self.statistics,) if own is None else (self.statistics, own)
 
+    def _counters_of(self, pool: PoolState, is_small: bool) -> tuple[Counters, ...]:
+        """Return the counters that an allocation changes."""
+        shared, own = self.statistics, pool.statistics
+        sized = shared.small if is_small else shared.large
+        if own is None:
+            return shared.all, sized
+        return shared.all, sized, own.all, own.small if is_small else own.large
+
     def process(
         self, on_free: Callable[[Free], object], on_close: Callable[[PoolState], object]
     ) -> None:
@@ -90,14 +98,7 @@ class EventLog:
                 finally:
                     self.is_paused = False
                 continue
-            counters = [
-                counters
-                for statistics in self.statistics_of(pool)
-                for counters in (
-                    statistics.all,
-                    statistics.small if allocation.is_small else statistics.large,
-                )
-            ]
+            counters = self._counters_of(pool, allocation.is_small)
             if isinstance(event, Allocation):
                 _count_allocation(counters, event)
                 continue
@@ -170,7 +171,7 @@ class EventLog:
         _count_run(self.statistics_of(pool), is_small, tops, (count, nbytes, requested), made_all)
 
 
-def _count_allocation(several: list[Counters], allocation: Allocation) -> None:
+def _count_allocation(several: tuple[Counters, ...], allocation: Allocation) -> None:
     for counters in several:
         counters.count += 1
         counters.bytes += allocation.nbytes
@@ -180,7 +181,7 @@ def _count_allocation(several: list[Counters], allocation: Allocation) -> None:
         counters.made_requested += allocation.requested
 
 
-def _count_free(several: list[Counters], allocation: Allocation) -> None:
+def _count_free(several: tuple[Counters, ...], allocation: Allocation) -> None:
     for counters in several:
         counters.update_peaks()
         counters.count -= 1

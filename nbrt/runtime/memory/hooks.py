@@ -7,6 +7,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nbrt._internal.callsite import CallSite
 from nbrt._internal.critical_section import re_raise_interrupt
 from nbrt.runtime import commands
 from nbrt.runtime.commands import Command
@@ -205,6 +206,8 @@ class HookedAllocator:
         taken.is_from_bin = unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD
         try:
             allocation = commands.dispatch_with_hooks(stream, command)
+            if allocation.site is None and not allocation.is_small:
+                allocation.site = CallSite.here(depth=1)
             array = cache.allocate_over(
                 allocation, nbytes, stream, shape, dtype, self._on_free, taken.reused
             )
