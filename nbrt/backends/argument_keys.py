@@ -9,10 +9,20 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["INT64", "UINT64", "scalar_key"]
+__all__ = ["INT64", "NUMBERS", "UINT64", "scalar_key"]
 
 INT64 = range(-(2**63), 2**63)
 UINT64 = range(2**63, 2**64)
+
+NUMBERS = frozenset(
+    [
+        float,
+        bool,
+        complex,
+        *(kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_))),
+    ]
+)
+"""The types of numbers of which each is one type in a kernel: not int, whose type has a range."""
 
 
 def scalar_key(argument: object) -> Hashable | None:

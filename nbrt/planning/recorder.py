@@ -7,7 +7,7 @@ import warnings
 from collections import Counter, deque
 from contextlib import ExitStack
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
 from nbrt._internal.critical_section import DeferInterrupt
 from nbrt._internal.device import Device
@@ -18,6 +18,7 @@ from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, fr
 from nbrt.observe.history.recorder import MAX_ENTRIES, MemoryEvent, event_of
 from nbrt.observe.history.stacks import StackTable
 from nbrt.planning.memory_usage import MemoryUsage
+from nbrt.planning.reported_launches import ReportsLaunches
 from nbrt.runtime.adoption import locate
 from nbrt.runtime.commands import install_hook
 from nbrt.runtime.kernel_cost import command_cost, cost_function, costs_of
@@ -43,39 +44,6 @@ _EVENTS: tuple[RuntimeEventKind, ...] = (
 )  # fmt: skip
 _PAGE_LOCKED = 1
 """The first number of the id of a pool of page-locked memory."""
-
-
-class ReportedLaunch(Protocol):
-    """A kernel with its configuration, on a device that reports launches itself."""
-
-    @property
-    def index(self) -> int:
-        """Index of the device."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Name of the kernel."""
-        ...
-
-    @property
-    def function(self) -> Callable[..., object]:
-        """Return the kernel."""
-        ...
-
-    @property
-    def local_memory(self) -> int | None:
-        """Bytes of local memory of a thread; None: unknown."""
-        ...
-
-
-@runtime_checkable
-class ReportsLaunches(Protocol):
-    """A `DeviceInterface` whose devices call a function after each launch."""
-
-    def report_launches(self, function: Callable[[Any, tuple[Any, ...]], object] | None, /) -> None:
-        """Call ``function(plan, args)`` after each launch from now on; None: no longer."""
-        ...
 
 
 class Totals:
@@ -156,7 +124,8 @@ class PlanRecorder:
         self._numbers: dict[int, tuple[int, ...]] = {}
         self._interface: DeviceInterface | None = None
         self.plans: set[ReportedLaunch] = set()
-        self._entries: dict[ReportedLaunch, Entry] = {}
+        # With the form of the launches that have an entry; None: all.
+        self._entries: dict[ReportedLaunch, tuple[object, Entry]] = {}
         self._annotations: tuple[Any, ...] = ()
         self._names: tuple[str, ...] = ()
         self._entered: tuple[int, ...] = ()
@@ -249,33 +218,43 @@ class PlanRecorder:
     def before(self, stream: Stream, command: Command) -> None:
         """Do nothing; a `CommandHook`."""
 
-    def launch_listener(self) -> Callable[[ReportedLaunch, tuple[Any, ...]], None]:
+    def launch_listener(self) -> Callable[[ReportedLaunch, tuple[Any, ...], object], None]:
         """Return the function that records launches that devices report.
 
         A hook would double the time of a fake launch. A closure, as `allocation_hook`.
         """
         unread, find = self._unread, self._entries.get
 
-        def on_launch(plan: ReportedLaunch, args: tuple[Any, ...]) -> None:
-            unread.append(find(plan) or self._entry_of(plan, args))
+        def on_launch(plan: ReportedLaunch, args: tuple[Any, ...], form: object) -> None:
+            known = find(plan)
+            if known is None or (known[0] is not form and known[0] is not None):
+                known = self._entry_of(plan, args, form)
+            unread.append(known[1])
             if len(unread) >= _MAX_UNREAD:
                 self._try_count()
 
         return on_launch
 
-    def _entry_of(self, plan: ReportedLaunch, args: tuple[Any, ...]) -> Entry:
-        """Return the entry of a launch; store it if it does not depend on the arguments."""
+    def _entry_of(
+        self, plan: ReportedLaunch, args: tuple[Any, ...], form: object
+    ) -> tuple[object, Entry]:
+        """Return the form of launches that have an entry, None for all, and the entry."""
         entry = self._launch_entry(Device(self.kind, plan.index), plan.name)
         self.plans.add(plan)
         if cost_function(plan.function) is None:
-            self._entries[plan] = entry
-            return entry
+            return self._entries.setdefault(plan, (None, entry))
         try:
-            return _with_cost(entry, costs_of(plan.function, args))
+            entry = _with_cost(entry, costs_of(plan.function, args))
         except Exception as error:  # noqa: BLE001  # as of a hook
             message = f"the cost of an accepted launch of {plan.name} failed: {error!r}"
             warnings.warn(message, NbrtCleanupWarning, stacklevel=3)
-            return entry
+        else:
+            # The form tells all of arrays and numbers, but not of tuples of them.
+            is_plain = not any(isinstance(given, tuple) for given in args)
+            if plan.sees_numbers and is_plain:
+                self._entries[plan] = form, entry
+            plan.sees_numbers = True
+        return form, entry
 
     def _launch_entry(self, device: Device, label: str) -> Entry:
         """Return the entry of a launch, with the list that counts it and the device's memory."""

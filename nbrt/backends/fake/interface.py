@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nbrt.backends.draw import Draw
     from nbrt.backends.driver_capture import CaptureErrorMode
     from nbrt.backends.fake.draws import FakeFiller
+    from nbrt.backends.fake.numpy_metadata import OnLaunch
     from nbrt.backends.fake.program import Inspect
     from nbrt.backends.fake.reads import ReadPolicy
     from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode, ReplayValues
@@ -66,7 +67,7 @@ class ArrayMemory:
     is_host : bool
         It is host memory.
     on_launch : callable or None
-        Called as ``on_launch(plan, args)`` after each launch on the device.
+        Called after each launch on the device.
     """
 
     __slots__ = ("device", "interface", "is_host", "on_launch")
@@ -75,7 +76,7 @@ class ArrayMemory:
         self.interface = interface
         self.device = Device(interface.name, index)
         self.is_host = is_host
-        self.on_launch: Callable[[Any, tuple[Any, ...]], object] | None = None
+        self.on_launch: OnLaunch | None = None
 
     @property
     def is_active(self) -> bool:
@@ -335,8 +336,8 @@ class FakeInterface(DeviceInterface):
 
     # -- kernels and draws -------------------------------------------------------------------------
 
-    def report_launches(self, function: Callable[[Any, tuple[Any, ...]], object] | None, /) -> None:
-        """Call ``function(plan, args)`` after each launch from now on; None: no longer."""
+    def report_launches(self, function: OnLaunch | None, /) -> None:
+        """Call a function after each launch from now on; None: no longer."""
         for memory in self.memories:
             memory.on_launch = function
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nbrt._internal.device import Device
-from nbrt.backends.argument_keys import scalar_key
+from nbrt.backends.argument_keys import NUMBERS, scalar_key
 from nbrt.backends.fake.array import FakeArray
 from nbrt.backends.occupancy import max_threads_by_registers, occupancy_of
 from nbrt.backends.synchronous import SynchronousQueue
@@ -37,6 +37,7 @@ __all__ = ["CompiledKernel", "FakeCpuProgram", "FakePlan", "FakeProgram", "Inspe
 
 _MAX_VERSIONS = 256
 _MAX_INT = 2**63 - 1
+_NUMBERS = NUMBERS | {int}
 
 _Compilations = dict["Hashable", "KernelCode"]
 _versions: dict[tuple[Any, Hashable], tuple[Captures, _Compilations]] = {}
@@ -217,9 +218,25 @@ class FakeCpuProgram(FakeProgram):
 
 
 class FakePlan:
-    """A kernel with its configuration on one fake device."""
+    """A kernel with its configuration on one fake device.
 
-    __slots__ = ("_index", "_known", "_latest", "_memory", "_program", "block", "grid", "shared")
+    Attributes
+    ----------
+    sees_numbers : bool
+        The forms of launches that it reports differ by the numbers among the arguments, too.
+    """
+
+    __slots__ = (
+        "_index",
+        "_known",
+        "_latest",
+        "_memory",
+        "_program",
+        "block",
+        "grid",
+        "sees_numbers",
+        "shared",
+    )
 
     def __init__(
         self, program: FakeProgram, index: int, grid: Dim3, block: Dim3, shared: int
@@ -230,9 +247,11 @@ class FakePlan:
         self.grid = grid
         self.block = block
         self.shared = shared
+        self.sees_numbers = False
         # The types of arguments for which this configuration is valid.
         self._known: dict[Hashable, CompiledKernel | None] = {}
-        self._latest: list[Hashable] | None = None
+        # Types and shapes of the latest arguments.
+        self._latest: list[Any] | None = None
 
     def __repr__(self) -> str:
         return f"<FakePlan {self._program.name}[{self.grid}, {self.block}]>"
@@ -280,28 +299,25 @@ class FakePlan:
         LaunchError
             If the compiled kernel needs more registers or shared memory than the device has.
         """
-        # `_key`, without its calls: a launch takes about a microsecond.
-        key = [
-            (
-                given.memory,
-                given.handle is None,
-                (layout := given.layout).dtype,
-                layout.ndim,
-                layout.flags.num,
-            )
+        # As `_key`, but with shapes, and without calls: a launch takes about a microsecond.
+        form = [
+            given.known_form or given.form()
             if (kind := given.__class__) is FakeArray
             else kind
-            if kind is float or (kind is int and -_MAX_INT <= given <= _MAX_INT)
+            if kind in NUMBERS or (kind is int and -_MAX_INT <= given <= _MAX_INT)
             else _other_key(given)
             for given in args
         ]
-        if key != self._latest or queue.index != self._index:
-            self._check(queue, tuple(key), args)
-            self._latest = key
+        if self.sees_numbers:
+            form += [given for given in args if given.__class__ in _NUMBERS]
+        latest = self._latest
+        if form != latest or queue.index != self._index:
+            self._check(queue, _key(args), args)
+            self._latest = latest = form
         if not isinstance(queue, SynchronousQueue):
             queue.put(self, *args)
         elif (on_launch := self._memory.on_launch) is not None:
-            on_launch(self, args)
+            on_launch(self, args, latest)
 
     def __call__(self, *args: Any) -> None:
         """Do nothing: a fake device computes nothing."""
@@ -365,8 +381,8 @@ def _key(args: tuple[Any, ...]) -> tuple[Hashable, ...]:
 
 
 def _array_key(array: FakeArray) -> Hashable:
-    layout = array.layout
-    return array.memory, array.handle is None, layout.dtype, layout.ndim, layout.flags.num
+    memory, is_unowned, dtype, shape, flags = array.form()
+    return memory, is_unowned, dtype, len(shape), flags
 
 
 def _other_key(argument: Any) -> Hashable:

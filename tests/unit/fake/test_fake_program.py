@@ -290,6 +290,27 @@ def test_a_refused_launch_is_refused_again(fake: Fake) -> None:
     plan.launch(queue, fake.x, fake.x)
 
 
+def test_a_change_of_an_array_is_seen(fake: Fake) -> None:
+    plan, queue = fake.program(scaled, compiles=True).plan(0, ONE, ONE, 0), SynchronousQueue(0)
+    x, source = fake.memories[0].array((4, 4), order="F"), fake.x
+    plan.launch(queue, x, source)
+    flat = plan.compiled((x, source))
+    x.shape = (16, 1)[::-1] if x.flags.c_contiguous else (4, 4)
+    column = FakeArray(x.layout[:, :1], x.memory, x.handle)
+    plan.launch(queue, column, source)
+    assert plan.compiled((column, source)) is not flat
+    column.shape = (4,)
+    plan.launch(queue, column, source)
+    assert flat is not None
+    found = plan.compiled((column, source))
+    assert found is not None
+    assert "float32, 1d" in found.signature
+    if fake.kind == "cpu":
+        column.flags.writeable = False
+        with pytest.raises(CompileError, match="readonly"):
+            plan.launch(queue, column, source)
+
+
 def test_a_recorded_launch_has_its_arguments(fake: Fake) -> None:
     plan = fake.program(scaled).plan(0, ONE, ONE, 0)
     recording = RecordingQueue(SynchronousQueue(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from numba import cuda
 
@@ -50,3 +51,34 @@ def test_a_launch_counts_if_its_estimate_fails() -> None:
 
 def _fail() -> float:
     raise ValueError("no size of this")
+
+
+@nbrt.kernel(cost=lambda x, n: (x.size * (n[0] if isinstance(n, tuple) else 1000.0 * abs(n)), None))
+def repeat(x: Any, n: Any) -> None:
+    x[0] = 1
+
+
+def repeated(kind: str) -> None:
+    small, large = (nbrt.zeros(shape, "float32", device=kind) for shape in (10, (7, 3)))
+    half = nbrt.zeros(20, "float32", device=kind)[::2]
+    numbers = [1, 1, 1.0, 2, True, 2.0, np.float32(2), 2j, np.int8(-3), 2, (5, 1), (6, 1), (5, 2)]
+    for n in [*numbers, *reversed(numbers)]:
+        for x in (small, small, large, half, small.reshape(2, 5)):
+            repeat[1, 1](x, n)
+    small.shape = 5, 2
+    repeat[1, 1](small, 2)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_costs_of_fake_launches_are_those_of_real_ones(kind: str) -> None:
+    device = nbrt.Device("cpu:0")
+    plan = MemoryPlan("cpu", (device,), nbrt.get_device_properties(device))
+    plan._start()
+    with nbrt.device(device):
+        repeated("cpu")
+    plan._stop()
+    with nbrt.fake(kind) as fake, nbrt.device(kind):
+        repeated(kind)
+    (real,), (found,) = plan.kernels, fake.kernels
+    assert (found.launches, found.flops, found.nbytes) == (real.launches, real.flops, None)
+    assert real.launches == 131
