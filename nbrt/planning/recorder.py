@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nbrt.backends.interface import DeviceInterface
+    from nbrt.planning.reported_launches import ReportedLaunch
     from nbrt.runtime.commands import Command, CommandKind, RuntimeEvent, RuntimeEventKind
     from nbrt.runtime.kernel_cost import KernelCost
     from nbrt.runtime.memory.pool_state import PoolState
