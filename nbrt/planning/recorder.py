@@ -43,6 +43,7 @@ _KINDS: tuple[CommandKind, ...] = ("launch", "copy", "fill", "draw", "call", "co
 _EVENTS: tuple[RuntimeEventKind, ...] = (
     "segment_alloc", "segment_free", "late_free_completed", "out_of_memory",
 )  # fmt: skip
+_EVENT_FIELDS = len(MemoryEvent._fields)
 _PAGE_LOCKED = 1
 """The first number of the id of a pool of page-locked memory."""
 
@@ -267,17 +268,21 @@ class PlanRecorder:
     def annotated(self, name: str, stage: Literal["START", "END"]) -> None:
         """Record an annotation, with the number of times that the thread has entered each."""
         thread = self._thread
-        if not hasattr(thread, "entered"):
-            thread.entered, thread.numbers = Counter(), ()
+        try:
+            counts, active = thread.counts, thread.active
+        except AttributeError:
+            counts, active = thread.counts, thread.active = {}, [()]
         if stage == "START":
-            thread.entered[name] += 1
-            thread.numbers = (*thread.numbers, thread.entered[name])
+            counts[name] = number = counts.get(name, 0) + 1
+            numbers = (*active[-1], number)
+            active.append(numbers)
+        else:
+            numbers = active[-1]
+            if numbers:
+                active.pop()
         label = f"{stage} {name}"
-        active = active_annotations()
-        self.append(("annotate", time_ns(), None, 0, 0, 0, None, active, None, label))
-        self.append(("numbers", stage, active, thread.numbers))
-        if stage == "END":
-            thread.numbers = thread.numbers[:-1]
+        place = None, 0, 0, 0, None
+        self.append(("annotate", time_ns(), *place, active_annotations(), None, label, 0, numbers))
 
     def on_event(self, event: RuntimeEvent) -> None:
         """Record a change of the memory that pools hold, a late free or a failed allocation."""
@@ -318,7 +323,7 @@ class PlanRecorder:
         for entry in self._history.copy():
             if entry[2] is not device and entry[2] is not None:
                 continue
-            event = event_of(entry)
+            event = event_of(entry[:_EVENT_FIELDS])
             if (event.pool or (0,))[0] != _PAGE_LOCKED:
                 found.append(event)
                 if event.action == "free_requested":
@@ -361,6 +366,9 @@ class PlanRecorder:
                     usage.label = label
                 if cost is not None:
                     _add_cost(numbers, cost)
+            elif action == "annotate":
+                self._count_annotation(entry)
+                keep(entry)
             elif action not in _MEMORY_ACTIONS:
                 self._count_command(entry)
             elif action[:7] != "segment":
@@ -375,20 +383,16 @@ class PlanRecorder:
         self._entered = self._numbers.get(id(annotations), ()) if annotations else ()
 
     def _count_command(self, entry: Entry) -> None:
-        if entry[0] == "numbers":
-            self._count_numbers(entry)
-            return
         self.totals.count(entry)
         if entry[1].kind == self.kind:
             self._usage_of(entry[1], is_page_locked=False).label = entry[2]
 
-    def _count_numbers(self, entry: Entry) -> None:
+    def _count_annotation(self, entry: Entry) -> None:
         # By id: the tuple lives as long as its annotation is active, and in the entry of the end.
-        _, stage, annotations, numbers = entry
-        if stage == "START":
-            self._numbers[id(annotations)] = numbers
+        if entry[9][:5] == "START":
+            self._numbers[id(entry[7])] = entry[11]
         else:
-            self._numbers.pop(id(annotations), None)
+            self._numbers.pop(id(entry[7]), None)
 
     def _usage_of_pool(self, pool: PoolState) -> MemoryUsage | None:
         if pool.interface is not self._interface:

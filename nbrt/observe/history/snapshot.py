@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nbrt._version import __version__
 from nbrt.errors import ArgumentError, ArgumentTypeError
-from nbrt.observe.history.hooks import raw_stream
+from nbrt.observe.history.hooks import StreamHandles
 from nbrt.observe.history.recorder import current_history
 from nbrt.observe.snapshot_schema import check_types
 from nbrt.runtime.device import current_device, device_count, lookup
@@ -269,6 +269,7 @@ class _SnapshotWriter:
     """Converts allocations and events to dicts; equal stacks share one list."""
 
     def __init__(self) -> None:
+        self._handles = StreamHandles()
         self._frames: dict[int, tuple[CallSite, list[Frame]]] = {}
 
     def frames(self, site: CallSite | None) -> list[Frame]:
@@ -322,7 +323,7 @@ class _SnapshotWriter:
             "requested_size": allocation.requested,
             "state": state,
             "frames": self.frames(allocation.site),
-            "stream": 0 if stream is None else raw_stream(stream),
+            "stream": 0 if stream is None else self._handles[stream.id],
         }
 
     def trace(
