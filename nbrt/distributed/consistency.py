@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nbrt import config
+from nbrt.distributed.communicators.fake import computes
 from nbrt.distributed.communicators.signatures import describe_error
 from nbrt.distributed.placements import Replicate
 from nbrt.distributed.sharding import compute_local_shape, mesh_splits
@@ -62,7 +63,7 @@ def agree_on_shape(
         str(local.dtype),
         shape,
         str([str(each) for each in placements]),
-        _digest(local) if replicated else None,
+        _digest(local) if replicated and computes(mesh.device) else None,
     )
     parts: list[_SignaturePart] = mesh.get_group().all_gather_object(mine)
     ranks = [int(rank) for rank in np.ravel(mesh.mesh)]

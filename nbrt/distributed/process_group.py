@@ -7,11 +7,14 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from nbrt._internal import rank_context
+from nbrt._internal.checks import checked_int
+from nbrt._internal.device import Device
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
+from nbrt.distributed.communicators.fake import FakeCommunicator
 from nbrt.distributed.communicators.threads import thread_world
 from nbrt.errors import ArgumentError, ArgumentTypeError, DistributedError
-from nbrt.runtime.device import resolve_device
+from nbrt.runtime.device import current_device, device_count, resolve_device
 
 if TYPE_CHECKING:
     from nbrt.distributed.communicators.base import Communicator
@@ -77,7 +80,7 @@ def is_initialized() -> bool:
 
 
 def init_process_group(
-    backend: Literal["mpi", "nccl"] | None = None,
+    backend: Literal["mpi", "nccl", "fake"] | None = None,
     *,
     device: DeviceLike = None,
     timeout: float = DEFAULT_TIMEOUT,
@@ -87,9 +90,12 @@ def init_process_group(
 
     Parameters
     ----------
-    backend : {"mpi", "nccl"}, optional
-        The transport: MPI through mpi4py, or NCCL through CuPy. By default MPI if mpiexec started
-        the process, NCCL if torchrun did or ``address=`` is given, else a world of one rank.
+    backend : {"mpi", "nccl", "fake"}, optional
+        The transport: MPI through mpi4py, NCCL through CuPy, or none on the devices of `nbrt.fake`,
+        where ``"nccl"`` means ``"fake"``: this process is rank ``rank=`` of ``world_size=``, by
+        default of one rank a device, and every other rank is taken to do the same as it. By
+        default MPI if mpiexec started the process, NCCL if torchrun did or ``address=`` is given,
+        else a world of one rank.
     device : Device, str, int or None
         The device of the rank's arrays. By default a device of the current type: the number of the
         rank on its machine, modulo the number of devices; in a world of one rank, the current
@@ -157,6 +163,9 @@ def destroy_process_group() -> None:
 def _connect(
     backend: str | None, device: DeviceLike, timeout: float, options: dict[str, Any]
 ) -> Communicator:
+    fake = _fake_world(backend, device, timeout, options)
+    if fake is not None:
+        return fake
     if backend is None:
         backend = _launched_for(options)
     if backend is None:
@@ -175,6 +184,36 @@ def _connect(
         f"expected backend 'mpi' or 'nccl', got {backend!r}; for ranks as threads use "
         f"nbrt.distributed.run"
     )
+
+
+def _fake_world(
+    backend: str | None, device: DeviceLike, timeout: float, options: dict[str, Any]
+) -> Communicator | None:
+    """Return the world of a rank on a fake device; None if its device is real, or it is alone."""
+    kind = current_device().kind if device is None else resolve_device(device).kind
+    if get_interface_for_device(kind).capabilities.computes:
+        if backend == "fake":
+            raise ArgumentError(
+                f"expected a fake device for backend 'fake', got {kind}; enter nbrt.fake first"
+            )
+        return None
+    is_launched = backend is None and _launched_for(options) is not None
+    if not (backend in ("fake", "nccl") or is_launched):
+        return None
+    count = device_count(kind)
+    size = _option(options, "world_size", "WORLD_SIZE", count)
+    rank = _option(options, "rank", "RANK", 0)
+    if not 0 <= rank < size:
+        raise ArgumentError(f"expected a rank below the world size {size}, got {rank}")
+    own = Device(kind, rank % count) if device is None else resolve_device(device)
+    return FakeCommunicator(own, rank, tuple(range(size)), timeout)
+
+
+def _option(options: dict[str, Any], name: str, variable: str, default: int) -> int:
+    value = options.get(name)
+    if value is None:
+        return int(os.environ.get(variable, default))
+    return checked_int(name, value)
 
 
 def _launched_for(options: dict[str, Any]) -> Literal["mpi", "nccl"] | None:

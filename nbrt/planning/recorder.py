@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter, deque
+from collections.abc import Mapping
 from contextlib import ExitStack
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal
@@ -466,5 +467,10 @@ def _link(args: tuple[Any, ...]) -> tuple[tuple[Device | None, Device | None] | 
 
 
 def _input_bytes(args: Iterable[Any]) -> int:
-    sizes = (getattr(each, "nbytes", None) for each in args)
-    return next((size for size in sizes if isinstance(size, int)), 0)
+    """Return the bytes of the first argument that is an array, or a mapping to arrays."""
+    for each in args:
+        arrays = each.values() if isinstance(each, Mapping) else (each,)
+        sizes: list[Any] = [getattr(array, "nbytes", None) for array in arrays]
+        if sizes and all(isinstance(size, int) for size in sizes):
+            return int(sum(sizes))
+    return 0

@@ -13,6 +13,7 @@ from nbrt.backends.fake.memory import POOL_KINDS, DeviceMemory, make_pool
 from nbrt.backends.fake.memory_segments import layout, new_layout
 from nbrt.backends.fake.program import FakeCpuProgram, FakeProgram
 from nbrt.backends.fake.queues import FakeQueue
+from nbrt.backends.fake.transport import FakeTransport
 from nbrt.backends.interface import Capabilities, DeviceInterface, DeviceProperties
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import CaptureError, DeviceError, DeviceMismatchError
@@ -329,6 +330,14 @@ class FakeInterface(DeviceInterface):
     ) -> Callable[[ArrayView], Any]:
         """Return a function from the views of a replay to fake arrays."""
         return arrays_of(self, buffers, values)
+
+    # -- ranks -------------------------------------------------------------------------------------
+
+    def connect_ranks(
+        self, index: int, rank: int, size: int, share: Callable[[Any], Any]
+    ) -> FakeTransport:
+        """Return a transport that moves nothing; ranks need not meet for it."""
+        return FakeTransport()
 
     def array_over(self, layout: HostArray, owner: object, index: int | None) -> Any:
         """Return the array with a layout."""

@@ -9,13 +9,12 @@ import numpy as np
 
 from nbrt import config
 from nbrt._internal.device import Device
-from nbrt.distributed.communicators.adapter import Adapter, Shapes
 from nbrt.distributed.communicators.base import DEFAULT_TIMEOUT
 from nbrt.distributed.communicators.checks import (
     check_root,
     check_timeout,
 )
-from nbrt.distributed.communicators.packing import MessagePacker, counts_of
+from nbrt.distributed.communicators.packing import MessagePacker
 from nbrt.distributed.communicators.signatures import CallSignature, mismatch_error
 from nbrt.distributed.communicators.tcp_bootstrap import (
     RankAssignment,
@@ -23,15 +22,16 @@ from nbrt.distributed.communicators.tcp_bootstrap import (
     find_rank_assignment,
     polls,
 )
+from nbrt.distributed.communicators.transported import TransportCollectives
 from nbrt.errors import ArgumentError, CollectiveTimeoutError
-from nbrt.runtime.array import copy, to, to_host
+from nbrt.runtime.array import to, to_host
 from nbrt.runtime.device import device_count, resolve_device
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from nbrt.distributed.communicators.base import Communicator, ReduceOp
+    from nbrt.distributed.communicators.base import Communicator
     from nbrt.typing import Array, DeviceLike, HostArray
 
 __all__ = ["NcclCommunicator"]
@@ -40,7 +40,7 @@ _LONGEST_PAUSE = 1e-3
 """Seconds between two polls for objects."""
 
 
-class NcclCommunicator(Adapter):
+class NcclCommunicator(TransportCollectives):
     """A rank whose device has a transport, such as a GPU with NCCL; see `Communicator`.
 
     Ranks that MPI did not start connect over TCP at the address of rank 0: that of `rank`,
@@ -130,58 +130,6 @@ class NcclCommunicator(Adapter):
 
     # -- operations --------------------------------------------------------------------------------
 
-    def _broadcast(self, array: Array, root: int, signature: CallSignature) -> Array:
-        self._enter(signature)
-        is_root = self.rank == root
-        buffer = self._packer.pack([array], True) if is_root else self._packer.new(array.nbytes)
-        self._enqueue(self._transport.broadcast, buffer, root)
-        return self._packer.unpack(buffer, [array.shape], array.dtype)[0]
-
-    def _all_reduce(self, array: Array, op: ReduceOp, signature: CallSignature) -> Array:
-        self._enter(signature)
-        if not self._transport.reduces(array.dtype, op):
-            return self._packer.reduce(self._gather(array), op)
-        buffer = self._packer.new(array.nbytes)
-        outgoing = self._packer.pack([array])
-        self._enqueue(self._transport.all_reduce, outgoing, buffer, array.dtype, op)
-        return self._packer.unpack(buffer, [array.shape], array.dtype)[0]
-
-    def _all_gather(self, array: Array, shapes: Shapes, signature: CallSignature) -> list[Array]:
-        self._enter(signature)
-        if len(set(shapes)) == 1:
-            return self._gather(array)
-        return self._exchange([array] * self.size, shapes)
-
-    def _reduce_scatter(
-        self, arrays: Sequence[Array], op: ReduceOp, signature: CallSignature
-    ) -> Array:
-        shapes, dtype = [array.shape for array in arrays], arrays[0].dtype
-        self._enter(signature)
-        own = shapes[self.rank]
-        if len(set(shapes)) > 1 or not self._transport.reduces(dtype, op):
-            return self._packer.reduce(self._exchange(arrays, [own] * self.size), op)
-        buffer = self._packer.new(arrays[0].nbytes)
-        outgoing = self._packer.pack(arrays)
-        self._enqueue(self._transport.reduce_scatter, outgoing, buffer, dtype, op)
-        return self._packer.unpack(buffer, [own], dtype)[0]
-
-    def _all_to_all(
-        self, arrays: Sequence[Array], shapes: Shapes, signature: CallSignature
-    ) -> list[Array]:
-        self._enter(signature)
-        return self._exchange(arrays, shapes)
-
-    def _scatter(
-        self, arrays: Sequence[Array], out: Array, root: int, signature: CallSignature
-    ) -> Array:
-        self._enter(signature)
-        outgoing = {rank: self._packer.pack([array]) for rank, array in enumerate(arrays)}
-        buffer = self._packer.new(out.nbytes)
-        self._enqueue(self._transport.exchange, outgoing, {root: buffer})
-        received = self._packer.unpack(buffer, [out.shape], out.dtype)[0]
-        copy(out, received, stream=current_stream(self.device))
-        return out
-
     def barrier(self) -> None:
         """Wait for every rank of the group, but not for work on streams."""
         if self._host is None:
@@ -227,26 +175,6 @@ class NcclCommunicator(Adapter):
             signatures = self.all_gather_object(signature)
             if any(each != signature for each in signatures):
                 raise mismatch_error(dict(zip(self.ranks, signatures, strict=True)))
-
-    def _enqueue(self, function: Callable[..., None], *args: Any) -> None:
-        stream = current_stream(self.device)
-        stream.enqueue("collective", function, args, function.__name__)
-
-    def _gather(self, array: Array) -> list[Array]:
-        buffer = self._packer.new(self.size * array.nbytes)
-        self._enqueue(self._transport.all_gather, self._packer.pack([array]), buffer)
-        return self._packer.unpack(buffer, [array.shape] * self.size, array.dtype)
-
-    def _exchange(self, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-        dtype = arrays[0].dtype
-        counts = counts_of(shapes, dtype)
-        buffers = [self._packer.new(count) for count in counts]
-        outgoing = {rank: self._packer.pack([array]) for rank, array in enumerate(arrays)}
-        self._enqueue(self._transport.exchange, outgoing, dict(enumerate(buffers)))
-        return [
-            self._packer.unpack(buffer, [shape], dtype)[0]
-            for buffer, shape in zip(buffers, shapes, strict=True)
-        ]
 
     def _as_bytes(self, value: Any) -> Array:
         return to(np.frombuffer(bytearray(pickle.dumps(value)), np.uint8), self.device)

@@ -19,6 +19,7 @@ from nbrt.distributed.communicators.checks import (
     reduced,
     unsendable,
 )
+from nbrt.distributed.communicators.fake import FakeCollectives, computes
 from nbrt.distributed.communicators.signatures import CallSignature
 from nbrt.distributed.communicators.thread_rendezvous import Member, ThreadWorld
 from nbrt.errors import DistributedError, RankMismatchError
@@ -112,10 +113,17 @@ class ThreadCommunicator(Adapter):
     # -- operations --------------------------------------------------------------------------------
 
     def _broadcast(self, array: Array, root: int, signature: CallSignature) -> Array:
+        if not computes(self.device):
+            self._meet(signature, None)
+            return self._fake()._broadcast(array, root, signature)
         sent = self._message(array) if root == self.rank else None
         return self._copied(self._meet(signature, sent)[root])
 
     def _all_reduce(self, array: Array, op: ReduceOp, signature: CallSignature) -> Array:
+        if not computes(self.device):
+            self._meet(signature, None)
+            return self._fake()._all_reduce(array, op, signature)
+
         def combine(messages: list[Any]) -> list[Any]:
             total = self._reduced(messages, op)
             current_stream(self.device).synchronize()
@@ -126,21 +134,30 @@ class ThreadCommunicator(Adapter):
     def _all_gather(
         self,
         array: Array,
-        shapes: list[tuple[int, ...]],  # noqa: ARG002  # of the interface
+        shapes: list[tuple[int, ...]],
         signature: CallSignature,
     ) -> list[Array]:
+        if not computes(self.device):
+            self._meet(signature, None)
+            return self._fake()._all_gather(array, shapes, signature)
         messages = self._meet(signature, self._message(array))
         return [self._copied(message) for message in messages]
 
     def _reduce_scatter(
         self, arrays: Sequence[Array], op: ReduceOp, signature: CallSignature
     ) -> Array:
+        if not computes(self.device):
+            self._meet(signature, None)
+            return self._fake()._reduce_scatter(arrays, op, signature)
         messages = self._meet(signature, [self._message(array) for array in arrays])
         return self._reduced([message[self.rank] for message in messages], op)
 
     def _all_to_all(
         self, arrays: Sequence[Array], shapes: list[tuple[int, ...]], signature: CallSignature
     ) -> list[Array]:
+        if not computes(self.device):
+            self._meet(signature, (arrays, shapes), self._exchanged)
+            return self._fake()._all_to_all(arrays, shapes, signature)
         sent = [self._message(array) for array in arrays], shapes
         received = self._meet(signature, sent, self._exchanged)[self.rank]
         return [self._copied(message) for message in received]
@@ -148,7 +165,8 @@ class ThreadCommunicator(Adapter):
     def _scatter(
         self, arrays: Sequence[Array], out: Array, root: int, signature: CallSignature
     ) -> Array:
-        messages = [self._message(array) for array in arrays]
+        is_real = computes(self.device)
+        messages = [self._message(array) for array in arrays] if is_real else arrays
 
         def combine(given: list[Any]) -> list[Any]:
             sent: list[Array] = given[root][0]
@@ -162,6 +180,8 @@ class ThreadCommunicator(Adapter):
             return sent
 
         message = self._meet(signature, (messages, out.shape), combine)[self.rank]
+        if not is_real:
+            return self._fake()._scatter(arrays, out, root, signature)
         copy(out, message, stream=current_stream(self.device))
         return out
 
@@ -191,6 +211,10 @@ class ThreadCommunicator(Adapter):
         made = ThreadCommunicator(self._world, world_ranks, position, self._device, self.timeout)
         made._key = (self._key, members, number)
         return made
+
+    def _fake(self) -> FakeCollectives:
+        """Return the operations of this rank without values, behind the meeting of the ranks."""
+        return FakeCollectives(self.device, self.rank, self.ranks)
 
     def _meet(
         self,
