@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numba import cuda
 
 import nbrt
+from nbrt import distributed
 from nbrt.errors import NbrtCleanupWarning
 from nbrt.runtime import commands
 
@@ -209,3 +210,26 @@ def test_what_is_not_modelled_has_lines() -> None:
     with nbrt.fake("cpu") as plan:
         pass
     assert "module code" not in str(plan)
+
+
+def _redistribute() -> None:
+    mesh = distributed.init_device_mesh("cuda", (2,))
+    for _ in range(3):
+        x = distributed.ones((1000, 64), device_mesh=mesh, placements=[distributed.Shard(0)])
+        y = x.redistribute(placements=[distributed.Replicate()])
+        y.redistribute(placements=[distributed.Shard(1)])
+
+
+def test_collectives_count_the_bytes_of_each_rank() -> None:
+    with nbrt.fake("cuda", devices=2) as plan:
+        distributed.run(_redistribute, ranks=2, device_type="cuda")
+    part = 500 * 64 * 4
+    found = {str(each.device): (each.name, each.calls, each.nbytes) for each in plan.collectives}
+    # A part goes into the first, the whole tensor into the second.
+    assert found == {
+        "cuda:0": ("redistribute", 6, 3 * (part + 2 * part)),
+        "cuda:1": ("redistribute", 6, 3 * (part + 2 * part)),
+    }
+    links = {(str(each.source), str(each.destination)) for each in plan.transfers}
+    assert {("cuda:0", "cuda:1"), ("cuda:1", "cuda:0")} <= links
+    assert nbrt.MemoryPlan.from_json(plan.to_json()).data == plan.data
