@@ -60,7 +60,7 @@ def _copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     return copied_like(source, source.memory, source.dtype, order)
 
 
-@rule(np.astype)
+@rule("astype")
 def _astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     (source,) = lifted(x)
     return source.astype(dtype, copy=copy)

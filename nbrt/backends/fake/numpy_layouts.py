@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
 from nbrt.errors import NotSupportedError
@@ -24,6 +25,7 @@ __all__ = [
     "joined_axes",
     "reduced",
     "reshaped",
+    "strides_of_view",
 ]
 
 _RESHAPE_HAS_COPY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
@@ -180,12 +182,39 @@ def reshaped(layout: HostArray, shape: tuple[int, ...], order: str) -> HostArray
             return layout.reshape(shape, copy=False)
         except ValueError:
             return None
-    view = layout.view()
-    try:
-        view.shape = shape
-    except AttributeError:
+    # Before NumPy 2.1 no call refuses the copy, which would touch the elements.
+    strides = strides_of_view(layout, shape)
+    if strides is None:
         return None
-    return view
+    return as_strided(layout, shape, strides, writeable=layout.flags.writeable)
+
+
+def strides_of_view(layout: HostArray, shape: tuple[int, ...]) -> list[int] | None:
+    """Return the strides of a view in another shape, in C order; None if there is none."""
+    if layout.size == 0:
+        return list(np.empty(shape, layout.dtype).strides)
+    axes = [(n, step) for n, step in zip(layout.shape, layout.strides, strict=True) if n != 1]
+    strides, step = [0] * len(shape), layout.itemsize
+    at = len(shape)
+    while at > 0:  # from the last axis on: axes of both shapes of one number of elements
+        if shape[at - 1] == 1 or not axes:
+            at -= 1
+            strides[at] = step
+            continue
+        length, step = axes.pop()
+        inner, size = step, 1
+        while size != length:
+            if size < length:
+                at -= 1
+                strides[at] = inner * size
+                size *= shape[at]
+            else:
+                n, outer = axes.pop()
+                if outer != inner * length:
+                    return None
+                length *= n
+        step = inner * length
+    return strides
 
 
 def flat_in_memory(layout: HostArray) -> HostArray | None:

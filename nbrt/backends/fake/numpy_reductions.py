@@ -169,8 +169,9 @@ def _cumulative(function: Any) -> Any:
     return apply
 
 
-RULES[np.cumulative_sum] = _cumulative(np.cumulative_sum)
-RULES[np.cumulative_prod] = _cumulative(np.cumulative_prod)
+if hasattr(np, "cumulative_sum"):  # NumPy 2.1
+    RULES[np.cumulative_sum] = _cumulative(np.cumulative_sum)
+    RULES[np.cumulative_prod] = _cumulative(np.cumulative_prod)
 
 
 @rule(np.count_nonzero)

@@ -36,11 +36,16 @@ HOST_PARAMETERS: dict[Any, tuple[str, ...]] = {}
 def rule(
     *functions: Any, host: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that registers the rule of functions."""
+    """Return a decorator that registers the rule of functions.
+
+    A name stands for a function that older versions of NumPy lack.
+    """
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
-        for each in functions:
-            RULES[each] = implementation
+        for function in functions:
+            each = getattr(np, function, None) if isinstance(function, str) else function
+            if each is not None:
+                RULES[each] = implementation
             if host:
                 HOST_PARAMETERS[each] = host
         return implementation

@@ -77,8 +77,8 @@ def _call(
                 f"broadcast shape {shape}"
             )
     axes = iteration_axes([*sources, *given], len(shape), kwargs.get("order", "K"))
-    if ufunc is np.power and stand_ins.dtype.kind in "iu":
-        _check_exponent(operands[1], shape)
+    if ufunc is np.power:
+        _check_exponent(operands, shape)
     kinds = (stand_ins,) if ufunc.nout == 1 else stand_ins
     results = tuple(
         in_axis_order(memory, shape, kind.dtype, axes)
@@ -89,9 +89,12 @@ def _call(
     return results[0] if ufunc.nout == 1 else results
 
 
-def _check_exponent(exponent: Any, shape: tuple[int, ...]) -> None:
+def _check_exponent(operands: list[Any], shape: tuple[int, ...]) -> None:
     """Raise NumPy's error of integers to negative powers, if the exponent is known."""
-    if not isinstance(exponent, ArrayMetadata) and 0 not in shape and np.any(exponent < 0):
+    exponent = operands[1]
+    if isinstance(exponent, ArrayMetadata) or 0 in shape:
+        return
+    if np.power(*map(empty, operands)).dtype.kind in "iu" and np.any(exponent < 0):
         raise ValueError("Integers to negative integer powers are not allowed.")
 
 

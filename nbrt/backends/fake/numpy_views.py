@@ -148,7 +148,7 @@ def _broadcast_arrays(*args: Any, subok: bool = False) -> Any:
     )
 
 
-@rule(np.unstack)
+@rule("unstack")
 def _unstack(x: Any, /, *, axis: int = 0) -> Any:
     (source,) = lifted(x)
     if source.ndim == 0:

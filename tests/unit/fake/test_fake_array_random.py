@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from helpers.fake_arrays import SampleMemory
 from nbrt.backends.fake.array import FakeArray
+from nbrt.backends.fake.numpy_layouts import strides_of_view
 
 DTYPES = ["?", "i1", "u1", "i4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
 UFUNCS = [
@@ -250,3 +252,33 @@ def test_joins_have_numpys_results(pairs: list[Pair], data: st.DataObject) -> No
 def test_products_have_numpys_results(name: str, a: Pair, b: Pair) -> None:
     function = getattr(np, name)
     agree(outcome(function, a.real, b.real), outcome(function, a.fake, b.fake), strides=False)
+
+
+@given(
+    st.lists(st.sampled_from([1, 2, 3, 4]), max_size=4),
+    st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 12]), max_size=4),
+    st.data(),
+)
+@settings(max_examples=200, deadline=None)
+def test_views_in_another_shape_without_numpys_help(
+    old: list[int], new: list[int], data: st.DataObject
+) -> None:
+    steps = [data.draw(st.sampled_from([1, 2, -1])) for _ in old]
+    base = np.ones([2 * each for each in old])
+    x = base[tuple(slice(None, None, step) for step in steps)]
+    x = x[tuple(slice(0, length) for length in old)].transpose(
+        data.draw(st.permutations(range(len(old))))
+    )
+    known = math.prod(new)
+    if not known or x.size % known:
+        return
+    shape = (*new, x.size // known)
+    try:
+        expected = x.reshape(shape, copy=False).strides
+    except ValueError:
+        assert strides_of_view(x, shape) is None
+        return
+    got = strides_of_view(x, shape)
+    assert got is not None
+    significant = [at for at, size in enumerate(shape) if size > 1]
+    assert [got[at] for at in significant] == [expected[at] for at in significant]
