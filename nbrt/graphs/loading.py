@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from nbrt.backends.graphs import GraphNode
     from nbrt.graphs.graph import Graph
 
 
@@ -173,40 +175,48 @@ class GraphLoader:
         self.disabled.clear()
         self._run_nodes(self._content["nodes"], self.origin)
 
-    def _run_nodes(self, nodes: list[dict[str, Any]], origin: Stream) -> None:
-        """Run a list of nodes, ordered by their dependencies and behind the work of `origin`."""
-        waited = {before for node in nodes for before in node["after"]}
-        events: dict[int, Any] = {}
-        ends = []
+    def _run_nodes(
+        self, nodes: list[dict[str, Any]], origin: Stream, roots: tuple[int, ...] = ()
+    ) -> None:
+        """Run a list of nodes, each behind its dependencies; the first ones behind `roots`."""
+        capture: Any = origin.capture
+        streams = {node["stream"]: self._streams[node["stream"]] for node in nodes}
+        others = [stream for stream in streams.values() if stream is not origin]
+        for stream in others:
+            stream.wait_stream(origin)  # so that it joins the capture, or the body
+        ends: dict[int, tuple[int, ...]] = {}
         for node in nodes:
-            stream = self._streams[node["stream"]]
-            if not node["after"] and stream is not origin:
-                stream.wait_stream(origin)
-        for node in nodes:
-            stream = self._streams[node["stream"]]
-            for before in node["after"]:
-                if self._streams[nodes[before]["stream"]] is not stream:
-                    stream.wait_event(events[before])
-            self._run(node, stream)
-            events[node["index"]] = stream.record_event()
-            if node["index"] not in waited and stream is not origin:
-                ends.append(node["index"])
-        for end in ends:
-            origin.wait_event(events[end])
+            stream = streams[node["stream"]]
+            before = {number for each in node["after"] for number in ends[each]}
+            after = tuple(sorted(before)) if node["after"] else roots
+            made = capture.add_after(
+                stream, after, functools.partial(self._run, node, stream, after)
+            )
+            followed = {number for each in made for number in each.dependencies}
+            ends[node["index"]] = (
+                tuple(each.index for each in made if each.index not in followed) or after
+            )
+            if not node["is_enabled"]:
+                self._disable(capture, made[-1])
+        for stream in others:
+            origin.wait_stream(stream)
 
-    def _run(self, node: dict[str, Any], stream: Stream) -> None:
+    def _disable(self, capture: Any, node: GraphNode) -> None:
+        if capture.nodes[-1] is node:
+            self.disabled.append(node.index)
+        else:
+            node.is_enabled = False
+
+    def _run(self, node: dict[str, Any], stream: Stream, after: tuple[int, ...]) -> None:
         kind = node["kind"]
         if kind in ("if", "while", "switch"):
             self._run_control_flow(node, stream)
         elif kind == "graph":
-            self._run_nodes(node["branches"][0]["nodes"], stream)
+            self._run_nodes(node["branches"][0]["nodes"], stream, after)
         else:
             args = [self._value(each, stream) for each in node["args"]]
             operation: Callable[..., None] = getattr(self, f"_run_{kind}", self._refuse)
             operation(node, stream, *args)
-        if not node["is_enabled"]:
-            capture: Any = stream.capture
-            self.disabled.append(len(capture.nodes) - 1)
 
     def _refuse(self, node: dict[str, Any], stream: Stream, *args: Any) -> None:  # noqa: ARG002
         raise GraphError(f"expected a kind of node that a file can hold, got {node['kind']!r}")
