@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.device import Device
 from nbrt.backends.graphs import ArrayView
 from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
 from nbrt.graphs.capturing import graph
@@ -107,6 +108,7 @@ class GraphLoader:
     ) -> None:
         self._content, self._store = read_graph(path)
         self._kernels = [_kernel(entry) for entry in self._content["kernels"]]
+        self._first_device: int | None
         self._streams = self._make_streams(stream)
         self.arrays: dict[str, Any] = {}
         self._buffers: dict[int, Any] = {}
@@ -123,17 +125,25 @@ class GraphLoader:
 
     def _make_streams(self, stream: Stream | None) -> dict[int, Stream]:
         kind, origin = self._content["device"], self._content["origin"]
-        made: dict[int, Stream] = {}
-        for entry in self._content["streams"]:
-            number = entry["number"]
-            if number == origin and stream is not None:
-                made[number] = stream
-            else:
-                made[number] = Stream(f"{kind}:{entry['device']}", entry["priority"])
         if stream is not None and stream.device.kind != kind:
             raise ArgumentError(f"expected a stream of {kind} for this graph, got {stream!r}")
-        self.origin = made[origin] if origin in made else stream or Stream(kind)
-        return made
+        entries = {entry["number"]: entry for entry in self._content["streams"]}
+        self._first_device = entries[origin]["device"] if origin in entries else None
+        if stream is None and origin in entries:
+            first = entries[origin]
+            stream = Stream(f"{kind}:{first['device']}", first["priority"])
+        self.origin = stream or Stream(kind)
+        return {
+            number: self.origin
+            if number == origin
+            else Stream(self._device_of(entry["device"]), entry["priority"])
+            for number, entry in entries.items()
+        }
+
+    def _device_of(self, number: int | None) -> Device:
+        """Return the device in the place of one of the file: that of the origin for its own."""
+        first = self.origin.device
+        return first if number in (None, self._first_device) else Device(first.kind, number)
 
     def _adopt_arrays(self, given: dict[str, Any]) -> None:
         missing = []
@@ -146,7 +156,7 @@ class GraphLoader:
             if name in given:
                 array = _checked(name, given.pop(name), wanted)
             elif "values" in entry:
-                device = self.origin.device
+                device = self._device_of(entry["device"])
                 array = asarray(self._store.arrays[entry["values"]], device=device, copy=True)
             else:
                 missing.append(name)
