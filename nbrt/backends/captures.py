@@ -219,7 +219,7 @@ class Captures:
         return True
 
     def digest(self) -> str | None:
-        """Return a hash of the functions' code and of the captured values.
+        """Return a hash of the functions' code and of the captured values, as they were then.
 
         It is the same in every process of one version of Python. None if a value has no text that
         would be.
@@ -228,7 +228,7 @@ class Captures:
         for function, names in self._names.values():
             keys = [(id(function.__globals__), name) for name in names]
             keys += [(id(cell), name) for name, cell in _cells(function)]
-            values: list[Any] = [self._entries[key].value for key in keys]
+            values: list[Any] = [self._entries[key].frozen for key in keys]
             values += [function.__defaults__, *sorted((function.__kwdefaults__ or {}).items())]
             for text in (_code_text(function.__code__), *map(_stable_text, values)):
                 if text is None:

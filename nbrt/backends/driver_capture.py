@@ -86,6 +86,10 @@ class DriverControl(Protocol):
         """Return the handles of the node itself, for `GraphNode.handles`; ends the last body."""
         ...
 
+    def drop(self) -> None:
+        """Leave the node out: the body under capture ends, and the capture around it goes on."""
+        ...
+
 
 class DriverCapture(Protocol):
     """A capture by the driver: commands run on their own queue, and the driver keeps their work.

@@ -288,9 +288,16 @@ class StreamCapture(DrawCapture):
             self._add_other_work(stream)
             control = self._recorder.control(stream, kind, flag, limit)
             inner: set[Any] = set()
-            branches = tuple([self._capture_body(stream, control, body, inner) for body in bodies])
+            try:
+                branches = tuple(
+                    [self._capture_body(stream, control, body, inner) for body in bodies]
+                )
+                handles = control.end()
+            except BaseException:
+                control.drop()  # the caller may catch the exception and go on with the capture
+                raise
             level = self._levels[-1]
-            node = self._add(stream, kind, "", handles=control.end())
+            node = self._add(stream, kind, "", handles=handles)
             node.flag, node.branches, node.limit = self.table.view_of(flag), branches, limit
             for key in inner:
                 node.dependencies = union(node.dependencies, level.children.get(key, ()))

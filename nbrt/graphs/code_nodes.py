@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nbrt.errors import GraphError
 from nbrt.graphs.child import begin_state
 from nbrt.graphs.code_scope import drawn_view
-from nbrt.graphs.node_text import branch_name, dims_text, plan_of
+from nbrt.graphs.node_text import branch_name, captures_of, dims_text, plan_of
 from nbrt.graphs.operations import kernel_of, rule_of
 from nbrt.runtime.guard import StreamGuard
+from nbrt.runtime.kernel import Kernel
 from nbrt.runtime.stream import Stream
 
 if TYPE_CHECKING:
@@ -110,7 +112,10 @@ class NodeWriter:
 
     def _launch(self, node: GraphNode) -> list[str]:
         scope, plan = self._scope, plan_of(node)
-        kernel = self._kernels.setdefault(id(plan.function), kernel_of(plan.function))
+        key = id(captures_of(plan) or plan.function)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = _captured_kernel(plan)
         name = scope.bind(kernel, getattr(plan.function, "__name__", "kernel"))
         shared = f", {plan.shared}" if plan.shared else ""
         args = ", ".join(scope.value(each, node.stream) for each in self._args(node))
@@ -271,3 +276,18 @@ def _underscored(path: str) -> str:
 def _function_name(function: Any) -> str:
     name = getattr(function, "__name__", "function")
     return name if name.isidentifier() else "function"
+
+
+def _captured_kernel(plan: Any) -> Kernel:
+    """Return a kernel that gives the bits of a plan, also if captured values have changed since."""
+    captures = captures_of(plan)
+    changes = [] if captures is None else captures.changes()
+    if not changes:
+        return kernel_of(plan.function)
+    if hasattr(plan.function, "py_func"):
+        raise GraphError(
+            f"expected kernels whose captured values are those of the capture, got "
+            f"{plan.function.py_func.__qualname__} of cuda.jit with other values of "
+            f"{', '.join(changes)}; capture the graph again"
+        )
+    return Kernel(captures.frozen)

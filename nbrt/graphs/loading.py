@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt._internal.device import Device
 from nbrt.backends.graphs import ArrayView
 from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
 from nbrt.graphs.capturing import graph
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from nbrt.backends.graphs import GraphNode
     from nbrt.graphs.graph import Graph
 
 
@@ -105,6 +108,7 @@ class GraphLoader:
     ) -> None:
         self._content, self._store = read_graph(path)
         self._kernels = [_kernel(entry) for entry in self._content["kernels"]]
+        self._first_device: int | None
         self._streams = self._make_streams(stream)
         self.arrays: dict[str, Any] = {}
         self._buffers: dict[int, Any] = {}
@@ -121,17 +125,25 @@ class GraphLoader:
 
     def _make_streams(self, stream: Stream | None) -> dict[int, Stream]:
         kind, origin = self._content["device"], self._content["origin"]
-        made: dict[int, Stream] = {}
-        for entry in self._content["streams"]:
-            number = entry["number"]
-            if number == origin and stream is not None:
-                made[number] = stream
-            else:
-                made[number] = Stream(f"{kind}:{entry['device']}", entry["priority"])
         if stream is not None and stream.device.kind != kind:
             raise ArgumentError(f"expected a stream of {kind} for this graph, got {stream!r}")
-        self.origin = made[origin] if origin in made else stream or Stream(kind)
-        return made
+        entries = {entry["number"]: entry for entry in self._content["streams"]}
+        self._first_device = entries[origin]["device"] if origin in entries else None
+        if stream is None and origin in entries:
+            first = entries[origin]
+            stream = Stream(f"{kind}:{first['device']}", first["priority"])
+        self.origin = stream or Stream(kind)
+        return {
+            number: self.origin
+            if number == origin
+            else Stream(self._device_of(entry["device"]), entry["priority"])
+            for number, entry in entries.items()
+        }
+
+    def _device_of(self, number: int | None) -> Device:
+        """Return the device in the place of one of the file: that of the origin for its own."""
+        first = self.origin.device
+        return first if number in (None, self._first_device) else Device(first.kind, number)
 
     def _adopt_arrays(self, given: dict[str, Any]) -> None:
         missing = []
@@ -144,7 +156,7 @@ class GraphLoader:
             if name in given:
                 array = _checked(name, given.pop(name), wanted)
             elif "values" in entry:
-                device = self.origin.device
+                device = self._device_of(entry["device"])
                 array = asarray(self._store.arrays[entry["values"]], device=device, copy=True)
             else:
                 missing.append(name)
@@ -173,40 +185,48 @@ class GraphLoader:
         self.disabled.clear()
         self._run_nodes(self._content["nodes"], self.origin)
 
-    def _run_nodes(self, nodes: list[dict[str, Any]], origin: Stream) -> None:
-        """Run a list of nodes, ordered by their dependencies and behind the work of `origin`."""
-        waited = {before for node in nodes for before in node["after"]}
-        events: dict[int, Any] = {}
-        ends = []
+    def _run_nodes(
+        self, nodes: list[dict[str, Any]], origin: Stream, roots: tuple[int, ...] = ()
+    ) -> None:
+        """Run a list of nodes, each behind its dependencies; the first ones behind `roots`."""
+        capture: Any = origin.capture
+        streams = {node["stream"]: self._streams[node["stream"]] for node in nodes}
+        others = [stream for stream in streams.values() if stream is not origin]
+        for stream in others:
+            stream.wait_stream(origin)  # so that it joins the capture, or the body
+        ends: dict[int, tuple[int, ...]] = {}
         for node in nodes:
-            stream = self._streams[node["stream"]]
-            if not node["after"] and stream is not origin:
-                stream.wait_stream(origin)
-        for node in nodes:
-            stream = self._streams[node["stream"]]
-            for before in node["after"]:
-                if self._streams[nodes[before]["stream"]] is not stream:
-                    stream.wait_event(events[before])
-            self._run(node, stream)
-            events[node["index"]] = stream.record_event()
-            if node["index"] not in waited and stream is not origin:
-                ends.append(node["index"])
-        for end in ends:
-            origin.wait_event(events[end])
+            stream = streams[node["stream"]]
+            before = {number for each in node["after"] for number in ends[each]}
+            after = tuple(sorted(before)) if node["after"] else roots
+            made = capture.add_after(
+                stream, after, functools.partial(self._run, node, stream, after)
+            )
+            followed = {number for each in made for number in each.dependencies}
+            ends[node["index"]] = (
+                tuple(each.index for each in made if each.index not in followed) or after
+            )
+            if not node["is_enabled"]:
+                self._disable(capture, made[-1])
+        for stream in others:
+            origin.wait_stream(stream)
 
-    def _run(self, node: dict[str, Any], stream: Stream) -> None:
+    def _disable(self, capture: Any, node: GraphNode) -> None:
+        if capture.nodes[-1] is node:
+            self.disabled.append(node.index)
+        else:
+            node.is_enabled = False
+
+    def _run(self, node: dict[str, Any], stream: Stream, after: tuple[int, ...]) -> None:
         kind = node["kind"]
         if kind in ("if", "while", "switch"):
             self._run_control_flow(node, stream)
         elif kind == "graph":
-            self._run_nodes(node["branches"][0]["nodes"], stream)
+            self._run_nodes(node["branches"][0]["nodes"], stream, after)
         else:
             args = [self._value(each, stream) for each in node["args"]]
             operation: Callable[..., None] = getattr(self, f"_run_{kind}", self._refuse)
             operation(node, stream, *args)
-        if not node["is_enabled"]:
-            capture: Any = stream.capture
-            self.disabled.append(len(capture.nodes) - 1)
 
     def _refuse(self, node: dict[str, Any], stream: Stream, *args: Any) -> None:  # noqa: ARG002
         raise GraphError(f"expected a kind of node that a file can hold, got {node['kind']!r}")

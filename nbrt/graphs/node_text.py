@@ -18,6 +18,7 @@ __all__ = [
     "PlacedNode",
     "branch_name",
     "bytes_of",
+    "captures_of",
     "dims_text",
     "launch_text",
     "line_of",
@@ -79,6 +80,11 @@ def plan_of(node: GraphNode) -> Any:
     if node.source is not None:
         return getattr(node.source.function, "__self__", None)
     return node.work[0].function if node.work else None
+
+
+def captures_of(plan: Any) -> Any:
+    """Return the `Captures` that a plan is compiled with; None if its backend has none."""
+    return getattr(plan, "captures", None)
 
 
 def dims_text(dims: Sequence[int]) -> str:

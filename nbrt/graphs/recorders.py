@@ -52,6 +52,10 @@ class Control(Protocol):
         """Return the nodes of the driver."""
         ...
 
+    def drop(self) -> None:
+        """Leave the node out; the capture goes on."""
+        ...
+
 
 class Recorder(Protocol):
     """Records the commands of captured streams."""
@@ -182,6 +186,9 @@ class _QueueControl:
     def end(self) -> tuple[int, ...]:
         return ()
 
+    def drop(self) -> None:
+        pass
+
 
 class DriverRecorder:
     """Runs commands on queues that the driver captures.
@@ -286,3 +293,6 @@ class _DriverControl:
 
     def end(self) -> tuple[int, ...]:
         return self._control.end()
+
+    def drop(self) -> None:
+        self._control.drop()

@@ -12,7 +12,7 @@ from nbrt.backends.captures import Captures
 from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
 from nbrt.graphs.code_scope import drawn_view, origin_of
 from nbrt.graphs.graph_file import ArrayStore, checked_path, encode, write_graph
-from nbrt.graphs.node_text import line_of, plan_of, views_of, walk
+from nbrt.graphs.node_text import captures_of, line_of, plan_of, views_of, walk
 from nbrt.graphs.view_text import is_contiguous, span_of
 from nbrt.runtime.array import to_host
 from nbrt.runtime.kernel import Kernel
@@ -221,7 +221,7 @@ class _Saver:
         if node.kind == "launch":
             plan = plan_of(node)
             entry |= {
-                "kernel": self._kernel(node, plan.function),
+                "kernel": self._kernel(node, plan),
                 "grid": list(plan.grid),
                 "block": list(plan.block),
                 "shared": plan.shared,
@@ -270,9 +270,11 @@ class _Saver:
             "state": request.device_state.buffer,
         }
 
-    def _kernel(self, node: GraphNode, function: Any) -> int:
-        """Return the number of a kernel that a module has."""
-        known = self._kernels.get(id(function))
+    def _kernel(self, node: GraphNode, plan: Any) -> int:
+        """Return the number of a kernel that a module has, with the values of the capture."""
+        function, captures = plan.function, captures_of(plan)
+        key = id(captures or function)
+        known = self._kernels.get(key)
         if known is not None:
             return known
         module, name = function.__module__, function.__qualname__
@@ -282,14 +284,14 @@ class _Saver:
                 f"expected kernels that a module has, got {where} in node {node.index}, which "
                 f"another process cannot import; move it into a module"
             )
-        digest = digest_of(function)
+        digest = digest_of(function) if captures is None else captures.digest()
         if digest is None:
             raise GraphError(
                 f"expected kernels that capture plain values, arrays and modules, got {where} in "
                 f"node {node.index}; pass other values as arguments"
             )
         self._kernel_entries.append({"module": module, "name": name, "digest": digest})
-        number = self._kernels[id(function)] = len(self._kernels)
+        number = self._kernels[key] = len(self._kernels)
         return number
 
 

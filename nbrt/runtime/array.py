@@ -333,12 +333,20 @@ def _enqueue_copy(destination: Any, source: Any, stream: Stream) -> None:
         holder = holder_of(source)
         if holder is not None and holder != stream.device:
             producer = current_stream(holder)
-            if not producer.query():
+            if _must_wait(stream, producer):
                 stream.wait_stream(producer)
     stream.enqueue("copy", interface.copy, (destination, source))
-    if producer is not None and not stream.query():
+    if producer is not None and _must_wait(producer, stream):
         # As in torch: later work that overwrites the source waits for the copy.
         producer.wait_stream(stream)
+
+
+def _must_wait(stream: Stream, other: Stream) -> bool:
+    """Return whether a stream must wait for another; a captured one makes it join the capture."""
+    if other.capture is not None:
+        return True
+    # Work from before a capture is no part of it.
+    return stream.capture is None and not other.query()
 
 
 def _is_known_to(stream: Stream, array: object) -> bool:

@@ -94,6 +94,44 @@ def test_switch_runs_the_branch_of_a_number() -> None:
         assert host(x) == [expected] * 4
 
 
+@pytest.mark.parametrize("kind", ["cond", "while", "switch", "nested"])
+def test_a_capture_goes_on_after_an_exception_in_a_body(kind: str) -> None:
+    x, y = arrays(0, 2)
+    flag = nbrt.full(1, 1, "int32")
+    on = nbrt.full(1, 1, "int32")
+
+    def fail() -> None:
+        add.forall(4)(x, y, 1000.0)
+        raise ValueError("in the body")
+
+    def run() -> None:
+        if kind == "cond":
+            nbrt.graphs.cond(flag, lambda: add.forall(4)(x, y, 500.0), fail)
+        elif kind == "while":
+            nbrt.graphs.while_(flag, fail, limit=3)
+        else:
+            nbrt.graphs.switch(flag, [fail])
+
+    def caught() -> None:
+        with pytest.raises(ValueError, match="in the body"):
+            run()
+        add.forall(4)(x, y, 10.0)
+
+    with nbrt.graph() as g:
+        add.forall(4)(x, y, 1.0)
+        if kind == "nested":
+            nbrt.graphs.cond(on, caught)
+        else:
+            caught()
+        nbrt.graphs.while_(flag, lambda: count_down[1, 1](flag, x), limit=3)
+    kinds = ["launch", "if" if kind == "nested" else "launch", "while"]
+    assert [g[number].kind for number in range(len(g))] == kinds
+    for _ in range(2):
+        g.replay()
+    nbrt.synchronize()
+    assert (host(x), host(flag)) == ([45.0, 44.0, 44.0, 44.0], [0])
+
+
 def test_replays_continue_the_stream_of_a_generator(device: nbrt.Device) -> None:
     if device.kind == "sample":
         pytest.skip("the sample backend has no draws")

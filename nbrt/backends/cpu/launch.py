@@ -250,6 +250,11 @@ class CpuPlan:
         """The kernel, or a ``cuda.jit`` dispatcher of it."""
         return self._program.source
 
+    @property
+    def captures(self) -> Captures:
+        """The captured values that the kernel is compiled with."""
+        return self._program.captures
+
     def launch(self, queue: Queue, *args: Any) -> None:
         """Run all blocks: at once on the default stream, else in the stream's thread.
 

@@ -138,8 +138,11 @@ class CudaInterface(DeviceInterface):
         return properties
 
     def current_device(self) -> int:
-        """Return the device that is current in the driver, for this thread."""
-        return self._ready().get_device()
+        """Return the device that is current in the driver, for this thread.
+
+        Before initialisation it is the one that guards have chosen.
+        """
+        return self._driver.get_device() if self.lazy.is_ready else super().current_device()
 
     def exchange_device(self, index: int) -> int:
         """Make a device current in the driver, with its context; return the previous one."""

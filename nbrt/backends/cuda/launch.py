@@ -104,6 +104,11 @@ class CudaPlan:
         """The kernel, or a dispatcher of it."""
         return self._program.function
 
+    @property
+    def captures(self) -> Captures:
+        """The captured values that the kernel is compiled with."""
+        return self._program.captures
+
     def launch(self, queue: Queue, *args: Any) -> None:
         """Check the arguments, compile for their types if necessary, and enqueue the launch."""
         if not isinstance(queue, CudaQueue) or queue.index != self._index:

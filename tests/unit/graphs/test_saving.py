@@ -222,6 +222,19 @@ def test_a_changed_kernel_is_refused(
         nbrt.graphs.load(path)
 
 
+def test_a_file_has_the_captured_values_of_the_capture(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "g"
+    g = case.capture()
+    monkeypatch.setattr(graph_kernels, "STEP", 2)
+    g.save(path)
+    with pytest.raises(GraphError, match=r"count_down as it was when the graph was saved"):
+        nbrt.graphs.load(path)
+    monkeypatch.undo()
+    nbrt.graphs.load(path)
+
+
 def rewritten(path: Path, **changes: Any) -> None:
     """Change entries of the JSON of a file."""
     with zipfile.ZipFile(path) as file:

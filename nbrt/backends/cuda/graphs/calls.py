@@ -321,6 +321,10 @@ class GraphCalls:
         """Destroy a graph."""
         self.driver.call("destroying a graph", "cuGraphDestroy", graph)
 
+    def destroy_node(self, node: int) -> None:
+        """Destroy a node of a graph that is not being captured, with its edges."""
+        self.driver.call("leaving out a node", "cuGraphDestroyNode", node)
+
     def set_executable_params(self, executable: int, node: int, kind: int, params: Any) -> None:
         """Set the parameters of a node for later launches."""
         doing = "changing a node of a graph"

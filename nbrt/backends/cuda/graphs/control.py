@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cuda.graphs.control_record import ControlRecord
 from nbrt.backends.cuda.graphs.kernels import CONDITION_TYPES
 from nbrt.backends.cuda.graphs.region import Region
-from nbrt.errors import ArgumentTypeError, CaptureError
+from nbrt.errors import ArgumentTypeError, CaptureError, NbrtError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,7 @@ class CudaControl:
             self.record.counter = self._state.new_counter(queue.index, limit)
         self._state.kept.append(flag)
         self.body: Region | None = None
+        self._before = region.tails(queue)
         with self._state.driver.on_device(queue.index):
             if self.record.counter is not None:
                 self._state.driver.clear(self.record.counter.address, 8, queue.handle)
@@ -121,6 +123,15 @@ class CudaControl:
         handles = self._region.nodes_since(self._queue)
         self._capture.ended(self)
         return handles
+
+    def drop(self) -> None:
+        """Leave the node out: the capture around it goes on."""
+        self.abort()
+        self._capture.ended(self)
+        if self.record.counter is not None:
+            self._state.counters.remove(self.record.counter)
+        with contextlib.suppress(NbrtError):  # the capture is invalid: its end says why
+            self._region.drop(self._queue, self._before)
 
     def abort(self) -> None:
         """End the body without a graph, and drop the graphs of the others."""

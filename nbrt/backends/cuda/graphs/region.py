@@ -75,6 +75,7 @@ class Region:
         self.is_body = is_body
         self._members: dict[int, _Member] = {}
         self._seen: set[int] = set()
+        self._dropped: list[int] = []
         self._check_free(queue)
         with state.driver.on_device(queue.index):
             before = self._point(queue)
@@ -126,6 +127,18 @@ class Region:
                     "cupy.cuda.MemoryAsyncPool"
                 )
         return tuple(new)
+
+    def drop(self, queue: CudaQueue, tails: Sequence[int]) -> None:
+        """Leave out the nodes that a queue got behind others."""
+        calls = self.state.calls
+        stack, kept = list(self.tails(queue)), set(tails)
+        calls.set_tails(queue.handle, tails)
+        while stack:
+            node = stack.pop()
+            if node not in kept:
+                kept.add(node)
+                self._dropped.append(node)
+                stack += calls.dependencies(node)
 
     def add_empty(self, queue: CudaQueue) -> int:
         """Add a node that does nothing behind the work of a queue; return it."""
@@ -237,6 +250,8 @@ class Region:
         try:
             self._check_joined()
             graph = self.state.calls.end(self.queue.handle)
+            for node in self._dropped:
+                self.state.calls.destroy_node(node)
         except BaseException:
             self.abort()
             raise
