@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nbrt.planning.fake_mode import fake as fake
     from nbrt.planning.function import plan as plan
     from nbrt.planning.plan import MemoryPlan as MemoryPlan
+    from nbrt.planning.to_fake import to_fake as to_fake
     from nbrt.random.defaults import default_generator as default_generator
     from nbrt.random.defaults import fork_rng as fork_rng
     from nbrt.random.defaults import manual_seed as manual_seed

@@ -194,7 +194,9 @@ class DTensor(ArrayMethods):
 
     def __repr__(self) -> str:
         places = ", ".join(str(each) for each in self.placements)
-        local = repr(to_host(self._local, copy=None))
+        # A fake array has no values to copy, and prints without its device.
+        is_fake = hasattr(self._local, "layout")
+        local = repr(self._local if is_fake else to_host(self._local, copy=None))
         return (
             f"DTensor({self.dtype}{list(self.shape)}, [{places}], {self._spec.mesh!r}, "
             f"local={local})"

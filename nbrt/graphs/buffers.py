@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.runtime.memory.allocation import Allocation
 
-__all__ = ["BufferTable", "KnownArrays", "address_of", "base_of", "views_in"]
+__all__ = ["BufferTable", "KnownArrays", "address_of", "base_of", "bounds_of", "views_in"]
 
 KnownArrays: TypeAlias = "dict[int, tuple[weakref.ref[Any], ArrayView]]"
 """Arrays and their views, by the ids of the arrays."""
@@ -119,7 +119,7 @@ class BufferTable:
             return None
         allocation: Any = self._interface.owner_of(array)
         if allocation is None:
-            is_known = _bounds(base_of(array))[0] in self._external
+            is_known = bounds_of(base_of(array))[0] in self._external
         else:
             is_known = allocation in self.private or allocation.address in self._external
         return self.view_of(array) if is_known else None
@@ -135,7 +135,7 @@ class BufferTable:
             owner = array
         else:
             owner = base_of(array)
-            low, high = _bounds(owner)
+            low, high = bounds_of(owner)
         device = getattr(allocation, "index", None)
         return self._at(low, high - low, owner, device)
 
@@ -177,7 +177,7 @@ def base_of(array: Any) -> Any:
     return array
 
 
-def _bounds(array: Any) -> tuple[int, int]:
+def bounds_of(array: Any) -> tuple[int, int]:
     """Return the addresses of the first byte and behind the last byte of an array."""
     low = high = address_of(array)
     if array.size:
