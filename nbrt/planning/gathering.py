@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from nbrt.observe.call_sites import NO_STACK, CallSiteTable, site_frame
@@ -9,6 +10,7 @@ from nbrt.observe.plots.style import size_text
 from nbrt.planning.memory_usage import MemoryUsage
 from nbrt.planning.results import (
     Collective,
+    CompiledLaunch,
     DevicePeak,
     Holder,
     KernelLaunches,
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
 
     from nbrt._internal.callsite import CallSite
     from nbrt._internal.device import Device
+    from nbrt.backends.fake.program import CompiledKernel
     from nbrt.backends.interface import DeviceProperties
     from nbrt.planning.memory_usage import HolderKey
     from nbrt.planning.recorder import PlanRecorder, Totals
+    from nbrt.planning.reported_launches import ReportedLaunch
 
 __all__ = ["gather"]
 
@@ -69,6 +73,7 @@ def gather(
         assumptions=(*assumptions, *_not_modelled(recorder, properties)),
         peaks=peaks,
         kernels=_kernels(totals),
+        compiled=_compiled(recorder),
         transfers=tuple(
             Transfer(*link, *values)
             for link, values in sorted(totals.copies.items(), key=lambda each: -each[1][1])
@@ -84,6 +89,27 @@ def gather(
 def _kernels(totals: Totals) -> tuple[KernelLaunches, ...]:
     launches = sorted(totals.launches.items(), key=lambda each: -each[1][0])
     return tuple(KernelLaunches(*key, *values) for key, values in launches if values[0])
+
+
+def _compiled(recorder: PlanRecorder) -> tuple[CompiledLaunch, ...]:
+    found = {
+        _compiled_launch(plan, kernel)
+        for plan in list(recorder.plans)
+        for kernel in plan.compiled_kernels
+    }
+    return tuple(sorted(found, key=lambda each: (each.signature, each.block, each.shared)))
+
+
+def _compiled_launch(plan: ReportedLaunch, kernel: CompiledKernel) -> CompiledLaunch:
+    launch = CompiledLaunch(kernel.signature, plan.block, plan.shared)
+    used, occupancy = kernel.resources, kernel.occupancy
+    if used is not None:
+        spilled = used.spill_stores + used.spill_loads
+        needs = {"static_shared": used.static_shared, "spilled": spilled}
+        launch = replace(launch, registers=used.registers, **needs)
+    if occupancy is None:
+        return launch
+    return replace(launch, occupancy=occupancy.fraction, limited_by=occupancy.limited_by)
 
 
 def _not_modelled(recorder: PlanRecorder, properties: DeviceProperties) -> Iterator[str]:

@@ -10,6 +10,7 @@ from nbrt._internal.device import Device
 from nbrt.errors import ArgumentError
 from nbrt.planning.results import (
     Collective,
+    CompiledLaunch,
     DevicePeak,
     Holder,
     KernelLaunches,
@@ -58,7 +59,8 @@ def _plain(value: Any) -> Any:
 
 def _data(found: dict[str, Any]) -> PlanData:
     lists = {
-        "kernels": KernelLaunches, "transfers": Transfer, "collectives": Collective,
+        "kernels": KernelLaunches, "compiled": CompiledLaunch, "transfers": Transfer,
+        "collectives": Collective,
     }  # fmt: skip
     values: dict[str, Any] = {each.name: found[each.name] for each in fields(PlanData)}
     values["assumptions"] = tuple(values["assumptions"])

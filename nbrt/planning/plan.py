@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceProperties
     from nbrt.planning.results import (
         Collective,
+        CompiledLaunch,
         DevicePeak,
         Holder,
         KernelLaunches,
@@ -238,6 +239,11 @@ class MemoryPlan:
         for each in self.data.kernels:
             counts[each.kernel] = counts.get(each.kernel, 0) + each.launches
         return counts
+
+    @property
+    def compiled(self) -> tuple[CompiledLaunch, ...]:
+        """The registers, shared memory and occupancy of kernels, with ``compile=True``."""
+        return self.data.compiled
 
     @property
     def kernels(self) -> tuple[KernelLaunches, ...]:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.fake.program import CompiledKernel
+    from nbrt.typing import Dim3
+
 __all__ = ["ReportedLaunch", "ReportsLaunches"]
 
 
@@ -31,6 +34,21 @@ class ReportedLaunch(Protocol):
     @property
     def local_memory(self) -> int | None:
         """Bytes of local memory of a thread; None: unknown."""
+        ...
+
+    @property
+    def block(self) -> Dim3:
+        """The threads of a block along x, y and z."""
+        ...
+
+    @property
+    def shared(self) -> int:
+        """The bytes of dynamic shared memory for each block."""
+        ...
+
+    @property
+    def compiled_kernels(self) -> tuple[CompiledKernel, ...]:
+        """The code for the types of the launches so far, if launches compile."""
         ...
 
     sees_numbers: bool

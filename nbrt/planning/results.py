@@ -12,6 +12,7 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 __all__ = [
     "ByDevice",
     "Collective",
+    "CompiledLaunch",
     "DevicePeak",
     "Holder",
     "KernelLaunches",
@@ -142,6 +143,37 @@ class KernelLaunches:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledLaunch:
+    """The code of a kernel for the types of its arguments, in one configuration.
+
+    Attributes
+    ----------
+    signature : str
+        Name of the kernel, its parameters and their types.
+    block : tuple of int
+        Threads of a block.
+    shared : int
+        Bytes of dynamic shared memory of a block.
+    registers, static_shared, spilled : int or None
+        Registers of a thread, bytes of shared memory that the kernel declares, and bytes of spilled
+        registers that a thread writes and reads; None without ptxas, and on a CPU.
+    occupancy : float or None
+        Resident warps of a multiprocessor divided by the most that it can hold.
+    limited_by : tuple of str
+        The resources that limit the occupancy.
+    """
+
+    signature: str
+    block: tuple[int, int, int]
+    shared: int
+    registers: int | None = None
+    static_shared: int | None = None
+    spilled: int | None = None
+    occupancy: float | None = None
+    limited_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """The copies between two places.
 
@@ -198,6 +230,7 @@ class PlanData:
     assumptions: tuple[str, ...]
     peaks: tuple[DevicePeak, ...]
     kernels: tuple[KernelLaunches, ...] = ()
+    compiled: tuple[CompiledLaunch, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     collectives: tuple[Collective, ...] = ()
     commands: Mapping[str, int] = field(default_factory=dict)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nbrt.planning.plan import MemoryPlan
-    from nbrt.planning.results import DevicePeak, Holder, PlanTimeline
+    from nbrt.planning.results import CompiledLaunch, DevicePeak, Holder, PlanTimeline
 
 __all__ = ["Section", "holder_rows", "link_text", "peak_text", "plan_text", "sections", "title"]
 
@@ -141,6 +141,8 @@ def sections(plan: MemoryPlan, most: int = _MAX_HOLDERS) -> list[Section]:
             for each in data.transfers
         ]  # fmt: skip
         found.append(("copies", rows))
+    if data.compiled:
+        found.append(("compiled kernels", _compiled_rows(data.compiled)))
     if data.collectives:
         rows = [["collective", "device", "calls", "bytes of the rank"]]
         rows += [
@@ -185,6 +187,20 @@ def _kernel_rows(plan: MemoryPlan) -> list[list[str]]:
     if len(largest) > _MAX_KERNELS:
         rest = sum(values[0] for _, values in largest[_MAX_KERNELS:])
         rows.append([f"{len(largest) - _MAX_KERNELS} others", f"{rest:,}", "", ""])
+    return rows
+
+
+def _compiled_rows(compiled: tuple[CompiledLaunch, ...]) -> list[list[str]]:
+    rows = [["kernel", "block", "registers", "shared", "spilled", "occupancy"]]
+    for each in compiled:
+        known = each.registers is not None
+        shared = each.shared + (each.static_shared or 0)
+        occupancy = "" if each.occupancy is None else f"{each.occupancy:.0%}"
+        rows.append([
+            shorten(each.signature, _MAX_NAME), " x ".join(map(str, each.block)),
+            str(each.registers) if known else "", size_text(shared),
+            size_text(each.spilled) if each.spilled is not None else "", occupancy,
+        ])  # fmt: skip
     return rows
 
 

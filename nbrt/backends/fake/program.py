@@ -273,9 +273,14 @@ class FakePlan:
         return self._program.function
 
     @property
+    def compiled_kernels(self) -> tuple[CompiledKernel, ...]:
+        """The code for the types of the launches so far, if launches compile."""
+        return tuple(kernel for kernel in list(self._known.values()) if kernel is not None)
+
+    @property
     def local_memory(self) -> int | None:
         """Bytes of local memory of a thread; None if no launch compiled, or ptxas is missing."""
-        known = [kernel.resources for kernel in self._known.values() if kernel is not None]
+        known = [kernel.resources for kernel in self.compiled_kernels]
         return max((used.stack for used in known if used is not None), default=None)
 
     def compiled(self, args: tuple[Any, ...]) -> CompiledKernel | None:

@@ -9,7 +9,7 @@ import pytest
 from numba import cuda
 
 import nbrt
-from nbrt.errors import NbrtCleanupWarning
+from nbrt.errors import BackendUnavailableError, NbrtCleanupWarning
 from nbrt.planning.plan import MemoryPlan
 from nbrt_kernels.elementwise import saxpy
 
@@ -82,3 +82,40 @@ def test_costs_of_fake_launches_are_those_of_real_ones(kind: str) -> None:
     (real,), (found,) = plan.kernels, fake.kernels
     assert (found.launches, found.flops, found.nbytes) == (real.launches, real.flops, None)
     assert real.launches == 131
+
+
+def test_a_plan_shows_what_compiled_kernels_need() -> None:
+    with nbrt.fake("cuda", gpu="L4", compile=True) as plan, nbrt.device("cuda"):
+        x, y = nbrt.zeros(100, "float32"), nbrt.zeros(100, "float64")
+        for values in (x, y, x):
+            nbrt.kernel(saxpy)[1, 128](values, values.dtype.type(2), values, values)
+        nbrt.kernel(saxpy)[1, 256, None, 512](x, np.float32(2), x, x)
+    single, double, dynamic = plan.compiled
+    expected = nbrt.kernel(saxpy)[1, 128].inspect(
+        "float32[::1]", "float32", "float32[::1]", "float32[::1]", gpu="L4"
+    )
+    assert single.signature.startswith("saxpy(out: array(float32")
+    assert double.signature.startswith("saxpy(out: array(float64")
+    assert (single.block, single.shared, dynamic.block, dynamic.shared) == (
+        (128, 1, 1), 0, (256, 1, 1), 512,
+    )  # fmt: skip
+    restored = MemoryPlan.from_json(plan.to_json())
+    assert restored.compiled == plan.compiled
+    try:
+        resources, occupancy = expected.resources, expected.occupancy
+    except BackendUnavailableError:
+        assert single.registers is single.occupancy is None
+        return
+    assert (single.registers, single.spilled) == (resources.registers, 0)
+    assert single.static_shared == resources.static_shared == 0
+    assert (single.occupancy, single.limited_by) == (occupancy.fraction, occupancy.limited_by)
+    assert "compiled kernels" in str(restored)
+    assert "128 x 1 x 1" in str(restored)
+
+
+def test_a_plan_without_compilation_shows_no_code() -> None:
+    with nbrt.fake("cpu") as plan:
+        x = nbrt.zeros(3, "float32", device="cpu")
+        nbrt.kernel(saxpy)[1, 4, nbrt.current_stream("cpu")](x, 2.0, x, x)
+    assert plan.compiled == ()
+    assert "compiled kernels" not in str(plan)
