@@ -105,8 +105,12 @@ def _compiled_launch(plan: ReportedLaunch, kernel: CompiledKernel) -> CompiledLa
     used, occupancy = kernel.resources, kernel.occupancy
     if used is not None:
         spilled = used.spill_stores + used.spill_loads
-        needs = {"static_shared": used.static_shared, "spilled": spilled}
-        launch = replace(launch, registers=used.registers, **needs)
+        launch = replace(
+            launch,
+            registers=used.registers,
+            static_shared=used.static_shared,
+            spilled=spilled,
+        )
     if occupancy is None:
         return launch
     return replace(launch, occupancy=occupancy.fraction, limited_by=occupancy.limited_by)

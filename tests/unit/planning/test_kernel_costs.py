@@ -90,7 +90,7 @@ def test_a_plan_shows_what_compiled_kernels_need() -> None:
         for values in (x, y, x):
             nbrt.kernel(saxpy)[1, 128](values, values.dtype.type(2), values, values)
         nbrt.kernel(saxpy)[1, 256, None, 512](x, np.float32(2), x, x)
-    single, double, dynamic = plan.compiled
+    single, dynamic, double = plan.compiled
     expected = nbrt.kernel(saxpy)[1, 128].inspect(
         "float32[::1]", "float32", "float32[::1]", "float32[::1]", gpu="L4"
     )
