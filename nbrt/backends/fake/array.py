@@ -9,11 +9,11 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from nbrt.backends.fake import numpy_indexing
 from nbrt.backends.fake.numpy_functions import array_function
-from nbrt.backends.fake.numpy_layouts import copied_like
+from nbrt.backends.fake.numpy_layouts import copied_like, reshaped
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata, FakeMemory
 from nbrt.backends.fake.numpy_operands import empty
 from nbrt.backends.fake.numpy_ufuncs import array_ufunc
-from nbrt.backends.fake.numpy_views import reshape
+from nbrt.backends.fake.numpy_views import full_shape, reshape
 from nbrt.errors import ArgumentTypeError, NotSupportedError
 
 if TYPE_CHECKING:
@@ -193,6 +193,51 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
         target = shape[0] if len(shape) == 1 else shape
         result: Self = reshape(self, target, order, copy=copy)
         return result
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis; a new shape must fit the storage as it is."""
+        shape: tuple[int, ...] = self.layout.shape
+        return shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        view = reshaped(self.layout, full_shape(self.layout.shape, shape), "C")
+        if view is None:
+            raise AttributeError(
+                "Incompatible shape for in-place modification. Use `.reshape()` to make a copy "
+                "with the desired shape."
+            )
+        self.layout = view
+
+    @property
+    def real(self) -> Self:
+        """View of the real parts; the array itself if it is real."""
+        return self.view_of(self.layout.real) if self.dtype.kind == "c" else self
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
+
+    @property
+    def imag(self) -> Self:
+        """View of the imaginary parts; zeros that cannot be written if the array is real."""
+        if self.dtype.kind == "c":
+            return self.view_of(self.layout.imag)
+        self.check_active()
+        zeros: Self = self.memory.result(self.shape, self.dtype)
+        zeros.flags.writeable = False
+        return zeros
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        self.imag[...] = value
+
+    def setflags(self, write: bool | None = None) -> None:
+        """Set whether the array can be written."""
+        self.layout.setflags(write=write)
 
     def resize(self, *shape: Any, refcheck: bool = True) -> NoReturn:
         """Refuse: memory of a device does not grow in place."""

@@ -282,21 +282,6 @@ class ArrayMetadata:
         """View with the last two axes exchanged."""
         return self.view_of(self.layout.mT)
 
-    @property
-    def real(self) -> Self:
-        """View of the real parts; the array itself if it is real."""
-        return self.view_of(self.layout.real) if self.dtype.kind == "c" else self
-
-    @property
-    def imag(self) -> Any:
-        """View of the imaginary parts; zeros that cannot be written if the array is real."""
-        if self.dtype.kind == "c":
-            return self.view_of(self.layout.imag)
-        self.check_active()
-        zeros = self.memory.result(self.shape, self.dtype)
-        zeros.flags.writeable = False
-        return zeros
-
     def __len__(self) -> int:
         return len(self.layout)
 

@@ -12,7 +12,7 @@ from nbrt.backends.fake.numpy_layouts import copied_like, flat_in_memory, reshap
 from nbrt.backends.fake.numpy_operands import lifted, read_values
 from nbrt.backends.fake.numpy_rules import RULES, new_result, rule
 
-__all__ = ["ravel", "reshape"]
+__all__ = ["full_shape", "ravel", "reshape"]
 
 _ON_LAYOUT = (
     np.broadcast_to,
@@ -84,7 +84,7 @@ def reshape(a: Any, /, shape: Any, order: str | None = "C", *, copy: bool | None
     """Return a view in another shape, or a copy where no view has it, as ``np.reshape``."""
     (source,) = lifted(a)
     order = _resolved_order(source, order)
-    target = _full_shape(source.shape, shape)
+    target = full_shape(source.shape, shape)
     view = None if copy is True else reshaped(source.layout, target, order)
     if view is not None:
         return source.view_of(view)
@@ -103,7 +103,8 @@ def _resolved_order(array: Any, order: str | None) -> str:
     return known
 
 
-def _full_shape(known: tuple[int, ...], shape: Any) -> tuple[int, ...]:
+def full_shape(known: tuple[int, ...], shape: Any) -> tuple[int, ...]:
+    """Return a new shape with the length of its open axis, or raise NumPy's error."""
     sizes = [
         operator.index(each)
         for each in (shape if isinstance(shape, (tuple, list)) else np.atleast_1d(shape).tolist())
