@@ -57,15 +57,16 @@ def _chart(peak: DevicePeak) -> str:
     """Return the memory of a device over time as an SVG picture."""
     timeline, top = peak.timeline, max(peak.reserved, 1)
     count = len(timeline.times)
-    steps = range(0, count, -(-count // _MAX_POINTS))
+    width = -(-count // _MAX_POINTS)
+    steps = range(0, count, width)
 
     def points(values: tuple[int, ...]) -> str:
-        width = -(-count // _MAX_POINTS)
         highest = [max(values[step : step + width]) for step in steps]
-        last = max(len(highest) - 1, 1)
-        return " ".join(
-            f"{place * _WIDTH / last:.1f},{_HEIGHT - value * (_HEIGHT - 10) / top:.1f}"
-            for place, value in enumerate(highest)
+        heights = [_HEIGHT - value * (_HEIGHT - 10) / top for value in highest]
+        return " ".join(  # steps: memory does not change in between
+            f"{edge * _WIDTH / len(heights):.1f},{height:.1f}"
+            for place, height in enumerate(heights)
+            for edge in (place, place + 1)
         )
 
     unit, name = time_unit(max(timeline.times[-1], 1) if timeline.times else 1)
