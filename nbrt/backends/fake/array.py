@@ -209,6 +209,7 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
                 "with the desired shape."
             )
         self.layout = view
+        self.known_form = None
 
     @property
     def real(self) -> Self:
@@ -238,6 +239,7 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
     def setflags(self, write: bool | None = None) -> None:
         """Set whether the array can be written."""
         self.layout.setflags(write=write)
+        self.known_form = None
 
     def resize(self, *shape: Any, refcheck: bool = True) -> NoReturn:
         """Refuse: memory of a device does not grow in place."""

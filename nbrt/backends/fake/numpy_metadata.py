@@ -231,11 +231,6 @@ class ArrayMetadata:
         shape: tuple[int, ...] = self.layout.shape
         return shape
 
-    @shape.setter
-    def shape(self, shape: Any) -> None:
-        self.layout.shape = shape
-        self.known_form = None
-
     @property
     def strides(self) -> tuple[int, ...]:
         """Bytes between neighbours along each axis."""

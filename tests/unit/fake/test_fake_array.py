@@ -307,6 +307,20 @@ def test_results_come_from_the_memory(cuda: SampleMemory) -> None:
     assert len(cuda.results) == 2
 
 
+def test_changes_of_an_array_change_its_form_for_launches(cuda: SampleMemory) -> None:
+    changes: list[Any] = [
+        lambda x: setattr(x, "shape", 12),
+        lambda x: x.setflags(write=False),
+        lambda x: setattr(x.flags, "writeable", False),
+    ]
+    for change in changes:
+        x = cuda.empty((3, 4), "f4")
+        form = x.form()
+        change(x)
+        assert x.known_form is None
+        assert x.form() != form
+
+
 def test_weak_references_and_copies(cuda: SampleMemory) -> None:
     x = cuda.empty((4, 3), "f4").T
     reference = weakref.ref(x)
