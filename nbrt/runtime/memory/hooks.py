@@ -230,10 +230,11 @@ class HookedAllocator:
     ) -> Allocation:
         """Put a free block into `taken`, and return it; chosen as without hooks."""
         blocks = taken.blocks
-        if taken.is_from_bin:
+        free = cache.requests.get(nbytes) if taken.is_from_bin else None
+        if free:
             try:  # noqa: SIM105  # `suppress` takes half a microsecond
-                blocks.append(cache.requests[nbytes].pop())
-            except (KeyError, IndexError):
+                blocks.append(free.pop())
+            except IndexError:  # another thread has taken the last one
                 pass
         if not blocks:
             taken.reused = reused = cache.reuse_last(nbytes, HookedFree)
