@@ -102,16 +102,21 @@ def sample_backend() -> Iterator[DeviceInterface]:
     nbrt.unregister_interface_for_device("sample")
 
 
-@pytest.fixture(params=KINDS)
-def device(request: pytest.FixtureRequest, sample_backend: DeviceInterface) -> nbrt.Device:
-    """Device 0 of every kind; an unavailable kind is skipped with the reason of its backend."""
+def device_of_kind(kind: str) -> nbrt.Device:
+    """Return device 0 of a kind; skip the test with the backend's reason if there is none."""
     try:
-        reason = nbrt.get_interface_for_device(request.param).unavailable_reason()
+        reason = nbrt.get_interface_for_device(kind).unavailable_reason()
     except BackendUnavailableError as error:
         reason = str(error)
     if reason is not None:
-        pytest.skip(f"{request.param} is unavailable: {reason}")
-    return nbrt.Device(request.param, 0)
+        pytest.skip(f"{kind} is unavailable: {reason}")
+    return nbrt.Device(kind, 0)
+
+
+@pytest.fixture(params=KINDS)
+def device(request: pytest.FixtureRequest, sample_backend: DeviceInterface) -> nbrt.Device:
+    """Device 0 of every kind."""
+    return device_of_kind(request.param)
 
 
 @pytest.fixture(scope="session")

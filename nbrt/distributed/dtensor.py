@@ -265,7 +265,10 @@ def _checked_target(mesh: DeviceMesh, source: DeviceMesh) -> DeviceMesh:
 def on_device_of(mesh: DeviceMesh, local: ArrayLike) -> Array:
     """Return an array on the device of a mesh, or any host array if the device addresses it."""
     array = asarray(local, copy=None)
-    capabilities = current_stream(mesh.device).interface.capabilities
-    if isinstance(array, np.ndarray) and capabilities.host_addressable:
-        return np.asarray(array)  # subclasses have operations with other rules
+    interface = current_stream(mesh.device).interface
+    if interface.capabilities.host_addressable:
+        if isinstance(array, np.ndarray):
+            return np.asarray(array)  # subclasses have operations with other rules
+        if interface.index_of(array) is not None:
+            return array  # a fake host array
     return asarray(array, device=mesh.device)

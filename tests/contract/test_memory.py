@@ -13,6 +13,7 @@ import pytest
 
 import nbrt
 from helpers.clocks import HANG_TIMEOUT
+from nbrt.backends.fake.array import FakeArray
 from nbrt.errors import OutOfMemoryError, UnknownDeviceError
 from nbrt.testing import Latch
 
@@ -23,6 +24,8 @@ MIB = 1 << 20
 
 
 def address_of(array: nbrt.typing.Array) -> int:
+    if isinstance(array, FakeArray):
+        return array.address
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
 

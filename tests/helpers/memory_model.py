@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.fake.array import FakeArray
 from nbrt.backends.pools import SMALL_LIMIT
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def quick_garbage() -> Iterator[None]:
 
 
 def address_of(array: Any) -> int:
+    if isinstance(array, FakeArray):
+        return array.address
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 

@@ -11,6 +11,7 @@ from numba import cuda
 
 import nbrt
 from helpers.clocks import HANG_TIMEOUT
+from nbrt.backends.fake.array import FakeArray
 
 if TYPE_CHECKING:
     from nbrt.observe.races.checker import RaceChecker
@@ -69,6 +70,8 @@ class Address:
 
 
 def address_of(array: nbrt.typing.Array) -> int:
+    if isinstance(array, FakeArray):
+        return array.address
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
 

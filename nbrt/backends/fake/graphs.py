@@ -57,6 +57,8 @@ class FakeGraphProgram:
                 "expected a graph with its memory, got one after reset(); capture it again"
             )
         self._check_device(queue)
+        if values.times is not None:
+            values.times[:] = [0.0] * len(self._nodes)
         arrays = arrays_of(self._interface, self._buffers, values)
         for node in _nodes_in(self._nodes):
             for work in node.work:
@@ -67,6 +69,11 @@ class FakeGraphProgram:
                     destination, source = with_arrays(work.args, arrays)
                     if isinstance(destination, np.ndarray):
                         queue.put(work.function, destination, source)
+
+    @property
+    def measures_nodes(self) -> bool:
+        """Return True: nodes of fake devices take no time."""
+        return True
 
     def _check_device(self, queue: Queue) -> None:
         """Raise DeviceMismatchError where CUDA would: its graphs belong to one device."""

@@ -41,9 +41,9 @@ class Poisoner:
 
     def fill(self, allocation: Allocation) -> tuple[Span, ...]:
         """Fill a block that is no longer in use; return the address ranges to check later."""
-        if not self._poison:
-            return ()
         interface = interface_of(allocation.device)
+        if not self._poison or not interface.capabilities.computes:
+            return ()
         spans = self._spans(allocation.address, allocation.nbytes)
         if interface.capabilities.host_addressable:
             for begin, end in spans:
