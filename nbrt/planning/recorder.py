@@ -213,6 +213,10 @@ class PlanRecorder:
         if kind == "copy":
             entry = (kind, device, kind, *_link(command.args))
         elif kind == "collective":
+            if command.label == "from_local" or (
+                command.label == "redistribute" and not stream.interface.capabilities.computes
+            ):
+                return  # sends nothing, or consists of collectives that are commands
             entry = (kind, device, command.label, _input_bytes(command.args))
         else:
             entry = (kind, device, f"{kind} {command.label}".rstrip())

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nbrt.planning.plan import MemoryPlan
-    from nbrt.planning.results import CompiledLaunch, DevicePeak, Holder, PlanTimeline
+    from nbrt.planning.results import (
+        Collective,
+        CompiledLaunch,
+        DevicePeak,
+        Holder,
+        PlanTimeline,
+        Transfer,
+    )
 
 __all__ = ["Section", "holder_rows", "link_text", "peak_text", "plan_text", "sections", "title"]
 
@@ -134,22 +141,11 @@ def sections(plan: MemoryPlan, most: int = _MAX_HOLDERS) -> list[Section]:
         name = f"{_count(total, 'launch', 'es')} of {_count(len(plan.launches), 'kernel')}"
         found.append((name, _kernel_rows(plan)))
     if data.transfers:
-        rows = [["from", "to", "copies", "bytes"]]
-        rows += [
-            [link_text(each.source), link_text(each.destination), f"{each.copies:,}",
-             size_text(each.nbytes)]
-            for each in data.transfers
-        ]  # fmt: skip
-        found.append(("copies", rows))
+        found.append(("copies", _link_rows(data.transfers, most)))
     if data.compiled:
         found.append(("compiled kernels", _compiled_rows(data.compiled)))
     if data.collectives:
-        rows = [["collective", "device", "calls", "bytes of the rank"]]
-        rows += [
-            [each.name, str(each.device), f"{each.calls:,}", size_text(each.nbytes)]
-            for each in data.collectives
-        ]
-        found.append(("collectives", rows))
+        found.append(("collectives", _collective_rows(data.collectives)))
     if data.reads:
         rows = [["line", "reads"], *([line, f"{count:,}"] for line, count in data.reads.items())]
         found.append(("reads of values that do not exist", rows))
@@ -169,6 +165,34 @@ def _others(plan: MemoryPlan) -> str:
         f"{fit.name} yes" if fit.fits else f"{fit.name} no ({spare_text(fit.spare)})"
         for fit in fits
     )
+
+
+def _link_rows(transfers: Sequence[Transfer], most: int) -> list[list[str]]:
+    """Return the table of copies, the most bytes first; the last row sums the rest."""
+    order = sorted(
+        transfers, key=lambda each: (-each.nbytes, str(each.source), str(each.destination))
+    )
+    rows = [["from", "to", "copies", "bytes"]]
+    for each in order[:most]:
+        ends = [link_text(each.source), link_text(each.destination)]
+        rows.append([*ends, f"{each.copies:,}", size_text(each.nbytes)])
+    rest = order[most:]
+    if rest:
+        copies, nbytes = sum(each.copies for each in rest), sum(each.nbytes for each in rest)
+        rows.append([f"{len(rest)} other links", "", f"{copies:,}", size_text(nbytes)])
+    return rows
+
+
+def _collective_rows(collectives: Sequence[Collective]) -> list[list[str]]:
+    """Return the table of collectives; devices with equal calls and bytes are one row."""
+    groups: dict[tuple[str, int, int], list[str]] = {}
+    for each in collectives:
+        groups.setdefault((each.name, each.calls, each.nbytes), []).append(str(each.device))
+    rows = [["collective", "devices", "calls of each rank", "bytes of each rank"]]
+    for (name, calls, nbytes), devices in sorted(groups.items(), key=lambda item: -item[0][2]):
+        where = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
+        rows.append([name, where, f"{calls:,}", size_text(nbytes)])
+    return rows
 
 
 def _kernel_rows(plan: MemoryPlan) -> list[list[str]]:
