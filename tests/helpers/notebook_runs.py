@@ -1,4 +1,4 @@
-"""Runs the code of a notebook on real and on fake devices, in one process.
+"""Runs the code of a notebook or a page on real and on fake devices, in one process.
 
 ``python -m helpers.notebook_runs NOTEBOOK`` prints the results as JSON.
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["run_notebook"]
 
 _CPU = re.compile(r"^cpu(?=:|$)")
+_SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -82,6 +83,8 @@ class _Tape:
 
 
 def _cells(path: Path) -> list[str]:
+    if path.suffix == ".md":
+        return _SNIPPET.findall(path.read_text("utf-8"))
     cells = json.loads(path.read_text("utf-8"))["cells"]
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
@@ -119,11 +122,24 @@ def _peaks(kind: str) -> list[tuple[int, int]]:
     return found  # type: ignore[return-value]
 
 
+class _Waiting:
+    """Waits for each command: queued work keeps its arguments for a time that varies."""
+
+    def before(self, stream: Any, command: Any, /) -> None:
+        """Do nothing."""
+
+    def after(self, stream: Any, command: Any, result: object, /) -> None:
+        """Wait."""
+        if stream.capture is None:
+            stream.synchronize()
+
+
 def run_notebook(path: Path) -> dict[str, Any]:
     """Run a notebook on CPU devices, on fake ones, and on 8 fake GPUs; compare nothing."""
     import numpy as np
 
     import nbrt
+    from nbrt.runtime.commands import install_hook
 
     for name in dir(np.testing):
         if name.startswith("assert_"):
@@ -131,7 +147,8 @@ def run_notebook(path: Path) -> dict[str, Any]:
     cells, tape = _cells(path), _Tape()
     here = nbrt.current_device()
     results: dict[str, Any] = {"cells": len(cells)}
-    results["real"] = _run_cells(cells, "cpu", tape)
+    with install_hook(_Waiting(), before=(), after=["launch", "copy", "fill", "draw"], events=()):
+        results["real"] = _run_cells(cells, "cpu", tape)
     results["real_peaks"] = _peaks("cpu")
     tape.rewind()
     with nbrt.fake("cpu", devices=nbrt.device_count("cpu"), reads="zeros") as plan:
