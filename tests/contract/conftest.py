@@ -40,7 +40,6 @@ SKIPPED = {
     "test_graphs_over_the_same_memory_do_not_disturb_each_other": AT_ONCE,
     "test_host_calls_may_queue_more_work": AT_ONCE,
     "test_host_data_is_shared_on_demand": "arrays share no memory with host data",
-    "test_leaks_are_found": "a fake array keeps its allocation alive, and is named with it",
     "test_memory_equals_the_model": VALUES,
     "test_memory_goes_back_to_its_allocator": OTHER_MEMORY,
     "test_memory_that_a_branch_uses_is_not_reused_before_the_join": AT_ONCE,

@@ -65,8 +65,10 @@ class Link:
 
 
 def is_array_type(cls: type) -> bool:
-    """Return whether objects of a class can be device arrays."""
-    return any("__dlpack__" in vars(base) for base in cls.__mro__)
+    """Return whether objects of a class can be device arrays; fake ones have no DLPack."""
+    return any(
+        "__dlpack__" in vars(base) or "__array_function__" in vars(base) for base in cls.__mro__
+    )
 
 
 def referents(holder: Any) -> list[Any]:

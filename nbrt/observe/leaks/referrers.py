@@ -175,9 +175,11 @@ class ReferrerSearch:
 
 
 def _role(cls: type) -> int:
-    # nbrt's own views of a block are part of the block and do not hold it.
     if not is_array_type(cls):
         return _OTHER
+    if hasattr(cls, "__array_function__") and not issubclass(cls, np.ndarray):
+        return _ARRAY  # such as a fake array
+    # nbrt's own views of a block are part of the block and do not hold it.
     module = cls.__module__
     is_ours = type(module) is str and module.partition(".")[0] == "nbrt"
     return _OTHER if is_ours else _ARRAY
