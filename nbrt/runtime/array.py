@@ -170,7 +170,8 @@ def to_host(array: Array, *, stream: Stream | None = None, copy: bool | None = T
     chosen = current_stream(holder) if stream is None else checked_stream(stream)
     if not mode and chosen.interface.capabilities.host_addressable:
         chosen.synchronize()
-        return host_values(source)
+        # Arrays of Python objects are arrays here, too.
+        return np.asarray(source) if isinstance(source, np.ndarray) else host_values(source)
     if mode is False:
         raise _copy_needed(f"an array of {holder}", "host memory")
     if chosen.capture is not None:
