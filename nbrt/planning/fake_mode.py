@@ -56,6 +56,7 @@ class FakeMode:
         self.count = count
         self._options = options
         self._stack: ExitStack | None = None
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> MemoryPlan:
         if self._stack is not None:
@@ -79,17 +80,26 @@ class FakeMode:
         devices = tuple(Device(self.kind, index) for index in range(self.count))
         plan = MemoryPlan(self.kind, devices, self.properties, self.gpu, interface.assumptions)
         with ExitStack() as stack:
-            stack.callback(_substitute(interface))
+            stack.callback(_substitute(interface, self))
             _push_frame(self, self.device)
             stack.callback(scopes.pop_frame, self)
             plan._start()
             stack.callback(plan._stop, policy.lines)
             self._stack = stack.pop_all()
+        self._thread = threading.current_thread()
         return plan
 
     def __exit__(self, *failure: object) -> None:
-        stack, self._stack = self._stack, None
-        assert stack is not None
+        if self._stack is None or self._thread is None:
+            raise DeviceError("expected a fake mode that is entered, got one that is not in use")
+        is_here = self._thread is threading.current_thread() and _is_in_context(self)
+        if self._thread.is_alive() and not is_here:
+            raise DeviceError(
+                f"expected the end of a fake mode where it was entered, in the same context of "
+                f"{self._thread.name}, got an end in {threading.current_thread().name}; the fake "
+                f"devices remain"
+            )
+        stack, self._stack, self._thread = self._stack, None, None
         stack.close()
 
     def __repr__(self) -> str:
@@ -151,6 +161,8 @@ def fake(
     The devices exist for the whole process, with all of its threads. Real devices of the kind,
     their streams, memory and generators are set aside and come back at the end of the block, also
     after an exception. Blocks nest. Default generators start with the states of those set aside.
+    Therefore one thread at a time enters a mode of a kind: while another thread or task is in one,
+    entering raises `DeviceError`. A mode ends in the thread and context that entered it.
 
     Work is done when it is submitted. So memory that another stream uses is free as soon as it is
     freed.
@@ -216,23 +228,45 @@ def _works(kind: str) -> bool:
 
 
 _lock = threading.RLock()
-_entered: list[tuple[FakeInterface, Callable[[], None]]] = []
+_entered: list[tuple[FakeInterface, FakeMode, Callable[[], None]]] = []
 
 
-def _substitute(interface: FakeInterface) -> Callable[[], None]:
+def _is_in_context(mode: FakeMode) -> bool:
+    """Return whether the running context has entered a mode."""
+    frame: scopes.ContextFrame | None = scopes.current()
+    while frame is not None and frame.guard is not mode:
+        frame = frame.parent
+    return frame is not None
+
+
+def _check_enters_within(kind: str) -> None:
+    """Raise DeviceError if another thread or context uses fake devices of a kind."""
+    with _lock:
+        modes = [mode for interface, mode, _ in _entered if interface.name == kind]
+        if not all(map(_is_in_context, modes)):
+            raise DeviceError(
+                f"expected no fake {kind} devices of another thread or task, got {modes[-1]!r}, "
+                f"which it has entered; fake devices exist for the whole process: let one thread "
+                f"enter nbrt.fake, and others wait for its end"
+            )
+
+
+def _substitute(interface: FakeInterface, mode: FakeMode) -> Callable[[], None]:
     """Put fake devices in the place of a kind; return a function that ends them.
 
-    Blocks of several threads may end in another order; then the devices of the last one that has
-    not ended exist.
+    Modes may end in another order than the reverse of their beginnings; then the devices of the
+    last one that has not ended exist.
     """
     with _lock:
-        _entered.append((interface, registry.substitute_interface(interface.name, interface)))
+        _check_enters_within(interface.name)
+        restore = registry.substitute_interface(interface.name, interface)
+        _entered.append((interface, mode, restore))
 
     def end() -> None:
         with _lock:
             interface.end()
             while _entered and not _entered[-1][0].is_active:
-                _entered.pop()[1]()
+                _entered.pop()[2]()
 
     return end
 

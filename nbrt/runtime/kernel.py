@@ -14,7 +14,7 @@ from nbrt.config import settings
 from nbrt.errors import ArgumentError, ArgumentTypeError, LaunchError, NotSupportedError
 from nbrt.runtime.kernel_cost import costs_of, declare_cost
 from nbrt.runtime.launch_sizes import checked_size, dim3, has_type_of, is_zero
-from nbrt.runtime.programs import BoundProgram, Programs, compile_call
+from nbrt.runtime.programs import BoundProgram, Programs, compile_call, forget_at_end, lock
 from nbrt.runtime.stream import Stream, current_stream
 
 if TYPE_CHECKING:
@@ -258,10 +258,18 @@ class Kernel:
         """Return the same with its captures; compile their check into the kernel's launches."""
         bound = self._programs.get(interface)
         if self._installed.get(interface) is not bound:
-            call = compile_call(bound)
-            setattr(self._class, "__call__", call)  # noqa: B010  # mypy knows no such assignment
-            self._installed[interface] = bound
+            with lock:  # mypy does not know that __call__ can be assigned
+                setattr(self._class, "__call__", compile_call(bound))  # noqa: B010
+                self._installed[interface] = bound
+                forget_at_end(self)
         return bound
+
+    def forget(self, interface: DeviceInterface) -> None:
+        """Drop the program of a backend; the next launch compiles its check again."""
+        self._programs.forget(interface)
+        if interface in self._installed:
+            self._installed.clear()
+            del self._class.__call__
 
     def _configure(self, configuration: Any) -> ConfiguredKernel:
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
@@ -306,16 +314,9 @@ class ConfiguredKernel:
     """
 
     __slots__ = (
-        "_is_empty",
-        "_kernel",
-        "_label",
-        "_last",
-        "_plans",
-        "block",
-        "grid",
-        "shared",
-        "stream",
-    )
+        "__weakref__", "_is_empty", "_kernel", "_label", "_last", "_plans", "block", "grid",
+        "shared", "stream",
+    )  # fmt: skip
 
     def __init__(
         self, source: Kernel, grid: Dim3, block: Dim3, stream: Stream | None, shared: int
@@ -384,9 +385,18 @@ class ConfiguredKernel:
         known = self._plans.get((interface, index))
         if known is None or known[0] is not bound:
             known = self._plans[interface, index] = bound, self._make_plan(stream, bound.program)
+            forget_at_end(self)
         launch = known[1].launch
         self._last = (stream, launch, bound)
         return launch
+
+    def forget(self, interface: DeviceInterface) -> None:
+        """Drop the plans of a backend."""
+        for key in [each for each in list(self._plans) if each[0] is interface]:
+            self._plans.pop(key, None)
+        stream = self._last[0]
+        if stream is not None and stream.interface is interface:
+            self._last = (None, None, None)
 
     def _make_plan(self, stream: Stream, program: Program) -> Plan:
         interface, index, check = stream.interface, stream.queue.index, self._kernel.check

@@ -6,9 +6,11 @@ import sys
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
 
 from nbrt._internal.tracebacks import at_caller
+from nbrt.backends import registry
 from nbrt.backends.captures import bind
 from nbrt.backends.interface import CapturingProgram
 from nbrt.config import settings
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
     from nbrt.backends.captures import Captures
     from nbrt.backends.interface import DeviceInterface, Program
 
-__all__ = ["BoundProgram", "Programs", "at_caller", "compile_call", "current_stream"]
+__all__ = [
+    "BoundProgram",
+    "Programs",
+    "at_caller",
+    "compile_call",
+    "current_stream",
+    "forget_at_end",
+    "lock",
+]
 
 _MAX_SILENT_RENEWALS = 15
 """Recompilations of a kernel without a warning."""
@@ -57,7 +67,34 @@ The latest plan is launched if it is of the current stream and of this program, 
 value has changed. A function for each kernel makes this check cost a few nanoseconds.
 """
 
-_lock = threading.RLock()
+lock = threading.RLock()
+"""Held while programs are made, installed and forgotten."""
+
+
+class _HoldsPrograms(Protocol):
+    def forget(self, interface: DeviceInterface) -> None: ...
+
+
+_holders: WeakSet[_HoldsPrograms] = WeakSet()
+
+
+def forget_at_end(holder: _HoldsPrograms) -> None:
+    """Call ``holder.forget(interface)`` when a backend that takes the place of another ends."""
+    with lock:
+        _holders.add(holder)
+
+
+def _begin_substitution(kind: str) -> Callable[[], None]:
+    def end() -> None:
+        interface = registry.get_interface_for_device(kind)
+        with lock:
+            for holder in list(_holders):
+                holder.forget(interface)
+
+    return end
+
+
+registry.on_substituted(_begin_substitution)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +131,7 @@ class Programs:
         """Return the program of a kind of device, a new one if a captured value has changed."""
         bound = self._bound.get(interface)
         if bound is None:
-            with _lock:
+            with lock:
                 return self._bound.get(interface) or self._make(interface)
         captures = bound.captures
         if captures is None or captures.is_current is None:
@@ -109,9 +146,10 @@ class Programs:
                 f"NBRT_STALE_CAPTURES is warn"
             )
             return bound
-        with _lock:
-            if self._bound[interface] is not bound:  # another thread was faster
-                return self._bound[interface]
+        with lock:
+            known = self._bound.get(interface)
+            if known is not None and known is not bound:  # another thread was faster
+                return known
             bound = self._make(interface)
             self._renewals += 1
             is_often = self._renewals == _MAX_SILENT_RENEWALS + 1
@@ -126,7 +164,12 @@ class Programs:
         program = interface.program(self._function)
         captures = program.captures if isinstance(program, CapturingProgram) else None
         bound = self._bound[interface] = BoundProgram(program, captures)
+        forget_at_end(self)
         return bound
+
+    def forget(self, interface: DeviceInterface) -> None:
+        """Drop the program of a backend."""
+        self._bound.pop(interface, None)
 
     def _warn(self, message: str) -> None:
         name = getattr(self._function, "__qualname__", repr(self._function))

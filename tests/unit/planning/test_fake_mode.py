@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,24 +140,89 @@ def test_threads_see_the_devices() -> None:
     assert found == ["cuda:1"]
 
 
-def test_blocks_of_two_threads_end_in_any_order() -> None:
-    entered, leave = threading.Event(), threading.Event()
+def in_thread(function: Callable[[], object]) -> Exception | None:
+    """Run a function in another thread; return its exception."""
+    failures: list[Exception] = []
 
     def run() -> None:
-        with nbrt.fake("cuda", devices=5):
-            entered.set()
-            leave.wait(60)
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001  # handed to the caller
+            failures.append(error)
 
     thread = threading.Thread(target=run)
-    before = registry.get_interface_for_device("cuda")
-    with nbrt.fake("cuda", devices=2):
-        thread.start()
-        assert entered.wait(60)
-        assert nbrt.device_count("cuda") == 5
-    assert nbrt.device_count("cuda") == 5
-    leave.set()
+    thread.start()
     thread.join()
+    return failures[0] if failures else None
+
+
+def test_one_thread_at_a_time_enters_modes_of_a_kind() -> None:
+    def enter(kind: str) -> None:
+        with nbrt.fake(kind, devices=5):
+            assert nbrt.device_count(kind) == 5
+
+    with nbrt.fake("cuda", devices=2), nbrt.fake("cuda", devices=3):
+        refusal = in_thread(lambda: enter("cuda"))
+        assert isinstance(refusal, DeviceError)
+        assert "another thread" in str(refusal)
+        assert nbrt.device_count("cuda") == 3
+        assert in_thread(lambda: enter("cpu")) is None
+        # A context that was copied inside of the block nests in it.
+        contextvars.copy_context().run(enter, "cuda")
+    assert in_thread(lambda: enter("cuda")) is None
+
+
+def test_modes_end_in_any_order() -> None:
+    before = registry.get_interface_for_device("cuda")
+    first, second = nbrt.fake("cuda", devices=2), nbrt.fake("cuda", devices=5)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert nbrt.device_count("cuda") == 5
+    second.__exit__(None, None, None)
     assert registry.get_interface_for_device("cuda") is before
+
+
+def test_a_mode_ends_where_it_was_entered() -> None:
+    device = nbrt.current_device()
+    mode = nbrt.fake("cuda", devices=3)
+    with pytest.raises(DeviceError, match="not in use"):
+        mode.__exit__(None, None, None)
+    mode.__enter__()
+    refusal = in_thread(lambda: mode.__exit__(None, None, None))
+    assert isinstance(refusal, DeviceError)
+    assert "the fake devices remain" in str(refusal)
+    assert (nbrt.device_count("cuda"), nbrt.current_device().kind) == (3, "cuda")
+    mode.__exit__(None, None, None)
+    assert nbrt.current_device() == device
+    with pytest.raises(DeviceError, match="not in use"):
+        mode.__exit__(None, None, None)
+
+
+def test_a_mode_of_a_thread_that_has_ended_ends_anywhere() -> None:
+    before = registry.get_interface_for_device("cuda")
+    mode = nbrt.fake("cuda")
+    assert in_thread(mode.__enter__) is None
+    mode.__exit__(None, None, None)
+    assert registry.get_interface_for_device("cuda") is before
+
+
+def test_kernels_keep_nothing_of_ended_blocks() -> None:
+    configured = axpy[1, 8]
+    interfaces: list[weakref.ref[Any]] = []
+    for kind in ("cuda", "cpu") * 2:
+        with nbrt.fake(kind):
+            x = nbrt.zeros(8, device=f"{kind}:0")
+            axpy.forall(8)(1.0, x, x)
+            configured(1.0, x, x)
+            interfaces.append(weakref.ref(registry.get_interface_for_device(kind)))
+        del x
+    with nbrt.device("cpu:0"):
+        y = nbrt.full(8, 1.0)
+        configured(2.0, y, y)
+    gc.collect()
+    assert [each() for each in interfaces] == [None] * 4
+    assert nbrt.to_host(y).tolist() == [3.0] * 8
 
 
 @KINDS
