@@ -321,8 +321,6 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
     argmin = _by_function(np.argmin)
     argpartition = _by_function(np.argpartition)
     argsort = _by_function(np.argsort)
-    conj = _by_function(np.conjugate)
-    conjugate = _by_function(np.conjugate)
     cumprod = _by_function(np.cumprod)
     cumsum = _by_function(np.cumsum)
     dot = _by_function(np.dot)
@@ -336,6 +334,21 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
     sum = _by_function(np.sum)
     trace = _by_function(np.trace)
     var = _by_function(np.var)
+
+    def conj(self, out: Any = None) -> Any:
+        """Return the complex conjugates; the array itself if it is real."""
+        if out is None and self.dtype.kind in "biuf":
+            return self
+        return np.conjugate(self, out=out)
+
+    conjugate = conj
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        if modulo is not None:
+            return NotImplemented
+        if self.dtype.kind == "b" and type(other) is int and other == 2:
+            return np.square(self)  # NumPy's operator computes it so, with another dtype
+        return super().__pow__(other)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
         """Return the result of ``np.clip`` of the array."""
@@ -351,7 +364,7 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
         self._check_axis(axis)
         length = self.shape[axis]
         for each in np.atleast_1d(np.asarray(kth)).tolist():
-            if not -length <= each < length:
+            if self.size and not -length <= each < length:
                 raise ValueError(f"kth(={each}) out of bounds ({length})")
 
     def _check_axis(self, axis: int) -> None:

@@ -129,6 +129,8 @@ def _ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: 
 @rule(np.unravel_index)
 def _unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     (source,) = lifted(indices)
+    if not np.can_cast(source.dtype, np.intp, "same_kind"):
+        raise TypeError("only int indices permitted")
     return tuple(
         new_result(np.unravel_index, source, source.shape, np.intp)
         for _ in np.atleast_1d(np.asarray(shape))

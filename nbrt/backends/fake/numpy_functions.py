@@ -18,7 +18,7 @@ from nbrt.backends.fake import (
     numpy_views,
 )
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
-from nbrt.backends.fake.numpy_operands import common_memory
+from nbrt.backends.fake.numpy_operands import common_memory, fake_arrays, lifted
 from nbrt.backends.fake.numpy_rules import HOST_PARAMETERS, RULES, bound
 from nbrt.errors import NotSupportedError
 
@@ -53,8 +53,15 @@ def array_function(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[st
             f"{module}.{func.__name__}; compute it on the host before nbrt.fake, or write it with "
             f"functions that have a rule"
         )
-    common_memory(_operands(func, args, kwargs))
+    operands = _operands(func, args, kwargs)
+    common_memory(operands)
+    if func in HOST_PARAMETERS and args and type(args[0]) is np.ndarray and func not in _IN_PLACE:
+        # The array is real, and the places or counts beside it are fake.
+        args = (lifted(args[0], next(fake_arrays([args, kwargs])))[0], *args[1:])
     return known(*args, **kwargs)
+
+
+_IN_PLACE = (np.put, np.put_along_axis)
 
 
 def _operands(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

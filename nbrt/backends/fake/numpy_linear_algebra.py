@@ -175,7 +175,8 @@ def _cond(x: Any, p: Any = None) -> Any:
 
 @rule(np.linalg.solve)
 def _solve(a: Any, b: Any) -> Any:
-    source, right = _matrix(a, is_square=True), lifted(a, b)[1]
+    source, right = lifted(a, b)
+    source = _matrix(source, is_square=True)
     side = source.shape[-1]
     kind = np.linalg.solve(_identity(source), np.ones(1, right.dtype)).dtype
     if right.ndim == 1:

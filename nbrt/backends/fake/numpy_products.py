@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from nbrt.backends.fake.numpy_operands import lifted, sample
 from nbrt.backends.fake.numpy_rules import RULES, new_result, rule
@@ -210,6 +211,11 @@ def _einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: A
                     f"and {sizes[label]}"
                 )
             sizes[label] = max(size, sizes.get(label, 1)) if size else 0
+    if len(set(output)) != len(output) or not set(output) <= set(sizes):
+        raise ValueError(
+            f"expected an einstein sum whose output has each label once, and labels of its inputs, "
+            f"got {subscripts!r}"
+        )
     shape = tuple(sizes[label] for label in output)
     stand_ins = [np.ones((), each.dtype) for each in sources]
     known = {name: value for name, value in options.items() if value is not None}
@@ -224,7 +230,14 @@ def _is_sum(labels: str, output: str) -> bool:
 
 
 def _diagonal_view(source: Any, labels: str, output: str) -> Any:
-    return source.view_of(np.einsum(f"{labels}->{output}", source.layout))
+    # Not by np.einsum, which reads the element of an array without axes.
+    strides = [
+        sum(step for each, step in zip(labels, source.strides, strict=True) if each == label)
+        for label in output
+    ]
+    shape = [source.shape[labels.index(label)] for label in output]
+    layout = source.layout
+    return source.view_of(as_strided(layout, shape, strides, writeable=layout.flags.writeable))
 
 
 def _parsed(operands: tuple[Any, ...]) -> tuple[str, list[Any]]:

@@ -116,10 +116,11 @@ def _quantile(function: Any) -> Any:
         call = bound(function, args, kwargs)
         given = given_options(**call.arguments)
         out = given.pop("out", None)
-        (source, q, _) = lifted(given.pop("a"), given.pop("q"), out)
-        result = function(
-            sample(source), np.zeros(sample(q).shape, q.dtype), **replaced(given, sample)
-        )
+        wanted = given.pop("q")
+        (source, q, _) = lifted(given.pop("a"), wanted, out)
+        # The dtype of the result follows from q, but not where q is a number of Python.
+        stand_in = wanted if type(wanted) in (int, float) else np.zeros(sample(q).shape, q.dtype)
+        result = function(sample(source), stand_in, **replaced(given, sample))
         shape, _ = reduced(source, given.get("axis"), given.get("keepdims", False))
         return new_result(function, source, (*q.shape, *shape), result.dtype, out)
 

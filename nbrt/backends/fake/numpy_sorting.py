@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nbrt.backends.fake.numpy_layouts import copied_like
-from nbrt.backends.fake.numpy_operands import batch, empty, lifted, read_values, sample
+from nbrt.backends.fake.numpy_operands import batch, empty, lifted, read_values
 from nbrt.backends.fake.numpy_rules import RULES, new_result, rule
 from nbrt.backends.fake.numpy_ufuncs import broadcast_shape
 
@@ -141,6 +141,8 @@ def _argsort(a: Any, axis: int | None = -1, *args: Any, **kwargs: Any) -> Any:
 
 def _check_kth(source: Any, kth: Any, axis: int | None) -> None:
     length = source.size if axis is None else source.shape[_shifted(axis, source.ndim) - 1]
+    if source.size == 0:
+        return
     for each in np.atleast_1d(np.asarray(kth)).tolist():
         if not -length <= each < length:
             raise ValueError(f"kth(={each}) out of bounds ({length})")
@@ -324,13 +326,16 @@ def _take(
     if not hasattr(indices, "dtype"):
         indices = np.asarray(indices).astype(np.intp)
     (source, places, _) = lifted(a, indices, out)
-    np.take(sample(source), np.zeros(sample(places).shape, places.dtype), axis, mode="wrap")
+    # An axis without elements would make NumPy search for an index for ever.
+    np.take(np.ones((1,) * source.ndim), np.zeros((1,) * places.ndim, places.dtype), axis)
     if axis is None:
         shape, length = places.shape, source.size
     else:
         at = np.lib.array_utils.normalize_axis_index(axis, source.ndim)
         shape = (*source.shape[:at], *places.shape, *source.shape[at + 1 :])
         length = source.shape[at]
+    if length == 0 and places.size and (mode == "raise" or 0 not in shape):
+        raise IndexError("cannot do a non-empty take from an empty axes.")
     if mode == "raise" and not hasattr(indices, "memory") and np.size(indices):
         for value in (np.min(indices), np.max(indices)):
             if not -length <= value < length:

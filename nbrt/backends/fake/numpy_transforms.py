@@ -82,6 +82,12 @@ def _many_axes(function: Any) -> Any:
             raise ValueError("Shape and axes have different lengths.")
         if not places and function in (*_TO_HALF, *_FROM_HALF):
             raise IndexError("list index out of range")
+        if not places:
+            return (
+                source
+                if out is None
+                else new_result(function, source, source.shape, source.dtype, out)
+            )
         shape = list(source.shape)
         middle = np.fft.ifft if "i" in function.__name__ else np.fft.fft
         for order, (at, given) in enumerate(zip(places, lengths, strict=True)):

@@ -11,7 +11,14 @@ import numpy as np
 from nbrt.backends.fake.numpy_indexing import indexed_shape
 from nbrt.backends.fake.numpy_layouts import in_axis_order, iteration_axes, reduced
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
-from nbrt.backends.fake.numpy_operands import common_memory, empty, sample, written
+from nbrt.backends.fake.numpy_operands import (
+    common_memory,
+    empty,
+    fake_arrays,
+    lifted,
+    sample,
+    written,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +44,8 @@ def array_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: A
         return _call(ufunc, memory, operands, out, where, kwargs)
     if method == "outer":
         return _outer(ufunc, operands, kwargs)
+    if method == "at":  # a tuple is an index of several axes
+        operands[1] = inputs[1]
     rule = {"reduce": _reduce, "accumulate": _accumulate, "reduceat": _reduceat, "at": _at}[method]
     result: Any = rule(ufunc, memory, operands, out, kwargs)
     return result
@@ -361,10 +370,19 @@ def _at(
     out: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    array, index, *values = operands
+    target, index, *values = operands
+    (array,) = lifted(target, next(fake_arrays(operands)))[:1]
+    items = index if isinstance(index, tuple) else (index,)
+    has_slices = len(items) < array.ndim or any(
+        each is ... or type(each) is slice for each in items
+    )
+    if has_slices and not array.flags.writeable:  # NumPy writes single elements all the same
+        raise ValueError("operand array with iterator write flag set is read-only")
     shape = indexed_shape(array, index)
     nothing: Any = slice(None)
     ufunc.at(np.empty(0, array.dtype), nothing, *map(empty, values), **kwargs)
     for each in values:
         if broadcast_shape([shape, np.shape(each)]) != shape:
             raise ValueError("array is not broadcastable to correct shape")
+    if target is not array:
+        written(target, array.shape, array.dtype, "no", memory)

@@ -435,3 +435,25 @@ def test_arrays_of_nbrt_fake() -> None:
         y.set(np.zeros(1000, "f4"))
     with pytest.raises(DeviceError, match="ended"):
         x + 1
+
+
+# -- real arrays first -----------------------------------------------------------------------------
+
+
+def test_a_real_first_argument_goes_with_a_fake_second_one() -> None:
+    memory = SampleMemory("cpu", reads="zeros")
+    right = memory.empty((4, 4), "f4")
+    solved: Any = np.linalg.solve(np.eye(4, dtype="f4"), right)
+    assert (solved.shape, solved.dtype) == ((4, 4), np.float32)
+    repeated: Any = np.repeat(np.ones(4), memory.empty(4, "i8"))
+    assert repeated.shape == (0,)
+
+
+def test_ufunc_at_of_a_real_array_stores_what_the_policy_gives() -> None:
+    target = np.ones((4, 4))
+    np.add.at(target, SampleMemory("cpu", reads="zeros").empty(3, "i8"), 1)
+    assert not target.any()
+    with pytest.raises(FakeReadError):
+        np.add.at(target, SampleMemory("cpu").empty(3, "i8"), 1)
+    with pytest.raises(IndexError):
+        np.add.at(target, SampleMemory("cpu", reads="zeros").empty(3), 1)
