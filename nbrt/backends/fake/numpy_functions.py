@@ -57,7 +57,7 @@ def array_function(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[st
     common_memory(operands)
     if func in HOST_PARAMETERS and args and type(args[0]) is np.ndarray and func not in _IN_PLACE:
         # The array is real, and the places or counts beside it are fake.
-        args = (lifted(args[0], next(fake_arrays([args, kwargs])))[0], *args[1:])
+        args = (lifted(args[0], next(iter(fake_arrays([args, kwargs]))))[0], *args[1:])
     return known(*args, **kwargs)
 
 

@@ -371,7 +371,7 @@ def _at(
     kwargs: dict[str, Any],
 ) -> None:
     target, index, *values = operands
-    (array,) = lifted(target, next(fake_arrays(operands)))[:1]
+    (array,) = lifted(target, next(iter(fake_arrays(operands))))[:1]
     items = index if isinstance(index, tuple) else (index,)
     has_slices = len(items) < array.ndim or any(
         each is ... or type(each) is slice for each in items
