@@ -213,6 +213,7 @@ class DeviceInterface(ABC):
 
     capabilities = Capabilities()
     pool_kinds: tuple[str, ...] = ("caching",)
+    is_substitute = False  # of `registry.substitute_interface`
 
     def __init__(self, name: str) -> None:
         self.name = name

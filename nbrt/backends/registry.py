@@ -33,6 +33,7 @@ __all__ = [
     "revision",
     "set_aside",
     "substitute_interface",
+    "substitutes",
     "unregister_interface_for_device",
 ]
 
@@ -169,6 +170,7 @@ def substitute_interface(name: str, interface: DeviceInterface) -> Callable[[], 
         Ends the substitution: the kind has its backend and the state of its devices again.
         Substitutions of one kind end in the reverse order of their beginnings.
     """
+    interface.is_substitute = True
     with _lock:
         factory, loaded = _all_factories().get(name), _loaded.get(name)
         restore_states = [function(name) for function in _substituted]
@@ -181,6 +183,12 @@ def substitute_interface(name: str, interface: DeviceInterface) -> Callable[[], 
             _put(name, factory, loaded)
 
     return restore
+
+
+def substitutes() -> dict[str, DeviceInterface]:
+    """Return the backends that are in the place of others, by kind."""
+    with _lock:
+        return {name: each for name, each in _loaded.items() if each.is_substitute}
 
 
 def _put(

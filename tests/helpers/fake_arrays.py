@@ -23,6 +23,7 @@ class SampleMemory:
         self.device = Device(device)
         self.is_host = self.device.kind == "cpu"
         self.is_active = True
+        self.is_current = True
         self.reads = reads
         self.results: list[FakeArray] = []
 

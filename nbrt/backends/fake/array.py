@@ -14,7 +14,7 @@ from nbrt.backends.fake.numpy_metadata import ArrayMetadata, FakeMemory
 from nbrt.backends.fake.numpy_operands import empty
 from nbrt.backends.fake.numpy_ufuncs import array_ufunc
 from nbrt.backends.fake.numpy_views import full_shape, reshape
-from nbrt.errors import ArgumentTypeError, NotSupportedError
+from nbrt.errors import ArgumentTypeError, DeviceMismatchError, NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,6 +71,12 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
         return array_function(func, types, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
+        self.check_active()
+        if not self.memory.is_current:
+            raise DeviceMismatchError(
+                f"expected an array of the innermost nbrt.fake block, got {self!r} of a block "
+                f"around it; use it after the inner block"
+            )
         if not self.memory.is_host:
             raise ArgumentTypeError(
                 f"expected host data, got {self!r}; copy it with nbrt.to_host or get()"

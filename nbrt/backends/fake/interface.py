@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nbrt._internal.device import Device
+from nbrt.backends import registry
 from nbrt.backends.fake.array import FakeArray
 from nbrt.backends.fake.graphs import FakeGraphProgram, array_over, arrays_of
 from nbrt.backends.fake.memory import POOL_KINDS, DeviceMemory, make_pool
@@ -83,6 +84,11 @@ class ArrayMemory:
     def is_active(self) -> bool:
         """Whether the fake devices still exist."""
         return self.interface.is_active
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no devices of an inner block are in the place of these."""
+        return registry.get_interface_for_device(self.interface.name) is self.interface
 
     def result(self, shape: tuple[int, ...], dtype: Any, order: str = "C") -> FakeArray:
         """Return an array for the result of an expression.

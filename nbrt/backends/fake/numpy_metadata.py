@@ -47,6 +47,11 @@ class FakeMemory(Protocol):
         ...
 
     @property
+    def is_current(self) -> bool:
+        """Whether no device of an inner block is in the place of the fake device."""
+        ...
+
+    @property
     def on_launch(self) -> OnLaunch | None:
         """The function to call after each launch on the device."""
         ...

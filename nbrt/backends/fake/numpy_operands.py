@@ -113,7 +113,7 @@ def common_memory(operands: Iterable[Any]) -> FakeMemory:
                 host_array = each if each.ndim else host_array
             elif on_device is None:
                 on_device = each
-            elif on_device.memory.device is not each.memory.device:
+            elif on_device.memory is not each.memory:
                 raise _mismatch(on_device, each)
         elif isinstance(each, np.ndarray):
             host_array = each if each.ndim else host_array

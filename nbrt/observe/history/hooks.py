@@ -13,13 +13,14 @@ from nbrt.observe.history.annotations import active_annotations
 from nbrt.runtime.stream import Stream, default_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nbrt._internal.device import Device
+    from nbrt.backends.interface import DeviceInterface
     from nbrt.observe.history.stacks import StackTable
     from nbrt.runtime.commands import Command
 
-__all__ = ["Entry", "StreamHandles", "allocation_hook", "free_hook", "raw_stream"]
+__all__ = ["Entry", "StreamHandles", "allocation_hook", "free_hook", "is_of_others", "raw_stream"]
 
 Entry: TypeAlias = tuple[Any, ...]
 """An event in the history: the fields of `MemoryEvent`, with a `PoolState` in the place of its id.
@@ -49,20 +50,41 @@ def raw_stream(stream: Stream) -> int:
     return 0 if stream is default_stream(stream.device) else stream.id
 
 
+def is_of_others(own: Mapping[str, DeviceInterface], interface: DeviceInterface) -> bool:
+    """Return whether a backend is not the one that its kind had at the start of a history.
+
+    Parameters
+    ----------
+    own : Mapping[str, DeviceInterface]
+        The backends that were in the place of others then.
+    interface : DeviceInterface
+        A backend.
+    """
+    return own.get(interface.name) is not (interface if interface.is_substitute else None)
+
+
 def allocation_hook(
     append: Callable[[Entry], object] | None,
     stacks: StackTable | None,
     handles: StreamHandles,
     only: Device | None,
     keeps_site: bool,
+    own: Mapping[str, DeviceInterface] | None = None,
 ) -> Callable[[Stream, Command, Any], None]:
-    """Return the hook that stores the stack in an allocation and appends an entry."""
+    """Return the hook that stores the stack in an allocation and appends an entry.
+
+    With `own`, it leaves out other backends (`is_of_others`).
+    """
     hash_stack, find, add = _stack_functions(stacks)
 
     def after(stream: Stream, command: Command, result: Any) -> None:  # noqa: ARG001  # of a hook
         device = stream.device
         if only is not None and only is not device:
             return
+        if own is not None:
+            interface = stream.interface
+            if (interface.is_substitute or own) and is_of_others(own, interface):
+                return
         site = None
         if hash_stack is not None:
             try:
@@ -102,14 +124,22 @@ def free_hook(
     only: Device | None,
     keeps_request: bool,
     keeps_completion: bool,
+    own: Mapping[str, DeviceInterface] | None = None,
 ) -> Callable[[Stream, Command], None]:
-    """Return the hook that appends a free, and its completion unless another stream delays it."""
+    """Return the hook that appends a free, and its completion unless another stream delays it.
+
+    With `own`, it leaves out other backends (`is_of_others`).
+    """
     hash_stack, find, add = _stack_functions(stacks)
 
     def before(stream: Stream, command: Command) -> None:
         device = stream.device
         if only is not None and only is not device:
             return
+        if own is not None:
+            interface = stream.interface
+            if (interface.is_substitute or own) and is_of_others(own, interface):
+                return
         allocation = command.args[0]
         site = None
         if hash_stack is not None:

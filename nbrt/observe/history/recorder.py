@@ -8,9 +8,16 @@ from contextlib import ExitStack, contextmanager
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from nbrt.backends import registry
 from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.observe.history.annotations import active_annotations, listen
-from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, free_hook
+from nbrt.observe.history.hooks import (
+    Entry,
+    StreamHandles,
+    allocation_hook,
+    free_hook,
+    is_of_others,
+)
 from nbrt.observe.history.stacks import StackTable
 from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import lookup
@@ -149,6 +156,8 @@ class MemoryHistory:
         )
         self._other_stacks = self._stacks if context == "all" else None
         self._handles = StreamHandles()
+        # The history is of the devices of now, also while a block puts others in their place.
+        self._own = registry.substitutes()
         append = self._events.append
         self.before = free_hook(
             append,
@@ -157,6 +166,7 @@ class MemoryHistory:
             self.device,
             keeps_request="free_requested" in wanted,
             keeps_completion="free_completed" in wanted,
+            own=self._own,
         )
         self.after = allocation_hook(
             append if "alloc" in wanted else None,
@@ -164,6 +174,7 @@ class MemoryHistory:
             self._handles,
             self.device,
             keeps_site=context in {"alloc", "all"},
+            own=self._own,
         )
         self._running: ExitStack | None = None
         self._lock = threading.Lock()
@@ -218,6 +229,10 @@ class MemoryHistory:
         events = map(event_of, self._events.copy())
         return [event for event in events if only is None or event.device in {only, None}]
 
+    def has_kind(self, kind: str) -> bool:
+        """Return whether the history is of the devices that a kind has now."""
+        return not is_of_others(self._own, registry.get_interface_for_device(kind))
+
     def mark_snapshot(self, device: Device) -> None:
         """Record that a snapshot was taken."""
         if "snapshot" in self._wanted and self.is_recording and self.device in {None, device}:
@@ -228,6 +243,12 @@ class MemoryHistory:
         if self.device is not None and self.device is not event.device:
             return
         subject: Any = event.subject
+        pool_state = getattr(subject, "pool", event.pool)  # an allocation has its pool
+        interface = getattr(pool_state, "interface", None)
+        if interface is None:
+            interface = registry.get_interface_for_device(event.device)
+        if is_of_others(self._own, interface):
+            return
         stream = 0 if event.stream is None else self._handles[event.stream.id]
         action, nbytes = str(event.kind), event.nbytes
         pool: tuple[int, int] | None = event.pool_id

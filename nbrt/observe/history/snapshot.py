@@ -75,6 +75,8 @@ def snapshot(device: DeviceLike = None) -> dict[str, Any]:
     else:
         kind = lookup(device)[0].kind
         allocators = [allocator_for(device)]
+    if history is not None and not history.has_kind(kind):
+        history = None
     return Snapshot(kind, allocators, history).as_dict()
 
 

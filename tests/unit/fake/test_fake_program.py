@@ -56,6 +56,7 @@ class Memory:
         self.device = Device(kind, index)
         self.is_host = is_host
         self.is_active = True
+        self.is_current = True
         self.on_launch = None
 
     def array(self, shape: Any = (8,), dtype: Any = "f4", order: Any = "C") -> FakeArray:

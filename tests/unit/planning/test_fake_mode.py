@@ -207,6 +207,38 @@ def test_a_mode_of_a_thread_that_has_ended_ends_anywhere() -> None:
     assert registry.get_interface_for_device("cuda") is before
 
 
+def sizes_allocated(found: dict[str, Any]) -> list[int]:
+    return [
+        event["size"]
+        for trace in found["device_traces"]
+        for event in trace
+        if event["action"] == "alloc"
+    ]
+
+
+def test_histories_are_of_the_devices_of_their_start() -> None:
+    nbrt.zeros(1, device="cpu:0")
+    with nbrt.memory.memory_history() as real:
+        nbrt.empty(1000, "uint8", device="cpu:0")
+        with nbrt.fake("cpu"):
+            nbrt.empty(2000, "uint8", device="cpu:0")
+            assert sizes_allocated(nbrt.memory.snapshot("cpu:0")) == []
+            with nbrt.memory.memory_history() as fake:
+                x = nbrt.empty(3000, "uint8", device="cpu:0")
+                assert sizes_allocated(nbrt.memory.snapshot("cpu:0")) == [3000]
+            inner = nbrt.memory.memory_history()
+            inner.__enter__()
+        del x
+        nbrt.empty(4000, "uint8", device="cpu:0")
+        inner.__exit__(None, None, None)
+        assert sizes_allocated(nbrt.memory.snapshot("cpu:0")) == [1000, 4000]
+        assert nbrt.memory.snapshot("cpu:0")["device_traces"][0]
+    actions = [(event.action, event.nbytes) for event in real.events() if event.nbytes < 9999]
+    assert [nbytes for action, nbytes in actions if action == "alloc"] == [1000, 4000]
+    assert [nbytes for action, nbytes in actions if action == "free_requested"] == [1000, 4000]
+    assert [event.nbytes for event in fake.events() if event.action == "alloc"] == [3000]
+
+
 def test_kernels_keep_nothing_of_ended_blocks() -> None:
     configured = axpy[1, 8]
     interfaces: list[weakref.ref[Any]] = []
@@ -291,6 +323,40 @@ def test_arrays_of_an_ended_block_are_refused_by_name() -> None:
         with pytest.raises(DeviceError, match="ended"):
             use()
     assert "shape=(4,)" in repr(x)
+
+
+def uses_of(x: Any, kind: str) -> tuple[Callable[[], object], ...]:
+    return (
+        lambda: nbrt.to_host(x),
+        lambda: nbrt.asarray(x, device=f"{kind}:0"),
+        lambda: nbrt.to(x, "cpu:0"),
+        lambda: nbrt.copy(np.ones(4), x),
+        lambda: nbrt.copy(x, np.ones(4)),
+        lambda: np.asarray(x),
+    )
+
+
+@KINDS
+def test_arrays_of_another_block_are_refused_with_the_reason(kind: str) -> None:
+    device = f"{kind}:0"
+    with nbrt.fake(kind) as outer:
+        x = nbrt.zeros(4, device=device)
+        with nbrt.fake(kind, reads="zeros") as inner:
+            for use in uses_of(x, kind):
+                with pytest.raises(DeviceMismatchError, match="block around it"):
+                    use()
+            if kind == "cuda":
+                with pytest.raises(DeviceMismatchError, match="block around it"):
+                    x.get()
+                with pytest.raises(DeviceMismatchError):
+                    x + nbrt.zeros(4, device=device)
+        assert (x + x).shape == nbrt.to_host(x).shape
+    with nbrt.fake("cpu"):
+        for use in (*uses_of(x, "cpu"), x.get):
+            with pytest.raises(DeviceError, match="ended"):
+                use()
+    assert outer.peak > 0
+    assert inner.peak <= 512
 
 
 def test_fake_and_real_arrays_do_not_mix() -> None:
