@@ -293,3 +293,6 @@ class _Library:
 
     def copy(self, destination: Any, source: Any) -> None:
         copy(destination, source)
+
+    def is_current(self, interface: FakeInterface) -> bool:
+        return registry.get_interface_for_device(interface.name) is interface

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nbrt._internal.device import Device
-from nbrt.backends import registry
 from nbrt.backends.fake.array import FakeArray
 from nbrt.backends.fake.graphs import FakeGraphProgram, array_over, arrays_of
 from nbrt.backends.fake.memory import POOL_KINDS, DeviceMemory, make_pool
@@ -88,7 +87,7 @@ class ArrayMemory:
     @property
     def is_current(self) -> bool:
         """Whether no devices of an inner block are in the place of these."""
-        return registry.get_interface_for_device(self.interface.name) is self.interface
+        return self.interface.library.is_current(self.interface)
 
     def result(self, shape: tuple[int, ...], dtype: Any, order: str = "C") -> FakeArray:
         """Return an array for the result of an expression.
@@ -126,6 +125,10 @@ class ArrayLibrary(Protocol):
 
     def to_host(self, array: FakeArray) -> FakeArray:
         """Copy an array to the host."""
+        ...
+
+    def is_current(self, interface: FakeInterface) -> bool:
+        """Return whether a kind has these devices now."""
         ...
 
     def copy(self, destination: FakeArray, source: Any) -> None:
