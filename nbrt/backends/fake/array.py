@@ -12,6 +12,7 @@ from nbrt.backends.fake.numpy_functions import array_function
 from nbrt.backends.fake.numpy_layouts import copied_like, reshaped
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata, FakeMemory
 from nbrt.backends.fake.numpy_operands import empty
+from nbrt.backends.fake.numpy_scalars import ScalarResults, as_scalar
 from nbrt.backends.fake.numpy_ufuncs import array_ufunc
 from nbrt.backends.fake.numpy_views import full_shape, reshape
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, NotSupportedError
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["FakeArray", "FakeMemory"]
 
 
+class NoElementsError(NotSupportedError, AttributeError):
+    """A fake array has no such attribute, because it has no elements."""
+
+
 def _by_function(function: Any) -> Callable[..., Any]:
     """Return a method that calls a function of NumPy with the array as first argument."""
 
@@ -36,7 +41,7 @@ def _by_function(function: Any) -> Callable[..., Any]:
     return method
 
 
-class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
+class FakeArray(ScalarResults, NDArrayOperatorsMixin):
     """An array of a fake device: it behaves as `numpy.ndarray` as far as metadata goes.
 
     Results have the shape, dtype and order of NumPy's, and its errors. Results that are scalars in
@@ -58,17 +63,18 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
     __slots__ = ()
 
     __array_priority__ = 100.0
-    __hash__ = None  # type: ignore[assignment]
 
     # -- NumPy's protocols -------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return array_ufunc(ufunc, method, inputs, kwargs)
+        result = array_ufunc(ufunc, method, inputs, kwargs)
+        return as_scalar(result, ufunc, inputs, kwargs.get("out"))
 
     def __array_function__(
         self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        return array_function(func, types, args, kwargs)
+        result = array_function(func, types, args, kwargs)
+        return as_scalar(result, func, args, kwargs.get("out"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         self.check_active()
@@ -165,6 +171,8 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Self:
         result: Self = numpy_indexing.getitem(self, index)
+        if not result.layout.ndim and self.memory.is_host:
+            result.is_scalar = numpy_indexing.is_element(index)
         return result
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -242,6 +250,30 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
             raise TypeError("array does not have imaginary part to set")
         self.imag[...] = value
 
+    @property
+    def flat(self) -> NoReturn:
+        """Refuse: an iterator would read the elements."""
+        raise NoElementsError(
+            f"expected an operation without values, got flat of {self!r}; use ravel() or "
+            f"reshape(-1)"
+        )
+
+    @property
+    def data(self) -> NoReturn:
+        """Refuse: there is no memory to share."""
+        raise NoElementsError(
+            f"expected an operation without values, got data of {self!r}, which has no memory; use "
+            f"`address`, or nbrt.to_host outside of nbrt.fake"
+        )
+
+    @property
+    def ctypes(self) -> NoReturn:
+        """Refuse: there is no memory that C functions could touch."""
+        raise NoElementsError(
+            f"expected an operation without values, got ctypes of {self!r}, which has no memory; "
+            f"use `address`, or nbrt.to_host outside of nbrt.fake"
+        )
+
     def setflags(self, write: bool | None = None) -> None:
         """Set whether the array can be written."""
         self.layout.setflags(write=write)
@@ -287,6 +319,7 @@ class FakeArray(ArrayMetadata, NDArrayOperatorsMixin):
             return self
         self.check_active()
         result: Self = copied_like(self, self.memory, kind, order)
+        result.is_scalar = self.is_scalar
         return result
 
     def _has_order(self, order: str) -> bool:

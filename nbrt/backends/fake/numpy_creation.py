@@ -213,7 +213,8 @@ def _place(arr: Any, mask: Any, vals: Any) -> None:
     target = _target(arr, "place")
     if np.size(mask) != target.size:
         raise ValueError("place: mask and data must be the same size")
-    new = lifted(target, vals)[1]
+    known = vals if hasattr(vals, "dtype") else np.asarray(vals, target.dtype)
+    new = lifted(target, known)[1]
     if new.size == 0:
         raise ValueError("Cannot insert from an empty array!")
     np.place(np.zeros(1, target.dtype), np.zeros(1, np.bool_), np.zeros(1, new.dtype))

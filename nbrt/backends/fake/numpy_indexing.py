@@ -14,7 +14,7 @@ from nbrt.backends.fake.numpy_operands import common_memory, empty, fake_arrays,
 if TYPE_CHECKING:
     from nbrt.typing import HostArray
 
-__all__ = ["check_assignment", "getitem", "indexed_shape", "setitem"]
+__all__ = ["check_assignment", "getitem", "indexed_shape", "is_element", "setitem"]
 
 _INVALID = (
     "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean "
@@ -38,6 +38,12 @@ def getitem(array: Any, index: Any) -> Any:
     lead, middle = len(fancy), len(fancy) + len(first)
     order = (*axes[lead:middle], *axes[:lead], *axes[middle:])
     return result.as_owner(result.layout.transpose(order))
+
+
+def is_element(index: Any) -> bool:
+    """Return whether an index of integers selects an element, which NumPy returns as a scalar."""
+    items = index if isinstance(index, tuple) else (index,)
+    return not any(each is Ellipsis or isinstance(each, (str, list)) for each in items)
 
 
 def setitem(array: Any, index: Any, value: Any) -> None:

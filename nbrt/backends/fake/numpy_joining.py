@@ -129,8 +129,8 @@ def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     if isinstance(repeats, ArrayMetadata):
         why = "the result of numpy.repeat depends on values: the repeats decide its length"
         repeats = read_values(repeats, why)
-    at = 0 if axis is None else np.lib.array_utils.normalize_axis_index(axis, source.ndim)
-    shape = [source.size] if axis is None else list(source.shape)
+    shape = [source.size] if axis is None else list(source.shape or (1,))
+    at = 0 if axis is None else np.lib.array_utils.normalize_axis_index(axis, len(shape))
     if np.size(repeats) == 1:
         shape[at] *= np.repeat(np.empty((1, 0)), repeats, axis=0).shape[0]
     else:

@@ -171,9 +171,11 @@ class ArrayMetadata:
     ----------
     known_form : tuple or None
         The result of `form`, once it is known.
+    is_scalar : bool
+        NumPy's result would be a scalar; it has no axes.
     """
 
-    __slots__ = ("__weakref__", "base", "handle", "known_form", "layout", "memory")
+    __slots__ = ("__weakref__", "base", "handle", "is_scalar", "known_form", "layout", "memory")
 
     def __init__(
         self,
@@ -187,6 +189,7 @@ class ArrayMetadata:
         self.handle = handle
         self.base = base
         self.known_form: tuple[Any, ...] | None = None
+        self.is_scalar = False
 
     def form(self) -> tuple[Any, ...]:
         """Return what launches compare of an array: it is equal for arrays that a plan takes alike.

@@ -134,8 +134,9 @@ def _scan(function: Any) -> Any:
         if source.ndim == 0 or (axis is None and source.ndim != 1):
             return new_result(function, source, (source.size,), result.dtype, out)
         if out is not None:
+            # NumPy computes in the dtype of `out`.
             return stored(
-                out, source.shape, result.dtype, "same_kind", function.__name__, source.memory
+                out, source.shape, result.dtype, "unsafe", function.__name__, source.memory
             )
         axes = iteration_axes([source], source.ndim)
         return in_axis_order(source.memory, source.shape, result.dtype, axes)
@@ -178,7 +179,8 @@ if hasattr(np, "cumulative_sum"):  # NumPy 2.1
 @rule(np.count_nonzero)
 def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     (source,) = lifted(a)
-    shape, _ = reduced(source, axis, keepdims)
+    np.count_nonzero(sample(source), axis)
+    shape, _ = reduced(source, axis if source.ndim else None, keepdims)
     return new_result(np.count_nonzero, source, shape, np.intp)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from nbrt.typing import HostArray
 
 __all__ = ["ReadPolicy", "Reads"]
+
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 
 Reads: TypeAlias = Literal["error", "zeros"] | Callable[[Any], Any]
 """``"error"``, ``"zeros"``, or a function of the array that returns its values."""
@@ -55,7 +58,7 @@ class ReadPolicy:
         Raises
         ------
         FakeReadError
-            If the policy is ``"error"``, or the function returns values of another shape.
+            If the policy is ``"error"``, or the function returns values of another shape or kind.
         """
         line = _line()
         self.lines[line] += 1
@@ -66,7 +69,16 @@ class ReadPolicy:
                 f"expected a program that reads no value of a fake array, got a read of {array!r} "
                 f'at {line}; pass reads="zeros" or reads=function to nbrt.fake'
             )
-        values = np.asarray(self._reads(array)).astype(array.dtype, copy=False)
+        given = self._reads(array)
+        try:
+            if given is None:
+                raise TypeError("None is no value")
+            values = np.asarray(given).astype(array.dtype, copy=False)
+        except (TypeError, ValueError) as error:
+            raise FakeReadError(
+                f"expected reads to return values of dtype {array.dtype}, got {given!r} for the "
+                f"read of {array!r} at {line}; return a number or an array"
+            ) from error
         try:
             return np.broadcast_to(values, array.shape).copy()
         except ValueError as error:
@@ -77,5 +89,8 @@ class ReadPolicy:
 
 
 def _line() -> str:
-    frame = CallSite.here(depth=1).frames()[0]
+    frames = CallSite.here(depth=1).frames()
+    # NumPy's functions of Python call read methods, too; the line of the program is wanted.
+    outside = (each for each in frames if not each["filename"].startswith(_NUMPY))
+    frame = next(outside, frames[0])
     return f"{frame['filename']}:{frame['line']}"
