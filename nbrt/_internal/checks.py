@@ -1,4 +1,4 @@
-"""Conversions of integers, shapes and dtypes, with the same errors everywhere."""
+"""Conversions of numbers, shapes and dtypes, with the same errors everywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-__all__ = ["as_dtype", "as_int", "checked_dtype", "checked_int", "checked_ints", "checked_shape"]
+__all__ = [
+    "as_dtype",
+    "as_int",
+    "checked_bool",
+    "checked_dtype",
+    "checked_int",
+    "checked_ints",
+    "checked_shape",
+]
 
 
 def as_int(value: Any) -> int | None:
@@ -39,6 +47,15 @@ def checked_int(what: str, value: Any) -> int:
             f"expected {what} of type int, got {value!r} of type {type(value).__name__}"
         )
     return number
+
+
+def checked_bool(what: str, value: Any) -> bool:
+    """Return a bool of Python or NumPy as a bool; `what` names it in the error."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(
+            f"expected {what} of type bool, got {value!r} of type {type(value).__name__}"
+        )
+    return bool(value)
 
 
 def checked_ints(what: str, values: Iterable[Any]) -> tuple[int, ...]:

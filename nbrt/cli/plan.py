@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbrt.cli.scripts import check_script, run_script
+from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +41,8 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         help="print all known GPUs; exit with status 3 if the script does not fit the GPU",
     )
     parser.add_argument("script", help="a Python file")
-    parser.add_argument("arguments", nargs="...", help="arguments of the script")
+    arguments = parser.add_argument("arguments", nargs="...", help="arguments of the script")
+    arguments.required = False  # also in the message without a script
 
 
 def run_plan(options: argparse.Namespace) -> int:
@@ -54,6 +57,8 @@ def run_plan(options: argparse.Namespace) -> int:
     from nbrt.planning.fake_mode import fake
 
     check_script(options.script)
+    for name in ("html", "json", "snapshot"):
+        setattr(options, name, _checked_output(name, getattr(options, name)))
     arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     mode = fake(
         options.device,
@@ -71,6 +76,29 @@ def run_plan(options: argparse.Namespace) -> int:
         print(plan.table())
     _write(plan, options)
     return status or (3 if options.fits and not plan.fits() else 0)
+
+
+def _checked_output(name: str, path: str | None) -> Path | None:
+    """Return the absolute path of a file to write, because the script may change the folder.
+
+    Raises
+    ------
+    ArgumentError
+        If it cannot be written.
+    """
+    if path is None:
+        return None
+    file = Path(path).absolute()
+    reason = None
+    if not file.parent.is_dir():
+        reason = "its folder does not exist"
+    elif file.is_dir():
+        reason = "it is a folder"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
+        reason = "it is not writable"
+    if reason is not None:
+        raise ArgumentError(f"expected a file to write for --{name}, got {path}: {reason}")
+    return file
 
 
 def _status_of(script: str, arguments: list[str]) -> int:
@@ -108,9 +136,9 @@ def _write(plan: MemoryPlan, options: argparse.Namespace) -> None:
     if options.html:
         from nbrt.planning.html import plan_page
 
-        Path(options.html).write_text(plan_page(plan), encoding="utf-8")
+        options.html.write_text(plan_page(plan), encoding="utf-8")
     if options.json:
-        Path(options.json).write_text(plan.to_json(), encoding="utf-8")
+        options.json.write_text(plan.to_json(), encoding="utf-8")
     if options.snapshot:
         # Version 4 is the newest that torch's page reads.
-        Path(options.snapshot).write_bytes(pickle.dumps(plan.snapshot(), protocol=4))
+        options.snapshot.write_bytes(pickle.dumps(plan.snapshot(), protocol=4))

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import scopes
-from nbrt._internal.checks import checked_int
+from nbrt._internal.checks import checked_bool, checked_int
 from nbrt._internal.device import Device
 from nbrt._internal.gpus import gpu_named
 from nbrt.backends import registry
@@ -143,8 +143,9 @@ def fake(
         Allocations beyond the memory of a device raise `OutOfMemoryError`. By default they succeed,
         so that the plan tells how much is missing.
     only_lift_cpu_arrays : bool, optional
-        Only host arrays become fake arrays; arrays of real devices of the kind raise
-        `DeviceMismatchError`. By default True unless the real devices work here.
+        Only host arrays become fake arrays; arrays of real GPUs raise `DeviceMismatchError`. By
+        default True unless the real devices work here. Arrays of real CPU devices are host arrays,
+        so that it has no effect on them.
 
     Returns
     -------
@@ -155,6 +156,8 @@ def fake(
     ------
     ArgumentError
         If the kind, the GPU or the policy of reads is unknown, or options contradict each other.
+    ArgumentTypeError
+        If an argument is of another type.
 
     Notes
     -----
@@ -197,17 +200,20 @@ def fake(
             f"expected between {wanted.index + 1} and {_MAX_DEVICES} devices, got {count}"
         )
     ReadPolicy(reads)
-    if only_lift_cpu_arrays is None:
-        only_lift_cpu_arrays = not _works(wanted.kind)
+    lifts_only_cpu = (
+        not _works(wanted.kind)
+        if only_lift_cpu_arrays is None
+        else checked_bool("only_lift_cpu_arrays", only_lift_cpu_arrays)
+    )
     return FakeMode(
         wanted,
         properties,
         gpu,
         count,
         reads=reads,
-        compiles=bool(compile),
-        enforces=bool(enforce_memory),
-        only_lift_cpu_arrays=only_lift_cpu_arrays,
+        compiles=checked_bool("compile", compile),
+        enforces=checked_bool("enforce_memory", enforce_memory),
+        only_lift_cpu_arrays=lifts_only_cpu,
     )
 
 

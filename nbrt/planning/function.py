@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from nbrt.errors import ArgumentError
+from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.planning.fake_mode import fake
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ def plan(
     plan : MemoryPlan
         The plan; its `largest` runs the function again with other arguments.
 
+    Raises
+    ------
+    ArgumentTypeError
+        If `function` cannot be called, or is a coroutine or generator function: a call of it would
+        run nothing.
+
     See Also
     --------
     nbrt.fake : The same for a block.
@@ -61,18 +68,46 @@ def plan(
     >>> planned.fits(), planned.largest("batch", 1, 1 << 24, gpu="16GiB")
     (True, 4194304)
     """
+    _check_runs(function)
     signature = _signature(function)
 
     def run(changes: dict[str, Any]) -> MemoryPlan:
         given, named = _changed(function, signature, args, kwargs, changes)
         mode = fake(device, gpu=gpu, properties=properties, devices=devices, reads=reads)
         with mode as made:
-            function(*given, **named)
+            result = function(*given, **named)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise _runs_nothing(function, "a coroutine")
+            del result  # the plan shows what the function leaves in use
         return made
 
     found = run({})
     found._repeat = run
     return found
+
+
+def _check_runs(function: Any) -> None:
+    """Raise ArgumentTypeError if a call of a function would not run it."""
+    if not callable(function):
+        raise ArgumentTypeError(
+            f"expected a function to plan, got {function!r} of type {type(function).__name__}"
+        )
+    while isinstance(function, functools.partial):
+        function = function.func
+    for each in (function, type(function).__call__):
+        if inspect.isgeneratorfunction(each):
+            raise _runs_nothing(function, "a generator")
+        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+            raise _runs_nothing(function, "a coroutine or asynchronous generator")
+
+
+def _runs_nothing(function: object, what: str) -> ArgumentTypeError:
+    label = getattr(function, "__qualname__", repr(function))
+    return ArgumentTypeError(
+        f"expected a function that runs when it is called, got {label}, which returns {what}; pass "
+        f"a function that runs it, as by asyncio.run or list"
+    )
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
@@ -92,10 +127,12 @@ def _changed(
     """Return the arguments of a call, of which some have other values."""
     if not changes:
         return args, kwargs
-    parameters = {} if signature is None else signature.parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    every = {} if signature is None else signature.parameters
+    keywords = [key for key, each in every.items() if each.kind is each.VAR_KEYWORD]
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = [key for key, each in every.items() if each.kind not in several]
     for name in changes:
-        if not takes_any and name not in parameters:
+        if not keywords and name not in parameters:
             label = getattr(function, "__qualname__", repr(function))
             known = ", ".join(parameters) or "none with a name"
             raise ArgumentError(f"expected a parameter of {label} ({known}), got {name!r}")
@@ -106,8 +143,5 @@ def _changed(
         if name in parameters:
             bound.arguments[name] = value
         else:
-            keywords = next(
-                key for key, each in parameters.items() if each.kind is each.VAR_KEYWORD
-            )
-            bound.arguments.setdefault(keywords, {})[name] = value
+            bound.arguments.setdefault(keywords[0], {})[name] = value
     return bound.args, bound.kwargs

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from nbrt._internal.device import Device
 from nbrt.errors import ArgumentError
@@ -67,7 +69,7 @@ def _data(found: dict[str, Any]) -> PlanData:
     values["peaks"] = tuple(map(_peak, values["peaks"]))
     for name, kind in lists.items():
         values[name] = tuple(_object(kind, each) for each in values[name])
-    return PlanData(**values)
+    return _checked(PlanData(**values))
 
 
 def _peak(found: dict[str, Any]) -> DevicePeak:
@@ -83,4 +85,29 @@ def _object(kind: type[T], found: dict[str, Any]) -> T:
             values[name] = Device(value)
         elif isinstance(value, list):
             values[name] = tuple(value)
-    return kind(**values)
+    return _checked(kind(**values))
+
+
+def _checked(found: T) -> T:
+    """Return an object of a plan; raise TypeError if an attribute is of another type."""
+    for name, wanted in get_type_hints(type(found)).items():
+        value = getattr(found, name)
+        if not _has_type(value, wanted):
+            raise TypeError(f"{type(found).__name__}.{name} is {value!r}, not of type {wanted}")
+    return found
+
+
+def _has_type(value: Any, wanted: Any) -> bool:
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin is UnionType:
+        return any(_has_type(value, each) for each in parts)
+    if origin is tuple:
+        kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return len(value) == len(kinds) and all(map(_has_type, value, kinds))
+    if origin is Mapping:
+        return isinstance(value, dict) and all(
+            _has_type(key, parts[0]) and _has_type(each, parts[1]) for key, each in value.items()
+        )
+    if isinstance(value, bool):
+        return wanted is bool
+    return isinstance(value, (int, float) if wanted is float else wanted)

@@ -224,9 +224,12 @@ class MemoryPlan:
         from nbrt.planning.search import largest
 
         if self._repeat is None:
+            found = "one read from JSON or a pickle, which keep no function"
+            if self._recorder is not None:
+                found = "that of a 'with' block, which cannot run again"
             raise ArgumentError(
-                "expected the plan of a function, got that of a 'with' block, which cannot run "
-                "again; call nbrt.plan(function, ...) and then largest()"
+                f"expected the plan of a function, got {found}; call nbrt.plan(function, ...) and "
+                f"then largest()"
             )
         return largest(self._repeat, name, lo, hi, gpu)
 

@@ -1,8 +1,10 @@
 """A pytest plugin: ``@pytest.mark.max_memory("24GB", gpu="L4")`` fails a test that needs more.
 
 Installed with nbrt. The test runs on fake devices (`nbrt.fake`), so that neither a GPU nor the
-memory is needed. The most bytes that its arrays hold on one device are compared with the limit; its
-fixtures run before, on the real devices.
+memory is needed. The most bytes that its arrays hold on one device are compared with the limit.
+
+Only the body of the test is covered: its fixtures run before and after it, on the real devices, and
+their arrays do not count.
 """
 
 from __future__ import annotations

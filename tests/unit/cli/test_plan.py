@@ -115,3 +115,30 @@ def test_wrong_arguments(script: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "nbrt: expected a script to run, got missing.py" in error
     assert "nbrt: expected a GPU" in error
     assert "got 'no GPU'" in error
+
+
+def test_a_missing_script_is_named_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan"])
+    assert capsys.readouterr().err.rstrip().endswith("required: script")
+
+
+@pytest.mark.parametrize("option", ["--html", "--json", "--snapshot"])
+def test_files_are_checked_before_the_run(
+    option: str, script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (tmp_path / "missing" / "x", tmp_path):
+        assert main(["plan", option, str(path), script, "5"]) == 1
+        found = capsys.readouterr()
+        assert "ran with" not in found.out
+        assert f"expected a file to write for {option}" in found.err
+
+
+def test_files_are_relative_to_the_folder_of_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "moves.py").write_text("import os; os.chdir('other')")
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "--json", "plan.json", "moves.py"]) == 0
+    assert (tmp_path / "plan.json").is_file()

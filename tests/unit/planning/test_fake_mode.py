@@ -421,6 +421,10 @@ def test_arrays_of_real_devices_are_lifted_on_request() -> None:
         ((), {"reads": "ones"}, ArgumentError),
         ((), {"properties": 3}, ArgumentTypeError),
         ((), {"gpu": 3}, ArgumentTypeError),
+        ((), {"enforce_memory": "no"}, ArgumentTypeError),
+        ((), {"compile": "yes"}, ArgumentTypeError),
+        ((), {"compile": np.zeros(3)}, ArgumentTypeError),
+        ((), {"only_lift_cpu_arrays": "no"}, ArgumentTypeError),
     ],
 )
 def test_bad_arguments_are_refused(arguments: Any, options: Any, error: type[Exception]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from contextlib import contextmanager
@@ -276,6 +277,22 @@ def test_pickles_and_json_hold_the_plan_and_no_array() -> None:
 def test_other_texts_are_no_plan(text: str) -> None:
     with pytest.raises(ArgumentError, match=r"expected (the JSON text|a memory plan)"):
         MemoryPlan.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("total_memory", "x"), ("kind", 5), ("commands", {"copy": "many"}), ("assumptions", [1])],
+)
+def test_values_of_other_types_are_no_plan(name: str, value: object) -> None:
+    with planned() as plan:
+        nbrt.zeros(4, device=DEVICE)
+    found = {**json.loads(plan.to_json()), name: value}
+    with pytest.raises(ArgumentError, match=f"PlanData.{name} is"):
+        MemoryPlan.from_json(json.dumps(found))
+    found = json.loads(plan.to_json())
+    found["peaks"][0]["timeline"]["times"][0] = "soon"
+    with pytest.raises(ArgumentError, match=r"PlanTimeline\.times is"):
+        MemoryPlan.from_json(json.dumps(found))
 
 
 def test_fits_compares_reserved_bytes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nbrt
-from nbrt.errors import ArgumentError, OutOfMemoryError
+from nbrt.errors import ArgumentError, ArgumentTypeError, OutOfMemoryError
 from nbrt.planning.search import largest
 
 MIB = 1 << 20
@@ -110,3 +112,51 @@ def test_bisection_finds_the_largest(lo: int, span: int, limit: int) -> None:
             largest(run, "n", lo, hi, None)
     assert len(runs) <= 2 + span.bit_length()
     assert len(set(runs)) == len(runs)
+
+
+async def _coroutine() -> None:
+    nbrt.zeros(1 << 20)
+
+
+def _generator() -> Any:
+    yield nbrt.zeros(1 << 20)
+
+
+async def _asynchronous_generator() -> Any:
+    yield nbrt.zeros(1 << 20)
+
+
+class _CalledLater:
+    async def __call__(self) -> None:
+        nbrt.zeros(1 << 20)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        3,
+        None,
+        _coroutine,
+        _generator,
+        _asynchronous_generator,
+        _CalledLater(),
+        functools.partial(_generator),
+        lambda: _coroutine(),
+    ],
+)
+def test_functions_that_would_not_run_are_refused(function: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"expected a function"):
+        nbrt.plan(function)
+
+
+def test_parameters_of_several_arguments_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="'sizes'"):
+        nbrt.plan(lambda *sizes: nbrt.empty(sizes), 3).largest("sizes", 1, 10)
+    found = nbrt.plan(lambda **options: nbrt.empty(options["options"]), options=3)
+    assert found.largest("options", 1, 10) == 10
+
+
+def test_plans_that_were_read_have_no_function(plan: nbrt.MemoryPlan) -> None:
+    for read in (nbrt.MemoryPlan.from_json(plan.to_json()), pickle.loads(pickle.dumps(plan))):
+        with pytest.raises(ArgumentError, match="read from JSON or a pickle"):
+            read.largest("batch", 1, 8)
