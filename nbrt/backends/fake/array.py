@@ -240,7 +240,7 @@ class FakeArray(ScalarResults, NDArrayOperatorsMixin):
         if self.dtype.kind == "c":
             return self.view_of(self.layout.imag)
         self.check_active()
-        zeros: Self = self.memory.result(self.shape, self.dtype)
+        zeros: Self = copied_like(self, self.memory, self.dtype, "A")
         zeros.flags.writeable = False
         return zeros
 
@@ -350,7 +350,7 @@ class FakeArray(ScalarResults, NDArrayOperatorsMixin):
 
     def byteswap(self, inplace: bool = False) -> Self:
         """Return a copy with swapped bytes; the array itself if it is done in place."""
-        return self if inplace else self.copy("K")
+        return self if inplace else self.copy("A")
 
     # -- arithmetic --------------------------------------------------------------------------------
 

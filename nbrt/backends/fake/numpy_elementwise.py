@@ -25,12 +25,12 @@ _PARAMETERS: dict[Any, tuple[str, ...]] = {
     np.isposinf: ("x",),
     np.isreal: ("x",),
     np.nan_to_num: ("x",),
-    np.select: ("condlist", "choicelist", "default"),
     np.sinc: ("x",),
 }
 """Function -> its parameters that broadcast against each other."""
 
 RULES.update({function: elementwise(function, names) for function, names in _PARAMETERS.items()})
+RULES[np.select] = elementwise(np.select, ("condlist", "choicelist", "default"), "C")
 
 
 @rule(np.where)
@@ -52,7 +52,8 @@ def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     kind = np.round(batch(source), decimals).dtype
     if out is not None:
         return new_result(np.round, source, source.shape, kind, out)
-    return copied_like(source, source.memory, kind)
+    order = "A" if decimals and kind.kind in "fc" else "K"
+    return copied_like(source, source.memory, kind, order)
 
 
 @rule(np.unwrap)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.fake.numpy_layouts import copied_like
 from nbrt.backends.fake.numpy_metadata import ArrayMetadata
 from nbrt.backends.fake.numpy_operands import common_memory, empty, fake_arrays, read_values
 
@@ -26,7 +27,11 @@ def getitem(array: Any, index: Any) -> Any:
     """Return the view or copy that an index selects."""
     view = _basic_view(array.layout, index)
     if view is not None:
-        return array.view_of(view)
+        result = array.view_of(view)
+        items = index if isinstance(index, tuple) else (index,)
+        if view.ndim and any(isinstance(each, np.ndarray) for each in items):
+            return copied_like(result, array.memory, view.dtype)  # an array copies, a number not
+        return result
     common_memory([array, *fake_arrays(index)])
     selection = _select(array, index, counts_masks=True)
     first, last, fancy = selection.parts()

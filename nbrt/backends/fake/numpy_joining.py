@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,7 @@ def _delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
         _check_places(places, length, length - 1, at)
         count = np.unique(places % max(length, 1)).size
     target = (*source.shape[:at], length - count, *source.shape[at + 1 :])
-    return new_result(np.delete, source, target, source.dtype)
+    return copied_like(source, source.memory, source.dtype, "A", target)
 
 
 def _check_places(places: Any, length: int, last: int, axis: int) -> None:
@@ -192,7 +193,7 @@ def _insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     _check_places(places, length, length, at)
     check_broadcast(shape, (*source.shape[:at], count, *source.shape[at + 1 :]))
     target = (*source.shape[:at], length + count, *source.shape[at + 1 :])
-    return new_result(np.insert, source, target, source.dtype)
+    return copied_like(source, source.memory, source.dtype, "A", target)
 
 
 def _known_places(obj: Any, name: str) -> Any:
@@ -252,8 +253,14 @@ def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> 
                 f"can't extend empty axis {empties.index(True)} using modes other than 'constant' "
                 f"or 'empty'"
             )
-    shape = tuple(size + int(each.sum()) for size, each in zip(source.shape, widths, strict=True))
-    return new_result(np.pad, source, shape, source.dtype)
+    # As numbers of Python: NumPy's may overflow.
+    added = [sum(each.tolist()) for each in widths]
+    shape = tuple(size + more for size, more in zip(source.shape, added, strict=True))
+    if math.prod(shape) * source.itemsize > np.iinfo(np.intp).max:
+        raise ValueError(
+            f"expected a result of less than 2**63 bytes, got shape {shape} of dtype {source.dtype}"
+        )
+    return copied_like(source, source.memory, source.dtype, "A", shape)
 
 
 @rule(np.diff)

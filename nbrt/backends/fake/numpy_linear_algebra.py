@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nbrt.backends.fake.numpy_layouts import reduced
+from nbrt.backends.fake.numpy_layouts import in_axis_order, reduced
 from nbrt.backends.fake.numpy_operands import lifted, sample
 from nbrt.backends.fake.numpy_products import product_dtype
 from nbrt.backends.fake.numpy_rules import new_result, rule
@@ -281,8 +281,8 @@ def _multi_dot(arrays: Any, *, out: Any = None) -> Any:
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     (source,) = lifted(x)
     kind = np.linalg.norm(sample(source), ord, axis, keepdims).dtype
-    shape, _ = reduced(source, axis, keepdims)
-    return new_result(np.linalg.norm, source, shape, kind)
+    shape, axes = reduced(source, axis, keepdims)
+    return in_axis_order(source.memory, shape, kind, axes)
 
 
 @rule(np.linalg.matrix_norm)

@@ -44,7 +44,7 @@ _ALONG_AXES = (
 )
 """Functions of an array `a` that remove the axes `axis`."""
 
-_IN_C_ORDER = (np.argmax, np.argmin, np.median, np.nanargmax, np.nanargmin, np.nanmedian)
+_IN_C_ORDER = (np.argmax, np.argmin, np.nanargmax, np.nanargmin, np.nanmedian)
 
 _QUANTILES = (np.nanpercentile, np.nanquantile, np.percentile, np.quantile)
 
@@ -180,8 +180,8 @@ if hasattr(np, "cumulative_sum"):  # NumPy 2.1
 def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     (source,) = lifted(a)
     np.count_nonzero(sample(source), axis)
-    shape, _ = reduced(source, axis if source.ndim else None, keepdims)
-    return new_result(np.count_nonzero, source, shape, np.intp)
+    shape, axes = reduced(source, axis if source.ndim else None, keepdims)
+    return in_axis_order(source.memory, shape, np.intp, axes)
 
 
 @rule(np.average)
@@ -189,17 +189,17 @@ def _average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
 ) -> Any:
     (source, scale) = lifted(a, weights)
-    shape, _ = reduced(source, axis, given_options(keepdims=keepdims).get("keepdims", False))
+    shape, axes = reduced(source, axis, given_options(keepdims=keepdims).get("keepdims", False))
     if scale is not None and scale.shape != source.shape:
         if axis is None:
             raise TypeError("Axis must be specified when shapes of a and weights differ.")
-        axes = np.lib.array_utils.normalize_axis_tuple(axis, source.ndim)
-        if scale.shape != tuple(source.shape[at] for at in axes):
+        along = np.lib.array_utils.normalize_axis_tuple(axis, source.ndim)
+        if scale.shape != tuple(source.shape[at] for at in along):
             raise ValueError(
                 "Shape of weights must be consistent with shape of a along specified axis."
             )
     kind = np.average(sample(source), axis, None if scale is None else sample(scale)).dtype
-    result = new_result(np.average, source, shape, kind)
+    result = in_axis_order(source.memory, shape, kind, axes)
     return (result, new_result(np.average, source, shape, kind)) if returned else result
 
 

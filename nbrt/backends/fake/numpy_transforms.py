@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nbrt.backends.fake.numpy_layouts import copied_like
+from nbrt.backends.fake.numpy_layouts import copied_like, in_axis_order, iteration_axes
 from nbrt.backends.fake.numpy_operands import lifted, sample
 from nbrt.backends.fake.numpy_rules import RULES, new_result, rule
 
@@ -49,6 +49,12 @@ def _length(function: Any, given: int | None, size: int) -> int:
     return length // 2 + 1 if function in _TO_HALF else length
 
 
+def _result(function: Any, source: Any, shape: tuple[int, ...], kind: Any, out: Any) -> Any:
+    if out is not None:
+        return new_result(function, source, shape, kind, out)
+    return in_axis_order(source.memory, shape, kind, iteration_axes([source], len(shape)))
+
+
 def _one_axis(function: Any) -> Any:
     def apply(
         a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None
@@ -58,7 +64,7 @@ def _one_axis(function: Any) -> Any:
         shape = list(source.shape)
         shape[at] = _length(function, n, shape[at])
         kind = function(np.ones(2, source.dtype), norm=norm).dtype
-        return new_result(function, source, tuple(shape), kind, out)
+        return _result(function, source, tuple(shape), kind, out)
 
     return apply
 
@@ -95,7 +101,7 @@ def _many_axes(function: Any) -> Any:
             wanted = None if given == -1 else given
             shape[at] = _length(function if is_last else middle, wanted, shape[at])
         kind = function(np.ones((2, 2), source.dtype), axes=(0, 1), norm=norm).dtype
-        return new_result(function, source, tuple(shape), kind, out)
+        return _result(function, source, tuple(shape), kind, out)
 
     return apply
 
