@@ -194,6 +194,8 @@ def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -
 @rule(np.put, host=("ind",))
 def _put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     target = _target(a, "put")
+    if target.size == 0 and np.size(ind) and np.size(v):
+        raise IndexError("cannot replace elements of an empty array")
     if mode == "raise" and not isinstance(ind, ArrayMetadata) and np.size(ind):
         for value in (np.min(ind), np.max(ind)):
             if not -target.size <= value < target.size:
