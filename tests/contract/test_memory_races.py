@@ -40,7 +40,7 @@ def test_an_unordered_write_is_refused_and_not_queued(side_streams: Streams) -> 
         latch.hold(second)
         with CommandRecorder() as recorder, pytest.raises(MemoryRaceError) as caught:
             nbrt.copy(x, np.float32(1.0), stream=second)
-        assert recorder.kinds == []
+        assert "copy" not in recorder.kinds  # arrays of other tests may be freed meanwhile
         latch.release()
         second.synchronize()
         assert np.all(nbrt.to_host(x, stream=first) == 5.0)

@@ -25,7 +25,7 @@ class Interface:
 
     def __init__(self, memory: np.ndarray[Any, Any], *, is_host: bool) -> None:
         self.memory = memory
-        self.capabilities = SimpleNamespace(host_addressable=is_host)
+        self.capabilities = SimpleNamespace(computes=True, host_addressable=is_host)
         self.fills: list[tuple[object, int, int, int]] = []
 
     def as_array(self, block: Any, shape: Any, dtype: Any, handle: object) -> Any:
