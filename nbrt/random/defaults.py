@@ -49,10 +49,14 @@ DEFAULT_SEED = 67280421310721
 
 @dataclass(slots=True)
 class _Store:
-    """Default generators of the devices, and the seed of generators made later."""
+    """Default generators of the devices, and the seed of generators made later.
+
+    On fake devices those made later start as copies of `origins`, the generators of real devices.
+    """
 
     seed_of_new: int = DEFAULT_SEED
     generators: dict[Device, Generator] = field(default_factory=dict)
+    origins: dict[Device, Generator] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -71,7 +75,8 @@ def _make_default(store: _Store, device: Device) -> Generator:
     with store.lock:
         generator = store.generators.get(device)
         if generator is None:
-            made = Generator(store.seed_of_new, device)
+            origin = store.origins.get(device)
+            made = Generator(store.seed_of_new, device) if origin is None else origin
             # Unlike others, it exists in principle before a capture in progress.
             generator = made._at(StreamPosition(made._position._state))
             store.generators[device] = generator
@@ -100,7 +105,7 @@ def isolated_default_generators() -> Iterator[None]:
     store = _store()
     with store.lock:
         copies = {device: generator.clone() for device, generator in store.generators.items()}
-        isolated = _Store(store.seed_of_new, copies)
+        isolated = _Store(store.seed_of_new, copies, dict(store.origins))
     token = rank_context.default_generators.set(isolated)
     try:
         yield
@@ -114,21 +119,24 @@ def _store() -> _Store:
 
 
 def _set_generators_aside(kind: str) -> Callable[[], None]:
-    """Replace the default generators of a kind of device by copies with the same states."""
+    """Let the generators of a kind of device begin anew, as copies of those so far."""
     store = _store()
     with store.lock:
-        aside = {key: value for key, value in store.generators.items() if key.kind == kind}
-        seed_of_new = store.seed_of_new
-        store.generators.update({key: value.clone() for key, value in aside.items()})
+        aside = _take(store.generators, kind)
+        origins, seed_of_new = dict(store.origins), store.seed_of_new
+        store.origins.update(aside)
 
     def restore() -> None:
         with store.lock:
-            for key in [key for key in store.generators if key.kind == kind]:
-                del store.generators[key]
+            _take(store.generators, kind)
             store.generators.update(aside)
-            store.seed_of_new = seed_of_new
+            store.origins, store.seed_of_new = origins, seed_of_new
 
     return restore
+
+
+def _take(generators: dict[Device, Generator], kind: str) -> dict[Device, Generator]:
+    return {key: generators.pop(key) for key in list(generators) if key.kind == kind}
 
 
 registry.on_substituted(_set_generators_aside)
@@ -180,6 +188,7 @@ def manual_seed_all(seed: int) -> None:
     store = _store()
     with store.lock:
         store.seed_of_new = checked
+        store.origins.clear()
         for generator in store.generators.values():
             generator.manual_seed(checked)
 
@@ -272,4 +281,7 @@ def fork_rng(devices: Iterable[DeviceLike] | None = None, enabled: bool = True) 
                 known = {id(generator) for generator in generators}
                 for generator in store.generators.values():
                     if id(generator) not in known:
-                        generator.state = PhiloxState(seed_of_new)
+                        origin = store.origins.get(generator.device)
+                        generator.state = (
+                            PhiloxState(seed_of_new) if origin is None else origin.state
+                        )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.allocation_traces import all_traces
+from helpers.allocation_traces import all_traces
 from nbrt.backends.cpu.memory import PinnedPool
 from nbrt.backends.cpu.properties import cpu_properties
 from nbrt.backends.fake.memory import POOL_KINDS, DeviceMemory, make_pool
@@ -19,7 +19,7 @@ from nbrt.errors import OutOfMemoryError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.allocation_traces import Event
+    from helpers.allocation_traces import Event
 
 KIB = 1 << 10
 MIB = 1 << 20

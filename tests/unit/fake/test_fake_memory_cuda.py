@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.allocation_traces import all_traces
+from helpers.allocation_traces import all_traces
 from helpers.guided_ranges import Guide, GuidedRanges
 from nbrt.backends.cpu.memory.caching import Arena
 from nbrt.backends.fake import memory_cuda
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
-    from benchmarks.allocation_traces import Event
+    from helpers.allocation_traces import Event
     from nbrt.backends.cuda.backend import CudaInterface
 
 pytestmark = pytest.mark.gpu

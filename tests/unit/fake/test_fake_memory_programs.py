@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nbrt
-from benchmarks.allocation_traces import all_traces, load
+from helpers.allocation_traces import all_traces, load
 from nbrt.backends.fake import memory_device
 from nbrt.backends.fake.memory import POOL_KINDS, DriverNumbers
 from nbrt.errors import NotSupportedError, OutOfMemoryError
@@ -19,7 +19,7 @@ from nbrt.errors import NotSupportedError, OutOfMemoryError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.allocation_traces import Event
+    from helpers.allocation_traces import Event
 
 KIB = 1 << 10
 MIB = 1 << 20

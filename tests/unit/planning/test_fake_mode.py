@@ -95,6 +95,14 @@ def test_streams_memory_and_generators_come_back() -> None:
     assert held.sum() == 0
 
 
+def test_seeds_reach_fewer_devices_than_there_are_real_ones() -> None:
+    for index in range(nbrt.device_count("cpu")):
+        nbrt.random.rand(4, device=f"cpu:{index}")
+    with nbrt.fake("cpu:0"), nbrt.random.fork_rng():
+        nbrt.manual_seed(3)
+        assert nbrt.default_generator("cpu:0").state == nbrt.Generator(3, device="cpu:0").state
+
+
 @KINDS
 def test_an_exception_restores_everything(kind: str) -> None:
     interface = registry.get_interface_for_device(kind)
