@@ -161,11 +161,13 @@ def fake(
 
     Notes
     -----
-    The devices exist for the whole process, with all of its threads. Real devices of the kind,
-    their streams, memory and generators are set aside and come back at the end of the block, also
-    after an exception. Blocks nest. Default generators start with the states of those set aside.
-    Therefore one thread at a time enters a mode of a kind: while another thread or task is in one,
-    entering raises `DeviceError`. A mode ends in the thread and context that entered it.
+    The devices exist for the whole process, with all of its threads. Therefore one thread at a time
+    enters a mode of a kind: while another thread or task is in one, entering raises `DeviceError`.
+    A mode ends in the thread and context that entered it. Blocks nest.
+
+    Real devices of the kind, their streams, memory and generators return at the end of the block,
+    also after an exception. In the block, default generators start with the states of the real
+    ones.
 
     Work is done when it is submitted. So memory that another stream uses is free as soon as it is
     freed.
@@ -199,7 +201,7 @@ def fake(
         raise ArgumentError(
             f"expected between {wanted.index + 1} and {_MAX_DEVICES} devices, got {count}"
         )
-    ReadPolicy(reads)
+    ReadPolicy(reads)  # checks
     lifts_only_cpu = (
         not _works(wanted.kind)
         if only_lift_cpu_arrays is None

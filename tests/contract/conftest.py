@@ -69,6 +69,13 @@ def device(
         yield nbrt.Device("cuda", 0)
 
 
+@pytest.fixture
+def on_device(device: nbrt.Device) -> Iterator[nbrt.Device]:
+    """The device, which is current."""
+    with nbrt.device(device):
+        yield device
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Skip a test on a fake device from the first value that it reads."""

@@ -13,6 +13,7 @@ import pytest
 from numba import cuda
 
 import nbrt
+from helpers.graph_arrays import add, arrays
 from nbrt.errors import (
     ArgumentError,
     ArgumentOverflowError,
@@ -23,15 +24,9 @@ from nbrt.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@nbrt.kernel
-def add(x: Any, y: Any, factor: Any) -> None:
-    i = cuda.grid(1)
-    if i < x.size:
-        x[i] += factor * y[i]
+pytestmark = pytest.mark.usefixtures("on_device")
 
 
 @nbrt.kernel
@@ -49,16 +44,6 @@ def set_constant(x: Any) -> None:
     i = cuda.grid(1)
     if i < x.size:
         x[i] = CONSTANT
-
-
-@pytest.fixture(autouse=True)
-def on_device(device: nbrt.Device) -> Iterator[nbrt.Device]:
-    with nbrt.device(device):
-        yield device
-
-
-def arrays(*values: float) -> list[Any]:
-    return [nbrt.full(4, value, "float32") for value in values]
 
 
 def first(array: Any) -> float:

@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from numba import cuda
 
 import nbrt
+from helpers.graph_arrays import add, arrays, host
 from nbrt.errors import ArgumentError, ArgumentTypeError, CaptureError, GraphError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@nbrt.kernel
-def add(x: Any, y: Any, factor: Any) -> None:
-    i = cuda.grid(1)
-    if i < x.size:
-        x[i] += factor * y[i]
+pytestmark = pytest.mark.usefixtures("on_device")
 
 
 @nbrt.kernel
 def count_down(flag: Any) -> None:
     flag[0] -= 1
-
-
-@pytest.fixture(autouse=True)
-def on_device(device: nbrt.Device) -> Iterator[nbrt.Device]:
-    with nbrt.device(device):
-        yield device
-
-
-def host(array: Any) -> list[Any]:
-    values: list[Any] = nbrt.to_host(array).tolist()
-    return values
-
-
-def arrays(*values: float) -> list[Any]:
-    return [nbrt.full(4, value, "float32") for value in values]
 
 
 def test_nodes_follow_those_that_they_name() -> None:

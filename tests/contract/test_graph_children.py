@@ -9,18 +9,13 @@ import pytest
 from numba import cuda
 
 import nbrt
+from helpers.graph_arrays import add, arrays, host
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator
 
-
-@nbrt.kernel
-def add(x: Any, y: Any, factor: Any) -> None:
-    i = cuda.grid(1)
-    if i < x.size:
-        x[i] += factor * y[i]
+pytestmark = pytest.mark.usefixtures("on_device")
 
 
 @nbrt.kernel
@@ -28,21 +23,6 @@ def scale(x: Any, y: Any, factor: Any) -> None:
     i = cuda.grid(1)
     if i < x.size:
         x[i] = factor * y[i]
-
-
-@pytest.fixture(autouse=True)
-def on_device(device: nbrt.Device) -> Iterator[nbrt.Device]:
-    with nbrt.device(device):
-        yield device
-
-
-def host(array: Any) -> list[Any]:
-    values: list[Any] = nbrt.to_host(array).tolist()
-    return values
-
-
-def arrays(*values: float) -> list[Any]:
-    return [nbrt.full(4, value, "float32") for value in values]
 
 
 # -- replacements reach the graphs inside ----------------------------------------------------------

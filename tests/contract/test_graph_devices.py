@@ -5,20 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from numba import cuda
 
 import nbrt
+from helpers.graph_arrays import add, host
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
-
-
-@nbrt.kernel
-def add(x: Any, y: Any, factor: Any) -> None:
-    i = cuda.grid(1)
-    if i < x.size:
-        x[i] += factor * y[i]
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +20,6 @@ def on_device(device: nbrt.Device, other_device: nbrt.Device) -> Iterator[nbrt.D
         pytest.skip("the sample backend has no concurrent streams")
     with nbrt.stream(nbrt.Stream(other_device)), nbrt.device(device):
         yield device
-
-
-def host(array: Any) -> list[Any]:
-    values: list[Any] = nbrt.to_host(array).tolist()
-    return values
 
 
 def array(value: float, device: nbrt.Device) -> Any:

@@ -15,17 +15,13 @@ import pytest
 from numba import cuda
 
 import nbrt
+from helpers.graph_arrays import add
 from nbrt.errors import ArgumentTypeError, NbrtError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-@nbrt.kernel
-def add(x: Any, y: Any, factor: Any) -> None:
-    i = cuda.grid(1)
-    if i < x.size:
-        x[i] += factor * y[i]
+pytestmark = pytest.mark.usefixtures("on_device")
 
 
 @nbrt.kernel
@@ -33,12 +29,6 @@ def divide(x: Any, divisor: Any) -> None:
     i = cuda.grid(1)
     if i < x.size:
         x[i] = 1.0 / divisor if divisor != 0 else np.copysign(np.float32(1), divisor)
-
-
-@pytest.fixture(autouse=True)
-def on_device(device: nbrt.Device) -> Iterator[nbrt.Device]:
-    with nbrt.device(device):
-        yield device
 
 
 def first(array: Any) -> float:

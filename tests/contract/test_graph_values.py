@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from numba import cuda
 
 import nbrt
+from helpers.graph_arrays import add, arrays, host
 from nbrt.errors import (
     CaptureError,
 )
 from nbrt_kernels.random import uniform4
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@nbrt.kernel
-def add(x: Any, y: Any, factor: Any) -> None:
-    i = cuda.grid(1)
-    if i < x.size:
-        x[i] += factor * y[i]
+pytestmark = pytest.mark.usefixtures("on_device")
 
 
 @nbrt.kernel
 def count_down(flag: Any, x: Any) -> None:
     flag[0] -= 1
     x[0] += 1.0
-
-
-@pytest.fixture(autouse=True)
-def on_device(device: nbrt.Device) -> Iterator[nbrt.Device]:
-    with nbrt.device(device):
-        yield device
-
-
-def host(array: Any) -> list[Any]:
-    values: list[Any] = nbrt.to_host(array).tolist()
-    return values
-
-
-def arrays(*values: float) -> list[Any]:
-    return [nbrt.full(4, value, "float32") for value in values]
 
 
 @pytest.mark.parametrize("is_captured", [False, True])

@@ -1,4 +1,4 @@
-"""`LiveCaptures`: the captures under way in the process, and work that they put off."""
+"""`LiveCaptures`: the captures in progress in the process, and calls that they defer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LiveCaptures:
             self._indices[capture] = index
 
     def remove(self, capture: object) -> None:
-        """Remove a capture; after the last one, make the calls that were put off."""
+        """Remove a capture; after the last one, make the deferred calls."""
         with self._lock:
             self._indices.pop(capture, None)
         self._run()
@@ -100,6 +100,6 @@ class LiveCaptures:
                 return
             try:
                 call()
-            except Exception as error:  # noqa: BLE001  # a put-off call has no caller
+            except Exception as error:  # noqa: BLE001  # a deferred call has no caller
                 message = f"a release after a capture failed: {error!r}"
                 warnings.warn(message, NbrtCleanupWarning, stacklevel=3)

@@ -233,7 +233,7 @@ class FakeInterface(DeviceInterface):
         if self.name == "cpu":
             return ()
         numbers = self._devices[0].driver.assumptions()
-        return tuple(f"{each.name}: {each.nbytes} bytes ({each.reason})" for each in numbers)
+        return tuple(f"{each.name}: {each.nbytes >> 20} MiB, {each.reason}" for each in numbers)
 
     def create_queue(self, index: int, priority: int) -> Queue:
         """Create a queue; pools of cuda devices keep freed memory by stream."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.errors import OutOfMemoryError
@@ -35,11 +35,21 @@ class Assumption(NamedTuple):
     reason: str
 
 
-_REASONS = {
-    "context": "what nvidia-smi shows for a process without arrays on recent GPUs, about",
-    "page": "cuMemGetAllocationGranularity of GPUs so far",
-    "pool_unit": "cudaMemPoolAttrReservedMemCurrent after one small cudaMallocAsync",
+_NAMES_AND_REASONS = {
+    "context": (
+        "context of CUDA",
+        "about what nvidia-smi shows for a process without arrays on recent GPUs",
+    ),
+    "page": (
+        "granularity of virtual memory",
+        "what cuMemGetAllocationGranularity returns on GPUs so far",
+    ),
+    "pool_unit": (
+        "granularity of the pools of cudaMallocAsync",
+        "cudaMemPoolAttrReservedMemCurrent after one small cudaMallocAsync",
+    ),
 }
+"""Attribute of `DriverNumbers` -> the name and the reason of the assumption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +73,8 @@ class DriverNumbers:
     def assumptions(self) -> list[Assumption]:
         """Return every number with its reason."""
         return [
-            Assumption(each.name, getattr(self, each.name), _REASONS[each.name])
-            for each in fields(self)
+            Assumption(name, getattr(self, attribute), reason)
+            for attribute, (name, reason) in _NAMES_AND_REASONS.items()
         ]
 
 

@@ -233,7 +233,7 @@ def test_limits_are_those_left_by_registers_and_static_shared_memory(fake_gpu: F
             program.plan(0, ONE, ONE, limit - 8191).launch(queue, x, x)
 
 
-def test_most_threads_by_registers_agrees_with_occupancy() -> None:
+def test_the_thread_limit_by_registers_agrees_with_occupancy() -> None:
     for registers in range(256):
         most = max_threads_by_registers(registers)
         needs = Resources(registers)
