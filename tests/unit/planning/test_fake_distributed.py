@@ -5,6 +5,7 @@ The oracle is a run of the same ranks on real CPU devices.
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,28 +102,35 @@ def run(program: Callable[[dist.DeviceMesh], list[Any]], kind: str) -> Any:
     return dist.run(rank, ranks=RANKS, device_type=kind, timeout=60)
 
 
-def recorded(program: Any, kind: str) -> tuple[Any, MemoryPlan]:
-    """Return the results of a program on real devices, and its plan."""
+def recorded(program: Any, kind: str) -> tuple[Any, MemoryPlan, list[int]]:
+    """Return the results of a program on real devices, its plan, and its peaks.
+
+    The peaks are without the bytes that other tests had left in use.
+    """
     devices = tuple(nbrt.Device(kind, index) for index in range(nbrt.device_count(kind)))
     plan = MemoryPlan(kind, devices, nbrt.get_device_properties(kind), None, ())
+    gc.collect()  # so that the run frees no array of another test
     plan._start()
     try:
-        return run(program, kind), plan
+        before = [nbrt.memory_allocated(device) for device in devices]
+        results = run(program, kind)
     finally:
         plan._stop()
+    peaks = zip(allocated_peaks(plan), before, strict=True)
+    return results, plan, [peak - in_use for peak, in_use in peaks]
 
 
-def peaks(plan: MemoryPlan) -> list[int]:
-    return [plan.peaks[device].allocated for device in plan.peaks]
+def allocated_peaks(plan: MemoryPlan) -> list[int]:
+    return [peak.allocated for peak in plan.peaks.values()]
 
 
 @PROGRAMS
 def test_a_fake_cpu_does_as_a_real_one(program: Any) -> None:
-    expected, real = recorded(program, "cpu")
+    expected, real, peaks = recorded(program, "cpu")
     with nbrt.fake("cpu", devices=RANKS) as plan:
         found = run(program, "cpu")
     assert found == expected
-    assert peaks(plan) == peaks(real)
+    assert allocated_peaks(plan) == peaks
     assert set(plan.transfers) == set(real.transfers)
 
 
