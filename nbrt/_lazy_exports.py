@@ -32,6 +32,7 @@ def lazy_exports(
 
     Examples
     --------
+    >>> import nbrt.memory
     >>> names, load, _ = lazy_exports("nbrt.memory")
     >>> "MemoryPool" in names, load("MemoryPool")
     (True, <class 'nbrt.runtime.memory.pool.MemoryPool'>)

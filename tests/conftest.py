@@ -75,6 +75,15 @@ def fresh() -> Iterator[ModuleType]:
 
 
 @pytest.fixture
+def no_garbage() -> Iterator[None]:
+    """No array of an earlier test is freed during the test, as a collection may: hooks see it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
 def ctrl_c_raises() -> Iterator[None]:
     """SIGINT raises KeyboardInterrupt, even if a script started the process in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

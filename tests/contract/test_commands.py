@@ -16,6 +16,8 @@ from nbrt.testing import CommandRecorder
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 class RefusalError(Exception):
     """Raised by a tap."""

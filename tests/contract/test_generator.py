@@ -25,6 +25,8 @@ from nbrt.testing import CommandRecorder
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 DRAWS: dict[str, dict[str, Any]] = {
     "random": {},
     "uniform": {"low": -2.0, "high": 3.0},

@@ -25,6 +25,8 @@ from nbrt.testing import CommandRecorder, Latch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 MIB = 1 << 20
 
 

@@ -28,6 +28,8 @@ from nbrt.testing import CommandRecorder
 if TYPE_CHECKING:
     from nbrt.runtime.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 @functools.cache
 def unseen() -> Kernel:

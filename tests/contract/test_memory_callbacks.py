@@ -17,6 +17,8 @@ from nbrt.runtime.commands import install_hook
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command, RuntimeEvent
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 @pytest.fixture
 def seen() -> list[Observation]:

@@ -29,6 +29,8 @@ from nbrt.testing import CommandRecorder, Latch
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 # -- arrays in use ---------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from nbrt.typing import HostArray
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 SHAPE = (7, 12)
 ALL = slice(None)
 REGULAR: list[Any] = [

@@ -8,6 +8,8 @@ import nbrt
 from nbrt.errors import ArgumentError
 from nbrt.testing import CommandRecorder, Latch
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 def test_a_latch_holds_until_released() -> None:
     first, second = nbrt.Stream("cpu:0"), nbrt.Stream("cpu:0")

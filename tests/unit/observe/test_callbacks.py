@@ -13,6 +13,8 @@ from nbrt.errors import ArgumentError, ArgumentTypeError, NbrtCleanupWarning
 from nbrt.observe.callbacks import Observation, ObservedKind, observe
 from nbrt.runtime import commands
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 # The registries of torch/cuda/_gpu_trace.py in torch 2.13, without "CUDA" and in its words.
 TORCH_KINDS = {
     "event_creation",

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from nbrt.runtime.commands import Command
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 DEVICE = "cpu:3"
 FREES = ["free_requested", "free_completed"]
 

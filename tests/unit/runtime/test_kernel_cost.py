@@ -16,6 +16,8 @@ from nbrt.errors import ArgumentError, ArgumentTypeError
 from nbrt.runtime import commands
 from nbrt.runtime.kernel_cost import command_cost
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 def doubled(out, x):  # type: ignore[no-untyped-def]
     i = cuda.grid(1)

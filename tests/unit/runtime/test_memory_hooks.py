@@ -18,6 +18,8 @@ from nbrt.testing.latch import Latch
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command, RuntimeEvent
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 DEVICE = "cpu:2"
 
 

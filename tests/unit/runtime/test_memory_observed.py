@@ -16,6 +16,8 @@ from nbrt.runtime.commands import install_hook
 if TYPE_CHECKING:
     from nbrt.runtime.commands import Command, RuntimeEvent
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 DEVICE = "cpu:2"
 KIB = 1 << 10
 MIB = 1 << 20
