@@ -13,6 +13,8 @@ from nbrt.errors import BackendUnavailableError, NbrtCleanupWarning
 from nbrt.planning.plan import MemoryPlan
 from nbrt_kernels.elementwise import saxpy
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 DEVICE = nbrt.Device("cpu:1")
 
 

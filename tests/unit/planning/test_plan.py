@@ -22,6 +22,8 @@ from nbrt.runtime.memory.registry import allocator_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 DEVICE = "cpu:1"
 
 
