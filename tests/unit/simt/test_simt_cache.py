@@ -219,6 +219,50 @@ def test_loaded_kernels_print_and_raise_without_the_compiler(folder: Path) -> No
     assert second == said + "[] False\n"
 
 
+NAMESAKES = """
+import sys
+import numpy as np
+import nbrt
+from numba import cuda
+
+def make(value):
+    def kernel(x):
+        x[cuda.grid(1)] = value
+        if x[0] < 0:
+            raise ValueError(value)
+    return nbrt.kernel(kernel)
+
+kernels = [make(value) for value in map(int, sys.argv[1:])]
+arrays = [nbrt.zeros(4) for _ in kernels]
+for kernel, x in zip(kernels, arrays):
+    kernel[1, 4](x)
+print([nbrt.to_host(x).tolist()[0] for x in arrays])
+with nbrt.graph() as g:
+    for kernel, x in zip(kernels, arrays):
+        kernel[1, 4](x)
+for x in arrays:
+    x[...] = 0
+g.replay()
+print([nbrt.to_host(x).tolist()[0] for x in arrays])
+"""
+
+
+def test_code_of_one_name_from_several_processes_stays_apart(folder: Path) -> None:
+    # Each process numbers its functions from zero, so these kernels have the same symbols.
+    program = folder / "namesakes.py"
+    program.write_text(NAMESAKES)
+
+    def say(*values: int) -> str:
+        words = [str(program), *map(str, values)]
+        code = f"import runpy, sys\nsys.argv = {words}\nrunpy.run_path({words[0]!r})"
+        return output_of(code, environment={"NBRT_CACHE_DIR": str(folder / "cache")})
+
+    for value in (1, 2, 3):
+        assert say(value) == f"[{value}.0]\n" * 2
+    assert say(1, 2, 3) == "[1.0, 2.0, 3.0]\n" * 2
+    assert say(4, 1, 2, 3) == "[4.0, 1.0, 2.0, 3.0]\n" * 2
+
+
 def test_the_oldest_go_when_the_folder_grows_too_large(folder: Path) -> None:
     def launch(value: int) -> None:
         def kernel(x: Any) -> None:

@@ -184,8 +184,7 @@ def _environment() -> bytes:
     digest = hashlib.sha256()
     versions = (sys.version, platform.machine(), numba.__version__, llvmlite.__version__)
     settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
-    cuda = sys.modules.get("numba.cuda")
-    dialect = getattr(cuda, "__version__", None)
+    dialect = getattr(sys.modules.get("numba_cuda"), "__version__", None)
     digest.update(repr((versions, np.__version__, dialect, settings)).encode())
     here = os.path.dirname(os.path.dirname(__file__))
     own = [os.path.join(os.path.dirname(here), "block_scheduler.py")]

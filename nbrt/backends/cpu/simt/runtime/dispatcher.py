@@ -101,13 +101,8 @@ class EntryDispatcher(CPUDispatcher):
 
         The function has Numba's calling convention; the first type is that of the launch.
         """
-        result = self.prepare(arguments)
-        signature = result.signature.args
-        address = self._addresses.get(signature)
-        if address is None:
-            address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
-            self._addresses[signature] = address
-        return address, signature
+        signature = self.prepare(arguments).signature.args
+        return self._addresses[signature], signature
 
     def thread(self, arguments: tuple[object, ...]) -> Any:
         """Compile for the types of the arguments; return the compile result of one thread.
@@ -166,11 +161,22 @@ class EntryDispatcher(CPUDispatcher):
             result = disk.load(key, arguments, self.targetctx)
             if result is not None:
                 self.add_overload(result)
+                self._remember_address(arguments)
                 return result.entry_point
             entry_point = self._compile(arguments)
             if self._captures.holds():
                 disk.save(key, self.overloads[arguments])
             return entry_point
+
+    def _remember_address(self, arguments: tuple[Any, ...]) -> None:
+        """Look up the address of the entry that was compiled or loaded last.
+
+        At once: the engine finds functions by name, and code from disk may have the name of another
+        kernel's, as each process numbers its functions from zero.
+        """
+        result = self.overloads[arguments]
+        address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+        self._addresses[arguments] = address
 
     @gc_disabled()
     def _compile(self, arguments: tuple[Any, ...]) -> Any:
@@ -188,6 +194,7 @@ class EntryDispatcher(CPUDispatcher):
         self._compiler.pipeline_class = polled_compiler(LaunchRecord)
         entry_point = super().compile(arguments)
         self.overloads[arguments] = with_environments(self.overloads[arguments])
+        self._remember_address(arguments)
         if not self._captures.holds():
             # Compiling reads attributes of modules, and may have read a new value.
             self._captures.expire()
