@@ -7,10 +7,10 @@ import os
 import re
 import sys
 import traceback
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from types import CodeType, FrameType
 
 __all__ = ["CallSite", "Frame"]
@@ -36,8 +36,8 @@ class CallSite:
 
     __slots__ = ("_cells", "_entries")
 
-    def __init__(self, entries: list[tuple[CodeType, int]]) -> None:
-        self._entries = entries
+    def __init__(self, entries: Sequence[Any]) -> None:
+        self._entries = entries  # code, instruction, code, instruction ...
         self._cells: dict[str, int] | None = None
 
     @classmethod
@@ -55,14 +55,38 @@ class CallSite:
         cls, frame: FrameType, most: int = _MAX_FRAMES, floor: CodeType | None = None
     ) -> CallSite:
         """Return the stack of a running call."""
-        entries: list[tuple[CodeType, int]] = []
+        entries: list[Any] = []
         for _ in range(most):
-            entries.append((frame.f_code, frame.f_lasti))
+            entries += frame.f_code, frame.f_lasti
             back = frame.f_back
             if back is None or back.f_code is floor:
                 break
             frame = back
         return cls(entries)
+
+    @classmethod
+    def nearest(cls, depth: int) -> CallSite:
+        """Return the innermost 5 calls above `depth` inner ones, in a third of the time of `here`.
+
+        Frames that are left out are not turned into objects, and there is no loop.
+        """
+        try:
+            first = sys._getframe(depth + 1)
+        except ValueError:  # the stack is shorter
+            return cls.of(sys._getframe(1))
+        second = first.f_back
+        third = second and second.f_back
+        fourth = third and third.f_back
+        fifth = fourth and fourth.f_back
+        if second and third and fourth and fifth:
+            return cls(
+                (
+                    first.f_code, first.f_lasti, second.f_code, second.f_lasti,
+                    third.f_code, third.f_lasti, fourth.f_code, fourth.f_lasti,
+                    fifth.f_code, fifth.f_lasti,
+                )
+            )  # fmt: skip
+        return cls.of(first)
 
     def format(self, most: int = _MAX_SHOWN) -> str:
         """Return the innermost `most` calls in Python's format, without nbrt's inner frames."""
@@ -82,7 +106,7 @@ class CallSite:
 
         A cell that runs again keeps its file name but gets another number.
         """
-        self._cells = _cell_numbers(code.co_filename for code, _ in self._entries)
+        self._cells = _cell_numbers(code.co_filename for code in self._entries[::2])
         return self
 
     def frames(self) -> list[Frame]:
@@ -94,7 +118,7 @@ class CallSite:
 
     def _frames(self) -> list[tuple[str, Frame]]:
         """Return the frames, each with the name of its source file."""
-        entries = self._entries
+        entries = list(zip(self._entries[::2], self._entries[1::2], strict=True))
         outside = [entry for entry in entries if not entry[0].co_filename.startswith(_PACKAGE)]
         shown = outside or entries
         names = [code.co_filename for code, _ in shown]

@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
 
-__all__ = ["CapturingProgram", "Check", "CheckableProgram", "Plan", "PlanWithSource", "Program"]
+__all__ = [
+    "CapturingProgram",
+    "Check",
+    "CheckableProgram",
+    "CheckingPlan",
+    "Plan",
+    "PlanWithSource",
+    "Program",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,19 @@ class Plan(Protocol):
 
     def launch(self, queue: Queue, *args: Any) -> None:
         """Check the arguments, compile for their types if necessary, and enqueue the launch."""
+        ...
+
+
+@runtime_checkable
+class CheckingPlan(Plan, Protocol):
+    """A plan that a capture records without a launch: a replay calls the plan itself."""
+
+    def checked_args(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Check the arguments as `launch` does; return those to call the plan with."""
+        ...
+
+    def __call__(self, *args: Any) -> None:
+        """Run the launch now."""
         ...
 
 

@@ -22,6 +22,10 @@ KnownArrays: TypeAlias = "dict[int, tuple[weakref.ref[Any], ArrayView]]"
 """Arrays and their views, by the ids of the arrays."""
 
 
+_NUMBERS = frozenset({bool, int, float, complex, *np.sctypeDict.values()})
+"""Types of arguments without memory."""
+
+
 class BufferTable:
     """The buffers of a graph under construction.
 
@@ -81,7 +85,14 @@ class BufferTable:
 
     def views_of(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return arguments with arrays of the device, also inside of tuples, as views."""
-        return tuple(map(self._convert, args))
+        # Without calls for what most launches get: a capture takes microseconds for a node.
+        known_arrays, converted = self._known, []
+        for arg in args:
+            if arg.__class__ not in _NUMBERS:
+                known = known_arrays.get(id(arg))
+                arg = self._convert(arg) if known is None or known[0]() is not arg else known[1]
+            converted.append(arg)
+        return tuple(converted)
 
     def _convert(self, arg: Any) -> Any:
         known = self._known.get(id(arg))

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamCapture"]
 
+_new = tuple.__new__
+
 _MAX_NESTED = 32
 """The deepest control flow: a replay and the views of a graph recurse."""
 
@@ -44,8 +46,11 @@ _STACK = 8
 """Frames of a call site."""
 
 _FRAMES = 6
-_INNER_FRAMES = 4
-"""The same for commands, and the frames from `Stream.enqueue` to `record`, which are left out."""
+_INNER_FRAMES = 2
+"""The same for commands, and the frames `Stream.enqueue` and `record`, which are left out."""
+
+_INNER_FRAMES_OF_LAUNCH = _INNER_FRAMES + 1
+"""The same with that of `ConfiguredKernel.__call__`."""
 
 _DEEP_FRAMES = 20
 """The same as `_FRAMES` for draws and collectives, which pass through more functions of nbrt."""
@@ -178,26 +183,51 @@ class StreamCapture(DrawCapture):
         elif command.kind == "free":
             self.table.end_allocation(command.args[0])
 
-    def record(self, stream: Any, command: Command) -> Any:
+    def record(
+        self,
+        stream: Any,
+        kind: Any,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        label: str,
+    ) -> Any:
         """Record a command instead of running it."""
         with self._lock:
-            self._add_other_work(stream)
-            work, handles, result = self._recorder.run(stream, command)
-            views_of = self.table.views_of
-            views = views_of(command.args)
-            if len(work) == 1 and all(map(operator.is_, work[0][1], command.args)):
-                items: tuple[Work, ...] = (Work(work[0][0], views[: len(work[0][1])]),)
-            else:
-                items = tuple([Work(function, views_of(args)) for function, args in work])
-            returned = None if result is None else views_of((result,))[0]
-            source = NodeSource(command.function, views, returned)
-            kind: Any = command.kind
-            frames = _DEEP_FRAMES if kind in _DEEP_KINDS else _FRAMES
-            site = CallSite.here(depth=_INNER_FRAMES, most=frames)
-            node = self._add(stream, kind, command.label, items, site, source, handles)
+            recorder = self._recorder
+            plan = recorder.plans.get(function)
+            if plan is None:
+                if recorder.sees_other_work:
+                    self._add_other_work(stream)
+                work, handles, result = recorder.run(stream, kind, function, args)
+                views = self.table.views_of(args)
+                items = tuple([self._work_of(each, args, views) for each in work])
+                returned = None if result is None else self.table.views_of((result,))[0]
+                source = NodeSource(function, views, returned)
+                frames = _DEEP_FRAMES if kind in _DEEP_KINDS else _FRAMES
+                site = CallSite.here(depth=_INNER_FRAMES, most=frames)
+            else:  # without calls of Python functions, as far as possible
+                handles, result = (), None
+                given = plan.checked_args(args)
+                views = self.table.views_of(args)
+                if given is args:
+                    items = (_new(Work, (plan, views)),)
+                else:
+                    items = (self._work_of((plan, given), args, views),)
+                source = _new(NodeSource, (function, views, None))
+                site = CallSite.nearest(_INNER_FRAMES_OF_LAUNCH)
+            node = self._add(stream, kind, label, items, site, source, handles)
             if self._levels[-1].dynamic and kind in ("draw", "launch"):
                 self._order_draws(node)
         return result
+
+    def _work_of(
+        self, work: tuple[Any, tuple[Any, ...]], args: tuple[Any, ...], views: tuple[Any, ...]
+    ) -> Work:
+        """Return the work of a command with the arguments `args`, which are `views`."""
+        function, given = work
+        if len(given) <= len(args) and all(map(operator.is_, given, args)):
+            return Work(function, views[: len(given)])
+        return Work(function, self.table.views_of(given))
 
     def _add(
         self,
@@ -210,25 +240,21 @@ class StreamCapture(DrawCapture):
         handles: tuple[int, ...] = (),
     ) -> GraphNode:
         level = self._levels[-1]
-        if stream not in level.tails:
+        tails = level.tails.get(stream)
+        if tails is None:
             raise CaptureError(
                 f"expected work on a stream of the body that is captured, got {stream!r}, which "
                 f"joined outside of it; let it wait for the current stream inside of the body"
             )
+        nodes, index = level.nodes, len(level.nodes)
+        # By position: with keywords it takes half as long again.
         node = GraphNode(
-            len(level.nodes),
-            kind,
-            label,
-            stream.id,
-            stream.device.index,
-            work,
-            level.tails[stream],
+            index, kind, label, stream.id, stream.device.index, work, tails,
             CallSite.here(depth=1, most=_STACK) if site is None else site,
-            source=source,
-            handles=handles,
-        )
-        level.nodes.append(node)
-        level.tails[stream] = (node.index,)
+            True, None, (), 0, source, handles,
+        )  # fmt: skip
+        nodes.append(node)
+        level.tails[stream] = (index,)
         return node
 
     def record_event(self, stream: Any, event: Any) -> CapturedRecord:  # noqa: ARG002

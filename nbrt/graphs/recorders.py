@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nbrt.backends.graphs import RecordingQueue
+from nbrt.backends.programs import CheckingPlan
 from nbrt.graphs.buffers import address_of
 
 if TYPE_CHECKING:
@@ -13,28 +14,13 @@ if TYPE_CHECKING:
 
     from nbrt.backends.driver_capture import DriverCapture, DriverControl, DriverGraph
     from nbrt.backends.graphs import NodeKind, ReplayValues, StateAdvance
-    from nbrt.runtime.commands import Command
+    from nbrt.runtime.commands import CommandKind
     from nbrt.runtime.stream import Stream
 
 __all__ = ["Control", "DriverRecorder", "QueueRecorder", "Recorded", "Recorder", "recorder_for"]
 
-
-class Recorded(NamedTuple):
-    """A recorded command.
-
-    Attributes
-    ----------
-    work : list of (callable, tuple)
-        What the command put into its queue.
-    handles : tuple of int
-        The nodes of the driver.
-    result : object
-        What the command returned.
-    """
-
-    work: list[tuple[Any, tuple[Any, ...]]]
-    handles: tuple[int, ...] = ()
-    result: Any = None
+Recorded: TypeAlias = tuple[list[tuple[Any, tuple[Any, ...]]], tuple[int, ...], Any]
+"""What a command puts into its queue, the nodes of the driver, and what the command returns."""
 
 
 class Control(Protocol):
@@ -58,7 +44,18 @@ class Control(Protocol):
 
 
 class Recorder(Protocol):
-    """Records the commands of captured streams."""
+    """Records the commands of captured streams.
+
+    Attributes
+    ----------
+    sees_other_work : bool
+        Whether `other_work` returns anything.
+    plans : dict of callable to CheckingPlan
+        Launches whose commands need no `run`.
+    """
+
+    sees_other_work: bool
+    plans: dict[Callable[..., Any], CheckingPlan]
 
     def join(self, stream: Stream, handles: Sequence[int]) -> None:
         """Capture a stream from here on, behind nodes of the driver."""
@@ -68,7 +65,9 @@ class Recorder(Protocol):
         """Record a stream no longer."""
         ...
 
-    def run(self, stream: Stream, command: Command) -> Recorded:
+    def run(
+        self, stream: Stream, kind: CommandKind, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> Recorded:
         """Record a command; raise as the command does, and leave no trace of it then."""
         ...
 
@@ -120,8 +119,11 @@ def recorder_for(stream: Stream, mode: Any) -> Recorder:
 class QueueRecorder:
     """Calls the functions of commands with a `RecordingQueue`."""
 
+    sees_other_work = False
+
     def __init__(self) -> None:
         self._queues: dict[Stream, RecordingQueue] = {}
+        self.plans: dict[Callable[..., Any], CheckingPlan] = {}
 
     def join(self, stream: Stream, handles: Sequence[int]) -> None:  # noqa: ARG002
         """Record a stream."""
@@ -131,15 +133,22 @@ class QueueRecorder:
         """Record a stream no longer."""
         self._queues.pop(stream, None)
 
-    def run(self, stream: Stream, command: Command) -> Recorded:
+    def run(
+        self, stream: Stream, kind: CommandKind, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> Recorded:
         """Keep what the command puts into its queue."""
+        if kind == "launch":
+            owner = getattr(function, "__self__", None)
+            if isinstance(owner, CheckingPlan):
+                self.plans[function] = owner
+                return [(owner, owner.checked_args(args))], (), None
         queue = self._queues[stream]
         try:
-            result = command.function(queue, *command.args)
+            result = function(queue, *args)
         except BaseException:
             queue.take()
             raise
-        return Recorded(queue.take(), (), result)
+        return queue.take(), (), result
 
     def other_work(self, stream: Stream) -> list[tuple[int, NodeKind, str]]:  # noqa: ARG002
         """Return nothing: only commands are seen."""
@@ -173,6 +182,7 @@ class QueueRecorder:
     def abort(self) -> None:
         """Forget the streams."""
         self._queues.clear()
+        self.plans.clear()
 
 
 class _QueueControl:
@@ -199,7 +209,10 @@ class DriverRecorder:
         The capture, with the first stream in it.
     """
 
+    sees_other_work = True
+
     def __init__(self, driver: DriverCapture) -> None:
+        self.plans: dict[Callable[..., Any], CheckingPlan] = {}
         self._driver = driver
         self._is_open = True
 
@@ -211,14 +224,15 @@ class DriverRecorder:
     def leave(self, stream: Stream) -> None:
         """Do nothing: the end of the capture, or of the body, releases the stream."""
 
-    def run(self, stream: Stream, command: Command) -> Recorded:
+    def run(
+        self, stream: Stream, kind: CommandKind, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> Recorded:
         """Run the command, and ask the driver for its nodes."""
-        result = command.function(stream.queue, *command.args)
-        function: Any = command.function
-        owner = getattr(function, "__self__", None)
-        is_plan = command.kind == "launch" and owner is not None
-        work = [(owner if is_plan else function, command.args)]
-        return Recorded(work, self._driver.nodes_since(stream.queue), result)
+        result = function(stream.queue, *args)
+        owner: Any = getattr(function, "__self__", None)
+        is_plan = kind == "launch" and owner is not None
+        work = [(owner if is_plan else function, args)]
+        return work, self._driver.nodes_since(stream.queue), result
 
     def other_work(self, stream: Stream) -> list[tuple[int, NodeKind, str]]:
         """Return the nodes that the driver has got since the last command."""

@@ -9,7 +9,9 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from nbrt.runtime.commands import Command
+    from collections.abc import Callable
+
+    from nbrt.runtime.commands import CommandKind
 
 __all__ = ["Capture", "CapturedRecord", "DrawState", "captures_here", "open_captures"]
 
@@ -58,8 +60,15 @@ class DrawState(NamedTuple):
 class Capture(Protocol):
     """A capture in progress. A stream that is captured has it as its `capture`."""
 
-    def record(self, stream: Any, command: Command) -> Any:
-        """Record a command instead of running it."""
+    def record(
+        self,
+        stream: Any,
+        kind: CommandKind,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        label: str,
+    ) -> Any:
+        """Record a command, given by what a `Command` has, instead of running it."""
         ...
 
     def record_event(self, stream: Any, event: Any) -> CapturedRecord:

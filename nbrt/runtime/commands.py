@@ -313,7 +313,8 @@ def emit(
 def dispatch_with_hooks(stream: Any, command: Command) -> Any:
     """Call the hooks that see a command, and run it between them; or have it captured."""
     if stream.capture is not None and command.kind not in ("allocate", "free"):
-        return stream.capture.record(stream, command)
+        kind, function, args = command.kind, command.function, command.args
+        return stream.capture.record(stream, kind, function, args, command.label)
     prepared, afters = _functions.get(command.kind, ((), ()))
     failures: list[str] | None = None  # texts: an exception would keep this frame's memory alive
     try:

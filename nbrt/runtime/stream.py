@@ -175,8 +175,8 @@ class Stream:
         if isinstance(stream, Stream):
             return stream
         handle = cuda_stream_handle(stream)
-        chosen = lookup(device)[0]
-        interface = interface_of(chosen)
+        chosen, interface = lookup(device)
+        interface.lazy.ensure()
         queue = interface.borrow_queue(chosen.index, handle, stream)
         with _lock:
             borrowed = _make(chosen, interface, queue, owner=stream)
@@ -211,8 +211,11 @@ class Stream:
     ) -> Any:
         """Submit ``Command(kind, function, args, label, subject)``, made only if a hook sees it."""
         if (commands.hooks and kind in commands.hooked_kinds) or not self._lazy.is_ready:
-            return self.submit(Command(kind, function, args, label, subject))
-        result = function(self.queue, *args)
+            if self.capture is None or kind in ("allocate", "free"):
+                return self.submit(Command(kind, function, args, label, subject))
+            result = self.capture.record(self, kind, function, args, label)
+        else:
+            result = function(self.queue, *args)
         if self.record_use is not None:
             self.record_use(self, args)
         return result
@@ -385,8 +388,7 @@ def _make_default(device: Device) -> Stream:
     interface = interface_of(device)
     with _lock:
         if device not in _defaults:
-            queue = interface.default_queue(device.index)
-            _defaults[device] = _make(device, interface, queue)
+            _defaults[device] = _make(device, interface, interface.default_queue(device.index))
         return _defaults[device]
 
 
@@ -401,10 +403,8 @@ def current_stream(device: DeviceLike = None) -> Stream:
     """
     frame = scopes.current()
     chosen = (frame.device or default_device()) if device is None else lookup(device)[0]
-    if frame.streams:
-        stream = frame.streams.get(chosen)
-        if stream is not None:
-            return stream  # type: ignore[return-value]  # guards store only streams there
+    if frame.streams and (stream := frame.streams.get(chosen)) is not None:
+        return stream  # type: ignore[return-value]  # guards store only streams there
     default = _defaults.get(chosen)
     return _make_default(chosen) if default is None else default
 

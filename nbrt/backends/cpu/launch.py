@@ -300,12 +300,10 @@ class CpuPlan:
             # Arrays of other libraries are looked for once the compiler has refused an argument:
             # a launch without any pays nothing for them. Any other TypeError may be the kernel's,
             # and a kernel that has started must not be launched again.
-            if isinstance(error, ArgumentTypeError) and not self._converts:
-                converted = _as_numpy(args)
-                if any(map(operator.is_not, converted, args)):
-                    self._converts = self._adapts = True
-                    self.launch(queue, *converted)
-                    return
+            converted = self._converted(error, args)
+            if converted is not None:
+                self.launch(queue, *converted)
+                return
             self._explain(error, args)
             raise
 
@@ -316,6 +314,20 @@ class CpuPlan:
         except Exception as error:
             self._explain(error, args)
             raise
+
+    def checked_args(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Check and compile as `launch` does; return the arguments for a call of the plan."""
+        if self._adapts:
+            args = self._adapted(args)
+        try:
+            self._entry.prepare(args)
+        except Exception as error:
+            converted = self._converted(error, args)
+            if converted is not None:
+                return self.checked_args(converted)
+            self._explain(error, args)
+            raise
+        return args
 
     def prepare(self, args: tuple[object, ...]) -> None:
         """Compile for the types of the arguments, without running anything.
@@ -351,6 +363,15 @@ class CpuPlan:
         if self._index is not None:
             _check_owners(args, self._index)
         return args
+
+    def _converted(self, error: Exception, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return refused arguments as NumPy arrays; None if that was not the fault."""
+        if isinstance(error, ArgumentTypeError) and not self._converts:
+            converted = _as_numpy(args)
+            if any(map(operator.is_not, converted, args)):
+                self._converts = self._adapts = True
+                return converted
+        return None
 
     def _explain(self, error: Exception, args: tuple[Any, ...]) -> None:
         """Note which thread raised an error; raise another one for wrong arguments."""
