@@ -25,13 +25,14 @@ def run(
     out: np.ndarray,
     state: Any,
     ahead: int = 0,
-    block: int = 64,
+    block: int | None = None,
 ) -> np.ndarray:
-    """Fill `out` by launches, one after the other; returns it."""
+    """Fill `out` by launches, one after the other, in blocks of so many threads; returns it."""
     for launch in launches:
         part = out if launch.part is None else out[launch.part]
-        blocks = -(-launch.threads // block)
-        plan = compiled(launch.kernel).plan(0, (blocks, 1, 1), (block, 1, 1))
+        width = block or launch.block
+        blocks = -(-launch.threads // width)
+        plan = compiled(launch.kernel).plan(0, (blocks, 1, 1), (width, 1, 1))
         start = np.uint64((ahead + launch.skip_blocks) % 2**64)
         plan(part, state, start, *launch.arguments)
     return out
@@ -48,7 +49,7 @@ def torch_draw(
     count: int | None = None,
     region: Any = None,
     hardware: bool = False,
-    block: int = 64,
+    block: int | None = None,
 ) -> np.ndarray:
     """Return a draw, or a part of one, in the torch layout; bfloat16 as its bits, bool as uint8."""
     launches = torch_launches(

@@ -26,7 +26,8 @@ def draw(distribution, dtype, parameters, n, *, seed=SEED, offset=0, region=None
     state = (np.uint64(seed), np.uint64(offset))
     for fill in sampler_fills(distribution, dtype, parameters, n, region):
         part = out if fill.part is None else out[fill.part]
-        launch(fill.kernel, (fill.threads,), part, state, np.uint64(skip_blocks), *fill.arguments)
+        arguments = part, state, np.uint64(skip_blocks), *fill.arguments
+        launch(fill.kernel, (fill.threads,), *arguments, block=(fill.block,))
     return out
 
 
