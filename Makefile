@@ -14,6 +14,8 @@ INSTALL := $(PIP) install --quiet --only-binary=:all: --require-hashes -r
 INSTALL_PROJECT := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 # For example: make stress STRESS="--times 1 tests/unit/distributed"
 STRESS ?=
+# Tests start hundreds of processes, each of which would compile the same sources.
+unexport PYTHONDONTWRITEBYTECODE
 UV ?= uv
 COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal \
 	--python-version 3.11 --generate-hashes
