@@ -195,7 +195,8 @@ class Graph(GraphBuilder):
         GraphError
             If the graph was reset, or is not captured yet.
         """
-        self._submit(stream, ReplayValues(), pairs, replacements)
+        # In half the time of the default factories.
+        self._submit(stream, ReplayValues([], {}, {}, {}), pairs, replacements)
 
     def _replay_with(self, replacements: Mapping[str, Any]) -> None:
         """Replay with other arrays, whatever their names are."""
@@ -260,7 +261,8 @@ class Graph(GraphBuilder):
             raise ArgumentError(
                 f"expected a stream of {self.device.kind} for this graph, got {chosen!r}"
             )
-        chosen.interface.lazy.ensure()
+        if not chosen.interface.lazy.is_ready:
+            chosen.interface.lazy.ensure()
         self._lock.acquire()
         is_locked = True
         try:
@@ -271,18 +273,19 @@ class Graph(GraphBuilder):
             if chosen.capture is not None:
                 chosen.capture.add_graph(chosen, self, values)
                 return
-            run = functools.partial(_replay, program, values)
+            run = _replay
             if self._collectives:
                 for each in self._collectives:
                     each.check_caller()
-                run = functools.partial(_replay_here, program, values)
+                run = _replay_here
             # Only then the next replay must wait for the event of this one, or an update may change
             # the program or the nodes. Otherwise no lock is held during a replay, which may call
             # functions that replay the graph on another stream.
-            if not (self._plan is None or commands.hooks or any(use.is_dynamic for use in uses)):
+            is_dynamic = bool(uses) and any(use.is_dynamic for use in uses)
+            if not (self._plan is None or commands.hooks or is_dynamic):
                 self._lock.release()
                 is_locked = False
-            self._run(chosen, values, uses, run)
+            self._run(chosen, values, uses, program, run)
         finally:
             if is_locked:
                 self._lock.release()
@@ -293,7 +296,8 @@ class Graph(GraphBuilder):
         stream: Stream,
         values: ReplayValues,
         uses: list[GeneratorUse],
-        run: Callable[[Queue], None],
+        program: GraphProgram,
+        run: Callable[[GraphProgram, ReplayValues, Queue], None],
     ) -> None:
         call_hooks("replay_begin", self)
         marks = reserve(uses, values)
@@ -301,13 +305,14 @@ class Graph(GraphBuilder):
             if commands.hooks:
                 arrays = stream.interface.replayed_arrays(self._buffers, values)
                 group = replayed_commands(self._nodes, values, arrays)
-                commands.dispatch_group(stream, group, run)
+                commands.dispatch_group(stream, group, functools.partial(run, program, values))
             else:
-                run(stream.queue)
+                run(program, values, stream.queue)
         except BaseException:
             unreserve(marks)
             raise
-        end_with(uses, stream, values)
+        if uses:
+            end_with(uses, stream, values)
         call_hooks("replay_end", self)
 
     def __call__(self, *arrays: Any) -> None:

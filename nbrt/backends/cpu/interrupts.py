@@ -178,7 +178,7 @@ def run_stoppable(
 def forget_tick(record: Stoppable) -> None:
     """Clear a tick that the main thread has not seen before it left the launch."""
     with _words:
-        if record.stop not in (0, STOP):
+        if (word := record.stop) and word != STOP:
             record.stop = 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import time
 
@@ -50,6 +51,7 @@ def _wait_natively(attempt: int) -> int:
 _callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_wait_natively)
 
 
+@functools.cache
 def wait_address() -> int:
     """Return the address of `wait` as a function ``i64 (i64)`` that native code calls.
 

@@ -49,6 +49,9 @@ _NO_WORDS = np.zeros(0, np.intp)
 _NO_VALUES = np.zeros(0, np.uint64)
 
 
+_NONE = Changes(set(), _NO_WORDS, _NO_VALUES, {}, [])
+
+
 def changes_of(assembly: Assembly, values: ReplayValues) -> Changes:
     """Return the changes of one replay.
 
@@ -59,13 +62,16 @@ def changes_of(assembly: Assembly, values: ReplayValues) -> Changes:
     GraphError
         If a scalar is for an argument that does not exist.
     """
-    # Many times faster than `map` with an `attrgetter`.
-    disabled = {number for number, node in enumerate(assembly.nodes) if not node.is_enabled}
+    disabled: set[int] = set()
+    for node in assembly.nodes:  # many times faster than `map` with an `attrgetter`
+        if not node.is_enabled:
+            disabled = {number for number, node in enumerate(assembly.nodes) if not node.is_enabled}
+            break
     for number, parents in assembly.nested:
         if not all(parent.is_enabled for parent in parents):
             disabled.add(number)
     if not values.addresses and not values.scalars:
-        return Changes(disabled, _NO_WORDS, _NO_VALUES, {}, [])
+        return Changes(disabled, _NO_WORDS, _NO_VALUES, {}, []) if disabled else _NONE
     changed: dict[int, int] = {}
     for buffer, address in values.addresses.items():
         for at, offset in assembly.relocations.get(buffer, ()):

@@ -79,10 +79,13 @@ class Execution:
         self._lock = threading.Lock()
         self._native = runners()
         self._image = Image(self.assembly.address, None, MIN_SHARED_NS)
+        self._image_address = ctypes.addressof(self._image)
         self._states = [new_state()]
         self._record = self._states[0].record
         self._begun: Stoppable = self._record
         self._end = len(self.assembly.instructions)
+        self._first = ctypes.c_int64.from_address(self.assembly.address)
+        """The operation of the first instruction."""
         self._regions = regions(chains, self.assembly.ends) if len(chains) > 1 else []
         self._disabled: dict[int, tuple[int, int]] = {}
         self._saved: tuple[Any, Any] | None = None
@@ -115,13 +118,15 @@ class Execution:
                 self._run_stoppable()
             finally:
                 self._values = self._changes = None
-                self._restore()
+                if self._saved is not None:
+                    self._restore()
                 self.thread = None
 
     # -- values of a run ---------------------------------------------------------------------------
 
     def _apply(self, values: ReplayValues, changes: Changes) -> None:
-        self._restore()  # an interrupt may have prevented it
+        if self._saved is not None:
+            self._restore()  # an interrupt may have prevented it
         if changes.disabled != self._disabled.keys():
             self._disable(changes.disabled)
         self._is_interpreted = config.interprets
@@ -138,10 +143,10 @@ class Execution:
             state[0], state[1] = seed, offset
 
     def _restore(self) -> None:
-        if self._saved is not None:
-            words, values = self._saved
-            self.assembly.words[words] = values
-            self._saved = None
+        assert self._saved is not None
+        words, values = self._saved
+        self.assembly.words[words] = values
+        self._saved = None
 
     def _disable(self, disabled: set[int]) -> None:
         """Let these nodes be skipped, and no others."""
@@ -190,7 +195,10 @@ class Execution:
             self._values.times[:] = self._timed_nodes()
             return
         if not self._regions or threads == 1:
-            self._run_native(self._states[0], self._native.run, 0, self._end)
+            if self._end == 1 and self._first.value == Operation.CALL:
+                self._run_call()
+            else:
+                self._run_native(self._states[0], self._native.run, 0, self._end)
             return
         for stage in stages(self._regions, threads):
             if stage.region is None:
@@ -204,6 +212,17 @@ class Execution:
                 runner.begin(self._record)  # again: the stream may have been cancelled
             if self._record.stop == STOP:
                 return
+
+    def _run_call(self) -> None:
+        """Run a program of one call without native code, as a launch that uses all cores is."""
+        if self._record.stop == STOP:
+            return
+        try:
+            self._call(0)
+        except Exception as error:
+            self._states[0].failed_at = 0
+            self._explain(error, self._states[0])
+            raise
 
     def _timed_nodes(self) -> list[float]:
         """Run the nodes one after the other; return their seconds, by number."""
@@ -237,7 +256,7 @@ class Execution:
     def _run_native(self, state: ThreadState, run: Callable[..., int], *args: int) -> None:
         state.failed_at = -1
         try:
-            status = run(ctypes.addressof(self._image), ctypes.addressof(state), *args)
+            status = run(self._image_address, ctypes.addressof(state), *args)
             if status:
                 self._raise(state, status)
         except Exception as error:

@@ -14,6 +14,7 @@ from nbrt.errors import GraphError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nbrt.backends.cpu.graphs.changes import Changes
     from nbrt.backends.graphs import GraphBuffer, GraphNode, ReplayValues
     from nbrt.backends.queue import Queue
 
@@ -41,7 +42,7 @@ class CpuGraphProgram:
         self._execution: Execution | None = Execution(nodes, buffers, deterministic=deterministic)
         # Reentrant: a signal handler may replay the graph.
         self._lock = threading.RLock()
-        self._pending: list[tuple[Completion, Queue]] = []
+        self._pending: list[_Pending] = []
 
     @property
     def measures_nodes(self) -> bool:
@@ -64,11 +65,11 @@ class CpuGraphProgram:
             raise GraphError(
                 "expected a graph that holds its program, got one that was reset; capture it again"
             )
-        replay = _Replay(execution, values)
+        changes = changes_of(execution.assembly, values)
         if isinstance(queue, WorkerQueue):
-            self._enqueue(queue, replay)
+            self._enqueue(queue, _Replay(execution, values, changes))
         else:
-            self._run_now(queue, replay)
+            self._run_now(queue, execution, values, changes)
 
     def close(self) -> None:
         """Release all memory after the replays in flight; idempotent, from any thread."""
@@ -76,53 +77,89 @@ class CpuGraphProgram:
 
     def _enqueue(self, queue: WorkerQueue, replay: _Replay) -> None:
         with self._lock:
-            for completion, other in self._forget_done():
-                if other is not queue:
-                    queue.put_wait(completion)
+            self._pending = [each for each in self._pending if not each.is_done()]
+            for each in self._pending:
+                if each.queue is not queue:
+                    queue.put_wait(each.end())
             queue.put(replay)
             # Not dropped, neither by a failure nor by a cancellation.
-            queue.put_completion(replay.completion)
-            self._pending.append((replay.completion, queue))
+            completion = Completion()
+            queue.put_completion(completion)
+            self._pending.append(_Pending(queue, completion))
 
-    def _run_now(self, queue: Any, replay: _Replay) -> None:
-        if replay.execution.thread == get_ident():
+    def _run_now(
+        self, queue: Any, execution: Execution, values: ReplayValues, changes: Changes
+    ) -> None:
+        if execution.thread == get_ident():
             raise GraphError(
                 "expected a replay that does not overlap another one of the same graph, got one "
                 "from a function that the graph calls; replay it on another stream"
             )
+        mine = _Pending(queue)
         while True:
             # No lock is held during the wait: the other replay may need this queue.
             with queue.lock:
                 with self._lock:
-                    others = list(self._forget_done())
-                    if not others:
-                        self._pending.append((replay.completion, queue))
-                if not others:
+                    if self._pending:
+                        self._pending = [each for each in self._pending if not each.is_done()]
+                    other = self._pending[0].end() if self._pending else None
+                    if other is None:
+                        self._pending.append(mine)
+                if other is None:
                     try:
-                        replay()
+                        execution.run(values, changes)
                     finally:
-                        replay.completion.complete()
+                        self._end(mine)
                     return
-            others[0][0].wait()
+            other.wait()
 
-    def _forget_done(self) -> list[tuple[Completion, Queue]]:
-        """Return the replays in flight."""
-        self._pending = [entry for entry in self._pending if not entry[0].is_done]
-        return self._pending
+    def _end(self, replay: _Pending) -> None:
+        """Forget a replay that is done, and wake what waits for it."""
+        with self._lock:
+            self._pending.remove(replay)
+            if replay.completion is not None:
+                replay.completion.complete()
+
+
+class _Pending:
+    """A replay in flight.
+
+    Attributes
+    ----------
+    queue : Queue
+        The queue that runs it.
+    completion : Completion or None
+        Its end; None until another replay waits for one that runs in its caller.
+    """
+
+    __slots__ = ("completion", "queue")
+
+    def __init__(self, queue: Queue, completion: Completion | None = None) -> None:
+        self.queue = queue
+        self.completion = completion
+
+    def is_done(self) -> bool:
+        """Return whether the replay of a queue is done; one that runs in its caller is removed."""
+        return self.completion is not None and self.completion.is_done
+
+    def end(self) -> Completion:
+        """Return the end, to wait for; with the lock of the program held."""
+        if self.completion is None:
+            self.completion = Completion()
+        return self.completion
 
 
 class _Replay:
-    """One run of a program, as work of a queue."""
+    """One run of a program, as work of the queue of a stream."""
 
-    __slots__ = ("_changes", "_values", "completion", "execution")
+    __slots__ = ("_changes", "_values", "execution")
 
     label = "the replay of a graph"
 
-    def __init__(self, execution: Execution, values: ReplayValues) -> None:
+    def __init__(self, execution: Execution, values: ReplayValues, changes: Changes) -> None:
         self.execution = execution
-        self.completion = Completion()
         self._values = values
-        self._changes = changes_of(execution.assembly, values)
+        self._changes = changes
 
     def __call__(self) -> None:
         """Run the program."""

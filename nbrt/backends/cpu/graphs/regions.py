@@ -26,6 +26,9 @@ _MIN_GAIN_NS = 60_000
 _MEASURED_RUNS = 2
 """Runs in one thread before the decision; kernels of several blocks are timed in the first one."""
 
+_RUNS_OF_DECISION = 16
+"""Runs on several threads that follow from the times of one: a decision takes microseconds."""
+
 _RUNS_BETWEEN = 256
 """Runs in one thread after which the times are measured again."""
 
@@ -65,28 +68,32 @@ class Region:
         for number, before in enumerate(inside):
             for each in before:
                 followers[each].append(number)
-        self._waits = _words([len(before) for before in inside])
-        self._begins = [number + 1 for number, before in enumerate(inside) if not before]
+        count = len(numbers)
+        first = [number + 1 for number, before in enumerate(inside) if not before]
+        waits = [len(before) for before in inside]
+        state = _words([*first, *[0] * (count - len(first)), *waits])
         self._arrays = {
-            "ready": _words([0] * len(numbers)),
+            "ready": state[:count],
             "begins": _words([bounds[number] for number in numbers]),
             "ends": _words([bounds[number + 1] for number in numbers]),
-            "remaining": self._waits.copy(),
-            "elapsed": _words([0] * len(numbers)),
+            "remaining": state[count:],
+            "elapsed": _words([0] * count),
             "follower_begins": _words([0, *np.cumsum([len(each) for each in followers])]),
             "followers": _words([each for after in followers for each in after]),
         }
         addresses = {name: array.ctypes.data for name, array in self._arrays.items()}
-        self.table = ChainTable(count=len(numbers), **addresses)
+        self.table = ChainTable(count=count, tail=len(first), **addresses)
+        # What a run changes, and its first values: the table, and the arrays `state`.
+        self._address = ctypes.addressof(self.table)
+        self._changed = (self._address, bytes(self.table)), (state.ctypes.data, state.tobytes())
+        self._decision = Stage(self.begin, self.end)
+        self._decided_for = self._next_decision = 0
 
     def reset(self) -> int:
         """Prepare a run; return the address of the table."""
-        ready = self._arrays["ready"]
-        ready[:] = 0
-        ready[: len(self._begins)] = self._begins
-        self._arrays["remaining"][:] = self._waits
-        self.table.head, self.table.tail, self.table.failed = 0, len(self._begins), 0
-        return ctypes.addressof(self.table)
+        for address, values in self._changed:
+            ctypes.memmove(address, values, len(values))
+        return self._address
 
     def times(self) -> list[int]:
         """Return the nanoseconds that each chain took in the last run by `run_chains`."""
@@ -100,14 +107,21 @@ class Region:
         self._runs += 1
         if self._runs <= _MEASURED_RUNS:
             return Stage(self.begin, self.end, self)
-        threads = min(threads, len(self._numbers))
+        if self._runs >= self._next_decision or threads != self._decided_for:
+            self._decided_for = threads
+            self._decide(min(threads, len(self._numbers)))
+        return self._decision
+
+    def _decide(self, threads: int) -> None:
+        """Choose the stage of this run and of those before `_next_decision`."""
         times = self.times()
-        shared = makespan(self._chains, self._numbers, times, threads)
-        if sum(times) - shared >= _MIN_GAIN_NS:
-            return Stage(self.begin, self.end, self, threads)
-        if self._runs % _RUNS_BETWEEN == 0:
-            return Stage(self.begin, self.end, self)
-        return Stage(self.begin, self.end)
+        if sum(times) - makespan(self._chains, self._numbers, times, threads) >= _MIN_GAIN_NS:
+            self._decision = Stage(self.begin, self.end, self, threads)
+            self._next_decision = self._runs + _RUNS_OF_DECISION
+            return
+        last = self._runs % _RUNS_BETWEEN
+        self._decision = Stage(self.begin, self.end, None if last else self)
+        self._next_decision = self._runs + (_RUNS_BETWEEN - last if last else 1)
 
 
 def regions(chains: Sequence[Chain], ends: Sequence[int]) -> list[Region]:
