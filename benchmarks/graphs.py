@@ -169,7 +169,8 @@ def _two_threads(arrays: list[Any]) -> Callable[[int], None]:
     launch = long_sum[1, 1]
 
     def serve() -> None:
-        with nbrt.device("cpu:0"), nbrt.stream(nbrt.Stream()) as stream:
+        stream = nbrt.Stream("cpu:0")
+        with nbrt.stream(stream):
             while begin.acquire():
                 launch(arrays[1], _TURNS)
                 stream.synchronize()
@@ -225,11 +226,9 @@ def fill(report: Report, quick: bool) -> None:
     heading = f"Capture of {most} launches (one core)"
     report.tables.append(Table(heading, rows["capture"], items=most))
     text = f"capture of a node, of {most}: at most {_MAX_CAPTURE * 1e6:.0f} µs"
-    for name, found in (
-        ("medians", rows["capture"][0].median),
-        ("least", rows["capture"][0].least),
-    ):
-        report.targets.append(Target(f"{text} ({name})", found / most, _MAX_CAPTURE, "s"))
+    captured = rows["capture"][0]
+    for name, seconds in ("medians", captured.median), ("least", captured.least):
+        report.targets.append(Target(f"{text} ({name})", seconds / most, _MAX_CAPTURE, "s"))
     if not two_cores:
         report.notes.append("Streams and branches were not measured: the process may use one core.")
         return

@@ -195,7 +195,6 @@ class Graph(GraphBuilder):
         GraphError
             If the graph was reset, or is not captured yet.
         """
-        # In half the time of the default factories.
         self._submit(stream, ReplayValues([], {}, {}, {}), pairs, replacements)
 
     def _replay_with(self, replacements: Mapping[str, Any]) -> None:
