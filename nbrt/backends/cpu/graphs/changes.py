@@ -63,8 +63,8 @@ def changes_of(assembly: Assembly, values: ReplayValues) -> Changes:
         If a scalar is for an argument that does not exist.
     """
     disabled: set[int] = set()
-    for node in assembly.nodes:  # many times faster than `map` with an `attrgetter`
-        if not node.is_enabled:
+    for each in assembly.nodes:  # many times faster than `map` with an `attrgetter`
+        if not each.is_enabled:
             disabled = {number for number, node in enumerate(assembly.nodes) if not node.is_enabled}
             break
     for number, parents in assembly.nested:
