@@ -190,9 +190,18 @@ class MemoryUsage:
         else:
             samples.add(entry[1], allocated, self.reserved)
 
-    def free(self, entry: Entry) -> None:
-        """Count a free, an entry ``"free_requested"`` of a history."""
-        found = self._live.pop(entry[4], None)
+    def allocate_and_free(self, nbytes: int) -> bool:
+        """Count an allocation that was freed at once, if it changes nothing else; else return False."""
+        allocated, samples = self.allocated + nbytes, self.samples
+        if allocated > self.peak or allocated > samples.top or samples.left < 2:
+            return False
+        samples.left -= 2
+        self.allocations += 1
+        return True
+
+    def free(self, time: int, address: int) -> None:
+        """Count a free."""
+        found = self._live.pop(address, None)
         if found is None:
             return  # allocated while the record began
         held, nbytes = found
@@ -206,7 +215,7 @@ class MemoryUsage:
         if samples.left:
             samples.left -= 1
         else:
-            samples.add(entry[1], self.allocated, self.reserved)
+            samples.add(time, self.allocated, self.reserved)
 
     def resize(self, time: int, nbytes: int) -> None:
         """Count memory taken from the system, or returned to it if `nbytes` is negative."""

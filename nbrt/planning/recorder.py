@@ -7,6 +7,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import ExitStack
+from sys import _getframe
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,17 +22,20 @@ from nbrt.observe.history.stacks import StackTable
 from nbrt.planning.memory_usage import MemoryUsage
 from nbrt.planning.reported_launches import ReportsLaunches
 from nbrt.runtime.adoption import locate
-from nbrt.runtime.commands import install_hook
+from nbrt.runtime.commands import Command, MemoryRecorder, install_hook
 from nbrt.runtime.kernel_cost import command_cost, cost_function, costs_of
+from nbrt.runtime.memory.hooks import complete_free
 from nbrt.runtime.memory.registry import allocators_of
+from nbrt.runtime.stream import default_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nbrt.backends.interface import DeviceInterface
     from nbrt.planning.reported_launches import ReportedLaunch
-    from nbrt.runtime.commands import Command, CommandKind, RuntimeEvent, RuntimeEventKind
+    from nbrt.runtime.commands import CommandKind, RuntimeEvent, RuntimeEventKind
     from nbrt.runtime.kernel_cost import KernelCost
+    from nbrt.runtime.memory.allocation import Allocation
     from nbrt.runtime.memory.pool_state import PoolState
     from nbrt.runtime.stream import Stream
 
@@ -45,6 +49,10 @@ _EVENTS: tuple[RuntimeEventKind, ...] = (
     "segment_alloc", "segment_free", "late_free_completed", "out_of_memory",
 )  # fmt: skip
 _EVENT_FIELDS = len(MemoryEvent._fields)
+_DEPTH = 3
+"""The first recorded frame of an allocation, counted from the recording function: the caller of the
+function that creates the array, as in a memory history."""
+
 _PAGE_LOCKED = 1
 """The first number of the id of a pool of page-locked memory."""
 
@@ -326,6 +334,8 @@ class PlanRecorder:
         self.count()
         found: list[MemoryEvent] = []
         for entry in self._history.copy():
+            if entry[0] == _FREE:
+                entry = _free_entry(entry)
             if entry[2] is not device and entry[2] is not None:
                 continue
             event = event_of(entry[:_EVENT_FIELDS])
@@ -357,12 +367,24 @@ class PlanRecorder:
                     self._read_annotations(annotations)
                 usage = pools[entry[8]]
                 if usage is not None:
-                    usage.allocate(entry, self._names, self._entered)
+                    keep(entry)
+                    if (
+                        unread
+                        and (following := unread[0])[-1] is entry
+                        and usage.allocate_and_free(entry[10])
+                    ):
+                        keep(unread.popleft())
+                    else:
+                        usage.allocate(entry, self._names, self._entered)
+            elif action == _FREE:
+                usage = pools[entry[3][8]]
+                if usage is not None:
+                    usage.free(entry[1], entry[3][4])
                     keep(entry)
             elif action == "free_requested":
                 usage = pools[entry[8]]
                 if usage is not None:
-                    usage.free(entry)
+                    usage.free(entry[1], entry[4])
                     keep(entry)
             elif action == "launch":
                 _, label, numbers, usage, cost = entry
@@ -414,6 +436,15 @@ class PlanRecorder:
         return usage
 
 
+def _free_entry(entry: Entry) -> Entry:
+    """Return the entry of a free as a hook makes it."""
+    _, time, annotations, made = entry
+    return "free_requested", time, *made[2:6], None, annotations, *made[8:]
+
+
+_FREE = "free"
+"""A free whose other fields are in the entry of its allocation, the last item."""
+
 _RELEASES = frozenset(("segment_free", "segment_unmap"))
 _MEMORY_ACTIONS = frozenset(
     (
@@ -435,7 +466,7 @@ class _UsageByPool(dict["PoolState", "MemoryUsage | None"]):
         return usage
 
 
-class _MemoryHook:
+class _MemoryHook(MemoryRecorder):
     """The hooks of a memory history, which append to the recorder's queue."""
 
     def __init__(self, recorder: PlanRecorder) -> None:
@@ -446,6 +477,59 @@ class _MemoryHook:
         )
         self.after = allocation_hook(append, recorder._stacks, handles, None, keeps_site=True)
         self.on_event = recorder.on_event
+        self.allocated = _allocation_function(recorder)
+        self.freed = _free_function(recorder, self.before)
+
+
+def _allocation_function(recorder: PlanRecorder) -> Callable[[Stream, Allocation], None]:
+    """Return a function that records an allocation as the hook does."""
+    unread, try_count, handles = recorder._unread, recorder._try_count, recorder._handles
+    stacks = recorder._stacks
+    hash_stack, find, add, append = stacks.hash_stack, stacks.sites.get, stacks.add, unread.append
+
+    def allocated(stream: Stream, allocation: Allocation) -> None:
+        try:
+            frame = _getframe(_DEPTH)
+        except ValueError:
+            frame = _getframe(1)
+        key = hash_stack(frame)
+        allocation.site = site = find(key) or add(key, frame)
+        allocation.entry = entry = (
+            "alloc",
+            time_ns(),
+            stream.device,
+            handles[stream.id],
+            allocation.address,
+            allocation.requested,
+            site,
+            active_annotations(),
+            allocation.pool,
+            "",
+            allocation.nbytes,
+        )
+        append(entry)
+        if len(unread) >= _MAX_UNREAD:
+            try_count()
+
+    return allocated
+
+
+def _free_function(
+    recorder: PlanRecorder, before: Callable[[Stream, Command], None]
+) -> Callable[[Allocation], None]:
+    """Return a function that records a free as the hook does."""
+    append = recorder._unread.append
+
+    def freed(allocation: Allocation) -> None:
+        entry, stream = allocation.entry, allocation.stream_ref()
+        if entry is not None and stream is not None:
+            # A quarter of the memory of the entry of a hook, which `_free_entry` makes of it.
+            append((_FREE, time_ns(), active_annotations(), entry))
+        else:
+            stream = stream or default_stream(allocation.pool.device)
+            before(stream, Command("free", complete_free, (allocation,)))
+
+    return freed
 
 
 def _with_cost(entry: Entry, cost: KernelCost | None) -> Entry:

@@ -31,6 +31,7 @@ __all__ = [
     "Command",
     "CommandHook",
     "CommandKind",
+    "MemoryRecorder",
     "RuntimeEvent",
     "RuntimeEventKind",
     "RuntimeEventListener",
@@ -42,6 +43,7 @@ __all__ = [
     "hooks",
     "install_hook",
     "memory_is_hooked",
+    "memory_recorder",
     "on_hooks_changing",
 ]
 
@@ -163,6 +165,24 @@ class RuntimeEventListener(Protocol):
         ...
 
 
+class MemoryRecorder:
+    """Base of hooks that see allocations after and frees before they happen, and only record them.
+
+    While one is the only hook on memory, its two functions are called, and no command is made. They
+    refuse nothing, and never wait for a lock: frees come in finalizers, also while the thread holds
+    the lock of an allocator.
+    """
+
+    before: Callable[[Any, Command], None]
+    after: Callable[[Any, Command, Any], None]
+
+    allocated: Callable[[Any, Any], object]
+    """Called as ``allocated(stream, allocation)`` instead of `after`, one frame further out."""
+
+    freed: Callable[[Any], object]
+    """Called as ``freed(allocation)`` instead of `before`."""
+
+
 hooks: tuple[CommandHook, ...] = ()
 """The installed hooks, in the order of installation."""
 
@@ -171,6 +191,10 @@ hooked_kinds: frozenset[str] = frozenset()
 
 memory_is_hooked = False
 """Whether some hook sees allocations or frees."""
+
+memory_recorder: MemoryRecorder | None = None
+"""The only hook that sees allocations or frees, if it is a `MemoryRecorder` and nothing listens to
+completed frees."""
 
 on_hooks_changing: list[Callable[[], None]] = []
 """Functions to call before a hook is installed or removed."""
@@ -263,13 +287,26 @@ def _call_on_hooks_changing() -> None:
 
 
 def _rebuild() -> None:
-    global hooks, hooked_kinds, memory_is_hooked, event_listeners, _functions, _replay_functions
+    global hooks, hooked_kinds, memory_is_hooked, memory_recorder
+    global event_listeners, _functions, _replay_functions
     _replay_functions = {kind: _replayed_functions_of(kind) for kind in get_args(CommandKind)}
     _functions = {kind: _functions_of(kind) for kind in get_args(CommandKind)}
     event_listeners = {kind: _listeners_of(kind) for kind in get_args(RuntimeEventKind)}
     hooks = tuple(entry.hook for entry in _installed.values())
     hooked_kinds = frozenset(kind for kind, sides in _functions.items() if any(sides))
     memory_is_hooked = not hooked_kinds.isdisjoint(("allocate", "free"))
+    memory_recorder = _find_memory_recorder()
+
+
+def _find_memory_recorder() -> MemoryRecorder | None:
+    if event_listeners["free_completed"]:
+        return None
+    sides = [*_functions["allocate"], *_functions["free"]]
+    found = [e.hook for e in _installed.values() if isinstance(e.hook, MemoryRecorder)]
+    for hook in found:
+        if sides == [(), (hook.after,), (hook.before,), ()]:
+            return hook
+    return None
 
 
 def _functions_of(kind: str) -> _HookFunctions:

@@ -97,6 +97,10 @@ def is_fake_address(address: int) -> bool:
     return _FIRST <= address <= _LAST
 
 
+_new = object.__new__
+_NOTHING = (None, None, None)
+
+
 class FakeBlock:
     """A part of a segment.
 
@@ -114,9 +118,11 @@ class FakeBlock:
         What the pool cut it from, if the pool needs that.
     latest : tuple of (shape, dtype, array or None)
         The latest layout; the array if it was requested twice. Programs request the same again.
+    made : tuple of (array, memory, form) or None
+        The array of `latest`, and the memory and the form of the `FakeArray` over it.
     """
 
-    __slots__ = ("address", "arena", "latest", "nbytes", "offset", "position", "segment")
+    __slots__ = ("address", "arena", "latest", "made", "nbytes", "offset", "position", "segment")
 
     def __init__(
         self, segment: FakeSegment, offset: int, nbytes: int, address: int, position: int = 0
@@ -127,16 +133,19 @@ class FakeBlock:
         self.address = address
         self.position = position
         self.arena: Any = None
-        self.latest: tuple[Any, Any, Any] = (None, None, None)
+        self.latest: tuple[Any, Any, Any] = _NOTHING
+        self.made: tuple[HostArray, Any, tuple[Any, ...]] | None = None
 
     def handle(self, owner: object) -> AllocationHandle:
         """Return the object that stands for one use of the block."""
-        return AllocationHandle(owner)
+        handle: AllocationHandle = _new(AllocationHandle)  # half of the time of its constructor
+        handle.owner = owner
+        return handle
 
     def release(self) -> None:
         """Drop the segment: the block is free."""
-        self.segment = None
-        self.latest = (None, None, None)
+        self.segment = self.made = None
+        self.latest = _NOTHING
 
 
 def layout(block: FakeBlock, shape: tuple[int, ...], dtype: Any) -> HostArray:

@@ -113,6 +113,8 @@ class Allocation:
         Other streams that use the memory. The block is not reused before they have passed.
     site : CallSite or object or None
         The call that allocated it, if recorded; observers may store more than a CallSite.
+    entry : object
+        The entry of a `MemoryRecorder` for this use, until a command allocates the block again.
     free_record : FreeRecord or None
         The weak reference to the array or handle of this use; None if the block is free.
     home : Queue
@@ -129,6 +131,7 @@ class Allocation:
         "bin",
         "block",
         "dtype",
+        "entry",
         "free_record",
         "home",
         "hooked_free",
@@ -164,6 +167,7 @@ class Allocation:
         self.stream_ref: Callable[[], Stream | None] = _no_stream
         self.recorded: set[Stream] | None = None
         self.site: CallSite | Any = None
+        self.entry: Any = None
         self.free_record: FreeRecord | None = None
         self.hooked_free: HookedFree | None = None
         block.handle(self)  # host memory stores its owner once, other memory at every use

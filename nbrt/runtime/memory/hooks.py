@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.lazy import LazyInitializer
     from nbrt.backends.queue import Queue
+    from nbrt.runtime.commands import MemoryRecorder
     from nbrt.runtime.memory.allocation import Allocation, SizeClassCache
     from nbrt.runtime.memory.pending import PendingFrees
     from nbrt.runtime.stream import Stream
@@ -70,27 +71,32 @@ class FreeNotifier:
         if commands is None:  # the interpreter ends, and has emptied this module
             return
         allocation = record.allocation
+        pool, events = allocation.pool, self.events
         event: FreeRecord | HookedFree = record
         try:
             try:
                 if (
-                    not allocation.pool.returns_at_once
+                    not pool.returns_at_once
                     and allocation.recorded is None
-                    and not allocation.pool.is_closed
+                    and not pool.is_closed
                     and commands.memory_is_hooked
                     and self._lazy.is_ready
-                    and not self.owns_lock()
-                    and not self.is_behind()
+                    and not (events and type(events[-1]) is FreeRecord)
+                    and ((recorder := commands.memory_recorder) is not None or not self.owns_lock())
                 ):
-                    event = command = allocation.hooked_free or HookedFree(
-                        allocation, complete_free
-                    )
-                    allocation.hooked_free = command
-                    stream = allocation.stream_ref() or default_stream(allocation.pool.device)
-                    commands.dispatch_with_hooks(stream, command)
+                    command = allocation.hooked_free
+                    if command is None:
+                        command = allocation.hooked_free = HookedFree(allocation, complete_free)
+                    event = command
+                    if recorder is not None:
+                        recorder.freed(allocation)
+                        allocation.free_record = None
+                    else:
+                        stream = allocation.stream_ref() or default_stream(pool.device)
+                        commands.dispatch_with_hooks(stream, command)
             finally:
                 # Neither a hook nor an interrupt may lose the memory.
-                self.events.append(event)
+                events.append(event)
             if event is record:
                 self._try_process()
         except KeyboardInterrupt:
@@ -186,7 +192,52 @@ class HookedAllocator:
         shape: tuple[int, ...] | None,
         dtype: Any,
     ) -> Any:
-        """Return an array, or without a shape a handle, through a command."""
+        """Return an array, or without a shape a handle, which hooks see."""
+        recorder = commands.memory_recorder
+        if recorder is None:
+            return self._allocate_by_command(cache, nbytes, stream, shape, dtype)
+        events = self._events
+        unread = len(events)
+        if self._pending.waiting or (events and type(events[-1]) is FreeRecord):
+            self._process_log()
+        allocation = reused = taken = None
+        try:
+            if unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD:
+                try:
+                    allocation = cache.requests[nbytes].pop()
+                except (KeyError, IndexError):
+                    pass
+            if allocation is None:
+                reused = cache.reuse_last(nbytes, HookedFree)
+                if reused is None:
+                    taken = []  # an interrupt at the end of a call would lose its result
+                    self._take_unseen(cache, nbytes, stream, taken)
+                    allocation = taken[0]
+                else:
+                    allocation = reused.allocation
+                    allocation.hooked_free = None  # the next free is another event
+            allocation.free_record = None
+            allocation.requested = nbytes
+            allocation.stream_ref = stream.ref
+            recorder.allocated(stream, allocation)
+            return cache.allocate_over(
+                allocation, nbytes, stream, shape, dtype, self._on_free, reused
+            )
+        except BaseException:
+            if allocation is not None:
+                taken = [allocation]
+            self._refuse(cache, stream, taken or [], reused)
+            raise
+
+    def _allocate_by_command(
+        self,
+        cache: SizeClassCache,
+        nbytes: int,
+        stream: Stream,
+        shape: tuple[int, ...] | None,
+        dtype: Any,
+    ) -> Any:
+        """Return an array or a handle as `allocate` does, through a command."""
         unread = len(self._events)
         if self._notifier.is_behind() or self._pending.waiting:
             self._process_log()
@@ -214,11 +265,20 @@ class HookedAllocator:
                 allocation, nbytes, stream, shape, dtype, self._on_free, taken.reused
             )
         except BaseException:
-            self._refuse(cache, stream, taken)
+            self._refuse(cache, stream, taken.blocks, taken.reused)
             raise
         taken.blocks.clear()
         cache.command_cache.append(entry)
         return array
+
+    def _take_unseen(
+        self, cache: SizeClassCache, nbytes: int, stream: Stream, blocks: list[Allocation]
+    ) -> None:
+        """Append a block that is not in the bins; hooks have seen all frees before."""
+        self._take_block(cache, nbytes, stream, blocks)
+        if self._notifier.unreported or self._notifier.is_behind():
+            # Arrays died meanwhile, by the garbage collector: hooks see their frees first.
+            self._process_log()
 
     def _take(
         self,
@@ -239,27 +299,30 @@ class HookedAllocator:
         if not blocks:
             taken.reused = reused = cache.reuse_last(nbytes, HookedFree)
             if reused is None:
-                self._take_block(cache, nbytes, ref(), blocks)
-                if self._notifier.unreported or self._notifier.is_behind():
-                    # Arrays died meanwhile, by the garbage collector: hooks see their frees first.
-                    self._process_log()
+                self._take_unseen(cache, nbytes, ref(), blocks)
             else:
                 reused.allocation.hooked_free = None  # the next free is another event
                 blocks.append(reused.allocation)
         allocation = blocks[0]
-        allocation.free_record = None
+        allocation.free_record = allocation.entry = None
         allocation.requested = nbytes
         allocation.stream_ref = ref
         return allocation
 
-    def _refuse(self, cache: SizeClassCache, stream: Stream, taken: _Taken) -> None:
+    def _refuse(
+        self,
+        cache: SizeClassCache,
+        stream: Stream,
+        blocks: list[Allocation],
+        reused: HookedFree | None,
+    ) -> None:
         """Free a block that no array was made over: hooks see a free."""
         with self._lock, self._defer:
-            while taken.blocks:
-                block = taken.blocks.pop()
+            while blocks:
+                block = blocks.pop()
                 if block.free_record is None:  # else the array or its free is in the log
                     request = block.requested, stream, None, None
-                    cache.allocate_over(block, *request, self._on_free, taken.reused)
+                    cache.allocate_over(block, *request, self._on_free, reused)
 
 
 def complete_free(queue: Queue, allocation: Allocation) -> None:  # noqa: ARG001  # a command

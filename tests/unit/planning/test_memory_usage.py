@@ -54,7 +54,7 @@ def test_holders_at_the_peak_equal_a_recomputation(data: Any) -> None:
             usage.allocate(entry, (), ())
             live[entry[4]] = ((entry[6], (), entry[3]), entry[10])
         else:
-            usage.free(entry)
+            usage.free(entry[1], entry[4])
             del live[entry[4]]
         total = sum(nbytes for _, nbytes in live.values())
         if total > best:
@@ -77,7 +77,7 @@ def test_memory_from_before_the_run_counts() -> None:
     usage = MemoryUsage()
     usage.begin(0, [Before()], 100, 4096)  # type: ignore[list-item]  # what it reads of an Allocation
     usage.allocate(_alloc(1, 256, 10, "a", 0), (), ())
-    usage.free(_free(2, 64))
+    usage.free(2, 64)
     assert (usage.peak, usage.allocated, usage.peak_reserved) == (110, 10, 4096)
     assert {key[0]: nbytes for key, nbytes, _ in usage.at_peak()} == {"before": 100, "a": 10}
 
@@ -88,13 +88,46 @@ def test_endless_names_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> N
     usage.allocate(_alloc(0, 1, 1000, "kept", 0), ("first",), ())
     for step in range(1, 1000):
         usage.allocate(_alloc(step, 2, 1, "a", 0), (f"step {step}",), ())
-        usage.free(_free(step, 2))
+        usage.free(step, 2)
     assert len(usage._held) <= 16
     assert usage.peak == 1001
     assert {key[1]: nbytes for key, nbytes, _ in usage.at_peak()} == {
         ("first",): 1000,
         ("step 1",): 1,
     }
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_an_array_freed_at_once_counts_as_two_events(data: Any) -> None:
+    trace = _trace(data)
+    single, paired = MemoryUsage(), MemoryUsage()
+    size = memory_usage._MAX_SAMPLES
+    memory_usage._MAX_SAMPLES = 4  # intervals with many events
+    try:
+        for usage in (single, paired):
+            usage.begin(0, (), 0, 0)
+            events = list(reversed(trace))
+            while events:
+                entry = events.pop()
+                if entry[0] != "alloc":
+                    usage.free(entry[1], entry[4])
+                elif (
+                    usage is paired
+                    and events
+                    and (events[-1][0], events[-1][4]) == ("free_requested", entry[4])
+                    and usage.allocate_and_free(entry[10])
+                ):
+                    events.pop()
+                else:
+                    usage.allocate(entry, (), ())
+    finally:
+        memory_usage._MAX_SAMPLES = size
+    for name in ("peak", "allocated", "allocations", "peak_entry"):
+        assert getattr(paired, name) == getattr(single, name)
+    for name in ("times", "allocated", "left", "top"):
+        assert getattr(paired.samples, name) == getattr(single.samples, name)
+    assert sorted(paired.at_peak()) == sorted(single.at_peak())
 
 
 @settings(max_examples=100, deadline=None)

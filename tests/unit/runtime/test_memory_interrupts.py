@@ -13,7 +13,8 @@ import pytest
 
 import nbrt
 from nbrt._internal.critical_section import DeferInterrupt
-from nbrt.runtime.commands import install_hook
+from nbrt.runtime import commands
+from nbrt.runtime.commands import MemoryRecorder, install_hook
 from nbrt.runtime.memory.device_allocator import DeviceAllocator
 from nbrt.runtime.memory.hooks import FreeNotifier
 
@@ -91,6 +92,12 @@ class Onlooker:
         pass
 
 
+class SilentRecorder(MemoryRecorder):
+    def __init__(self) -> None:
+        self.before = self.after = Onlooker().after
+        self.allocated = self.freed = Onlooker().after
+
+
 def watched(pool: nbrt.MemoryPool, kept: list[Any]) -> None:
     """Small and large arrays that come and go, after one from before anybody looked."""
     with nbrt.use_pool(pool):
@@ -100,7 +107,8 @@ def watched(pool: nbrt.MemoryPool, kept: list[Any]) -> None:
         kept.clear()
 
 
-def test_nothing_is_lost_under_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hook", [Onlooker(), SilentRecorder()])
+def test_nothing_is_lost_under_hooks(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # The first step of the function that tells of an end is left, as the design says.
     left = FreeNotifier.on_free.__code__
     monkeypatch.setattr("sys.unraisablehook", lambda raised: None)  # of the profiler, in callbacks
@@ -116,7 +124,8 @@ def test_nothing_is_lost_under_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
                 press(frame, event, argument)
 
         gc.disable()
-        with install_hook(Onlooker(), ("allocate", "free")):  # type: ignore[arg-type]
+        with install_hook(hook, before=["free"], after=["allocate"]):
+            assert commands.memory_recorder is (None if isinstance(hook, Onlooker) else hook)
             try:
                 sys.setprofile(profile)
                 watched(pool, kept)
