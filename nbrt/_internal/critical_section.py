@@ -16,6 +16,7 @@ __all__ = ["DeferInterrupt", "ensure_stack_headroom", "has_stack_headroom", "re_
 
 _MAIN = threading.main_thread().ident
 _INTERRUPT = int(signal.SIGINT)
+_getsignal, _set_handler = _signal.getsignal, _signal.signal
 _MIN_HEADROOM = 40
 """Nested calls that a multi-step change may make."""
 
@@ -53,21 +54,22 @@ class DeferInterrupt:
         before that are not deferred.
     """
 
-    __slots__ = ("_came", "_depth", "_lock", "_previous")
+    __slots__ = ("_came", "_depth", "_lock", "_noting", "_previous")
 
     def __init__(self, lock: _Lock) -> None:
         self._lock = lock
         self._depth = 0
         self._previous: Any = None
         self._came = False
+        self._noting = self._note
 
     def __enter__(self) -> None:
         if get_ident() == _MAIN:
-            handler = _signal.getsignal(_INTERRUPT)
+            handler = _getsignal(_INTERRUPT)
             # Skip non-callable handlers (SIG_DFL, SIG_IGN) and our own, when nested.
-            if callable(handler) and handler != self._note:
+            if handler is not self._noting and callable(handler):
                 self._previous = handler
-                _signal.signal(_INTERRUPT, self._note)
+                _set_handler(_INTERRUPT, self._noting)
             # Last: an interrupt that comes before has entered nothing.
             self._depth += 1
 
@@ -87,7 +89,7 @@ class DeferInterrupt:
         previous, self._previous = self._previous, None
         came, self._came = self._came, False
         if previous is not None:
-            _signal.signal(_INTERRUPT, previous)
+            _set_handler(_INTERRUPT, previous)
         if came:
             signal.raise_signal(signal.SIGINT)
 

@@ -191,7 +191,7 @@ class MemoryUsage:
             samples.add(entry[1], allocated, self.reserved)
 
     def allocate_and_free(self, nbytes: int) -> bool:
-        """Count an allocation that was freed at once, if it changes nothing else; else return False."""
+        """Count an array that was freed at once, and return True; False: it changes more."""
         allocated, samples = self.allocated + nbytes, self.samples
         if allocated > self.peak or allocated > samples.top or samples.left < 2:
             return False

@@ -368,11 +368,7 @@ class PlanRecorder:
                 usage = pools[entry[8]]
                 if usage is not None:
                     keep(entry)
-                    if (
-                        unread
-                        and (following := unread[0])[-1] is entry
-                        and usage.allocate_and_free(entry[10])
-                    ):
+                    if unread and unread[0][-1] is entry and usage.allocate_and_free(entry[10]):
                         keep(unread.popleft())
                     else:
                         usage.allocate(entry, self._names, self._entered)

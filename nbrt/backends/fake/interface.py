@@ -260,9 +260,10 @@ class FakeInterface(DeviceInterface):
         """Return an array over a block of a pool."""
         latest_shape, latest_dtype, known = block.latest
         is_known = known is not None and latest_dtype is dtype and latest_shape == shape
+        # Half of the time of the constructor.
+        array: FakeArray = _new(FakeArray)
         if is_known and block.made is not None and block.made[0] is known:
-            # Half of the time of the constructor, and launches need not ask for the form.
-            array: FakeArray = _new(FakeArray)
+            # Launches need not ask for the form.
             _, array.memory, array.known_form = block.made
             array.layout = known.view()  # the caller may change the shape and the flags
             array.handle = handle
@@ -272,7 +273,11 @@ class FakeInterface(DeviceInterface):
         owner: Any = handle.owner
         is_pinned = owner.pool.kind == "pinned"
         memory = (self.host_memories if is_pinned else self.memories)[owner.index]
-        array = FakeArray(layout(block, shape, dtype), memory, handle)
+        array.layout = layout(block, shape, dtype)
+        array.memory = memory
+        array.handle = handle
+        array.base = array.known_form = None
+        array.is_scalar = False
         if is_known:
             block.made = known, memory, array.form()
         return array

@@ -58,7 +58,8 @@ class _FakePool(PoolBase):
 
     def set_limit(self, nbytes: int | None) -> None:
         """Limit the bytes held; the runtime calls this before each allocation."""
-        super().set_limit(self.memory.limit_of(self, nbytes))
+        memory = self.memory
+        self._limit = memory.limit_of(self, nbytes) if memory.enforce else nbytes
 
 
 class _FakeCachingPool(_FakePool, CachingPool):

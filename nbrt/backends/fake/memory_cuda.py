@@ -68,8 +68,9 @@ class FakeCudaPool(PoolBase):
 
     def allocate(self, queue: Queue, nbytes: int) -> FakeBlock:
         """Return a block for work on `queue`; the cache is emptied before it fails."""
-        self._check_open()
-        size = round_up(nbytes, _UNIT)
+        if self._is_closed:
+            self._check_open()
+        size = (nbytes + _UNIT - 1) & -_UNIT
         try:
             return self._take(queue.handle, size)
         except OutOfMemoryError:
@@ -117,6 +118,8 @@ class FakeCudaPool(PoolBase):
 class FakeCupyPool(FakeCudaPool):
     """Cached memory: for each stream, an arena of small blocks and one of large ones."""
 
+    keeps_segments = True
+
     def __init__(self, memory: DeviceMemory, kind: str) -> None:
         super().__init__(memory, kind)
         self.is_on_device = kind == "caching"
@@ -131,13 +134,13 @@ class FakeCupyPool(FakeCudaPool):
         ]
 
     def _take(self, stream: int, size: int) -> FakeBlock:
-        key = (size <= SMALL_LIMIT, stream)
-        arena = self._arenas.get(key)
+        is_small = size <= SMALL_LIMIT
+        arena = self._arenas.get((is_small, stream))
         if arena is None:
-            arena = self._arenas[key] = Arena(_UNIT, FakeBlock)
+            arena = self._arenas[is_small, stream] = Arena(_UNIT, FakeBlock)
         position = arena.free.take(size)
         if position is None:
-            self._grow(arena, key[0], size)
+            self._grow(arena, is_small, size)
             position = arena.free.take(size)
             assert position is not None
         block: FakeBlock = arena.block(position, size)

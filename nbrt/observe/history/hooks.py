@@ -28,8 +28,9 @@ A free that completes at once is a tuple of one item, the entry of its request."
 
 _HOOK_DEPTH, _FREE_HOOK_DEPTH = 5, 3
 """The first recorded frame, counted from the hook. Leaves out `dispatch_with_hooks` and its caller,
-and for an allocation also that one's caller and the function that creates the array: Python creates an object for each
-frame that is read. A thread whose stack is shorter may start or end with an array."""
+and for an allocation also that one's caller and the function that creates the array: Python creates
+an object for each frame that is read. A thread whose stack is shorter may start or end with an
+array."""
 
 
 class StreamHandles(dict[int, int]):

@@ -152,8 +152,15 @@ class DeviceAllocator:
         dtype: Any,
     ) -> Array:
         """Return an array over a block that is not in the bins."""
+        ensure_stack_headroom()
+        if self.notifier.unreported:
+            self.notifier.report()
+        try:
+            return self._allocate_locked(cache, nbytes, stream, shape, dtype)
+        except OutOfMemoryError:
+            pass
         attempt = partial(self._allocate_locked, cache, nbytes, stream, shape, dtype)
-        return self._attempt(cache, nbytes, attempt)
+        return self._retry(cache, nbytes, attempt)
 
     def _allocate_locked(
         self, cache: SizeClassCache, nbytes: int, stream: Stream, shape: Any, dtype: Any
@@ -198,20 +205,20 @@ class DeviceAllocator:
         count: int = 1,
     ) -> Blocks:
         """Allocate blocks from the backend, within the limits; OutOfMemoryError if not even one."""
-        if self.log.is_paused:
+        log, backend, queue = self.log, pool.backend, stream.queue
+        if log.is_paused:
             raise DeviceError(
                 f"expected memory of {self.device} to be requested by the program, got a call "
                 f"from a finalizer or signal handler that ran in the middle of a change of the "
                 f"pool; allocate outside of it"
             )
-        backend = pool.backend
-        backend.set_limit(self._available_bytes(pool))
+        backend.set_limit(pool.limit if self.limit is None else self._available_bytes(pool))
         blocks: Blocks = []
-        self.log.is_paused = True
+        log.is_paused = True
         try:
             for _ in range(count):
-                block = backend.allocate(stream.queue, size)
-                allocation = Allocation(pool.state, block, stream.queue, bin_)
+                block = backend.allocate(queue, size)
+                allocation = Allocation(pool.state, block, queue, bin_)
                 pool.allocations.add(allocation)
                 if allocation.is_small:
                     pool.small_bytes += allocation.nbytes
@@ -220,7 +227,7 @@ class DeviceAllocator:
             if not blocks:
                 raise
         finally:
-            self.log.is_paused = False
+            log.is_paused = False
             self._update_segments(pool)
         return blocks
 
@@ -232,15 +239,8 @@ class DeviceAllocator:
         available = max(0, self.limit - others)
         return available if pool.limit is None else min(pool.limit, available)
 
-    def _attempt(self, cache: SizeClassCache, nbytes: int, attempt: Callable[[], T]) -> T:
-        """Return the result of `attempt`, retried with more memory freed before each time."""
-        ensure_stack_headroom()
-        if self.notifier.unreported:
-            self.notifier.report()
-        try:
-            return attempt()
-        except OutOfMemoryError:
-            pass
+    def _retry(self, cache: SizeClassCache, nbytes: int, attempt: Callable[[], T]) -> T:
+        """Return the result of a failed `attempt`, with more memory freed before each time."""
         # Without the lock: observers may allocate and free.
         pool = self._pool_of[cache.state]
         self._count(pool, "retries")
@@ -288,12 +288,22 @@ class DeviceAllocator:
         self, cache: SizeClassCache, nbytes: int, stream: Stream, blocks: Blocks
     ) -> None:
         """Append a free block to `blocks`, for hooked allocations."""
+        ensure_stack_headroom()
+        if self.notifier.unreported:
+            self.notifier.report()
+        try:
+            self._take_locked(cache, nbytes, stream, blocks)
+        except OutOfMemoryError:
+            pass
+        else:
+            return
+        self._retry(cache, nbytes, partial(self._take_locked, cache, nbytes, stream, blocks))
 
-        def attempt() -> None:
-            with self.lock, self._defer:
-                blocks.append(self._take_block(cache, nbytes, stream))
-
-        self._attempt(cache, nbytes, attempt)
+    def _take_locked(
+        self, cache: SizeClassCache, nbytes: int, stream: Stream, blocks: Blocks
+    ) -> None:
+        with self.lock, self._defer:
+            blocks.append(self._take_block(cache, nbytes, stream))
 
     # -- freeing -----------------------------------------------------------------------------------
 
@@ -345,8 +355,10 @@ class DeviceAllocator:
         if self.interface.lazy.is_ready and not event.is_reused:
             if isinstance(event, FreeRecord) and commands.memory_is_hooked:
                 self.notifier.unreported.append(event)
-            else:
+            elif event.allocation.recorded:
                 self._free_when_passed(event.allocation)
+            else:
+                self._free(event.allocation)
 
     def _release(self, queue: Queue, allocation: Allocation) -> None:  # noqa: ARG002  # a command
         """Free a block whose free hooks have seen now."""
@@ -369,7 +381,11 @@ class DeviceAllocator:
         if commands.hooks and allocation.free_record is not None:  # else hooks have seen it
             complete_free(allocation.home, allocation)
         allocation.free_record = allocation.site = allocation.recorded = None
-        self._return(allocation)
+        bin_ = allocation.bin
+        if bin_ is not None and not allocation.pool.is_closed:
+            bin_.append(allocation)
+        else:
+            self._return(allocation)
 
     def _return_block(self, allocation: Allocation) -> None:
         with self.lock, self._defer:
@@ -386,6 +402,8 @@ class DeviceAllocator:
         if state.is_closed:
             self._empty_backend(pool)
             self._forget_if_idle(pool)
+        elif pool.keeps_segments:
+            return
         self._update_segments(pool)
 
     def _return_to_backend(self, pool: PoolImpl, allocation: Allocation) -> None:
@@ -459,7 +477,7 @@ class DeviceAllocator:
     def _update_segments(self, pool: PoolImpl) -> None:
         """Update the statistics of segments after a call of the backend's pool."""
         backend = pool.backend
-        seen = (backend.reserved(), *backend.segment_counts())
+        seen = backend.reserved(), backend.segment_counts()
         if seen == pool.reserved_seen:
             return
         changes = pool.update_segments(seen)

@@ -12,7 +12,7 @@ from nbrt.runtime.memory.pool_state import PoolState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nbrt.runtime.memory.statistics import Counters, Statistics
+    from nbrt.runtime.memory.statistics import Statistics
 
 __all__ = ["EventLog"]
 
@@ -44,14 +44,6 @@ class EventLog:
         own = pool.statistics
         return (self.statistics,) if own is None else (self.statistics, own)
 
-    def _counters_of(self, pool: PoolState, is_small: bool) -> tuple[Counters, ...]:
-        """Return the counters that an allocation changes."""
-        shared, own = self.statistics, pool.statistics
-        sized = shared.small if is_small else shared.large
-        if own is None:
-            return shared.all, sized
-        return shared.all, sized, own.all, own.small if is_small else own.large
-
     def process(
         self, on_free: Callable[[Free], object], on_close: Callable[[PoolState], object]
     ) -> None:
@@ -74,22 +66,22 @@ class EventLog:
                 event = events.popleft()
             except IndexError:
                 break
-            if isinstance(event, PoolState):
+            is_reused = False
+            if type(event) is Allocation:
+                allocation = event
+                free_type: type[Free] = HookedFree if commands.memory_is_hooked else FreeRecord
+            elif isinstance(event, PoolState):
                 on_close(event)
                 continue
-            is_hooked = commands.memory_is_hooked
-            free_type: type[Free] = HookedFree if is_hooked else FreeRecord
-            if isinstance(event, Allocation):
-                allocation, is_reused = event, False
             else:
-                allocation, free_type = event.allocation, type(event)
-                is_reused = event.is_reused
+                free: Any = event
+                allocation, free_type, is_reused = free.allocation, type(free), free.is_reused
             pool = allocation.pool
             if (
                 (allocation.bin is not None or is_reused)
                 and allocation.recorded is None
                 and not pool.is_closed
-                and not (is_hooked and free_type is FreeRecord)
+                and not (free_type is FreeRecord and commands.memory_is_hooked)
             ):
                 events.appendleft(event)
                 self.is_paused = True
@@ -98,15 +90,42 @@ class EventLog:
                 finally:
                     self.is_paused = False
                 continue
-            counters = self._counters_of(pool, allocation.is_small)
-            if isinstance(event, Allocation):
-                _count_allocation(counters, event)
+            if event is allocation:
+                self._count_allocation(allocation)
                 continue
-            _count_free(counters, allocation)
-            if event.is_reused:
-                _count_allocation(counters, allocation)
+            self._count_free(allocation)
+            if is_reused:
+                self._count_allocation(allocation)
             else:
-                on_free(event)
+                on_free(free)
+
+    def _count_allocation(self, allocation: Allocation) -> None:
+        nbytes, requested, own = allocation.nbytes, allocation.requested, allocation.pool.statistics
+        for statistics in (self.statistics,) if own is None else (self.statistics, own):
+            sized = statistics.small if allocation.is_small else statistics.large
+            for counters in (statistics.all, sized):
+                counters.count += 1
+                counters.bytes += nbytes
+                counters.requested += requested
+                counters.made += 1
+                counters.made_bytes += nbytes
+                counters.made_requested += requested
+
+    def _count_free(self, allocation: Allocation) -> None:
+        nbytes, requested, own = allocation.nbytes, allocation.requested, allocation.pool.statistics
+        for statistics in (self.statistics,) if own is None else (self.statistics, own):
+            sized = statistics.small if allocation.is_small else statistics.large
+            for counters in (statistics.all, sized):
+                if (
+                    counters.bytes > counters.peak_bytes
+                    or counters.count > counters.peak
+                    or counters.requested > counters.peak_requested
+                    or counters.pending
+                ):
+                    counters.update_peaks()
+                counters.count -= 1
+                counters.bytes -= nbytes
+                counters.requested -= requested
 
     def _process_run(self, pool: PoolState, free_type: type[Free], is_small: bool) -> None:
         """Process events from the front while they are alike; local variables hold the sums."""
@@ -169,24 +188,6 @@ class EventLog:
         tops = max(top, count), max(top_bytes, nbytes), max(top_requested, requested)
         made_all = made, made_bytes, made_requested
         _count_run(self.statistics_of(pool), is_small, tops, (count, nbytes, requested), made_all)
-
-
-def _count_allocation(several: tuple[Counters, ...], allocation: Allocation) -> None:
-    for counters in several:
-        counters.count += 1
-        counters.bytes += allocation.nbytes
-        counters.requested += allocation.requested
-        counters.made += 1
-        counters.made_bytes += allocation.nbytes
-        counters.made_requested += allocation.requested
-
-
-def _count_free(several: tuple[Counters, ...], allocation: Allocation) -> None:
-    for counters in several:
-        counters.update_peaks()
-        counters.count -= 1
-        counters.bytes -= allocation.nbytes
-        counters.requested -= allocation.requested
 
 
 def _count_run(

@@ -29,11 +29,13 @@ class PoolImpl:
         Those whose block is not in the backend's pool: in use, pending, or in a bin.
     orphans : list of dict
         Bins of streams that are gone.
+    keeps_segments : bool
+        A free returns no memory to the system while the pool is open.
     small_bytes : int
         Bytes of the small blocks in `allocations`.
     segments_seen : dict of int to SegmentInfo
         The segments that statistics and hooks know, by address.
-    reserved_seen : tuple of (int, int, int)
+    reserved_seen : tuple of (int, (int, int))
         The reserved bytes and segment counts that they know.
     """
 
@@ -48,12 +50,13 @@ class PoolImpl:
         self.state = state
         self.backend = backend
         self.limit = limit
+        self.keeps_segments: bool = getattr(backend, "keeps_segments", False)
         self.allocations: set[Allocation] = set()
         self.small_bytes = 0
         state.is_reused_directly = backend.caches and not backend.stream_ordered
         state.returns_at_once = not backend.caches
         self.segments_seen: dict[int, SegmentInfo] = {}
-        self.reserved_seen: tuple[int, int, int] = (0, 0, 0)
+        self.reserved_seen: tuple[int, tuple[int, int]] = (0, (0, 0))
         self._make_cache = make_cache
         self._lock = lock
         self._shared = None if backend.stream_ordered else make_cache(self)
@@ -103,9 +106,9 @@ class PoolImpl:
         )
         return free_blocks(list(self.segments_seen.values()), used)
 
-    def update_segments(self, seen: tuple[int, int, int]) -> SegmentChanges:
+    def update_segments(self, seen: tuple[int, tuple[int, int]]) -> SegmentChanges:
         """Return how the segments changed; `seen` is the new value of `reserved_seen`."""
-        count = seen[1] - self.reserved_seen[1]
+        count = seen[1][0] - self.reserved_seen[1][0]
         self.reserved_seen = seen
         before = self.segments_seen
         self.segments_seen = {info.address: info for info in self.backend.segments()}

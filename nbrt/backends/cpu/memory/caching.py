@@ -286,6 +286,7 @@ class CachingPool(HostPool):
     """
 
     kind = "caching"
+    keeps_segments = True
 
     def __init__(
         self,
@@ -301,9 +302,11 @@ class CachingPool(HostPool):
 
     def allocate(self, queue: Queue, nbytes: int) -> Any:
         """Return a block of at least `nbytes`; raises OutOfMemoryError."""
-        self._check_open()
+        if self._is_closed:
+            self._check_open()
         arena = self._small if nbytes <= SMALL_LIMIT else self._large
-        size = round_up(nbytes, arena.unit)
+        unit = arena.unit
+        size = (nbytes + unit - 1) & -unit
         position = arena.free.take(size)
         if position is None and self.before_growth is not None:
             self.before_growth()
@@ -317,10 +320,11 @@ class CachingPool(HostPool):
 
     def deallocate(self, queue: Queue, block: Any) -> None:
         """Free a block."""
-        arena = self._small if block.nbytes <= SMALL_LIMIT else self._large
+        nbytes = block.nbytes
+        arena = self._small if nbytes <= SMALL_LIMIT else self._large
         block.release()
-        arena.free.add(block.position, block.nbytes)
-        self._in_use -= block.nbytes
+        arena.free.add(block.position, nbytes)
+        self._in_use -= nbytes
         if self._is_closed:
             self.empty_cache()
 
