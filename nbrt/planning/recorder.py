@@ -7,7 +7,6 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import ExitStack
-from sys import _getframe
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,43 +15,34 @@ from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.errors import NbrtCleanupWarning
 from nbrt.observe.history.annotations import active_annotations, listen
-from nbrt.observe.history.hooks import Entry, StreamHandles, allocation_hook, free_hook
+from nbrt.observe.history.hooks import Entry, StreamHandles
 from nbrt.observe.history.recorder import MAX_ENTRIES, MemoryEvent, event_of
 from nbrt.observe.history.stacks import StackTable
+from nbrt.planning.memory_hook import FREE, MAX_UNREAD, MemoryHook, free_entry
 from nbrt.planning.memory_usage import MemoryUsage
 from nbrt.planning.reported_launches import ReportsLaunches
 from nbrt.runtime.adoption import locate
-from nbrt.runtime.commands import Command, MemoryRecorder, install_hook
+from nbrt.runtime.commands import install_hook
 from nbrt.runtime.kernel_cost import command_cost, cost_function, costs_of
-from nbrt.runtime.memory.hooks import complete_free
 from nbrt.runtime.memory.registry import allocators_of
-from nbrt.runtime.stream import default_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nbrt.backends.interface import DeviceInterface
     from nbrt.planning.reported_launches import ReportedLaunch
-    from nbrt.runtime.commands import CommandKind, RuntimeEvent, RuntimeEventKind
+    from nbrt.runtime.commands import Command, CommandKind, RuntimeEvent, RuntimeEventKind
     from nbrt.runtime.kernel_cost import KernelCost
-    from nbrt.runtime.memory.allocation import Allocation
     from nbrt.runtime.memory.pool_state import PoolState
     from nbrt.runtime.stream import Stream
 
 __all__ = ["PlanRecorder", "Totals"]
-
-_MAX_UNREAD = 2048
-"""Entries that are counted together."""
 
 _KINDS: tuple[CommandKind, ...] = ("launch", "copy", "fill", "draw", "call", "collective")
 _EVENTS: tuple[RuntimeEventKind, ...] = (
     "segment_alloc", "segment_free", "late_free_completed", "out_of_memory",
 )  # fmt: skip
 _EVENT_FIELDS = len(MemoryEvent._fields)
-_DEPTH = 3
-"""The first recorded frame of an allocation, counted from the recording function: the caller of the
-function that creates the array, as in a memory history."""
-
 _PAGE_LOCKED = 1
 """The first number of the id of a pool of page-locked memory."""
 
@@ -152,7 +142,9 @@ class PlanRecorder:
         """Start to record; memory in use counts from now on."""
         self.started = time_ns()
         self._interface = registry.get_interface_for_device(self.kind)
-        memory = _MemoryHook(self)
+        memory = MemoryHook(
+            self._unread, self._try_count, self._stacks, self._handles, self.on_event
+        )
         with ExitStack() as opened:
             opened.enter_context(
                 install_hook(memory, before=["free"], after=["allocate"], events=_EVENTS)
@@ -193,7 +185,7 @@ class PlanRecorder:
     def append(self, entry: Entry) -> None:
         """Append an entry; count if there are many."""
         self._unread.append(entry)
-        if len(self._unread) >= _MAX_UNREAD:
+        if len(self._unread) >= MAX_UNREAD:
             self._try_count()
 
     def _try_count(self) -> None:
@@ -245,7 +237,7 @@ class PlanRecorder:
             if known is None or (known[0] is not form and known[0] is not None):
                 known = self._entry_of(plan, args, form)
             unread.append(known[1])
-            if len(unread) >= _MAX_UNREAD:
+            if len(unread) >= MAX_UNREAD:
                 self._try_count()
 
         return on_launch
@@ -334,8 +326,8 @@ class PlanRecorder:
         self.count()
         found: list[MemoryEvent] = []
         for entry in self._history.copy():
-            if entry[0] == _FREE:
-                entry = _free_entry(entry)
+            if entry[0] == FREE:
+                entry = free_entry(entry)
             if entry[2] is not device and entry[2] is not None:
                 continue
             event = event_of(entry[:_EVENT_FIELDS])
@@ -372,7 +364,7 @@ class PlanRecorder:
                         keep(unread.popleft())
                     else:
                         usage.allocate(entry, self._names, self._entered)
-            elif action == _FREE:
+            elif action == FREE:
                 usage = pools[entry[3][8]]
                 if usage is not None:
                     usage.free(entry[1], entry[3][4])
@@ -432,15 +424,6 @@ class PlanRecorder:
         return usage
 
 
-def _free_entry(entry: Entry) -> Entry:
-    """Return the entry of a free as a hook makes it."""
-    _, time, annotations, made = entry
-    return "free_requested", time, *made[2:6], None, annotations, *made[8:]
-
-
-_FREE = "free"
-"""A free whose other fields are in the entry of its allocation, the last item."""
-
 _RELEASES = frozenset(("segment_free", "segment_unmap"))
 _MEMORY_ACTIONS = frozenset(
     (
@@ -460,72 +443,6 @@ class _UsageByPool(dict["PoolState", "MemoryUsage | None"]):
     def __missing__(self, pool: PoolState) -> MemoryUsage | None:
         usage = self[pool] = self._find(pool)
         return usage
-
-
-class _MemoryHook(MemoryRecorder):
-    """The hooks of a memory history, which append to the recorder's queue."""
-
-    def __init__(self, recorder: PlanRecorder) -> None:
-        append, handles = recorder.append, recorder._handles
-        # Finalizers only append; the entries are counted at the next allocation or command.
-        self.before = free_hook(
-            recorder._unread.append, None, handles, None, keeps_request=True, keeps_completion=False
-        )
-        self.after = allocation_hook(append, recorder._stacks, handles, None, keeps_site=True)
-        self.on_event = recorder.on_event
-        self.allocated = _allocation_function(recorder)
-        self.freed = _free_function(recorder, self.before)
-
-
-def _allocation_function(recorder: PlanRecorder) -> Callable[[Stream, Allocation], None]:
-    """Return a function that records an allocation as the hook does."""
-    unread, try_count, handles = recorder._unread, recorder._try_count, recorder._handles
-    stacks = recorder._stacks
-    hash_stack, find, add, append = stacks.hash_stack, stacks.sites.get, stacks.add, unread.append
-
-    def allocated(stream: Stream, allocation: Allocation) -> None:
-        try:
-            frame = _getframe(_DEPTH)
-        except ValueError:
-            frame = _getframe(1)
-        key = hash_stack(frame)
-        allocation.site = site = find(key) or add(key, frame)
-        allocation.entry = entry = (
-            "alloc",
-            time_ns(),
-            stream.device,
-            handles[stream.id],
-            allocation.address,
-            allocation.requested,
-            site,
-            active_annotations(),
-            allocation.pool,
-            "",
-            allocation.nbytes,
-        )
-        append(entry)
-        if len(unread) >= _MAX_UNREAD:
-            try_count()
-
-    return allocated
-
-
-def _free_function(
-    recorder: PlanRecorder, before: Callable[[Stream, Command], None]
-) -> Callable[[Allocation], None]:
-    """Return a function that records a free as the hook does."""
-    append = recorder._unread.append
-
-    def freed(allocation: Allocation) -> None:
-        entry, stream = allocation.entry, allocation.stream_ref()
-        if entry is not None and stream is not None:
-            # A quarter of the memory of the entry of a hook, which `_free_entry` makes of it.
-            append((_FREE, time_ns(), active_annotations(), entry))
-        else:
-            stream = stream or default_stream(allocation.pool.device)
-            before(stream, Command("free", complete_free, (allocation,)))
-
-    return freed
 
 
 def _with_cost(entry: Entry, cost: KernelCost | None) -> Entry:
