@@ -199,7 +199,8 @@ class HookedAllocator:
         unread = len(events)
         if self._pending.waiting or (events and type(events[-1]) is FreeRecord):
             self._process_log()
-        allocation = reused = taken = None
+        allocation = reused = None
+        taken: list[Allocation] = []
         try:
             if unread * nbytes <= MAX_UNREAD_BYTES and unread <= MAX_UNREAD:
                 try:  # noqa: SIM105  # `suppress` takes half a microsecond
@@ -209,7 +210,7 @@ class HookedAllocator:
             if allocation is None:
                 reused = cache.reuse_last(nbytes, HookedFree)
                 if reused is None:
-                    taken = []  # an interrupt at the end of a call would lose its result
+                    # Into a list: an interrupt at the end of the call would lose its result.
                     self._take_unseen(cache, nbytes, stream, taken)
                     allocation = taken[0]
                 else:
@@ -225,7 +226,7 @@ class HookedAllocator:
         except BaseException:
             if allocation is not None:
                 taken = [allocation]
-            self._refuse(cache, stream, taken or [], reused)
+            self._refuse(cache, stream, taken, reused)
             raise
 
     def _allocate_by_command(
