@@ -15,6 +15,7 @@ import nbrt
 from numba import cuda
 from helpers.cpu_graphs import Graph
 from helpers.endless import counted, flags, is_interrupted, TURNS
+from nbrt.backends.cpu.graphs.layout import Operation
 from nbrt.backends.graphs import ReplayValues
 
 def add(x, value):
@@ -105,6 +106,64 @@ def test_interrupts_end_branches_on_two_cores() -> None:
         print(joined[0])
     """
     assert _run(code, NBRT_CPU_THREADS="2") == "46.0\n"
+
+
+_SHARED = """
+        graph, out = Graph(), np.ones(256)
+        node = graph.launch(count, 4, 64, out, seen, 300_000)
+        program = graph.program()
+        program.replay(queue, ReplayValues())
+        assert program._execution.assembly.instructions["operation"][0] == Operation.SHARED
+        program.replay(queue, ReplayValues())
+        few = ReplayValues(scalars={(node.index, 0, 2): 10})
+"""
+
+
+def test_interrupts_end_a_launch_that_two_threads_share() -> None:
+    code = f"""{_SHARED}
+        endless = ReplayValues(scalars={{(node.index, 0, 2): TURNS}})
+        for _ in range(2):
+            assert is_interrupted(lambda: program.replay(queue, endless), seen)
+        out[:] = 1
+        program.replay(queue, few)
+        print((out == 45).all())
+    """
+    assert _run(code, NBRT_CPU_THREADS="2") == "True\n"
+
+
+def test_a_cancelled_stream_ends_a_launch_that_two_threads_share() -> None:
+    code = f"""{_SHARED}
+        stream, many = nbrt.Stream("cpu:0"), ReplayValues(scalars={{(node.index, 0, 2): TURNS}})
+        seen[0] = 0
+        program.replay(stream.queue, many)
+        while not seen[0]:
+            pass
+        stream.cancel()
+        stream.synchronize()
+        out[:] = 1
+        program.replay(stream.queue, few)
+        stream.synchronize()
+        print((out == 45).all())
+    """
+    assert _run(code, NBRT_CPU_THREADS="2") == "True\n"
+
+
+def test_a_forked_child_shares_launches_with_threads_of_its_own() -> None:
+    code = f"""{_SHARED}
+        def right():
+            out[:] = 1
+            program.replay(queue, few)
+            return bool((out == 45).all())
+
+        child = os.fork()
+        if child == 0:
+            program.replay(queue, ReplayValues())
+            os._exit(right())
+        status = os.waitpid(child, 0)[1]
+        program.replay(queue, ReplayValues())
+        print(os.waitstatus_to_exitcode(status), right())
+    """
+    assert _run(code, NBRT_CPU_THREADS="2") == "1 True\n"
 
 
 def test_signal_handlers_run_during_a_replay_that_goes_on() -> None:

@@ -410,8 +410,7 @@ class CpuPlan:
             done, expected = 1, float(elapsed * (total - 1))
         begin = time.perf_counter_ns()
         if expected >= MIN_SHARED_NS:
-            chunks = max(1, min(threads * _CHUNKS_PER_THREAD, int(expected / _MIN_CHUNK_NS)))
-            chunk = max(1, (total - done) // chunks)
+            chunk = self._chunk(total - done, expected)
             run_shared(self._entry, self._new_record(total, chunk, done), args)
             self._expect((time.perf_counter_ns() - begin) * threads)
         elif done:
@@ -419,6 +418,14 @@ class CpuPlan:
         else:
             self._run_alone(args)
             self._expect(time.perf_counter_ns() - begin)
+
+    def chunk(self) -> int:
+        """Return the number of blocks that a thread of a long launch claims at a time."""
+        return self._chunk(self._total, self._expected_ns or 0.0)
+
+    def _chunk(self, blocks: int, expected: float) -> int:
+        most = get_num_threads() * _CHUNKS_PER_THREAD
+        return max(1, blocks // max(1, min(most, int(expected / _MIN_CHUNK_NS))))
 
     def _expect(self, elapsed: float) -> None:
         """Expect the next launch to take as many nanoseconds, in one thread."""

@@ -14,8 +14,9 @@ from nbrt.backends.cpu.block_scheduler import get_num_threads, run_shared
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text_of_graph
 from nbrt.backends.cpu.graphs.chains import Chain, chains_of
 from nbrt.backends.cpu.graphs.flat_nodes import flat_nodes
+from nbrt.backends.cpu.graphs.helpers import helper_slots, take_error
 from nbrt.backends.cpu.graphs.instructions import assemble
-from nbrt.backends.cpu.graphs.layout import INSTRUCTION, Image, Operation, Status
+from nbrt.backends.cpu.graphs.layout import HELPER_FAILED, INSTRUCTION, Image, Operation, Status
 from nbrt.backends.cpu.graphs.native import raise_kernel_error, runners
 from nbrt.backends.cpu.graphs.regions import Region, SharedRecord, new_state, regions, stages
 from nbrt.backends.cpu.interrupts import STOP, forget_tick, main_runner
@@ -91,6 +92,7 @@ class Execution:
         self._saved: tuple[Any, Any] | None = None
         self._arrays: dict[int, tuple[Any, ...]] = {}
         self._is_interpreted = False
+        self._shares = False
         self._values: ReplayValues | None = None
         self._changes: Changes | None = None
         plans = {
@@ -174,7 +176,10 @@ class Execution:
         record = self._record
         record.stop = 0
         LAST_LAUNCH[0] = self._crash_text
-        self._image.max_short_ns = MIN_SHARED_NS if get_num_threads() > 1 else _NEVER
+        threads = get_num_threads()
+        self._image.max_short_ns = MIN_SHARED_NS if threads > 1 else _NEVER
+        if self._shares:
+            self._offer_slots(threads)
         runner = thread_runners.get(get_ident())
         if runner is None:
             self._run_stages(None)
@@ -259,13 +264,23 @@ class Execution:
             status = run(self._image_address, ctypes.addressof(state), *args)
             if status:
                 self._raise(state, status)
-        except Exception as error:
-            self._explain(error, state)
+        except BaseException as error:
+            if state.helper_failed:
+                take_error(state)  # of two exceptions, that of this thread is raised
+            if isinstance(error, Exception):
+                self._explain(error, state)
             raise
 
     def _raise(self, state: ThreadState, status: int) -> None:
         """Raise the exception for a status; a stopped run raises none."""
-        if status == Status.KERNEL:
+        if status == Status.KERNEL and state.code == HELPER_FAILED:
+            error = take_error(state)
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    del error
+        elif status == Status.KERNEL:
             raise_kernel_error(state.code, state.error or 0)
         if status == Status.LIMIT:
             node = self._node_at(state.failed_at).node
@@ -300,12 +315,25 @@ class Execution:
         function(*self._args(instruction))
         if type(function) is CpuPlan:
             LAST_LAUNCH[0] = self._crash_text
-            if not function.is_long and self.assembly.instructions["trampoline"][instruction]:
-                self.assembly.instructions["operation"][instruction] = Operation.TIMED
+            if self.assembly.instructions["trampoline"][instruction]:
+                self._promote(instruction, function)
         runner = thread_runners.get(get_ident())
         if runner is not None:
             # Again: the stream may have been cancelled during a launch of the function.
             runner.begin(self._begun)
+
+    def _promote(self, instruction: int, plan: CpuPlan) -> None:
+        """Let the next run launch a kernel in native code: in this thread, or with helpers."""
+        row = self.assembly.instructions[instruction : instruction + 1]
+        if plan.is_long:
+            row["c"], self._shares = plan.chunk(), True
+            self._offer_slots(get_num_threads())
+            row["operation"] = Operation.SHARED
+        else:
+            row["operation"] = Operation.TIMED
+
+    def _offer_slots(self, threads: int) -> None:
+        self._image.slots, self._image.slot_count = helper_slots(threads - 1)
 
     def _args(self, instruction: int) -> tuple[Any, ...]:
         assert self._values is not None

@@ -120,9 +120,8 @@ class Assembly:
 
     def launches(self) -> Any:
         """Return the instructions that run kernels in native code."""
-        operations = self.instructions["operation"]
-        is_launch = (operations == Operation.LAUNCH) | (operations == Operation.TIMED)
-        return np.flatnonzero(is_launch)
+        kinds = (Operation.LAUNCH, Operation.TIMED, Operation.SHARED)
+        return np.flatnonzero(np.isin(self.instructions["operation"], kinds))
 
 
 def assemble(order: Sequence[FlatNode], buffers: Sequence[GraphBuffer]) -> Assembly:

@@ -16,10 +16,20 @@ from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
 
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
-from nbrt.backends.cpu.graphs.layout import ChainTable, Image, Operation, Status, ThreadState
+from nbrt.backends.cpu.graphs.layout import (
+    HELPER_FAILED,
+    ChainTable,
+    HelperSlot,
+    Image,
+    Operation,
+    Status,
+    ThreadState,
+)
+from nbrt.backends.cpu.interrupts import STOP
 from nbrt.backends.cpu.simt.stop_codes import (
     ATTEND,
     CALLING_CONVENTION,
+    INTERRUPTED,
     RETURN_NONE,
     STOPPED,
     attend_module,
@@ -78,10 +88,16 @@ class Runners(NamedTuple):
         Takes the addresses of the `Image` and of the `ThreadState`, and a range of instructions.
     run_chains : callable
         Takes the addresses of the `Image`, the `ThreadState` and the `ChainTable`.
+    help : callable
+        Takes the address of a `HelperSlot`; returns if a kernel fails.
+    finish : callable
+        Takes the address of that `HelperSlot` and its `offering`.
     """
 
     run: Callable[[int, int, int, int], int]
     run_chains: Callable[[int, int, int], int]
+    help: Callable[[int], int]
+    finish: Callable[[int, int], None]
 
 
 @functools.cache
@@ -91,24 +107,39 @@ def runners() -> Runners:
     platform = _POSIX.format(clock=time.CLOCK_MONOTONIC) if posix else _WINDOWS
     names: dict[str, object] = {each.name: each.value for each in Operation}
     names |= {f"{each.name}_STATUS": each.value for each in Status}
-    for structure in (ThreadState, ChainTable, Image):
+    for structure in (ThreadState, ChainTable, Image, HelperSlot):
         names |= {name: getattr(structure, name).offset for name, _ in structure._fields_}
     names |= {name: getattr(LaunchRecord, name).offset for name in ("stop", "shared")}
     names |= {
         "convention": CALLING_CONVENTION,
         "attend": ATTEND,
         "stopped_code": STOPPED,
+        "interrupted_code": INTERRUPTED,
         "none_code": RETURN_NONE,
+        "helper_failed_code": HELPER_FAILED,
+        "stop_word": STOP,
+        "slot_size": ctypes.sizeof(HelperSlot),
         "platform": platform,
         "attend_module": attend_module(""),
     }
-    source = Template(Path(__file__).with_name("replay.ll").read_text(encoding="utf-8"))
+    for name in ("total", "chunk", "next", "activity"):
+        names[f"record_{name}"] = getattr(LaunchRecord, name).offset
+    folder = Path(__file__).parent
+    parts = [(folder / name).read_text(encoding="utf-8") for name in ("replay.ll", "shared.ll")]
+    source = Template("\n".join(parts))
     find = _compiled(source.substitute(names))
     address, number = ctypes.c_void_p, ctypes.c_int64
     # These functions may return with an exception set, as Python's own do.
     run = ctypes.PYFUNCTYPE(number, address, address, number, number)
     run_chains = ctypes.PYFUNCTYPE(number, address, address, address)
-    return Runners(run(find("nbrt_graph_run")), run_chains(find("nbrt_graph_run_chains")))
+    serve = ctypes.PYFUNCTYPE(number, address)
+    finish = ctypes.PYFUNCTYPE(None, address, address)
+    return Runners(
+        run(find("nbrt_graph_run")),
+        run_chains(find("nbrt_graph_run_chains")),
+        serve(find("nbrt_graph_help")),
+        finish(find("nbrt_graph_finish")),
+    )
 
 
 @functools.cache

@@ -132,13 +132,14 @@ execute:
     i64 ${TURN}, label %turn
     i64 ${SELECT}, label %select
     i64 ${ADVANCE}, label %advance
+    i64 ${SHARED}, label %shared
   ]
 
 launch:
   %launched = call i32 @launch(ptr %at, ptr %thread, ptr %shared.at, ptr %error.at)
   br label %check
 check:
-  %code = phi i32 [ %launched, %launch ], [ %timed.code, %timed.end ]
+  %code = phi i32 [ %launched, %launch ], [ %timed.code, %timed.end ], [ %shared.code, %shared.end ]
   switch i32 %code, label %kernel [ i32 0, label %next i32 ${none_code}, label %next ]
 kernel:
   %code.long = sext i32 %code to i64
@@ -157,6 +158,24 @@ promote:
   store i64 ${CALL}, ptr %at
   br label %timed.end
 timed.end:
+  br label %check
+shared:
+  %shared.begin.ns = call i64 @clock()
+  %shared.code = call i32 @launch.shared(ptr %image, ptr %at, ptr %thread, ptr %shared.at, ptr %error.at)
+  %shared.end.ns = call i64 @clock()
+  %shared.ns = sub i64 %shared.end.ns, %shared.begin.ns
+  %helpers.at = getelementptr i8, ptr %image, i64 ${slot_count}
+  %helpers = load i64, ptr %helpers.at
+  %threads = add i64 %helpers, 1
+  %work.ns = mul i64 %shared.ns, %threads
+  %short.at = getelementptr i8, ptr %image, i64 ${max_short_ns}
+  %short.ns = load i64, ptr %short.at
+  %is.short = icmp slt i64 %work.ns, %short.ns
+  br i1 %is.short, label %demote, label %shared.end
+demote:
+  store i64 ${CALL}, ptr %at
+  br label %shared.end
+shared.end:
   br label %check
 
 copy:
