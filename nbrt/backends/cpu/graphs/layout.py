@@ -125,7 +125,7 @@ class ThreadState(ctypes.Structure):
 
 
 class HelperSlot(ctypes.Structure):
-    """What a helper thread shares with those that offer launches."""
+    """Memory of a helper thread that the threads that offer launches write."""
 
     _fields_ = (
         ("token", ctypes.c_int64),
