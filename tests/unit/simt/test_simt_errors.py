@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numba import cuda
+from numba.core import errors
 from numba.cuda import bf16, libdevice
 
 from nbrt.backends.cpu.launch import CpuProgram
+from nbrt.backends.cpu.simt.runtime.plain_messages import plain_messages
 from nbrt.errors import ArgumentTypeError, CompileError, UnsupportedConstructError
 
 if TYPE_CHECKING:
@@ -252,3 +254,21 @@ def test_the_traceback_leaves_the_compiler_out(broken: str) -> None:
     assert not any("/numba/core/" in file for file in files)
     cause = caught.value.__cause__
     assert cause is None or cause.__traceback__ is None
+
+
+def test_the_errors_of_numba_are_plain_within_a_compilation_only() -> None:
+    def said() -> str:
+        return str(errors.TypingError("wrong"))
+
+    before = said()
+    with plain_messages():
+        with plain_messages():
+            assert said() == "wrong"
+        assert said() == "wrong"
+    assert said() == before
+
+    def kernel(x: Any) -> None:
+        x[0] = "a" + 1
+
+    compile_error(kernel)
+    assert said() == before

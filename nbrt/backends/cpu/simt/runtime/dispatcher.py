@@ -24,6 +24,7 @@ from numba.core.registry import CPUDispatcher
 from nbrt._internal.gc_control import gc_disabled
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types, numba_type
+from nbrt.backends.cpu.simt.runtime.plain_messages import plain_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,6 +180,7 @@ class EntryDispatcher(CPUDispatcher):
         self._addresses[arguments] = address
 
     @gc_disabled()
+    @plain_messages()
     def _compile(self, arguments: tuple[Any, ...]) -> Any:
         from nbrt.backends.cpu.simt.codegen.entry import BlockLoop, run_blocks
         from nbrt.backends.cpu.simt.codegen.polled_library import polled_compiler
