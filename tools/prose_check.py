@@ -11,6 +11,7 @@ import io
 import re
 import sys
 import tokenize
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,8 @@ def check_file(path: Path) -> Iterator[tuple[int, str]]:
         yield from _check_markdown(text)
     else:
         yield from _check_names(ast.parse(text))
-        yield from _check_prose(text)
+        if _PHRASES.search(text):  # few files: tokenization takes most of the time
+            yield from _check_prose(text)
 
 
 def _check_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -53,15 +55,19 @@ def _check_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
         name = getattr(node, "name", None) or getattr(node, "arg", None)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             name = node.id
-        if isinstance(name, str):
-            parts = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().split("_")
-            if _NAMES.match(name) or any(map(_NAME_PARTS.fullmatch, parts)):
-                yield getattr(node, "lineno", 1), f"retired name {name!r}"
+        if isinstance(name, str) and _is_retired(name):
+            yield getattr(node, "lineno", 1), f"retired name {name!r}"
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             start = _DOCSTRING_STARTS.match(ast.get_docstring(node) or "")
             if start:
                 line = 1 if isinstance(node, ast.Module) else node.lineno
                 yield line, f"docstring starts with {start[0]!r}; use an imperative verb or a noun"
+
+
+@cache
+def _is_retired(name: str) -> bool:
+    parts = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().split("_")
+    return bool(_NAMES.match(name)) or any(map(_NAME_PARTS.fullmatch, parts))
 
 
 def _check_prose(text: str) -> Iterator[tuple[int, str]]:

@@ -28,8 +28,10 @@ def stress(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "pytest.ini").write_text("[pytest]")
     (folder / "test_suite.py").write_text(SUITE)
     command = [sys.executable, str(ROOT / "tools" / "stress.py"), "--workers", "1", *options]
+    # Other plugins take most of the time of so small a suite.
     return subprocess.run(
-        [*command, "-p", "no:cacheprovider", str(folder)], cwd=folder, capture_output=True,
+        [*command, "-p", "xdist", "-p", "no:cacheprovider", str(folder)], cwd=folder,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True,
         text=True, timeout=HANG_TIMEOUT, check=False,
     )  # fmt: skip
 
