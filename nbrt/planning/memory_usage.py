@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,6 +119,7 @@ class MemoryUsage:
 
     __slots__ = (
         "_held",
+        "_latest",
         "_live",
         "_max_held",
         "_peaks",
@@ -145,6 +146,8 @@ class MemoryUsage:
         self._held: dict[HolderKey, _Held] = {}
         self._max_held = _MIN_HOLDERS_TO_DROP
         self._live: dict[int, tuple[_Held, int]] = {}
+        # The holder of the latest allocation, and its key: loops allocate at one line.
+        self._latest: tuple[_Held, Any, Any, int] = _Held(0), _Held, None, 0
 
     def begin(
         self, time: int, allocations: Iterable[Allocation], allocated: int, reserved: int
@@ -166,10 +169,14 @@ class MemoryUsage:
     def allocate(self, entry: Entry, names: tuple[str, ...], numbers: tuple[int, ...]) -> None:
         """Count an allocation, an entry ``"alloc"`` of a history."""
         nbytes = entry[10]
-        key = entry[6], names, entry[3]
-        held = self._held.get(key)
-        if held is None:
-            held = self._holder(key)
+        site, stream = entry[6], entry[3]
+        held, latest_site, latest_names, latest_stream = self._latest
+        if site is not latest_site or names is not latest_names or stream != latest_stream:
+            key = site, names, stream
+            held = self._held.get(key)
+            if held is None:
+                held = self._holder(key)
+            self._latest = held, site, names, stream
         peaks = self._peaks
         if held.peak != peaks:
             held.keep(peaks)
@@ -239,6 +246,7 @@ class MemoryUsage:
 
     def _drop_idle(self) -> None:
         """Drop holders without bytes now and at the peak: annotations may have endless names."""
+        self._latest = _Held(0), _Held, None, 0
         self._held = {
             key: held for key, held in self._held.items() if held.arrays or held.at(self._peaks)[1]
         }
