@@ -173,9 +173,7 @@ class MemoryUsage:
         held, latest_site, latest_names, latest_stream = self._latest
         if site is not latest_site or names is not latest_names or stream != latest_stream:
             key = site, names, stream
-            held = self._held.get(key)
-            if held is None:
-                held = self._holder(key)
+            held = self._held.get(key) or self._holder(key)
             self._latest = held, site, names, stream
         peaks = self._peaks
         if held.peak != peaks:
