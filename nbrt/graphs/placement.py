@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbrt.graphs.buffers import address_of
-from nbrt.graphs.memory_plan import plan_memory
+from nbrt.graphs.memory_plan import MemoryPlan, plan_memory
 from nbrt.runtime.creation import empty
 from nbrt.runtime.memory.pool import use_pool
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from nbrt.backends.graphs import GraphNode
     from nbrt.graphs.buffers import BufferTable
-    from nbrt.graphs.memory_plan import MemoryPlan
     from nbrt.runtime.memory.pool import MemoryPool
     from nbrt.runtime.stream import Stream
 
@@ -42,6 +41,8 @@ def place_buffers(
         record = allocation.free_record
         buffer.owner = None if record is None else record()
         buffer.is_private = buffer.owner is None
+    if not any(buffer.is_private for buffer in buffers.buffers):
+        return MemoryPlan([], 0), None
     plan = plan_memory(nodes, buffers.buffers)
     if not plan.peak:
         return plan, None

@@ -20,6 +20,9 @@ __all__ = ["PackedArguments", "Relocation", "pack", "with_defaults"]
 
 _WORD = 8
 _NULL = bytes(_WORD)
+_DATA_OFFSET = 4 * _WORD
+"""Where the address is among the flattened parts of an array."""
+
 _STARS = (types.StarArgTuple, types.StarArgUniTuple)
 _FLOATS = {16: ("half", "<e"), 32: ("float", "<f"), 64: ("double", "<d")}
 
@@ -83,6 +86,13 @@ def pack(argument_types: tuple[Any, ...], values: tuple[Any, ...]) -> PackedArgu
     kept: list[object] = []
     for typ, value in zip(argument_types, values, strict=True):
         begin = len(data)
+        if type(value) is ArrayView and isinstance(typ, types.Array):
+            block, parts = _array_block(value.shape, value.strides, value.dtype.itemsize)
+            relocations.append(Relocation(begin + _DATA_OFFSET, value.buffer, value.offset))
+            data += block
+            slots += parts
+            ranges.append((begin, len(data)))
+            continue
         for name, item in _flattener(typ)(typ, value):
             if type(item) is bytes:
                 stored = item
@@ -112,13 +122,27 @@ def _flattener(typ: Any) -> Callable[[Any, Any], Iterable[tuple[str, Any]]]:
     return _flat_scalar
 
 
+@functools.lru_cache(maxsize=1024)
+def _array_block(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[bytes, list[tuple[str, int]]]:
+    """Return the bytes and the slots of an array without its address.
+
+    First the owner of the memory, for reference counts, and the Python object.
+    """
+    numbers = (math.prod(shape), itemsize, 0, *shape, *strides)
+    words = [number.to_bytes(_WORD, "little", signed=True) for number in numbers]
+    names = ["ptr", "ptr", "i64", "i64", "ptr", *["i64"] * (len(shape) + len(strides))]
+    return b"".join([_NULL, _NULL, *words]), [(name, _WORD) for name in names]
+
+
 def _flat_array(_typ: Any, view: ArrayView) -> list[tuple[str, Any]]:
-    numbers = (math.prod(view.shape), view.dtype.itemsize, *view.shape, *view.strides)
-    size, itemsize, *extents = [
-        ("i64", number.to_bytes(_WORD, "little", signed=True)) for number in numbers
+    block, slots = _array_block(view.shape, view.strides, view.dtype.itemsize)
+    flat: list[tuple[str, Any]] = [
+        (name, block[number * _WORD :][:_WORD]) for number, (name, _) in enumerate(slots)
     ]
-    # First the owner of the memory, for reference counts, and the Python object.
-    return [("ptr", _NULL), ("ptr", _NULL), size, itemsize, ("ptr", view), *extents]
+    flat[_DATA_OFFSET // _WORD] = "ptr", view
+    return flat
 
 
 def _flat_tuple(typ: Any, items: tuple[Any, ...]) -> list[tuple[str, Any]]:

@@ -144,6 +144,7 @@ class _Assembler:
         self._packed: dict[int, Packed] = {}
         self._works: dict[tuple[int, int], int] = {}
         self._kept: list[object] = []
+        self._trampolines: dict[int, int] = {}
         self._entries: dict[CpuPlan, dict[Any, NativeEntry | None]] = {}
 
     def finished(self, order: Sequence[FlatNode]) -> Assembly:
@@ -159,9 +160,14 @@ class _Assembler:
         # One instruction more, so that the memory is never empty.
         words = np.zeros(first + len(self._data) // _WORD + _SIZE // _WORD, np.uint64)
         rows = words[:first].view(INSTRUCTION)
+        columns: dict[str, tuple[list[int], list[Any]]] = {}
         for index, row in enumerate(self._rows):
             for name, value in row.items():
-                rows[name][index] = value
+                indices, values = columns.setdefault(name, ([], []))
+                indices.append(index)
+                values.append(value)
+        for name, (indices, values) in columns.items():
+            rows[name][indices] = values
         words[first : first + len(self._data) // _WORD] = np.frombuffer(self._data, np.uint64)
         base = int(words.ctypes.data) + first * _WORD
         for index, name, offset in self._pointers:
@@ -295,7 +301,7 @@ class _Assembler:
         index = self._emit(
             Operation.LAUNCH if total == 1 else Operation.CALL,
             entry=entry.address,
-            trampoline=trampoline(packed.slots),
+            trampoline=self._trampoline(entry, packed.slots),
             grid=plan.grid,
             total=total,
             shared=plan.shared,
@@ -304,6 +310,12 @@ class _Assembler:
         self._relocations += [Relocation(at + it, *to) for it, *to in packed.relocations]
         self._kept += packed.kept
         self._packed[index] = Packed(entry.types, at // _WORD)
+
+    def _trampoline(self, entry: NativeEntry, slots: tuple[tuple[str, int], ...]) -> int:
+        found = self._trampolines.get(entry.address)  # the types of the entry decide the slots
+        if found is None:
+            found = self._trampolines[entry.address] = trampoline(slots)
+        return found
 
     def _entry(self, plan: CpuPlan, args: tuple[Any, ...]) -> NativeEntry | None:
         key = _type_key(args)
