@@ -349,9 +349,9 @@ class PlanRecorder:
                 self._is_counting = False
 
     def _count_entries(self, unread: deque[Entry]) -> None:
-        pools, keep = self._of_pool, self._history.append
+        pools, keep, pop = self._of_pool, self._history.append, unread.popleft
         while unread:
-            entry = unread.popleft()
+            entry = pop()
             action = entry[0]
             if action == "alloc":
                 annotations = entry[7]
@@ -361,18 +361,13 @@ class PlanRecorder:
                 if usage is not None:
                     keep(entry)
                     if unread and unread[0][-1] is entry and usage.allocate_and_free(entry[10]):
-                        keep(unread.popleft())
+                        keep(pop())
                     else:
                         usage.allocate(entry, self._names, self._entered)
             elif action == FREE:
                 usage = pools[entry[3][8]]
                 if usage is not None:
                     usage.free(entry[1], entry[3][4])
-                    keep(entry)
-            elif action == "free_requested":
-                usage = pools[entry[8]]
-                if usage is not None:
-                    usage.free(entry[1], entry[4])
                     keep(entry)
             elif action == "launch":
                 _, label, numbers, usage, cost = entry
@@ -381,6 +376,11 @@ class PlanRecorder:
                     usage.label = label
                 if cost is not None:
                     _add_cost(numbers, cost)
+            elif action == "free_requested":
+                usage = pools[entry[8]]
+                if usage is not None:
+                    usage.free(entry[1], entry[4])
+                    keep(entry)
             elif action == "annotate":
                 self._count_annotation(entry)
                 keep(entry)

@@ -292,11 +292,11 @@ class DeviceAllocator:
         if self.notifier.unreported:
             self.notifier.report()
         try:
-            self._take_locked(cache, nbytes, stream, blocks)
+            with self.lock, self._defer:
+                blocks.append(self._take_block(cache, nbytes, stream))
+                return
         except OutOfMemoryError:
             pass
-        else:
-            return
         self._retry(cache, nbytes, partial(self._take_locked, cache, nbytes, stream, blocks))
 
     def _take_locked(

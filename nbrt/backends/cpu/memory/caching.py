@@ -230,7 +230,8 @@ class Arena:
 
     def block(self, position: int, nbytes: int) -> Any:
         """Return the block at a position that was taken from the free memory."""
-        start = self._starts[bisect_right(self._starts, position) - 1]
+        starts = self._starts
+        start = starts[bisect_right(starts, position) - 1]
         mapping, offset, address, _ = self.segments[start]
         behind = position - start
         return self._make_block(mapping, offset + behind, nbytes, address + behind, position)
