@@ -123,11 +123,11 @@ def test_a_failure_at_any_command_leaves_everything_as_before(
     before, frame = world.state(), scopes.current()
     record, countdown = StreamCapture.record, [0]
 
-    def failing(capture: StreamCapture, stream: Any, command: Any) -> Any:
+    def failing(capture: StreamCapture, stream: Any, *command: Any) -> Any:
         countdown[0] -= 1
         if countdown[0] == 0 and when == "before":
             raise _PlantedError
-        result = record(capture, stream, command)
+        result = record(capture, stream, *command)
         if countdown[0] == 0:
             raise _PlantedError
         return result
