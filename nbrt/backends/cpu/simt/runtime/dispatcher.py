@@ -89,8 +89,9 @@ class EntryDispatcher(CPUDispatcher):
             fingerprint = compute_fingerprint(arguments)
         except NotImplementedError:
             fingerprint = None
-        if fingerprint in self._results:
-            return self._results[fingerprint]
+        known = self._results.get(fingerprint)
+        if known is not None:
+            return known
         declared = (types.int64, *argument_types(self._function, arguments))
         result = self._prepared(tuple(self.fold_argument_types(declared, {})[1]))
         if fingerprint is not None:
