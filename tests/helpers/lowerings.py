@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -60,13 +61,24 @@ def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
 
 
+@lru_cache(maxsize=4)
+def _program(kernel: Callable[..., Any]) -> tuple[CpuProgram, dict[str, dict[Any, Any]]]:
+    """Return the program of a kernel, and its compiled entries by lowering.
+
+    The lowerings share the code of one thread, and the tests of a parametrized function its kernel.
+    """
+    return CpuProgram(kernel, cache=False), {kind: {} for kind in LOWERINGS}
+
+
 def run(
     kind: str, kernel: Callable[..., Any], grid: Any, block: Any, *args: Any, shared: int = 0
 ) -> tuple[Any, ...]:
     """Run a kernel in a forced lowering on copies of the arguments, and give these."""
     args = copied(args)
+    program, entries = _program(kernel)
+    program._entries = entries[kind]
     with force(kind):
-        CpuProgram(kernel, cache=False).plan(0, dim3(grid), dim3(block), shared)(*args)
+        program.plan(0, dim3(grid), dim3(block), shared)(*args)
     return args
 
 
