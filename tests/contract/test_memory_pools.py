@@ -30,10 +30,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
+def quick() -> None:
     """Garbage is collected in nearly every test."""
-    with quick_garbage():
-        yield
+    quick_garbage()
 
 
 @pytest.fixture(autouse=True)

@@ -28,10 +28,9 @@ ROOM = 12 * MIB
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
+def quick() -> None:
     """Garbage is collected in nearly every test."""
-    with quick_garbage():
-        yield
+    quick_garbage()
 
 
 @pytest.fixture(autouse=True)

@@ -16,17 +16,16 @@ from nbrt.errors import ArgumentTypeError
 from nbrt.testing import Latch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 MIB = 1 << 20
 Streams = tuple[nbrt.Stream, nbrt.Stream]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
+def quick() -> None:
     """Garbage is collected in nearly every test."""
-    with quick_garbage():
-        yield
+    quick_garbage()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import itertools
@@ -15,8 +14,6 @@ from nbrt.backends.fake.array import FakeArray
 from nbrt.backends.pools import SMALL_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import nbrt
 
 __all__ = [
@@ -32,15 +29,13 @@ __all__ = [
 MIB = 1 << 20
 
 
-@contextlib.contextmanager
-def quick_garbage() -> Iterator[None]:
-    """Make collecting garbage quick: nothing that is there already is looked at any more."""
+def quick_garbage() -> None:
+    """Make collecting garbage quick: nothing that is there already is looked at any more.
+
+    For good: all that earlier tests have made would make each later collection take seconds.
+    """
     gc.collect()
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def address_of(array: Any) -> int:

@@ -86,8 +86,8 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
                 made.append(nbrt.MemoryPool(device))
         return device, made[-1]
 
-    with quick_garbage():  # it is collected at every failure
-        yield make
+    quick_garbage()  # it is collected at every failure
+    yield make
     made.clear()
     if request.param == "backend":
         nbrt.unregister_interface_for_device("faulty")
