@@ -138,7 +138,8 @@ class Parameters:
         for pair in pairs:
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise ArgumentTypeError(
-                    f"expected pairs (captured array, other array), got {pair!r}"
+                    f"expected pairs (captured array, other array), got {pair!r}; a stream goes by "
+                    f"name: replay(stream=...)"
                 )
             self._bind_pair(values, *pair)
 

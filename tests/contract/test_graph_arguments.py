@@ -295,3 +295,10 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 def _any(value: Any) -> Any:
     return value
+
+
+def test_a_stream_is_given_by_name(device: nbrt.Device) -> None:
+    with nbrt.graph() as g:
+        nbrt.zeros(4)
+    with pytest.raises(ArgumentTypeError, match=r"a stream goes by name: replay\(stream=\.\.\.\)"):
+        g.replay(nbrt.Stream(device))  # type: ignore[arg-type]

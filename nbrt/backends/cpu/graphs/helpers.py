@@ -40,9 +40,10 @@ class NativeLock:
                 raise MemoryError from None
             _acquire(self.address, 1)
 
-    def __del__(self) -> None:
+    # A default, as the end of the interpreter clears the module's names first.
+    def __del__(self, unused: list[int] = _unused_locks) -> None:
         if self.address:
-            _unused_locks.append(self.address)
+            unused.append(self.address)
 
 
 class _Helpers:
