@@ -6,16 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from numba import cuda
+from numba import cuda, typeof
+from numba.core.registry import cpu_target
 
 from helpers.processes import output_of
+from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.runtime.cache import _trimmed, cache_directory
+from nbrt.backends.cpu.simt.runtime.cache import KernelCache, _trimmed, cache_directory
 from nbrt.backends.cpu.simt.runtime.fingerprint import UnhashableError, fingerprint
 from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 from nbrt.config import override
@@ -313,6 +316,20 @@ def test_what_cannot_be_hashed_is_not_kept() -> None:
     for kernel in (uses_thing, uses_function, uses_objects):
         with pytest.raises(UnhashableError):
             fingerprint(kernel)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_named_tuples_with_other_fields_are_other_types(is_nested: bool) -> None:
+    def kernel(x: Any, pair: Any) -> None:
+        x[0] = 1
+
+    def key(fields: str) -> str | None:
+        pair = namedtuple("Pair", fields)(1, 2)
+        arguments = (typeof(np.zeros(1)), typeof((pair,) if is_nested else pair))
+        return KernelCache(Captures(kernel)).key((1, 1, 1), arguments, cpu_target.target_context)
+
+    assert key("x y") == key("x y")
+    assert len({key("x y"), key("y x"), None}) == 3
 
 
 def test_recursion_ends() -> None:

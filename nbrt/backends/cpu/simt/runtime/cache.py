@@ -23,7 +23,7 @@ import llvmlite
 import llvmlite.binding as llvm
 import numba
 import numpy as np
-from numba.core import config
+from numba.core import config, types
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
@@ -83,7 +83,7 @@ class KernelCache:
                 _environment(),
                 repr(target.codegen().magic_tuple()).encode(),
                 fingerprint(self._captures.frozen, self._captures.freeze),
-                repr((block, arguments)).encode(),
+                repr((block, [_description(kind) for kind in arguments])).encode(),
             )
         except UnhashableError:
             return None
@@ -123,6 +123,13 @@ class KernelCache:
             _trim(path.parents[1])
         except Exception:  # noqa: BLE001 - the kernel is compiled; a missing file costs time only
             return
+
+
+def _description(kind: Any) -> object:
+    """Return a value whose text tells a type from all others: names of tuples lack their fields."""
+    if not isinstance(kind, types.BaseTuple):
+        return kind
+    return kind, getattr(kind, "fields", ()), tuple(map(_description, kind.types))
 
 
 def _symbols(library: Any) -> list[str]:
