@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import nbrt
+from helpers.garbage import freeze_objects
 from helpers.sample_backend import SampleInterface
 from nbrt._internal import scopes
 from nbrt.backends.registry import ready_interfaces
@@ -51,18 +52,13 @@ def pytest_collection_finish() -> None:
 
     They are half a million objects, with which each `gc.collect` would take half a second.
     """
-    _freeze()
+    freeze_objects()
 
 
 def pytest_runtest_setup() -> None:
     """Exclude, every 100 tests, the permanent objects of compilers."""
     if next(_started) % 100 == 0:
-        _freeze()
-
-
-def _freeze() -> None:
-    gc.collect()
-    gc.freeze()
+        freeze_objects()
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from hypothesis.stateful import (
 )
 
 import nbrt
+from helpers.garbage import freeze_objects
 from helpers.memory_model import (
     HostAllocator,
     Numbers,
     Span,
     address_of,
     assert_apart,
-    quick_garbage,
 )
 from nbrt.errors import OutOfMemoryError
 from nbrt.runtime.commands import install_hook
@@ -412,6 +412,6 @@ def test_memory_equals_the_model(device: nbrt.Device, is_watched: bool) -> None:
         suppress_health_check=list(HealthCheck),
     )
     look = install_hook(Looker(), {"allocate", "free"}) if is_watched else nullcontext()
-    quick_garbage()  # it is collected when memory is short
+    freeze_objects()  # it is collected when memory is short
     with look:
         run_state_machine_as_test(type("Machine", (MemoryMachine,), names), settings=chosen)

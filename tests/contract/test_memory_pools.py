@@ -13,7 +13,8 @@ import pytest
 
 import nbrt
 from helpers.clocks import HANG_TIMEOUT
-from helpers.memory_model import HostAllocator, quick_garbage
+from helpers.garbage import freeze_objects
+from helpers.memory_model import HostAllocator
 from nbrt import memory
 from nbrt.errors import (
     ArgumentError,
@@ -32,7 +33,7 @@ MIB = 1 << 20
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> None:
     """Garbage is collected in nearly every test."""
-    quick_garbage()
+    freeze_objects()
 
 
 @pytest.fixture(autouse=True)

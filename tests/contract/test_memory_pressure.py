@@ -12,7 +12,7 @@ import pytest
 
 import nbrt
 from helpers.clocks import HANG_TIMEOUT
-from helpers.memory_model import quick_garbage
+from helpers.garbage import freeze_objects
 from nbrt import memory
 from nbrt.errors import ArgumentError, ArgumentTypeError, NbrtCleanupWarning, OutOfMemoryError
 from nbrt.runtime.commands import install_hook
@@ -30,7 +30,7 @@ ROOM = 12 * MIB
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> None:
     """Garbage is collected in nearly every test."""
-    quick_garbage()
+    freeze_objects()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.memory_model import address_of, quick_garbage
+from helpers.garbage import freeze_objects
+from helpers.memory_model import address_of
 from nbrt import memory
 from nbrt.errors import ArgumentTypeError
 from nbrt.testing import Latch
@@ -25,7 +26,7 @@ Streams = tuple[nbrt.Stream, nbrt.Stream]
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> None:
     """Garbage is collected in nearly every test."""
-    quick_garbage()
+    freeze_objects()
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,19 +22,9 @@ __all__ = [
     "Span",
     "address_of",
     "assert_apart",
-    "quick_garbage",
 ]
 
 MIB = 1 << 20
-
-
-def quick_garbage() -> None:
-    """Make collecting garbage quick: nothing that is there already is looked at any more.
-
-    For good: all that earlier tests have made would make each later collection take seconds.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def address_of(array: Any) -> int:

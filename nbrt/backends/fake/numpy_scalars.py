@@ -80,11 +80,14 @@ class ScalarResults(ArrayMetadata):
             )
         return np.matmul(self, other, out=self)  # type: ignore[call-overload]
 
-    def _value(self, operation: str) -> Any:
+    def _check_is_scalar(self, operation: str) -> None:
         if not self.is_scalar:
             raise TypeError(
                 f"expected a scalar for {operation}, got {self!r}; use NumPy's functions for arrays"
             )
+
+    def _value(self, operation: str) -> Any:
+        self._check_is_scalar(operation)
         return self.memory.read(self)[()]
 
     def __hash__(self) -> int:
@@ -95,8 +98,7 @@ class ScalarResults(ArrayMetadata):
     def __round__(self, ndigits: int | None = None) -> Any:
         if ndigits is None:
             return round(self._value("round"))
-        if not self.is_scalar:
-            self._value("round")
+        self._check_is_scalar("round")
         return np.round(self, ndigits)  # type: ignore[call-overload]
 
     def __trunc__(self) -> int:

@@ -70,7 +70,7 @@ class FreeNotifier:
         if commands is None:  # the interpreter ends, and has emptied this module
             return
         allocation = record.allocation
-        pool, events = allocation.pool, self.events
+        pool = allocation.pool
         event: FreeRecord | HookedFree = record
         try:
             try:
@@ -80,7 +80,7 @@ class FreeNotifier:
                     and not pool.is_closed
                     and commands.memory_is_hooked
                     and self._lazy.is_ready
-                    and not (events and type(events[-1]) is FreeRecord)
+                    and not self.is_behind()
                     and ((recorder := commands.memory_recorder) is not None or not self.owns_lock())
                 ):
                     command = allocation.hooked_free
@@ -95,7 +95,7 @@ class FreeNotifier:
                         commands.dispatch_with_hooks(stream, command)
             finally:
                 # Neither a hook nor an interrupt may lose the memory.
-                events.append(event)
+                self.events.append(event)
             if event is record:
                 self._try_process()
         except KeyboardInterrupt:
@@ -195,9 +195,8 @@ class HookedAllocator:
         recorder = commands.memory_recorder
         if recorder is None:
             return self._allocate_by_command(cache, nbytes, stream, shape, dtype)
-        events = self._events
-        unread = len(events)
-        if self._pending.waiting or (events and type(events[-1]) is FreeRecord):
+        unread = len(self._events)
+        if self._notifier.is_behind() or self._pending.waiting:
             self._process_log()
         allocation = reused = None
         taken: list[Allocation] = []

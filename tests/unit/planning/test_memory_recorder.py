@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,22 @@ class Silent:
     def after(self, stream: nbrt.Stream, command: Command, result: Any) -> None: ...
 
 
+def number_addresses(trace: list[dict[str, Any]]) -> None:
+    """Replace addresses by numbers in order of appearance; a new segment has new ones."""
+    numbers: dict[int, int] = {}
+    count = itertools.count()
+    for entry in trace:
+        del entry["time_us"]
+        address = entry.get("addr", 0)
+        if entry["action"] == "segment_alloc":
+            segment = range(address, address + entry["size"])
+            numbers = {key: number for key, number in numbers.items() if key not in segment}
+        if address not in numbers:
+            numbers[address] = next(count)
+        entry["addr"] = numbers[address]
+        entry["stream"] = bool(entry["stream"])
+
+
 def record_of(program: list[tuple[int, int]], kind: str, *, is_alone: bool) -> list[Any]:
     """Return what a plan says of a program, with addresses as numbers in order of appearance."""
     arrays: list[Any] = []
@@ -41,11 +58,7 @@ def record_of(program: list[tuple[int, int]], kind: str, *, is_alone: bool) -> l
                     del arrays[choice % len(arrays)]
             arrays.clear()
             (trace,) = plan.snapshot()["device_traces"]
-    numbers: dict[int, int] = {}
-    for entry in trace:
-        del entry["time_us"]
-        entry["addr"] = numbers.setdefault(entry.get("addr"), len(numbers))
-        entry["stream"] = bool(entry["stream"])
+    number_addresses(trace)
     peak = plan.peaks[0]
     holders = [replace(each, stream=bool(each.stream)) for each in peak.holders]
     samples = peak.timeline.allocated, peak.timeline.reserved

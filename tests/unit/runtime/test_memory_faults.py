@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nbrt
-from helpers.memory_model import quick_garbage
+from helpers.garbage import freeze_objects
 from helpers.sample_backend import SampleInterface
 from nbrt import memory
 from nbrt.backends.cpu.backend import CpuInterface
@@ -86,7 +86,7 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
                 made.append(nbrt.MemoryPool(device))
         return device, made[-1]
 
-    quick_garbage()  # it is collected at every failure
+    freeze_objects()  # it is collected at every failure
     yield make
     made.clear()
     if request.param == "backend":
