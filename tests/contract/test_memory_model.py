@@ -51,6 +51,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        nbrt.synchronize(self.device)  # frees what replays of earlier tests used
         nbrt.empty_cache(self.device)
         nbrt.reset_peak_memory_stats(self.device)
         nbrt.memory.reset_accumulated_memory_stats(self.device)
