@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind
-from nbrt.backends.cpu.simt.frontend.dialect import dialect_name
+from nbrt.backends.dialect import dialect_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

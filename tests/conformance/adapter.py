@@ -29,8 +29,9 @@ from numba.cuda.simulator.cudadrv import devices as host_devices
 from numba.cuda.typing.typeof import Purpose, typeof
 
 import nbrt
+from nbrt.backends import dialect
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.frontend import dialect, overloads
+from nbrt.backends.cpu.simt.frontend import overloads
 from tests.conformance import rules
 
 if TYPE_CHECKING:

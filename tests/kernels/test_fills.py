@@ -11,8 +11,8 @@ from numba.core import types
 
 from helpers.kernels import compile_ptx, launch
 from kernels.test_ptx import assert_ieee
-from nbrt.backends.cpu.simt.runtime.fingerprint import fingerprint
 from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
+from nbrt.backends.fingerprint import fingerprint
 from nbrt_kernels._dialect import cuda, device_function
 from nbrt_kernels.random import (
     bits_reference,

@@ -16,8 +16,8 @@ from numba.cuda.vector_types import vector_types
 import nbrt
 from helpers.processes import output_of
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.frontend.dialect import dialect_name
-from nbrt.backends.cpu.simt.runtime.fingerprint import fingerprint
+from nbrt.backends.dialect import dialect_name
+from nbrt.backends.fingerprint import fingerprint
 from nbrt.errors import CompileError
 
 

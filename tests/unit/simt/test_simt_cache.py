@@ -19,8 +19,8 @@ from helpers.processes import output_of
 from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache, _trimmed, cache_directory
-from nbrt.backends.cpu.simt.runtime.fingerprint import UnhashableError, fingerprint
 from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
+from nbrt.backends.fingerprint import UnhashableError, fingerprint
 from nbrt.config import override
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from nbrt.backends.cpu import waiting
 from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
 from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.codegen.resident_calls import MAX_RESIDENT_BLOCKS
-from nbrt.backends.cpu.simt.runtime.fingerprint import fingerprint
 from nbrt.backends.cpu.simt.stop_codes import STOPPED
+from nbrt.backends.fingerprint import fingerprint
 from nbrt.config import override
 from nbrt.errors import KernelDeadlockError
 

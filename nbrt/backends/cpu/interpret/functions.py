@@ -16,8 +16,8 @@ import numpy as np
 
 from nbrt.backends.cpu.interpret.arrays import Array
 from nbrt.backends.cpu.interpret.dialect import Cuda
-from nbrt.backends.cpu.simt.frontend.dialect import dialect_name, is_dialect_module
 from nbrt.backends.cpu.simt.frontend.python_semantics import refusal_of_random
+from nbrt.backends.dialect import dialect_name, is_dialect_module
 from nbrt.errors import UnsupportedConstructError
 
 if TYPE_CHECKING:

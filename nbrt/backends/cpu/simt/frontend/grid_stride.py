@@ -19,13 +19,13 @@ from numba.core.analysis import compute_cfg_from_blocks, compute_live_map, compu
 from numba.core.ir_utils import build_definitions
 
 from nbrt.backends.cpu.simt.frontend.bounds_checks import MIRRORED, NEGATED, leads_to_end
-from nbrt.backends.cpu.simt.frontend.dialect import AXES
 from nbrt.backends.cpu.simt.frontend.thread_index_analysis import (
     Position,
     ThreadIndexAnalysis,
     Uniform,
 )
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
+from nbrt.backends.dialect import AXES
 
 __all__ = ["interchange_grid_strides"]
 

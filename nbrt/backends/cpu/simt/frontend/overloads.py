@@ -18,7 +18,7 @@ from numba.core.typing.templates import infer_global, make_overload_template
 from numba.extending import intrinsic
 
 from nbrt.backends.cpu.simt.builtins.registry import stand_in
-from nbrt.backends.cpu.simt.frontend.dialect import is_of_dialect
+from nbrt.backends.dialect import is_of_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

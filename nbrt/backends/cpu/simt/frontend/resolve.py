@@ -17,15 +17,15 @@ from numba.core.ir_utils import build_definitions
 
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind, vector_type
-from nbrt.backends.cpu.simt.frontend.dialect import (
+from nbrt.backends.cpu.simt.frontend.overloads import extension_of
+from nbrt.backends.cpu.simt.thread_context import ARGUMENT
+from nbrt.backends.dialect import (
     AXES,
     dialect_member,
     dialect_name,
     is_dialect_module,
     next_step,
 )
-from nbrt.backends.cpu.simt.frontend.overloads import extension_of
-from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 from nbrt.errors import CompileError, UnsupportedConstructError
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numba.core import ir, types
 
-from nbrt.backends.cpu.simt.frontend.dialect import AXES
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
+from nbrt.backends.dialect import AXES
 
 __all__ = ["Position", "ThreadIndexAnalysis", "Uniform", "simplify_positions"]
 

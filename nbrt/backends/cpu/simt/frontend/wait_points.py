@@ -11,8 +11,8 @@ from numba.core.analysis import compute_cfg_from_blocks
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import MARKER_NAMES, barriers, marker_kind, warp
 from nbrt.backends.cpu.simt.builtins.places import mark_place, number_of
-from nbrt.backends.cpu.simt.frontend.dialect import dialect_name
 from nbrt.backends.cpu.simt.frontend.overloads import is_extended
+from nbrt.backends.dialect import dialect_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,7 @@ from numba.core import config, types
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from nbrt.backends.cpu.simt.runtime.fingerprint import UnhashableError, fingerprint
+from nbrt.backends.fingerprint import UnhashableError, fingerprint
 from nbrt.config import settings
 
 if TYPE_CHECKING:
@@ -194,7 +194,9 @@ def _environment() -> bytes:
     dialect = getattr(sys.modules.get("numba_cuda"), "__version__", None)
     digest.update(repr((versions, np.__version__, dialect, settings)).encode())
     here = os.path.dirname(os.path.dirname(__file__))
-    own = [os.path.join(os.path.dirname(here), "block_scheduler.py")]
+    backends = os.path.dirname(os.path.dirname(here))
+    own = [os.path.join(backends, name) for name in ("dialect.py", "fingerprint.py")]
+    own.append(os.path.join(backends, "cpu", "block_scheduler.py"))
     for folder, _, names in os.walk(here):  # takes a third of pathlib's time
         own += [os.path.join(folder, name) for name in names if name.endswith((".py", ".ll"))]
     for path in sorted(own):

@@ -19,7 +19,7 @@ import numpy as np
 from numba.core import types as numba_types
 
 from nbrt.backends.captures import is_device_function
-from nbrt.backends.cpu.simt.frontend.dialect import dialect_name, is_dialect_module
+from nbrt.backends.dialect import dialect_name, is_dialect_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +44,7 @@ class UnhashableError(Exception):
 def fingerprint(
     function: types.FunctionType,
     freeze: Callable[[types.FunctionType], types.FunctionType] = lambda function: function,
+    options: Callable[[Any], bytes] = lambda _: b"",
 ) -> bytes:
     """Hash a function and, through it, everything that compiling it depends on.
 
@@ -53,6 +54,9 @@ def fingerprint(
         A kernel.
     freeze : callable
         Returns the function that is compiled in the place of a device function.
+    options : callable
+        Returns the compiler options of the dispatcher of a device function as bytes; raises
+        `UnhashableError`.
 
     Returns
     -------
@@ -64,7 +68,7 @@ def fingerprint(
     UnhashableError
         If the function refers to a value of a kind that cannot be hashed for certain.
     """
-    walk = _Walk(freeze)
+    walk = _Walk(freeze, options)
     walk.function(function)
     walk.finish()
     return walk.hash.digest()
@@ -82,8 +86,13 @@ def _has_while(code: types.CodeType) -> bool:
 
 
 class _Walk:
-    def __init__(self, freeze: Callable[[types.FunctionType], types.FunctionType]) -> None:
+    def __init__(
+        self,
+        freeze: Callable[[types.FunctionType], types.FunctionType],
+        options: Callable[[Any], bytes],
+    ) -> None:
         self._freeze = freeze
+        self._options = options
         self.hash = hashlib.sha256()
         self._seen: dict[Any, int] = {}
         self._keep_alive: list[object] = []
@@ -191,7 +200,7 @@ class _Walk:
         elif isinstance(value, np.generic | np.ndarray | np.dtype):
             self._numpy(value)
         elif is_device_function(value):
-            self._put("jitted")
+            self._put("jitted", self._options(value))
             self.function(self._freeze(value.py_func))
         elif isinstance(value, numba_types.Type):
             self._put("type", str(value))
