@@ -45,6 +45,7 @@ __all__ = [
     "UnknownDeviceError",
     "UnsupportedArgumentError",
     "UnsupportedConstructError",
+    "UntrustedCacheWarning",
 ]
 
 
@@ -249,3 +250,7 @@ class StaleCaptureWarning(RuntimeWarning):
 
 class NbrtCleanupWarning(RuntimeWarning):
     """A cleanup failed where no exception can be raised, such as a finalizer."""
+
+
+class UntrustedCacheWarning(RuntimeWarning):
+    """Compiled code on disk is not used, because other users could have written it."""
