@@ -1,6 +1,6 @@
 """The folder of compiled code, and which of its contents are trusted.
 
-Whoever can write compiled code can run it as the user who loads it. A folder or file is trusted if
+Compiled code runs with the rights of the user who loads it. A folder or file is trusted if
 it belongs to the user of the process or to root, and no other user may write it. Others may write a
 folder with the sticky bit, such as ``/tmp``: there they cannot replace a file of the user.
 """
