@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import html
-import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from nbrt.backends.argument_specs import example_of
 from nbrt.backends.registry import get_interface_for_device
-from nbrt.errors import ArgumentError, NbrtError
+from nbrt.errors import NbrtError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Inspection"]
 
-_TYPE = re.compile(r"(?P<element>[a-z_]+\d*)(?:\[(?P<axes>[:1,\s]+)\])?")
 _LOWERINGS = {
     "threads": "one loop over threads",
     "lanes": "split at its barriers into loops over vector lanes",
@@ -76,7 +73,7 @@ class Inspection:
     ) -> None:
         self.gpu = gpu
         self._function = function
-        self._args = tuple(map(_example, args))
+        self._args = tuple(map(example_of, args))
         self._launch = (grid, block, shared)
         if gpu is not None:
             self._gpu_code  # noqa: B018  # an unknown name is wrong here, not when it is used
@@ -197,36 +194,3 @@ def _occupancy_text(found: Occupancy) -> str:
         f"{found.fraction:.0%}: {found.blocks} blocks, {found.warps} of {found.max_warps} warps "
         f"per multiprocessor, limited by {' and '.join(found.limited_by)}"
     )
-
-
-def _example(argument: Any) -> Any:
-    """Return a host value of an argument's type, or of the type that a string names."""
-    if isinstance(argument, str):
-        return _of_type(argument)
-    if hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, np.ndarray):
-        layout = argument.__cuda_array_interface__
-        shape, strides = layout["shape"], layout.get("strides")
-        dtype = np.dtype(layout["typestr"])
-        return np.lib.stride_tricks.as_strided(np.empty(0, dtype), shape, strides)
-    return argument
-
-
-def _of_type(name: str) -> Any:
-    match = _TYPE.fullmatch(name.strip())
-    try:
-        dtype = np.dtype(match["element"]) if match else None
-    except TypeError:
-        dtype = None
-    if match is None or dtype is None:
-        raise ArgumentError(
-            f"expected an argument or the name of its type, such as 'float32', 'int64[::1]' or "
-            f"'float32[:, ::1]', got {name!r}"
-        )
-    if match["axes"] is None:
-        return dtype.type(0)
-    axes = [axis.strip() for axis in match["axes"].split(",")]
-    if axes[-1] == "::1":
-        return np.empty((2,) * len(axes), dtype)
-    if axes[0] == "::1":
-        return np.empty((2,) * len(axes), dtype, order="F")
-    return np.empty((4,) * len(axes), dtype)[(slice(None, None, 2),) * len(axes)]
