@@ -15,7 +15,7 @@ from nbrt.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Settings", "interprets", "override", "settings"]
+__all__ = ["Settings", "interprets", "override", "put_in_force", "settings"]
 
 _MAX_CPU_DEVICES = 64
 
@@ -53,6 +53,9 @@ class Settings:
         Whether kernels run in checked mode (``NBRT_CHECK``, 0 or 1).
     check_seed : int or None
         Shuffles blocks and threads of checked launches (``NBRT_CHECK_SEED``); None: in order.
+    compile_workers : int or None
+        Processes that compile kernels (``NBRT_COMPILE_WORKERS``); 0: kernels compile in the process
+        that asks, for debuggers. None: as many as the process may use CPUs, at most 32.
     deadlock_timeout : int
         Seconds for which all threads of a kernel on a CPU device may wait for another stream or the
         host to change memory, before the launch fails (``NBRT_DEADLOCK_TIMEOUT``).
@@ -77,6 +80,7 @@ class Settings:
     exit_timeout: float = 5.0
     check: bool = False
     check_seed: int | None = None
+    compile_workers: int | None = None
     deadlock_timeout: int = 10
     distributed_check: bool = False
     mpi_cuda_aware: bool | None = None
@@ -139,6 +143,7 @@ _RULES = {
     "exit_timeout": _Rule("seconds, 0 or more", float, _is_time),
     "check": _FLAG,
     "check_seed": _integer(0, 2**63 - 1),
+    "compile_workers": _integer(0, 1024),
     "deadlock_timeout": _integer(0, 10**6),
     "distributed_check": _FLAG,
     "mpi_cuda_aware": _FLAG,
@@ -192,17 +197,22 @@ def override(**changes: object) -> Iterator[Settings]:
     ...     settings().cpu_threads
     1
     """
+    before = settings()
+    try:
+        yield put_in_force(**changes)
+    finally:
+        _put_in_force(before)
+
+
+def put_in_force(**changes: object) -> Settings:
+    """Put other settings in force for the rest of the process; see `override`."""
     unknown = sorted(set(changes) - {field.name for field in fields(Settings)})
     if unknown:
         raise ArgumentError(
             f"expected settings among {sorted(field.name for field in fields(Settings))}, "
             f"got {unknown}"
         )
-    before = settings()
-    try:
-        yield _put_in_force(replace(before, **changes))  # type: ignore[arg-type]  # checked there
-    finally:
-        _put_in_force(before)
+    return _put_in_force(replace(settings(), **changes))  # type: ignore[arg-type]  # checked there
 
 
 def _read() -> Settings:

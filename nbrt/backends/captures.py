@@ -142,6 +142,16 @@ class Captures:
         if self._tests:
             self.is_current = self.bind(_IS_CURRENT, {})
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of globals and attributes in the code of all captured functions."""
+        return frozenset[str]().union(*(_names(each.__code__) for each in self.functions))
+
+    @property
+    def functions(self) -> list[types.FunctionType]:
+        """The function and the device functions that it calls, to any depth, as captured."""
+        return [function for function, _ in self._names.values()]
+
     # -- compiling -----------------------------------------------------------------------------
 
     def freeze(self, function: types.FunctionType) -> types.FunctionType:
@@ -389,6 +399,11 @@ def _loads(code: types.CodeType) -> tuple[dict[str, _Chains], set[str]]:
             for each, chains in further.items():
                 loads.setdefault(each, set()).update(chains)
     return loads, attributes
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = (_names(each) for each in code.co_consts if isinstance(each, types.CodeType))
+    return set(code.co_names).union(*inner)
 
 
 def _instructions(code: types.CodeType) -> Iterator[tuple[int, int]]:

@@ -9,13 +9,15 @@ define the abstract methods.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt._internal import scopes
 from nbrt._internal.device import Device
+from nbrt.backends.compile_jobs import CompileJob, Worker
+from nbrt.backends.device_properties import DeviceProperties
 from nbrt.backends.graphs import QueueProgram, arrays_of
 from nbrt.backends.lazy import LazyInitializer
 from nbrt.backends.pools import Block, InterfacePool
@@ -28,7 +30,7 @@ from nbrt.backends.programs import (
     Program,
 )
 from nbrt.backends.synchronous import SynchronousEvent, SynchronousQueue
-from nbrt.errors import LaunchError, NotSupportedError
+from nbrt.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +50,7 @@ __all__ = [
     "CapturingProgram",
     "Check",
     "CheckableProgram",
+    "CompileJob",
     "DeviceInterface",
     "DeviceProperties",
     "Plan",
@@ -101,105 +104,6 @@ class Capabilities:
     retains_arguments: bool = True
     dlpack_device_types: tuple[int, ...] = ()
     more_devices: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceProperties:
-    """The properties of a device. Sizes are in bytes; the values can be pickled.
-
-    Attributes
-    ----------
-    details : Mapping[str, object]
-        Properties of this kind only: caches and SIMD width on cpu, clock and bus on cuda.
-    """
-
-    name: str
-    total_memory: int
-    multi_processor_count: int
-    max_threads_per_block: int = 1024
-    max_block_dim: tuple[int, int, int] = (1024, 1024, 64)
-    max_grid_dim: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
-    max_threads_per_multi_processor: int = 2048
-    shared_memory_per_block: int = 48 * 1024
-    warp_size: int = 32
-    compute_capability: tuple[int, int] | None = None
-    details: Mapping[str, object] = field(default_factory=dict)
-
-    def check_launch(self, device: str, grid: Dim3, block: Dim3, shared: int) -> None:
-        """Raise LaunchError if a device with these properties cannot run a launch."""
-        threads = block[0] * block[1] * block[2]
-        if threads > self.max_threads_per_block:
-            raise LaunchError(
-                f"expected at most {self.max_threads_per_block} threads per block on {device}, got "
-                f"{threads} from block {block}; use more blocks of fewer threads"
-            )
-        for name, sizes, limits in (
-            ("block", block, self.max_block_dim),
-            ("grid", grid, self.max_grid_dim),
-        ):
-            if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
-                raise LaunchError(
-                    f"expected a {name} within {limits} on {device}, got {sizes}; cover the rest "
-                    f"of the range with a loop in the kernel"
-                )
-        if shared > self.shared_memory_per_block:
-            raise LaunchError(
-                f"expected at most {self.shared_memory_per_block} bytes of shared memory per block "
-                f"on {device}, got {shared}; use smaller tiles"
-            )
-
-    def check_kernel(
-        self, name: str, block: Dim3, shared: int, max_threads: int, static_shared: int
-    ) -> None:
-        """Raise LaunchError if a launch exceeds what the code of the kernel leaves of the limits.
-
-        Parameters
-        ----------
-        name : str
-            The kernel.
-        block : tuple of int
-            Threads of a block.
-        shared : int
-            Bytes of dynamic shared memory.
-        max_threads : int
-            Most threads of a block by the registers of the kernel.
-        static_shared : int
-            Bytes of shared memory that the kernel declares.
-        """
-        threads = block[0] * block[1] * block[2]
-        if threads > max_threads:
-            raise LaunchError(
-                f"expected at most {max_threads} threads per block, the limit by the registers of "
-                f"{name}, got {threads}; use smaller blocks, or cuda.jit(max_registers=...)"
-            )
-        if shared + static_shared > self.shared_memory_per_block:
-            raise LaunchError(
-                f"expected at most {self.shared_memory_per_block} bytes of shared memory per "
-                f"block, got {shared} dynamic ones and {static_shared} that {name} declares; use "
-                f"smaller tiles"
-            )
-
-
-class Worker:
-    """The properties of a kind of device for a compile subprocess (picklable)."""
-
-    def __init__(self, name: str, properties: tuple[DeviceProperties, ...], current: int) -> None:
-        self.name = name
-        self._properties = properties
-        self._current = current
-
-    def set_device(self, index: int) -> None:
-        """Make `index` the device that `get_device_properties` describes by default."""
-        self._properties[index]
-        self._current = index
-
-    def current_device(self) -> int:
-        """Return the current index."""
-        return self._current
-
-    def get_device_properties(self, index: int | None = None) -> DeviceProperties:
-        """Return the properties recorded when the worker was made."""
-        return self._properties[self._current if index is None else index]
 
 
 class DeviceInterface(ABC):
@@ -426,6 +330,24 @@ class DeviceInterface(ABC):
             f"expected a kind of device whose code can be inspected, got {self.name!r}; "
             f"kernel.inspect is about cpu and cuda"
         )
+
+    def compile_jobs(
+        self,
+        program: Any,
+        index: int,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        args: tuple[Any, ...],
+        targets: Sequence[str] = (),
+    ) -> list[CompileJob]:
+        """Return the jobs that put the code of a launch into the code store.
+
+        `program` is of this kind, `args` are as in `inspect`, and `targets` names the device's
+        models, if the code depends on them. Code that is in the store needs no job. The default is
+        no job: the kernel compiles where it is launched.
+        """
+        return []
 
     def draw(self, queue: Queue, out: Array, draw: Draw) -> None:
         """Enqueue a fill of contiguous `out` with elements of a draw.

@@ -24,6 +24,8 @@ from nbrt.config import settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from nbrt.backends.compile_jobs import CompileJob
+    from nbrt.backends.cpu.compile_worker import CpuWorker
     from nbrt.backends.cpu.memory import HostBlock, HostPool
     from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
     from nbrt.backends.draw import Draw
@@ -156,6 +158,27 @@ class CpuInterface(DeviceInterface):
         from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
         return CpuCode(function, args, block)
+
+    def worker(self) -> CpuWorker:
+        """Return the compiler for a compile process."""
+        from nbrt.backends.cpu.compile_worker import CpuWorker
+
+        return CpuWorker(self.name, (cpu_properties(),), 0)
+
+    def compile_jobs(
+        self,
+        program: Any,
+        index: int,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        args: tuple[Any, ...],
+        targets: Sequence[str] = (),
+    ) -> list[CompileJob]:
+        """Return the job that puts native code of a launch into the code store, if it is new."""
+        from nbrt.backends.cpu.compile_worker import compile_jobs
+
+        return compile_jobs(program, block, args)
 
     def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""

@@ -135,6 +135,10 @@ class CpuProgram:
             entry = self._entries.setdefault((block, seeded), self._new_entry(block, seeded))
         return entry
 
+    def is_stored(self, key: str) -> bool:
+        """Return whether the code of a key is in the disk cache."""
+        return self._cache is not None and self._cache.has(key)
+
     def _new_entry(self, block: Dim3, seeded: bool | None) -> EntryDispatcher:
         if seeded is None:
             return EntryDispatcher(self.captures, lambda: self.body, block, self._cache)

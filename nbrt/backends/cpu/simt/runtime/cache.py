@@ -89,6 +89,11 @@ class KernelCache:
             return None
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
+    def has(self, key: str) -> bool:
+        """Return whether there is a file under a key."""
+        path = _path(key)
+        return path is not None and path.is_file()
+
     def load(self, key: str, arguments: tuple[Any, ...], target: Any) -> Any:
         """Return the compile result stored under a key, or None."""
         path = _path(key)

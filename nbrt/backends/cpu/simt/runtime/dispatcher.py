@@ -22,6 +22,7 @@ from numba.core.environment import lookup_environment
 from numba.core.registry import CPUDispatcher
 
 from nbrt._internal.gc_control import gc_disabled
+from nbrt.backends import in_flight as in_flight_jobs
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types, numba_type
 from nbrt.backends.cpu.simt.runtime.plain_messages import plain_messages
@@ -92,11 +93,25 @@ class EntryDispatcher(CPUDispatcher):
         known = self._results.get(fingerprint)
         if known is not None:
             return known
-        declared = (types.int64, *argument_types(self._function, arguments))
-        result = self._prepared(tuple(self.fold_argument_types(declared, {})[1]))
+        result = self.prepare_types(self.types_of(arguments))
         if fingerprint is not None:
             self._results[fingerprint] = result
         return result
+
+    def types_of(self, arguments: tuple[object, ...]) -> tuple[Any, ...]:
+        """Return the types of the entry for the kernel's arguments; the first is the launch's."""
+        declared = (types.int64, *argument_types(self._function, arguments))
+        return tuple(self.fold_argument_types(declared, {})[1])
+
+    def prepare_types(self, declared: tuple[Any, ...]) -> Any:
+        """Compile for the result of `types_of`; return Numba's compile result."""
+        return self._prepared(declared)
+
+    def key(self, declared: tuple[Any, ...]) -> str | None:
+        """Return the key of the code for the result of `types_of` on disk; None: it has none."""
+        if self._disk is None:
+            return None
+        return self._disk.key(self._block, declared, self.targetctx)
 
     def native(self, arguments: tuple[object, ...]) -> tuple[int, tuple[Any, ...]]:
         """Compile for the types of the arguments; return the address of the entry and its types.
@@ -152,8 +167,9 @@ class EntryDispatcher(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """Compile for argument types, or load the code from disk."""
         arguments = tuple(sig)
+        in_flight = None if in_flight_jobs.is_empty() else self.key(arguments)
         # Threads share the state of Numba and LLVM; loading code changes it, too.
-        with global_compiler_lock, lost_exceptions_raised():
+        with in_flight_jobs.joined(in_flight), global_compiler_lock, lost_exceptions_raised():
             if arguments in self.overloads:
                 return self.overloads[arguments].entry_point
             disk = self._disk

@@ -1,0 +1,106 @@
+"""Pickling of kernels by value, for a process that imports none of the program's modules.
+
+A kernel refers to functions, device functions, constants, enums and modules. All of them are
+pickled with their contents, except those of the standard library, NumPy and Numba. Of a module of
+the program, the names that the code may read are pickled. The compile key of the copy is that of
+the original, which the worker process checks.
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+import sys
+import threading
+import types
+from typing import TYPE_CHECKING, Any
+
+from numba import cloudpickle
+from numba.core.serialize import NumbaPickler
+
+from nbrt.backends.captures import is_device_function, is_stable_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.captures import Captures
+
+__all__ = ["dumps", "loads"]
+
+loads: Callable[[bytes], Any] = cloudpickle.loads
+
+_lock = threading.Lock()  # the registry of cloudpickle is global
+
+
+def dumps(captures: Captures, *rest: Any) -> bytes:
+    """Pickle the function of a kernel with its captured values, and further objects.
+
+    Parameters
+    ----------
+    captures : Captures
+        The kernel.
+    *rest
+        Objects that are pickled with it, such as the types of its arguments.
+
+    Returns
+    -------
+    bytes
+        `loads` returns the tuple of the function and of `rest`.
+    """
+    with io.BytesIO() as buffer, _lock:
+        _Pickler(buffer, captures.names).dump((captures.frozen, *rest))
+        return buffer.getvalue()
+
+
+class _Pickler(NumbaPickler):  # type: ignore[misc]  # numba has no types
+    def __init__(self, buffer: io.BytesIO, names: frozenset[str]) -> None:
+        super().__init__(buffer, protocol=5)
+        self._names = names
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return the reduction of an object; NotImplemented: the usual one."""
+        if isinstance(obj, types.ModuleType):
+            if is_stable_module(obj.__name__):
+                return super().reducer_override(obj)
+            scope = vars(obj)
+            read = {name: scope[name] for name in sorted(self._names & scope.keys())}
+            return types.ModuleType, (obj.__name__,), read
+        if is_device_function(obj):
+            return _device_function, (_dispatcher_class(obj), obj.py_func, obj.targetoptions)
+        if isinstance(obj, (types.FunctionType, enum.EnumMeta)) or (
+            isinstance(obj, type) and issubclass(obj, (tuple, BaseException))
+        ):
+            return self._by_value(obj)
+        return super().reducer_override(obj)
+
+    def _by_value(self, obj: Any) -> Any:
+        name = getattr(obj, "__module__", None)
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        if (
+            module is None
+            or is_stable_module(name)
+            or module.__name__.partition(".")[0] == "nbrt"
+            or module.__name__ in cloudpickle.list_registry_pickle_by_value()
+        ):
+            return super().reducer_override(obj)
+        # The reduction is computed here; what it contains is pickled after the end of this block.
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            return super().reducer_override(obj)
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _dispatcher_class(dispatcher: Any) -> Any:
+    """Return the class of a jitted function; None for objects of the program, such as kernels."""
+    kind = type(dispatcher)
+    return kind if is_stable_module(kind.__module__) else None
+
+
+def _device_function(kind: Any, function: types.FunctionType, options: dict[str, Any]) -> Any:
+    """Return a dispatcher without compiled versions."""
+    if kind is None:
+        from numba.cuda.dispatcher import CUDADispatcher
+
+        kind = CUDADispatcher
+    return kind(function, targetoptions=dict(options))

@@ -1,0 +1,75 @@
+"""Compilation of kernels for CPU devices in another process: the jobs, and their worker."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from typing import TYPE_CHECKING, Any
+
+from nbrt.backends.by_value import dumps, loads
+from nbrt.backends.compile_jobs import CompileJob, Worker
+from nbrt.backends.cpu.launch import CpuProgram
+
+if TYPE_CHECKING:
+    from nbrt.typing import Dim3
+
+__all__ = ["CpuWorker", "compile_jobs"]
+
+
+def compile_jobs(program: CpuProgram, block: Dim3, args: tuple[Any, ...]) -> list[CompileJob]:
+    """Return the job for the code of a kernel for a block shape and the types of arguments.
+
+    Returns
+    -------
+    list of CompileJob
+        Empty if the code is in the store, or if the kernel cannot be stored.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If the number or a type of the arguments does not fit.
+    """
+    entry = program.entry(block)
+    types = entry.types_of(args)
+    key = entry.key(types)
+    if key is None or types in entry.overloads or program.is_stored(key):
+        return []
+    named = ", ".join(map(str, types[1:]))
+    label = f"{program.function.__name__}[{'x'.join(map(str, block))}]({named})"
+    return [CompileJob("cpu", key, label, dumps(program.captures, block, types, _sources(program)))]
+
+
+class CpuWorker(Worker):
+    """The SIMT compiler in a compile process."""
+
+    preload = (
+        "numba.cuda",
+        "nbrt.backends.cpu.compile_worker",
+        "nbrt.backends.cpu.simt.codegen.entry",
+        "nbrt.backends.cpu.simt.codegen.polled_library",
+        "nbrt.backends.cpu.simt.frontend.pipeline",
+    )
+
+    def compile(self, payload: bytes) -> str:
+        """Compile as a launch would, which puts the code into the code store."""
+        function, block, types, sources = loads(payload)
+        for file, lines in sources.items():
+            linecache.cache[file] = (len("".join(lines)), None, lines, file)
+        program = CpuProgram(function)
+        entry = program.entry(block)
+        entry.prepare_types(types)
+        key = entry.key(types)
+        if key is None or not program.is_stored(key):
+            message = "the code is not in the code store"
+            raise OSError(message)
+        return key
+
+
+def _sources(program: CpuProgram) -> dict[str, list[str]]:
+    """Return the lines of files that are not on disk, such as notebook cells, for errors."""
+    files = {function.__code__.co_filename for function in program.captures.functions}
+    return {
+        file: lines
+        for file in files
+        if not os.path.exists(file) and (lines := linecache.getlines(file))
+    }

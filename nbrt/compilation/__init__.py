@@ -1,0 +1,1 @@
+"""Compilation ahead of launches, in parallel, in worker processes."""

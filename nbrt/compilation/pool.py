@@ -1,0 +1,231 @@
+"""`AsyncCompile`: worker processes that compile kernels, and the default pool of the process."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nbrt.backends import in_flight
+from nbrt.backends.registry import get_interface_for_device
+from nbrt.compilation.environment import Environment
+from nbrt.compilation.future import CompileFuture, end_here
+from nbrt.compilation.processes import can_fork
+from nbrt.compilation.scheduler import Scheduler, Task
+from nbrt.compilation.worker import Request
+from nbrt.config import settings
+from nbrt.errors import ArgumentError, NotSupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from nbrt.backends.compile_jobs import CompileJob
+    from nbrt.backends.in_flight import InFlightJob
+
+__all__ = ["AsyncCompile", "current_pool", "default_pool"]
+
+T = TypeVar("T")
+
+_MAX_WORKERS = 32
+
+
+class AsyncCompile:
+    """Worker processes that compile kernels for launches to come.
+
+    Inside its ``with`` block, `nbrt.compile` uses it. The block ends when all its compilations have
+    ended; after an exception they are cancelled.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Most worker processes. 0: kernels compile in this process, in the thread that asks. None:
+        ``NBRT_COMPILE_WORKERS``, else as many as the process may use CPUs, at most 32.
+    clock : callable
+        Returns the time in seconds.
+
+    Attributes
+    ----------
+    workers : int
+        Most worker processes.
+
+    Raises
+    ------
+    ArgumentError
+        If `workers` is not an integer of at least 0.
+    NotSupportedError
+        In a daemonic process of `multiprocessing`, which must not have children.
+
+    Notes
+    -----
+    The processes start with the first compilation and end after a minute without one. A process
+    that ends unexpectedly or is stuck is replaced, and its kernel compiles in this process. All end
+    with this process, in whichever way it ends. They import none of the program's modules.
+    """
+
+    def __init__(
+        self, workers: int | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if workers is None:
+            workers = _default_workers()
+        if type(workers) is not int or workers < 0:
+            raise ArgumentError(
+                f"expected workers to be an integer of at least 0 or None, got {workers!r}"
+            )
+        if workers and multiprocessing.current_process().daemon:
+            raise NotSupportedError(
+                "expected compile processes to start in a process that may have children, got a "
+                "daemonic one of multiprocessing; set NBRT_COMPILE_WORKERS=0 there to compile in "
+                "the process, or start it with daemon=False, or use "
+                "concurrent.futures.ProcessPoolExecutor in the place of multiprocessing.Pool"
+            )
+        self.workers = workers if can_fork() else 0
+        self._scheduler = Scheduler(self.workers, clock) if self.workers else None
+        self._futures: weakref.WeakSet[CompileFuture[Any]] = weakref.WeakSet()
+        self._tokens: list[Token[AsyncCompile | None]] = []
+        self._backends: dict[str, tuple[bytes, tuple[str, ...]]] = {}
+        self._process = os.getpid()
+        _pools.add(self)
+
+    def __repr__(self) -> str:
+        return f"<AsyncCompile, {self.workers} workers>"
+
+    def __enter__(self) -> AsyncCompile:
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _current.reset(self._tokens.pop())
+        try:
+            if kind is None:
+                for future in list(self._futures):
+                    future.wait()
+        finally:
+            self.close()
+
+    def submit(
+        self, jobs: Sequence[CompileJob], load: Callable[[], T], label: str
+    ) -> CompileFuture[T]:
+        """Compile jobs, and return the future of what `load` returns when they have ended.
+
+        Parameters
+        ----------
+        jobs : sequence of CompileJob
+            The compilations; those whose key is in flight join it.
+        load : callable
+            Loads the code from the code store, or compiles it if it is not there.
+        label : str
+            Name of the future in texts.
+        """
+        entries: list[InFlightJob] = []
+        for job in jobs:
+            entry, is_new = in_flight.join(job)
+            entries.append(entry)
+            if not is_new:
+                continue
+            if self._scheduler is None:
+                entry.begin(here=True)
+                end_here(entry)
+                continue
+            backend, preload = self._backend(job.kind)
+            environment = Environment.of_this_process()
+            request = Request(backend, environment, job.key, job.payload)
+            self._scheduler.submit(Task(entry, request, preload))
+        future = CompileFuture(label, entries, load, self._stop)
+        self._futures.add(future)
+        return future
+
+    def close(self) -> None:
+        """Cancel compilations that have not ended, and end the processes."""
+        if self._process != os.getpid():
+            return
+        for future in list(self._futures):
+            future.cancel()
+        _pools.discard(self)
+        if self._scheduler is not None:
+            self._scheduler.close()
+
+    def processes(self) -> list[int]:
+        """Return the ids of the processes that run: the server, then the workers."""
+        return [] if self._scheduler is None else self._scheduler.processes()
+
+    def _stop(self, entry: InFlightJob) -> None:
+        if self._scheduler is not None:
+            with suppress(ArgumentError):  # closed
+                self._scheduler.stop(entry)
+
+    def _backend(self, kind: str) -> tuple[bytes, tuple[str, ...]]:
+        """Return the pickled `Worker` of a kind of device, and the modules it needs."""
+        known = self._backends.get(kind)
+        if known is None:
+            from numba import cloudpickle
+
+            worker = get_interface_for_device(kind).worker()
+            known = self._backends[kind] = cloudpickle.dumps(worker), worker.preload
+        return known
+
+    def _after_fork_in_child(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.abandon()
+
+
+def _default_workers() -> int:
+    chosen = settings().compile_workers
+    if chosen is not None:
+        return chosen
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(_MAX_WORKERS, usable or 1)
+
+
+_current: ContextVar[AsyncCompile | None] = ContextVar("nbrt.compilation.pool", default=None)
+_pools: weakref.WeakSet[AsyncCompile] = weakref.WeakSet()
+_default: AsyncCompile | None = None
+_lock = threading.Lock()
+
+
+def default_pool() -> AsyncCompile:
+    """Return the pool of the process, with the number of workers by the settings."""
+    global _default
+    with _lock:
+        if _default is None or _default.workers != _default_workers() * can_fork():
+            if _default is not None:
+                _default.close()
+            _default = AsyncCompile()
+        return _default
+
+
+def current_pool() -> AsyncCompile:
+    """Return the pool of the innermost ``with AsyncCompile()`` of the context, or the default."""
+    return _current.get() or default_pool()
+
+
+def _close_all() -> None:
+    for pool in list(_pools):
+        pool.close()
+
+
+def _after_fork_in_child() -> None:
+    global _default, _lock
+    _lock = threading.Lock()
+    _default = None
+    _current.set(None)
+    for pool in list(_pools):
+        pool._after_fork_in_child()
+    _pools.clear()
+
+
+atexit.register(_close_all)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,142 @@
+"""The server process and the worker processes, as the scheduler sees them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from nbrt.compilation.channel import Channel
+from nbrt.compilation.environment import SINGLE_THREADED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nbrt.backends.in_flight import InFlightJob
+
+__all__ = ["Server", "WorkerProcess", "can_fork", "cpu_seconds"]
+
+_EXIT_TIMEOUT = 10.0
+
+
+def can_fork() -> bool:
+    """Return whether this system has forks and passes descriptors between processes."""
+    return hasattr(os, "fork") and hasattr(socket, "send_fds")
+
+
+class Server:
+    """The server process; see `nbrt.compilation.server`. The calling thread must outlive it."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair()
+        self._control.settimeout(_EXIT_TIMEOUT)
+        variables = os.environ | SINGLE_THREADED | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        with theirs:
+            # -P: modules in the current folder do not hide others.
+            command = [sys.executable, "-P", "-m", "nbrt.compilation.server"]
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                env=variables,
+                pass_fds=(theirs.fileno(),),
+            )
+        self._preloaded: set[str] = set()
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when the process ends."""
+        return self._control.fileno()
+
+    def preload(self, modules: Iterable[str]) -> None:
+        """Import modules before further workers are forked."""
+        new = [name for name in modules if name not in self._preloaded]
+        self._preloaded.update(new)
+        if new:
+            self._send("preload", *new)
+
+    def fork(self) -> WorkerProcess:
+        """Start a worker, which sends ``("ready", pid)`` when it runs."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._send("fork", descriptors=[theirs.fileno()])
+        return WorkerProcess(Channel(ours))
+
+    def kill(self, pid: int) -> None:
+        """End a worker."""
+        self._send("kill", pid)
+
+    def close(self) -> None:
+        """End the process and its workers."""
+        self._control.close()
+        try:
+            self._process.wait(_EXIT_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def abandon(self) -> None:
+        """Close the copies of descriptors in a forked process, whose parent has the server."""
+        self._control.close()
+        self._process.returncode = 0
+
+    def _send(self, *request: object, descriptors: Iterable[int] = ()) -> None:
+        line = json.dumps(request).encode() + b"\n"
+        with suppress(OSError):  # the scheduler sees the end of the process
+            socket.send_fds(self._control, [line], list(descriptors))
+
+
+class WorkerProcess:
+    """A worker process.
+
+    Parameters
+    ----------
+    channel : Channel
+        The connection to it.
+
+    Attributes
+    ----------
+    channel : Channel
+        As given.
+    pid : int or None
+        Its id; None before it runs.
+    entry : InFlightJob or None
+        What it compiles.
+    since : float
+        The time at which it began to be idle, or last used a CPU.
+    cpu_seconds : float or None
+        The CPU time it had used then.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.pid: int | None = None
+        self.entry: InFlightJob | None = None
+        self.since = 0.0
+        self.cpu_seconds: float | None = None
+
+    def fileno(self) -> int:
+        """Return the descriptor of the connection."""
+        return self.channel.fileno()
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Return the CPU time that a process has used; None if the system does not tell."""
+    if sys.platform != "linux":
+        return None
+    clock = ctypes.c_int()
+    if ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock)):
+        return None
+    try:
+        return time.clock_gettime(clock.value)
+    except OSError:  # it has ended
+        return None

@@ -1,0 +1,344 @@
+"""`Scheduler`: a thread that distributes jobs among worker processes and replaces lost ones."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nbrt import errors
+from nbrt.backends.in_flight import Outcome
+from nbrt.compilation.processes import Server, WorkerProcess, cpu_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.in_flight import InFlightJob
+    from nbrt.compilation.worker import Failure, Request
+
+__all__ = ["IDLE_SECONDS", "STALL_SECONDS", "Scheduler", "Task"]
+
+IDLE_SECONDS = 60.0
+"""Workers without a job end after this time, and the server after the last worker."""
+
+STALL_SECONDS = 30.0
+"""A worker that uses no CPU for this time is stuck. A long compilation uses one."""
+
+_MAX_STALLED = 600.0
+"""The same on systems that do not tell the CPU time of a process: the limit of a compilation."""
+
+_MAX_FAILED_STARTS = 2
+
+
+class Task(NamedTuple):
+    """A queued job.
+
+    Attributes
+    ----------
+    entry : InFlightJob
+        The job.
+    request : Request
+        The message for a worker.
+    preload : tuple of str
+        Modules to import before workers are forked.
+    """
+
+    entry: InFlightJob
+    request: Request
+    preload: tuple[str, ...]
+
+
+class Scheduler:
+    """Distribute jobs among worker processes, which start when there are jobs.
+
+    One thread owns the processes: the system ends them when the thread that started them ends.
+
+    Parameters
+    ----------
+    limit : int
+        Most worker processes.
+    clock : callable
+        Returns the time in seconds.
+    """
+
+    def __init__(self, limit: int, clock: Callable[[], float]) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._incoming: deque[Task | InFlightJob] = deque()
+        self._is_closing = False
+        self._wake_end, self._woken = socket.socketpair()
+        for end in (self._wake_end, self._woken):
+            end.setblocking(False)
+        # The thread's own:
+        self._queue: deque[Task] = deque()
+        self._server: Server | None = None
+        self._workers: list[WorkerProcess] = []
+        self._idle_since = 0.0
+        self._failed_starts = 0
+
+    # -- called by any thread ----------------------------------------------------------------------
+
+    def submit(self, task: Task) -> None:
+        """Queue a job."""
+        self._put(task)
+
+    def stop(self, entry: InFlightJob) -> None:
+        """Cancel a job; a worker that compiles it is ended."""
+        if entry.begin(here=True):
+            entry.end(Outcome("cancelled"))
+        else:
+            self._put(entry)
+
+    def wake(self) -> None:
+        """Let the thread look at the clock."""
+        with suppress(BlockingIOError):  # it has not seen earlier bytes
+            self._wake_end.send(b"\0")
+
+    def close(self) -> None:
+        """End all processes and the thread; jobs that have not ended are lost."""
+        with self._lock:
+            self._is_closing = True
+            thread = self._thread
+        if thread is not None:
+            self.wake()
+            thread.join()
+        self._wake_end.close()
+        self._woken.close()
+
+    def abandon(self) -> None:
+        """Close the descriptors in a forked process, so that the processes see their parent end."""
+        self._wake_end.close()
+        self._woken.close()
+        for worker in self._workers:
+            worker.channel.close()
+        if self._server is not None:
+            self._server.abandon()
+
+    def processes(self) -> list[int]:
+        """Return the ids of the server, if it runs, and of its workers that have started."""
+        server, workers = self._server, list(self._workers)
+        started = [worker.pid for worker in workers if worker.pid is not None]
+        return started if server is None else [server.pid, *started]
+
+    def _put(self, item: Task | InFlightJob) -> None:
+        with self._lock:
+            if self._is_closing:
+                message = "expected an open pool of compile processes, got a closed one"
+                raise errors.ArgumentError(message)
+            self._incoming.append(item)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="nbrt-compile", daemon=True)
+                self._thread.start()
+        self.wake()
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        finally:
+            self._stop_processes()
+            with self._lock:
+                self._thread = None
+                # Without an error there are none.
+                rest = [*self._incoming, *self._queue]
+                self._incoming.clear()
+                self._queue.clear()
+            for item in rest:
+                if isinstance(item, Task):
+                    _lose(item.entry, "the pool ended")
+
+    def _step(self) -> bool:
+        """Do what can be done, and wait for an event; return False to end the thread."""
+        with self._lock:
+            if self._is_closing:
+                return False
+        self._take_incoming()
+        self._start_processes()
+        self._assign()
+        self._end_stalled()
+        if not self._end_idle():
+            return False
+        with selectors.PollSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ)
+            if self._server is not None:
+                selector.register(self._server, selectors.EVENT_READ)
+            for worker in self._workers:
+                output = selectors.EVENT_WRITE if worker.channel.has_output else 0
+                selector.register(worker, selectors.EVENT_READ | output)
+            ready = [key.fileobj for key, _ in selector.select(self._timeout())]
+        for each in ready:
+            if each is self._woken:
+                _drain(self._woken)
+            elif isinstance(each, WorkerProcess):
+                self._receive(each)
+            else:
+                self._lose_server()
+        return True
+
+    def _take_incoming(self) -> None:
+        while self._incoming:
+            item = self._incoming.popleft()
+            if isinstance(item, Task):
+                self._queue.append(item)
+                continue
+            for worker in self._workers:
+                if worker.entry is item:
+                    self._end_worker(worker, Outcome("cancelled"))
+                    break
+
+    def _start_processes(self) -> None:
+        while self._queue and self._queue[0].entry.state != "queued":
+            self._queue.popleft()
+        idle = sum(worker.entry is None for worker in self._workers)
+        new = min(len(self._queue) - idle, self._limit - len(self._workers))
+        if new <= 0:
+            return
+        if self._failed_starts >= _MAX_FAILED_STARTS:
+            while self._queue:
+                _lose(self._queue.popleft().entry, "the compile processes do not start")
+            return
+        if self._server is None:
+            try:
+                self._server = Server()
+            except OSError:
+                self._failed_starts = _MAX_FAILED_STARTS
+                return self._start_processes()
+        for task in self._queue:
+            self._server.preload(task.preload)
+        for _ in range(new):
+            worker = self._server.fork()
+            worker.since = self._clock()
+            self._workers.append(worker)
+
+    def _assign(self) -> None:
+        for worker in self._workers:
+            while worker.entry is None and worker.pid is not None and self._queue:
+                entry, request, _ = self._queue.popleft()
+                if entry.begin(here=False):
+                    worker.entry = entry
+                    worker.since, worker.cpu_seconds = self._clock(), None
+                    worker.channel.send(request)
+
+    def _receive(self, worker: WorkerProcess) -> None:
+        worker.channel.flush()
+        try:
+            replies = worker.channel.receive()
+        except EOFError:
+            self._forget(worker, "the compile process ended")
+            return
+        for status, value in replies:
+            if status == "ready":
+                worker.pid = value
+                self._failed_starts = 0
+            else:
+                entry, worker.entry = worker.entry, None
+                if entry is not None:
+                    entry.end(_outcome(status, value))
+            worker.since = self._clock()
+
+    def _end_stalled(self) -> None:
+        """End workers that have used no CPU for a while although they have a job."""
+        now = self._clock()
+        for worker in list(self._workers):
+            if worker.entry is None and worker.pid is not None:
+                continue
+            pid = worker.pid or (self._server.pid if self._server is not None else os.getpid())
+            used = cpu_seconds(pid)
+            if used is not None and used != worker.cpu_seconds:
+                worker.since, worker.cpu_seconds = now, used
+            elif now - worker.since >= (_MAX_STALLED if used is None else STALL_SECONDS):
+                self._end_worker(worker, Outcome("lost", reason="the compile process was stuck"))
+
+    def _end_worker(self, worker: WorkerProcess, outcome: Outcome) -> None:
+        if worker.pid is None:
+            self._lose_server()
+            return
+        if self._server is not None:
+            self._server.kill(worker.pid)
+        entry, worker.entry = worker.entry, None
+        self._forget(worker, "")
+        if entry is not None:
+            entry.end(outcome)
+
+    def _end_idle(self) -> bool:
+        """End processes that have been idle for a while; return False if none is left."""
+        now = self._clock()
+        for worker in list(self._workers):
+            is_idle = worker.entry is None and worker.pid is not None
+            if is_idle and now - worker.since >= IDLE_SECONDS:
+                self._forget(worker, "")
+        if self._workers or self._queue:
+            self._idle_since = now
+            return True
+        if self._server is not None and now - self._idle_since < IDLE_SECONDS:
+            return True
+        with self._lock:
+            return bool(self._incoming)
+
+    def _timeout(self) -> float:
+        """Return the seconds until the thread must look at the clock."""
+        now = self._clock()
+        ends = [self._idle_since + IDLE_SECONDS] if not self._workers else []
+        for worker in self._workers:
+            is_busy = worker.entry is not None or worker.pid is None
+            ends.append(now + STALL_SECONDS / 10 if is_busy else worker.since + IDLE_SECONDS)
+        return max(0.0, min(ends) - now)
+
+    def _forget(self, worker: WorkerProcess, reason: str) -> None:
+        """Close the connection of a worker, which ends it if it waits for a job."""
+        self._workers.remove(worker)
+        worker.channel.close()
+        if worker.entry is not None:
+            _lose(worker.entry, reason)
+        if not self._workers:
+            self._idle_since = self._clock()
+
+    def _lose_server(self) -> None:
+        self._failed_starts += not any(worker.pid is not None for worker in self._workers)
+        self._stop_processes()
+
+    def _stop_processes(self) -> None:
+        for worker in list(self._workers):
+            self._forget(worker, "the compile processes ended")
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+def _lose(entry: InFlightJob, reason: str) -> None:
+    entry.begin(here=False)
+    entry.end(Outcome("lost", reason=reason))
+
+
+def _drain(end: socket.socket) -> None:
+    with suppress(BlockingIOError):
+        while end.recv(4096):
+            pass
+
+
+def _outcome(status: str, value: Any) -> Outcome:
+    if status == "stored":
+        return Outcome("stored", seconds=value)
+    if status == "failed":
+        return Outcome("failed", _error(value))
+    return Outcome("lost", reason=value)
+
+
+class _CompilerError(Exception):
+    """The message of the compiler's error in a worker process."""
+
+
+def _error(failure: Failure) -> Exception:
+    kind = getattr(errors, failure.name, errors.CompileError)
+    error: Exception = kind(failure.message)
+    if failure.cause:
+        error.__cause__ = _CompilerError(failure.cause)
+    return error

@@ -1,0 +1,103 @@
+"""Compilation in worker processes: the parent loads the code that they store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import nbrt
+from helpers.compilation import compiled, jobs_of
+from nbrt.backends import in_flight
+from nbrt.compilation.pool import AsyncCompile
+from nbrt.config import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[None]:
+    """Put compiled kernels in an empty folder."""
+    with override(cache_dir=str(tmp_path)):
+        yield
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[AsyncCompile]:
+    made = AsyncCompile(2)
+    yield made
+    made.close()
+
+
+@cuda.jit(device=True)
+def doubled(value: float) -> float:
+    return value * 2
+
+
+def scaled_kernel(factor: float) -> nbrt.Kernel:
+    """Return a kernel with a captured value and a device function."""
+
+    @nbrt.kernel
+    def scale(x: Any) -> None:
+        i = cuda.grid(1)
+        if i < x.size:
+            x[i] = doubled(x[i]) * factor
+
+    return scale
+
+
+def launched(kernel: nbrt.Kernel) -> np.ndarray:
+    x = np.arange(32.0)
+    with nbrt.device("cpu:0"):
+        kernel[1, 32](x)
+    return x
+
+
+def test_worker_compiles_what_a_launch_computes_with(pool: AsyncCompile) -> None:
+    kernel = scaled_kernel(3.5)
+    future = compiled(pool, kernel, np.zeros(1))
+
+    assert future.wait()
+    assert jobs_of(kernel, np.zeros(1)) == []  # the code is stored, and not yet loaded
+    assert future.result() is not None
+    np.testing.assert_array_equal(launched(kernel), np.arange(32.0) * 7)
+
+
+def test_same_key_in_flight_is_one_job() -> None:
+    with AsyncCompile(1) as pool:
+        first = compiled(pool, scaled_kernel(4.5), np.zeros(1))
+        second = compiled(pool, scaled_kernel(4.5), np.zeros(1))
+
+        assert first.jobs[0].key == second.jobs[0].key
+        first.result(), second.result()
+
+    assert in_flight.is_empty()
+
+
+def test_compile_error_is_that_of_the_kernel(pool: AsyncCompile) -> None:
+    @nbrt.kernel
+    def wrong(x: Any) -> None:
+        x[0] = x.missing_attribute
+
+    future = compiled(pool, wrong, np.zeros(1))
+    assert future.wait()
+
+    with pytest.raises(nbrt.errors.CompileError, match=r"test_pool.py:\d+.*missing_attribute") as a:
+        future.result()
+    with pytest.raises(nbrt.errors.CompileError) as b, nbrt.device("cpu:0"):
+        wrong[1, 1](np.zeros(1))
+    assert str(a.value) == str(b.value)
+
+
+def test_no_workers_compile_in_place() -> None:
+    with AsyncCompile(0) as pool:
+        future = compiled(pool, scaled_kernel(5.5), np.zeros(1))
+
+        assert future.done()
+        assert pool.processes() == []
