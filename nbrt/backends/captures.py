@@ -196,6 +196,14 @@ class Captures:
             _is_same(entry.value, theirs[key].value) for key, entry in self._entries.items()
         )
 
+    def array_digest(self) -> bytes:
+        """Return a hash of the present contents of captured arrays, which can change in place."""
+        found = hashlib.sha256()
+        for entry in self._entries.values():
+            if isinstance(entry.value, np.ndarray):
+                found.update(entry.value.tobytes())
+        return found.digest()
+
     # -- changes -------------------------------------------------------------------------------
 
     def expire(self) -> None:

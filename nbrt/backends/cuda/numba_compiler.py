@@ -14,16 +14,19 @@ import importlib.metadata
 import inspect
 import re
 import weakref
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.argument_keys import INT64, UINT64, scalar_key
 from nbrt.backends.captures import Captures
+from nbrt.backends.cuda.cross_compiler import cross_compile, image_of, link_ptx
 from nbrt.backends.cuda.failures import translate_status
+from nbrt.backends.cuda.image_loader import StoredKernel, load_function
+from nbrt.backends.cuda.kernel_images import code_key, load_image, save_image, target_of
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
-from nbrt.backends.cuda.packing import ARRAY_HEADER, SCALAR_CODES, ArgumentPacker
+from nbrt.backends.cuda.packing import ArgumentPacker, parameters_of, shapes_of
 from nbrt.backends.fake_arguments import refuse_fake_array
 from nbrt.errors import (
     ArgumentTypeError,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from nbrt.backends.cuda.driver import Driver
+    from nbrt.backends.cuda.kernel_images import KernelImage, Target
     from nbrt.backends.cuda.queues import CudaQueue
     from nbrt.typing import Dim3
 
@@ -68,9 +72,8 @@ class NumbaCudaCompiler:
         self.cuda: Any = cuda
         self._dispatcher: Any = CUDADispatcher
         self._adopted: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._compiled: weakref.WeakKeyDictionary[Any, Captures] = weakref.WeakKeyDictionary()
-        complete_numpy_loops()
-        add_numpy_overloads()
+        self._compiled: weakref.WeakKeyDictionary[Any, _Compiled] = weakref.WeakKeyDictionary()
+        self._targets: dict[int, Target] = {}
 
     def adopt(self, function: Callable[..., object]) -> NumbaSource:
         """Return the source of a plain function or of a ``cuda.jit`` dispatcher."""
@@ -99,13 +102,27 @@ class NumbaCudaCompiler:
         captures = Captures(function)
         return NumbaSource(self, self.cuda.jit(captures.frozen), captures)
 
-    def forget_stale(self, captures: Captures) -> None:
-        """Drop the code of a kernel's device functions that has other captured values.
+    def current_target(self) -> Target:
+        """Return the target of launches on the current device."""
+        index = self.driver.get_device()
+        target = self._targets.get(index)
+        if target is None:
+            properties = self.driver.properties(index)
+            capability = int(properties["major"]), int(properties["minor"])
+            target = self._targets[index] = target_of(capability)
+        return target
 
-        The caller holds numba-cuda's compiler lock.
+    def prepare(self, captures: Captures, target: Target) -> None:
+        """Prepare numba-cuda for compiling a kernel; the caller holds its compiler lock.
+
+        Drops the code of device functions that is for other captured values or another target.
         """
+        complete_numpy_loops()
+        add_numpy_overloads()
         for callee in captures.device_functions:
-            current, known = captures.of(callee.py_func), self._compiled.get(callee)
+            values = captures.of(callee.py_func)
+            current = _Compiled(values, values.array_digest(), target)
+            known = self._compiled.get(callee)
             if known is None or not known.agrees(current):
                 if isinstance(callee, self._dispatcher):
                     callee.overloads.clear()
@@ -160,30 +177,25 @@ class NumbaSource:
         self._compiler = compiler
         self._dispatcher = dispatcher
         self._function = dispatcher.py_func
+        self._target: Target | None = None
         self.name = str(self._function.__qualname__)
         self.parameter_names = tuple(inspect.signature(self._function).parameters)
         self.defaults: tuple[Any, ...] = self._function.__defaults__ or ()
 
     def compile(self, args: tuple[Any, ...]) -> NumbaKernel:
-        """Compile for the types of `args`, and load on the current device."""
-        from numba.cuda.core.compiler_lock import global_compiler_lock
+        """Compile for the types of `args`, and load on the current device.
 
-        types = self._types_of(args)
-        try:
-            # numba-cuda locks its compilation but not its loading: two threads that bind one
-            # library would race in its tables.
-            with global_compiler_lock:
-                self._compiler.forget_stale(self.captures)
-                kernel = self._dispatcher.compile(types)
-                if not self.captures.holds():
-                    # Compilation may have read new values of device functions and modules.
-                    self.captures.expire()
-                # numba-cuda binds a kernel only to the device of its first compilation.
-                kernel.bind()
-                loaded = kernel.library.get_cufunc()
-            return NumbaKernel(self._compiler, kernel, loaded)
-        except Exception as error:
-            raise self._as_compile_error(error, types) from error
+        Code in the code store is loaded without the compiler.
+        """
+        types, target = self._types_of(args), self._compiler.current_target()
+        key = self._key(types, target)
+        kernel = None if key is None else self._load(key, types)
+        if kernel is None:
+            kernel = self._compile(types, target, key)
+        if not self.captures.holds():
+            # The compiler, or the key, may have read new values of device functions and modules.
+            self.captures.expire()
+        return kernel
 
     def signature(self, args: tuple[Any, ...]) -> str:
         """Return the kernel's name, its parameters and the types of `args`.
@@ -197,23 +209,104 @@ class NumbaSource:
 
     def compile_ptx(self, args: tuple[Any, ...], capability: tuple[int, int]) -> str:
         """Return the PTX for the types of `args`."""
-        types = self._types_of(args)
-        options = self._dispatcher.targetoptions
+        types, target = self._types_of(args), (*capability, "")
+        key = self._key(types, target)
+        image = None if key is None else load_image(key)
+        if image is None or image.ptx is None:
+            image = self._cross_compile(types, target, key, is_linked=False)
+        assert image.ptx is not None
+        return image.ptx
+
+    def compile_code(self, args: tuple[Any, ...], capability: tuple[int, int]) -> str | None:
+        """Compile into the code store for launches on devices of a capability; needs no device.
+
+        Returns
+        -------
+        str or None
+            The key; None if the store cannot hold the code.
+        """
+        types, target = self._types_of(args), target_of(capability)
+        key = self._key(types, target)
+        if key is not None and load_image(key) is None:
+            self._cross_compile(types, target, key, is_linked=True)
+        return key
+
+    def code_key(self, args: tuple[Any, ...], capability: tuple[int, int]) -> str | None:
+        """Return the key of the code for launches on devices of a capability, or None."""
+        return self._key(self._types_of(args), target_of(capability))
+
+    def _key(self, types: tuple[Any, ...], target: Target) -> str | None:
+        if not self._is_storable(types):
+            return None
+        return code_key(self.captures, self._dispatcher, types, target)
+
+    def _is_storable(self, types: tuple[Any, ...]) -> bool:
+        """Return whether launches need no more of numba-cuda than the code."""
+        return self._compiler.is_packed and shapes_of(types) is not None
+
+    def _load(self, key: str, types: tuple[Any, ...]) -> NumbaKernel | None:
+        """Return the stored kernel, loaded on the current device; None if there is none."""
+        image = load_image(key)
+        if image is None or (image.cubin is None and not image.is_whole):
+            return None
+        driver = self._compiler.driver
         try:
-            with _target(capability):
-                self._compiler.forget_stale(self.captures)
-                ptx, _ = self._compiler.cuda.compile(
-                    self._function,
-                    types,
-                    device=False,
-                    abi="numba",
-                    cc=capability,
-                    output="ptx",
-                    fastmath=bool(options.get("fastmath", False)),
-                )
+            if image.cubin is None:
+                image = replace(image, cubin=link_ptx(image))
+                save_image(key, self.name, types, image)
+            loaded = load_function(driver, image)
+        except Exception:  # noqa: BLE001  # the driver refuses the code: compile
+            return None
+        kernel = StoredKernel(image.entry_name, types, image.is_cooperative)
+        return NumbaKernel(self._compiler, kernel, loaded)
+
+    def _compile(self, types: tuple[Any, ...], target: Target, key: str | None) -> NumbaKernel:
+        """Compile for the current device, and load; store the code under the key."""
+        from numba.cuda.core.compiler_lock import global_compiler_lock
+
+        dispatcher, image = self._dispatcher, None
+        try:
+            # numba-cuda locks its compilation but not its loading: two threads that bind one
+            # library would race in its tables.
+            with global_compiler_lock:
+                self._compiler.prepare(self.captures, target)
+                if self._target not in (None, target):
+                    # numba-cuda would link the code that it compiled for another capability.
+                    dispatcher.overloads.clear()
+                self._target = target
+                is_new = key is not None and types not in dispatcher.overloads
+                with _without_cache(dispatcher) if is_new else nullcontext():
+                    kernel = dispatcher.compile(types)
+                # numba-cuda binds a kernel only to the device of its first compilation.
+                kernel.bind()
+                loaded = kernel.library.get_cufunc()
+                if is_new:
+                    image = image_of(kernel, target, dispatcher.targetoptions.get("max_registers"))
         except Exception as error:
             raise self._as_compile_error(error, types) from error
-        return str(ptx)
+        if image is not None and image.cubin is not None:
+            self._save(key, types, replace(image, ptx=None))
+        return NumbaKernel(self._compiler, kernel, loaded)
+
+    def _cross_compile(
+        self, types: tuple[Any, ...], target: Target, key: str | None, *, is_linked: bool
+    ) -> KernelImage:
+        """Compile for a target without a device; store the code under the key."""
+        from numba.cuda.core.compiler_lock import global_compiler_lock
+
+        try:
+            with global_compiler_lock:
+                self._compiler.prepare(self.captures, target)
+                image = cross_compile(self._dispatcher, types, target, is_linked=is_linked)
+        except Exception as error:
+            raise self._as_compile_error(error, types) from error
+        self._save(key, types, image if image.cubin is None else replace(image, ptx=None))
+        return image
+
+    def _save(self, key: str | None, types: tuple[Any, ...], image: KernelImage) -> None:
+        """Store code, unless the compiler may have read other values than the key has."""
+        if key is not None and key == self._key(types, image.target) and self.captures.holds():
+            save_image(key, self.name, types, image)
 
     def _types_of(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         types = []
@@ -332,6 +425,34 @@ class NumbaKernel:
         return argument
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """What the code of a device function depends on: values, contents of arrays, target."""
+
+    values: Captures
+    arrays: bytes
+    target: Target
+
+    def agrees(self, other: _Compiled) -> bool:
+        return (
+            self.target == other.target
+            and self.arrays == other.arrays
+            and self.values.agrees(other.values)
+        )
+
+
+@contextmanager
+def _without_cache(dispatcher: Any) -> Iterator[None]:
+    """Compile without numba-cuda's disk cache, in whose key dependencies are missing."""
+    from numba.cuda.core.caching import NullCache
+
+    before, dispatcher._cache = dispatcher._cache, NullCache()
+    try:
+        yield
+    finally:
+        dispatcher._cache = before
+
+
 @functools.cache
 def _argument_type() -> type:
     from numba.cuda.args import ArgHint
@@ -365,73 +486,6 @@ def core_stream(queue: CudaQueue) -> Any:
 
         stream = queue.wrappers.setdefault("cuda-core", Stream.from_handle(queue.handle))
     return stream
-
-
-@contextmanager
-def _target(capability: tuple[int, int]) -> Iterator[None]:
-    """Set the compute capability of the code that the block compiles, without a device.
-
-    numba-cuda reads the target of device functions from the current device
-    (``CUDADispatcher.compile_device``, 0.30.4). The block holds its compiler lock.
-    """
-    from numba.cuda import dispatcher
-    from numba.cuda.core.compiler_lock import global_compiler_lock
-
-    with global_compiler_lock:
-        before = dispatcher.get_current_device
-        dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
-        try:
-            yield
-        finally:
-            dispatcher.get_current_device = before
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentShape:
-    """The layout of an argument as kernel parameters.
-
-    Attributes
-    ----------
-    codes : str
-        The struct codes of its parameters.
-    is_array, is_complex : bool
-        Whether it has several parameters; neither: it is one parameter.
-    """
-
-    codes: str
-    is_array: bool = False
-    is_complex: bool = False
-
-
-def shapes_of(types: tuple[Any, ...]) -> tuple[ArgumentShape, ...] | None:
-    """Return the layouts of arguments of numba's types; None if one has no packed form."""
-    from numba.cuda.types import Array
-
-    shapes = []
-    for kind in types:
-        if isinstance(kind, Array):
-            shapes.append(ArgumentShape(ARRAY_HEADER + "q" * (2 * kind.ndim), is_array=True))
-        elif str(kind) in SCALAR_CODES:
-            codes = SCALAR_CODES[str(kind)]
-            shapes.append(ArgumentShape(codes, is_complex=len(codes) == 2))
-        else:
-            return None
-    return tuple(shapes)
-
-
-def parameters_of(shapes: tuple[ArgumentShape, ...], args: tuple[Any, ...]) -> list[Any]:
-    """Return the values of the parameters, in the order of the shapes' codes."""
-    values: list[Any] = []
-    for shape, argument in zip(shapes, args, strict=True):
-        if shape.is_array:
-            values += (0, 0, argument.size, argument.itemsize, argument.data.ptr)
-            values += argument.shape
-            values += argument.strides
-        elif shape.is_complex:
-            values += (argument.real, argument.imag)
-        else:
-            values.append(argument)
-    return values
 
 
 def _line_in(text: str, filename: str) -> int | None:

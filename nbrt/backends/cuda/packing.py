@@ -11,12 +11,21 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ARRAY_HEADER", "SCALAR_CODES", "ArgumentPacker", "PackedArguments"]
+__all__ = [
+    "ARRAY_HEADER",
+    "SCALAR_CODES",
+    "ArgumentPacker",
+    "ArgumentShape",
+    "PackedArguments",
+    "parameters_of",
+    "shapes_of",
+]
 
 ARRAY_HEADER = "qqqqQ"
 """meminfo, parent, element count, item size, address."""
@@ -95,3 +104,51 @@ class ArgumentPacker:
     def release(self, packed: PackedArguments) -> None:
         """Make a buffer available again."""
         self._free.append(packed)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentShape:
+    """The layout of an argument as kernel parameters.
+
+    Attributes
+    ----------
+    codes : str
+        The struct codes of its parameters.
+    is_array, is_complex : bool
+        Whether it has several parameters; neither: it is one parameter.
+    """
+
+    codes: str
+    is_array: bool = False
+    is_complex: bool = False
+
+
+def shapes_of(types: tuple[Any, ...]) -> tuple[ArgumentShape, ...] | None:
+    """Return the layouts of arguments of numba's types; None if one has no packed form."""
+    from numba.cuda.types import Array
+
+    shapes = []
+    for kind in types:
+        if isinstance(kind, Array):
+            shapes.append(ArgumentShape(ARRAY_HEADER + "q" * (2 * kind.ndim), is_array=True))
+        elif str(kind) in SCALAR_CODES:
+            codes = SCALAR_CODES[str(kind)]
+            shapes.append(ArgumentShape(codes, is_complex=len(codes) == 2))
+        else:
+            return None
+    return tuple(shapes)
+
+
+def parameters_of(shapes: tuple[ArgumentShape, ...], args: tuple[Any, ...]) -> list[Any]:
+    """Return the values of the parameters, in the order of the shapes' codes."""
+    values: list[Any] = []
+    for shape, argument in zip(shapes, args, strict=True):
+        if shape.is_array:
+            values += (0, 0, argument.size, argument.itemsize, argument.data.ptr)
+            values += argument.shape
+            values += argument.strides
+        elif shape.is_complex:
+            values += (argument.real, argument.imag)
+        else:
+            values.append(argument)
+    return values
