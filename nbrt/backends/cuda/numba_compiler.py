@@ -1,4 +1,4 @@
-"""numba-cuda as a `KernelCompiler`: the only module that uses its internals.
+"""numba-cuda as a `KernelCompiler`; `cross_compiler` and this module use its internals.
 
 The usual launch packs the arguments and passes them to the driver (`packing`). Debug kernels,
 argument extensions, tuples, enums and dates use numba-cuda's ``_Kernel.launch``. Both use the types

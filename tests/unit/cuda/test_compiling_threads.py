@@ -86,7 +86,9 @@ def program_of(
     )
     source: Any = made.source
     kernel = FakeKernel(FakeLibrary(), error)
-    source._dispatcher = SimpleNamespace(compile=lambda types: kernel)
+    # The code store takes no code for debugging.
+    options = {"debug": True}
+    source._dispatcher = SimpleNamespace(compile=lambda types: kernel, targetoptions=options)
     return made
 
 
