@@ -427,7 +427,7 @@ class NumbaKernel:
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """What the code of a device function depends on: values, contents of arrays, target."""
+    """Dependencies of the code of a device function: values, contents of arrays, target."""
 
     values: Captures
     arrays: bytes
