@@ -1,8 +1,10 @@
 """The folder of compiled code, and which of its contents are trusted.
 
-Compiled code runs with the rights of the user who loads it. A folder or file is trusted if
-it belongs to the user of the process or to root, and no other user may write it. Others may write a
-folder with the sticky bit, such as ``/tmp``: there they cannot replace a file of the user.
+Compiled code runs with the rights of the user who loads it. A folder or file is trusted if it
+belongs to the user of the process and no other user may write it; folders below the first one and
+files must not be symbolic links. Folders above it are not checked: a user who replaces the folder
+of another one cannot make files that belong to that user. Windows has no such check: there the
+folder lies in the profile of the user.
 """
 
 from __future__ import annotations
@@ -145,14 +147,13 @@ def _reason(status: os.stat_result) -> str | None:
         return None
     if (reason := _foreign_owner(status)) is not None:
         return reason
-    is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-    if status.st_mode & _WRITABLE_BY_OTHERS and not is_sticky:
+    if status.st_mode & _WRITABLE_BY_OTHERS:
         return f"other users may write it (mode {stat.S_IMODE(status.st_mode):04o})"
     return None
 
 
 def _foreign_owner(status: os.stat_result) -> str | None:
-    if not _HAS_OWNERS or status.st_uid in (0, os.geteuid()):
+    if not _HAS_OWNERS or status.st_uid == os.geteuid():
         return None
     return f"it belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}"
 

@@ -11,7 +11,7 @@ import pytest
 import nbrt
 from helpers.clocks import HANG_TIMEOUT
 from helpers.processes import output_of
-from nbrt.backends.cpu.simt.runtime.cache import cache_directory
+from nbrt.backends.code_store.folder import cache_directory
 from nbrt.errors import ArgumentError
 from nbrt.testing import rng_plugin
 from nbrt.testing.reproducibility import NotReproducibleError, check_reproducible

@@ -18,7 +18,7 @@ from numba.core.registry import cpu_target
 from helpers.processes import output_of
 from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.runtime.cache import KernelCache, _trimmed, cache_directory
+from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
 from nbrt.config import override
@@ -136,7 +136,7 @@ def test_an_unusable_folder_is_no_error(folder: Path, kind: str) -> None:
         cache.chmod(0o500)
     else:
         run(folder)
-        for file in cache.rglob("*.simt"):
+        for file in cache.rglob("*.nbrtc"):
             file.unlink()
             file.mkdir()
     assert run(folder)[1] == [(i + 2) * 10 + 1.25 for i in range(6)]
@@ -144,7 +144,7 @@ def test_an_unusable_folder_is_no_error(folder: Path, kind: str) -> None:
 
 def test_nothing_is_left_beside_the_kept_files(folder: Path) -> None:
     run(folder)
-    assert [file.suffix for file in files(folder)] == [".simt"]
+    assert [file.suffix for file in files(folder)] == [".nbrtc"]
 
 
 def test_the_cache_can_be_switched_off(folder: Path) -> None:
@@ -257,8 +257,7 @@ def test_code_of_one_name_from_several_processes_stays_apart(folder: Path) -> No
 
     def say(*values: int) -> str:
         words = [str(program), *map(str, values)]
-        code = f"import runpy, sys\nsys.argv = {words}\nrunpy.run_path({words[0]!r})"
-        return output_of(code, environment={"NBRT_CACHE_DIR": str(folder / "cache")})
+        return output_of(f"import runpy, sys\nsys.argv = {words}\nrunpy.run_path({words[0]!r})")
 
     for value in (1, 2, 3):
         assert say(value) == f"[{value}.0]\n" * 2
@@ -266,29 +265,42 @@ def test_code_of_one_name_from_several_processes_stays_apart(folder: Path) -> No
     assert say(4, 1, 2, 3) == "[4.0, 1.0, 2.0, 3.0]\n" * 2
 
 
-def test_the_oldest_go_when_the_folder_grows_too_large(folder: Path) -> None:
-    def launch(value: int) -> None:
-        def kernel(x: Any) -> None:
-            x[0] = value
+LOADING = """
+import pickle
+import numpy as np
+from numba import cuda
+from nbrt.backends.cpu.launch import CpuProgram
+from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 
-        CpuProgram(kernel).plan(0, (1, 1, 1), (1, 1, 1))(np.zeros(1))
+real, unpicklers = KernelCache.load, ("load", "loads", "Unpickler")
 
-    for value in range(4):
-        launch(value)
-    kept = files(folder)
-    assert len(kept) == 4
-    for age, file in enumerate(kept):
-        os.utime(file, (1_000_000_000 - age,) * 2)
-    launch(1)  # from disk
-    (used,) = (file for file in kept if file.stat().st_mtime > 1_000_000_000)
-    _trimmed.clear()
-    with override(cache_dir=str(folder / "cache"), cache_limit=int(2.5 * used.stat().st_size)):
-        launch(4)
-        left = files(folder)
-        assert len(left) == 2
-        assert used in left
-        launch(5)  # looked once, and no more
-        assert len(files(folder)) == 3
+def refuse(*args, **options):
+    raise SystemExit("unpickled")
+
+def load(*args):
+    before = [getattr(pickle, name) for name in unpicklers]
+    for name in unpicklers:
+        setattr(pickle, name, refuse)
+    result = real(*args)
+    for name, function in zip(unpicklers, before):
+        setattr(pickle, name, function)
+    print(result is not None)
+    return result
+
+KernelCache.load = load
+
+def kernel(x):
+    print("of", x.size)
+    if x[0] > 0:
+        raise ValueError("positive", 3)
+
+CpuProgram(kernel).plan(0, (1, 1, 1), (1, 1, 1))(np.zeros(1))
+"""
+
+
+def test_loading_unpickles_nothing(folder: Path) -> None:
+    assert output_of(LOADING) == "False\nof 1\n"
+    assert output_of(LOADING) == "True\nof 1\n"
 
 
 # -- fingerprints ----------------------------------------------------------------------------
@@ -372,17 +384,3 @@ def test_values_that_print_alike_are_told_apart() -> None:
         np.float32, np.float64, np.dtype("f4"), cuda.grid, cuda.gridsize, None,
     ]  # fmt: skip
     assert len({made(value) for value in values}) == len(values)
-
-
-def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with override(cache_dir=str(tmp_path)):
-        assert cache_directory() == tmp_path
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    with override(cache_dir=None):
-        assert cache_directory() == tmp_path / ".cache" / "nbrt"
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-        assert cache_directory() == tmp_path / "x" / "nbrt"
-        monkeypatch.setattr(sys, "platform", "darwin")
-        assert cache_directory() == tmp_path / "Library" / "Caches" / "nbrt"

@@ -183,7 +183,7 @@ class EntryDispatcher(CPUDispatcher):
                 return result.entry_point
             entry_point = self._compile(arguments)
             if self._captures.holds():
-                disk.save(key, self.overloads[arguments])
+                disk.save(key, self.overloads[arguments], self._block)
             return entry_point
 
     def _remember_address(self, arguments: tuple[Any, ...]) -> None:
