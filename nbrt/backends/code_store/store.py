@@ -95,12 +95,14 @@ class CodeStore:
             os.utime(self._path(key))
         return entry
 
+    def has(self, key: str) -> bool:
+        """Return whether there is a file of a key in a trusted folder; its content is not read."""
+        return self._trusted_root(key) is not None and os.path.isfile(self._path(key))
+
     def read(self, key: str) -> bytes | None:
         """Return the bytes of the file of a key, unverified; None if it is missing or untrusted."""
-        root = cache_directory()
-        if root is None or not is_trusted_folder(root, self.kind, check_key(key)[:2]):
-            return None
-        return read_trusted(root, self._path(key))
+        root = self._trusted_root(key)
+        return read_trusted(root, self._path(key)) if root is not None else None
 
     def put(self, key: str, entry: Entry) -> bool:
         """Store an entry under a key.
@@ -135,8 +137,7 @@ class CodeStore:
 
     def remove(self, key: str) -> bool:
         """Delete the entry of a key; return whether there was one."""
-        root = cache_directory()
-        if root is None or not is_trusted_folder(root, self.kind, check_key(key)[:2]):
+        if self._trusted_root(key) is None:
             return False
         try:
             os.unlink(self._path(key))
@@ -164,6 +165,13 @@ class CodeStore:
         root = cache_directory()
         if root is not None:
             _trim(root)
+
+    def _trusted_root(self, key: str) -> Path | None:
+        """Return the folder of compiled code if a key's folder exists there and is trusted."""
+        root = cache_directory()
+        if root is None or not is_trusted_folder(root, self.kind, check_key(key)[:2]):
+            return None
+        return root
 
     def _header(self, root: Path, path: str, key: str) -> Entry | None:
         start = read_trusted(root, path, _START_BYTES)

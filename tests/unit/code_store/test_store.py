@@ -46,8 +46,10 @@ def path_of(root: Path, number: int, kind: str = "cpu") -> Path:
 
 def test_an_entry_is_found_by_its_key_and_kind_only(root: Path) -> None:
     store = CodeStore("cpu")
+    assert not store.has(key_of(1))
     assert store.get(key_of(1)) is None
     assert store.put(key_of(1), entry_of(1))
+    assert store.has(key_of(1))
     assert store.get(key_of(1)) == entry_of(1)
     assert store.get(key_of(2)) is None
     assert CodeStore("cuda").get(key_of(1)) is None
@@ -163,7 +165,7 @@ def test_trimming_deletes_own_files_only(root: Path) -> None:
     for path in others:
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_bytes(bytes(1000))
-    dead, alive = shard / f"{'0' * 16}abc.tmp", shard / f"{'0' * 16}abd.tmp"
+    dead, alive = shard / f"{'0' * 16}abc.tmp", shard / f"{'0' * 16}xyz.tmp"
     for path in (dead, alive):
         path.write_bytes(b"")
     os.utime(dead, (time.time() - 7200,) * 2)

@@ -59,8 +59,7 @@ class KernelCache:
 
     def has(self, key: str) -> bool:
         """Return whether there is a file under a key."""
-        path = _path(key)
-        return path is not None and path.is_file()
+        return self._store.has(key)
 
     def load(self, key: str, arguments: tuple[Any, ...], target: Any) -> Any:
         """Return the compile result stored under a key, or None."""
