@@ -61,12 +61,18 @@ class CompileFuture(Future[T], Generic[T]):
         self._load = load
         self._stop = stop
         self._settling = threading.RLock()
+        self._counting = threading.Lock()
         self._settled: tuple[T | None, Exception | None] | None = None
         self._remaining = len(entries)
         if not entries:
             self._complete()
         for entry in entries:
             entry.add_callback(self._entry_ended)
+
+    @property
+    def outcomes(self) -> tuple[Outcome | None, ...]:
+        """The ends of the jobs; None for one that has not ended."""
+        return tuple(entry.outcome for entry in self._entries)
 
     def __repr__(self) -> str:
         state = "cancelled" if self.cancelled() else "done" if self.done() else "in flight"
@@ -151,7 +157,7 @@ class CompileFuture(Future[T], Generic[T]):
         super().add_done_callback(call)
 
     def _entry_ended(self, _: InFlightJob) -> None:
-        with self._settling:
+        with self._counting:
             self._remaining -= 1
             is_last = self._remaining == 0
         if is_last:

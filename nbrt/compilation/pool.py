@@ -14,6 +14,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbrt.backends import in_flight
+from nbrt.backends.in_flight import Outcome
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.compilation.environment import Environment
 from nbrt.compilation.future import CompileFuture, end_here
@@ -91,7 +92,6 @@ class AsyncCompile:
         self._futures: weakref.WeakSet[CompileFuture[Any]] = weakref.WeakSet()
         self._tokens: list[Token[AsyncCompile | None]] = []
         self._backends: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-        self._process = os.getpid()
         _pools.add(self)
 
     def __repr__(self) -> str:
@@ -133,24 +133,29 @@ class AsyncCompile:
         for job in jobs:
             entry, is_new = in_flight.join(job)
             entries.append(entry)
-            if not is_new:
-                continue
-            if self._scheduler is None:
-                entry.begin(here=True)
-                end_here(entry)
-                continue
-            backend, preload = self._backend(job.kind)
-            environment = Environment.of_this_process()
-            request = Request(backend, environment, job.key, job.payload)
-            self._scheduler.submit(Task(entry, request, preload))
+            if is_new:
+                self._start(entry)
         future = CompileFuture(label, entries, load, self._stop)
         self._futures.add(future)
         return future
 
+    def _start(self, entry: InFlightJob) -> None:
+        """Compile a new job, in a worker process if there are any."""
+        if self._scheduler is None:
+            entry.begin(here=True)
+            end_here(entry)
+            return
+        try:
+            backend, preload = self._backend(entry.job.kind)
+            environment = Environment.of_this_process()
+            request = Request(backend, environment, entry.job.key, entry.job.payload)
+            self._scheduler.submit(Task(entry, request, preload))
+        except BaseException:
+            entry.end(Outcome("cancelled"))
+            raise
+
     def close(self) -> None:
         """Cancel compilations that have not ended, and end the processes."""
-        if self._process != os.getpid():
-            return
         for future in list(self._futures):
             future.cancel()
         _pools.discard(self)
@@ -177,8 +182,12 @@ class AsyncCompile:
         return known
 
     def _after_fork_in_child(self) -> None:
+        """Compile in place from now on."""
+        self.workers = 0
+        self._futures.clear()
         if self._scheduler is not None:
             self._scheduler.abandon()
+            self._scheduler = None
 
 
 def _default_workers() -> int:

@@ -75,9 +75,17 @@ class Server:
         """End a worker."""
         self._send("kill", pid)
 
-    def close(self) -> None:
-        """End the process and its workers."""
+    def close(self, *, at_once: bool) -> None:
+        """End the process and its workers.
+
+        Parameters
+        ----------
+        at_once : bool
+            Whether to interrupt what it does, such as its imports. It has no workers then.
+        """
         self._control.close()
+        if at_once:
+            self._process.kill()
         try:
             self._process.wait(_EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:

@@ -140,20 +140,32 @@ class Scheduler:
     # -- the thread --------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            while self._step():
-                pass
-        finally:
-            self._stop_processes()
-            with self._lock:
-                self._thread = None
-                # Without an error there are none.
-                rest = [*self._incoming, *self._queue]
-                self._incoming.clear()
-                self._queue.clear()
-            for item in rest:
-                if isinstance(item, Task):
-                    _lose(item.entry, "the pool ended")
+        while True:
+            try:
+                while self._step():
+                    pass
+            except BaseException:
+                self._is_closing = True
+                raise
+            finally:
+                self._stop_processes()
+                is_last = self._finish()
+            if is_last:
+                return
+
+    def _finish(self) -> bool:
+        """Leave the thread unless jobs have arrived; return whether it is left."""
+        with self._lock:
+            if self._incoming and not self._is_closing:
+                return False
+            self._thread = None
+            rest = [*self._queue, *self._incoming]
+            self._queue.clear()
+            self._incoming.clear()
+        for item in rest:
+            if isinstance(item, Task):
+                _lose(item.entry, "the compile processes ended")
+        return True
 
     def _step(self) -> bool:
         """Do what can be done, and wait for an event; return False to end the thread."""
@@ -278,10 +290,7 @@ class Scheduler:
         if self._workers or self._queue:
             self._idle_since = now
             return True
-        if self._server is not None and now - self._idle_since < IDLE_SECONDS:
-            return True
-        with self._lock:
-            return bool(self._incoming)
+        return self._server is not None and now - self._idle_since < IDLE_SECONDS
 
     def _timeout(self) -> float:
         """Return the seconds until the thread must look at the clock."""
@@ -306,10 +315,11 @@ class Scheduler:
         self._stop_processes()
 
     def _stop_processes(self) -> None:
+        has_started = any(worker.pid is not None for worker in self._workers)
         for worker in list(self._workers):
             self._forget(worker, "the compile processes ended")
         if self._server is not None:
-            self._server.close()
+            self._server.close(at_once=not has_started)
             self._server = None
 
 
