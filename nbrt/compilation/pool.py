@@ -166,6 +166,11 @@ class AsyncCompile:
         """Return the ids of the processes that run: the server, then the workers."""
         return [] if self._scheduler is None else self._scheduler.processes()
 
+    def wake(self) -> None:
+        """Let the pool look at its clock."""
+        if self._scheduler is not None:
+            self._scheduler.wake()
+
     def _stop(self, entry: InFlightJob) -> None:
         if self._scheduler is not None:
             with suppress(ArgumentError):  # closed

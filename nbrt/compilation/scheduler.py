@@ -79,7 +79,7 @@ class Scheduler:
         self._queue: deque[Task] = deque()
         self._server: Server | None = None
         self._workers: list[WorkerProcess] = []
-        self._idle_since = 0.0
+        self._active = 0.0  # the time of the latest submission or end of a job
         self._failed_starts = 0
 
     # -- called by any thread ----------------------------------------------------------------------
@@ -200,6 +200,7 @@ class Scheduler:
             item = self._incoming.popleft()
             if isinstance(item, Task):
                 self._queue.append(item)
+                self._active = self._clock()
                 continue
             for worker in self._workers:
                 if worker.entry is item:
@@ -254,7 +255,7 @@ class Scheduler:
                 entry, worker.entry = worker.entry, None
                 if entry is not None:
                     entry.end(_outcome(status, value))
-            worker.since = self._clock()
+            worker.since = self._active = self._clock()
 
     def _end_stalled(self) -> None:
         """End workers that have used no CPU for a while although they have a job."""
@@ -288,14 +289,13 @@ class Scheduler:
             if is_idle and now - worker.since >= IDLE_SECONDS:
                 self._forget(worker, "")
         if self._workers or self._queue:
-            self._idle_since = now
             return True
-        return self._server is not None and now - self._idle_since < IDLE_SECONDS
+        return self._server is not None and now - self._active < IDLE_SECONDS
 
     def _timeout(self) -> float:
         """Return the seconds until the thread must look at the clock."""
         now = self._clock()
-        ends = [self._idle_since + IDLE_SECONDS] if not self._workers else []
+        ends = [self._active + IDLE_SECONDS] if not self._workers else []
         for worker in self._workers:
             is_busy = worker.entry is not None or worker.pid is None
             ends.append(now + STALL_SECONDS / 10 if is_busy else worker.since + IDLE_SECONDS)
@@ -307,8 +307,6 @@ class Scheduler:
         worker.channel.close()
         if worker.entry is not None:
             _lose(worker.entry, reason)
-        if not self._workers:
-            self._idle_since = self._clock()
 
     def _lose_server(self) -> None:
         self._failed_starts += not any(worker.pid is not None for worker in self._workers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -82,9 +83,7 @@ def _reply(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any]:
         request.environment.apply()
         backend = backends.get(request.backend)
         if backend is None:
-            from numba import cloudpickle
-
-            backend = backends[request.backend] = cloudpickle.loads(request.backend)
+            backend = backends[request.backend] = pickle.loads(request.backend)
         key = backend.compile(request.payload)
     except NbrtError as error:
         cause = "" if error.__cause__ is None else str(error.__cause__)
