@@ -84,6 +84,6 @@ if TYPE_CHECKING:
     from nbrt.runtime.stream import Stream as Stream
     from nbrt.runtime.stream import current_stream as current_stream
     from nbrt.runtime.stream import default_stream as default_stream
-    from nbrt.runtime.stream import synchronize as synchronize
+    from nbrt.runtime.synchronization import synchronize as synchronize
 else:
     __all__, __getattr__, __dir__ = lazy_exports(__name__)

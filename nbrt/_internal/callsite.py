@@ -7,13 +7,15 @@ import os
 import re
 import sys
 import traceback
+from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import CodeType, FrameType
 
-__all__ = ["CallSite", "Frame"]
+__all__ = ["CallSite", "Frame", "submitted_at"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MAX_FRAMES = 24
@@ -46,8 +48,13 @@ class CallSite:
     ) -> CallSite:
         """Return the stack of the caller without the innermost `depth` frames.
 
-        It has at most `most` frames and ends above the code `floor`.
+        It has at most `most` frames and ends above the code `floor`. In a block `submitted_at` it
+        is the stack of that block.
         """
+        if _submissions:
+            site = _submissions.get(get_ident())
+            if site is not None:
+                return site
         return cls.of(sys._getframe(depth + 1), most, floor)
 
     @classmethod
@@ -139,6 +146,21 @@ class CallSite:
             )
             for name, (code, instruction) in zip(names, shown, strict=False)
         ]
+
+
+_submissions: dict[int, CallSite] = {}
+"""By the id of a thread: the stack of the call that it carries out later."""
+
+
+@contextmanager
+def submitted_at(site: CallSite) -> Iterator[None]:
+    """Carry out a call that another thread has made: `CallSite.here` returns its stack."""
+    thread = get_ident()
+    _submissions[thread] = site
+    try:
+        yield
+    finally:
+        del _submissions[thread]
 
 
 def _cell_numbers(filenames: Iterable[str]) -> dict[str, int]:

@@ -112,6 +112,8 @@ class StreamCapture(DrawCapture):
                 f"expected a stream that is not captured, got {stream!r}, which another capture "
                 f"records; end that one first, or replay its graph inside this one"
             )
+        if stream.deferral is not None:
+            stream.deferral.wait()
         # A collection could destroy another graph, which some drivers forbid during a capture.
         with gc_disabled(), commands.install_hook(self):
             self._recorder = recorder_for(stream, self.error_mode)
@@ -131,6 +133,8 @@ class StreamCapture(DrawCapture):
                 self._recorder.abort()
 
     def _join(self, stream: Stream, tails: tuple[int, ...], handles: tuple[int, ...]) -> None:
+        if stream.deferral is not None:
+            stream.deferral.wait()
         self._recorder.join(stream, handles)
         self._streams.add(stream)
         self._levels[-1].tails[stream] = tails

@@ -217,9 +217,11 @@ def _from_host(
     )
     if is_there and not mode:
         return values
-    # A stream of a CPU device reads ordinary memory later; the values of now are copied.
-    reads_later = stream.interface.capabilities.host_addressable and not isinstance(
-        stream.queue, SynchronousQueue
+    # A stream of a CPU device reads ordinary memory later, as any stream that defers its commands
+    # does; the values of now are copied.
+    reads_later = stream.deferral is not None or (
+        stream.interface.capabilities.host_addressable
+        and not isinstance(stream.queue, SynchronousQueue)
     )
     if reads_later and not isinstance(obj, (list, tuple)) and holder_of(values) is None:
         values = values.copy()

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from nbrt.errors import NbrtCleanupWarning
 
 if TYPE_CHECKING:
-    from nbrt.backends.queue import Queue
+    from collections.abc import Callable
 
 __all__ = ["queue_future"]
 
 
-def queue_future(queue: Queue) -> asyncio.Future[None]:
+class _Notifier(Protocol):
+    """A queue, or another ordered source of work."""
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None: ...
+
+
+def queue_future(queue: _Notifier) -> asyncio.Future[None]:
     """Return a future of the running event loop for the work queued so far."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()

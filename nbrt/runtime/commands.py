@@ -45,6 +45,7 @@ __all__ = [
     "memory_is_hooked",
     "memory_recorder",
     "on_hooks_changing",
+    "set_deferring",
 ]
 
 CommandKind: TypeAlias = Literal[
@@ -209,6 +210,9 @@ _replay_functions: dict[str, tuple[Callable[..., None], ...]] = {}
 event_listeners: dict[str, tuple[Callable[[RuntimeEvent], None], ...]] = {}
 """Kind of runtime event -> the methods `on_event` to call."""
 
+_DEFERRED = frozenset(["launch", "copy", "fill", "draw", "record", "wait", "call", "collective"])
+_is_deferring = False
+
 _installed: dict[int, _Installation] = {}
 _installations = 0
 _lock = threading.Lock()
@@ -277,6 +281,30 @@ def install_hook(
                 _rebuild()
 
 
+def set_deferring(is_deferring: bool) -> None:
+    """Send commands, except those of memory, through `dispatch_with_hooks`, also without hooks.
+
+    It defers those of a stream with a `deferral`.
+    """
+    global _is_deferring
+    with _lock:
+        _is_deferring = is_deferring
+        _rebuild()
+
+
+class _NoHook:
+    """In the place of a hook, so that `hooks` is not empty."""
+
+    def before(self, stream: Any, command: Command) -> None:
+        pass
+
+    def after(self, stream: Any, command: Command, result: Any) -> None:
+        pass
+
+
+_NO_HOOK = _NoHook()
+
+
 def _frozen(kinds: Collection[str] | None) -> frozenset[str] | None:
     return None if kinds is None else frozenset(kinds)
 
@@ -294,6 +322,8 @@ def _rebuild() -> None:
     event_listeners = {kind: _listeners_of(kind) for kind in get_args(RuntimeEventKind)}
     hooks = tuple(entry.hook for entry in _installed.values())
     hooked_kinds = frozenset(kind for kind, sides in _functions.items() if any(sides))
+    if _is_deferring:
+        hooks, hooked_kinds = (*hooks, _NO_HOOK), hooked_kinds | _DEFERRED
     memory_is_hooked = not hooked_kinds.isdisjoint(("allocate", "free"))
     memory_recorder = _find_memory_recorder()
 
@@ -367,7 +397,11 @@ def dispatch_with_hooks(stream: Any, command: Command) -> Any:
         if command.kind == "free":
             command.function(stream.queue, *command.args)
         raise
-    result = command.function(stream.queue, *command.args)
+    deferral = stream.deferral
+    if deferral is None or command.kind in ("allocate", "free"):
+        result = command.function(stream.queue, *command.args)
+    else:
+        result = deferral.submit(command)
     for after in afters:
         try:
             after(stream, command, result)
@@ -382,6 +416,9 @@ def dispatch_with_hooks(stream: Any, command: Command) -> Any:
 
 def dispatch_group(stream: Any, group: Iterable[Command], run: Callable[[Any], object]) -> None:
     """Call the hooks that see commands, and run all commands at once between them."""
+    deferral = stream.deferral
+    if deferral is not None:
+        deferral.finish()
     members = list(group)
     for command in members:
         for before in _functions.get(command.kind, ((), ()))[0]:

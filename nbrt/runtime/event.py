@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from nbrt.backends.queue import EventOptions
 from nbrt.errors import ArgumentTypeError, DeviceMismatchError, EventError
 from nbrt.runtime import commands
+from nbrt.runtime.deferral import DeferredRecord, defer
 from nbrt.runtime.device import interface_of, lookup
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.queue import EventHandle
     from nbrt.runtime.capturing import Capture, CapturedRecord
+    from nbrt.runtime.deferral import Deferral
     from nbrt.typing import DeviceLike
 
 __all__ = ["Event"]
@@ -27,6 +29,7 @@ class _Stream(Protocol):
     device: Device
     interface: DeviceInterface
     capture: Capture | None
+    deferral: Deferral | None
 
     def enqueue(
         self,
@@ -75,6 +78,7 @@ class Event:
         "_captured",
         "_handle",
         "_interface",
+        "_is_in_use",
         "_options",
         "_stream",
         "device",
@@ -90,6 +94,8 @@ class Event:
     ) -> None:
         self._handle: EventHandle | None = None  # first: __del__ reads it, also if this raises
         self._captured: CapturedRecord | None = None
+        # Deferred work refers to the handle: the next record needs another one.
+        self._is_in_use = False
         self.device: Device | None = None if device is None else lookup(device)[0]
         self._options = EventOptions(bool(enable_timing), bool(blocking), bool(interprocess))
         self._interface: DeviceInterface | None = None
@@ -140,16 +146,25 @@ class Event:
             self._captured = chosen.capture.record_event(chosen, self)
             self.device = chosen.device
             return
+        deferral = chosen.deferral
+        if deferral is not None and self._options.interprocess:
+            # Other processes know its handle, so it can have no other.
+            deferral.wait()
+            deferral = None
         handle = self._handle
-        if handle is None:
+        is_new = handle is None
+        if handle is None or deferral is not None or self._is_in_use:
             handle = chosen.interface.create_event(chosen.device.index, self._options)
-            if commands.hooks:
+            if is_new and commands.hooks:
                 commands.emit("event_create", chosen.device, chosen, self)
+        if deferral is not None:
+            handle = DeferredRecord(deferral, handle)
         chosen.enqueue("record", handle.record, (), "", self)
         # Last: a refused record leaves the event unchanged.
         self._handle, self._interface = handle, chosen.interface
         self.device, self._stream = chosen.device, chosen
         self._captured = None
+        self._is_in_use = deferral is not None
 
     def wait(self, stream: _Stream | None = None) -> None:
         """Make later work of a stream, of any device, wait for the last record, if there is one.
@@ -170,6 +185,10 @@ class Event:
         if chosen.capture is not None:
             chosen.capture.wait_event(chosen, self, None)
             return
+        if isinstance(handle, DeferredRecord) and not handle.is_submitted:
+            defer(chosen, handle.wait_submitted)
+        if chosen.deferral is not None:
+            self._is_in_use = True
         if chosen.interface is not self._interface:
             # Between two backends the host waits.
             chosen.enqueue("wait", chosen.interface.call_host, (handle.host_wait(),), "", self)
@@ -292,4 +311,4 @@ class Event:
             raise EventError(
                 f"expected events that are done; {which} is pending: synchronize first"
             )
-        return self._handle
+        return self._handle.inner if isinstance(self._handle, DeferredRecord) else self._handle

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nbrt.backends.queue import Queue
     from nbrt.runtime.capturing import Capture
     from nbrt.runtime.commands import CommandKind
+    from nbrt.runtime.deferral import Deferral
     from nbrt.typing import DeviceLike, SupportsCudaStream
 
 __all__ = [
@@ -42,7 +43,7 @@ __all__ = [
     "record_use",
     "resolve_stream",
     "stream_of",
-    "synchronize",
+    "streams_of",
 ]
 
 STREAMS_PER_PRIORITY = 32
@@ -91,6 +92,7 @@ class Stream:
         "_lazy",
         "cache",
         "capture",
+        "deferral",
         "device",
         "id",
         "interface",
@@ -99,7 +101,6 @@ class Stream:
         "queue",
         "record_use",
         "ref",
-        "resolve_stream",
     )
 
     _lazy: LazyInitializer
@@ -107,6 +108,8 @@ class Stream:
     """The `SizeClassCache` of the default pool, set by `runtime.memory` on first use."""
     capture: Capture | None
     """The capture that records the work of the stream, if there is one."""
+    deferral: Deferral | None
+    """The commands behind a launch whose kernel is being compiled."""
     device: Device
     id: int
     interface: DeviceInterface
@@ -186,7 +189,14 @@ class Stream:
 
     @property
     def handle(self) -> int:
-        """The raw stream: a ``cudaStream_t`` address on cuda, 0 where there is none."""
+        """The raw stream: a ``cudaStream_t`` address on cuda, 0 where there is none.
+
+        Other libraries submit work to it, so the property waits for kernels that are being
+        compiled for launches on the stream (``NBRT_ASYNC``).
+        """
+        deferral = self.deferral
+        if deferral is not None:
+            deferral.wait()
         return self.queue.handle
 
     def submit(self, command: Command) -> Any:
@@ -233,7 +243,8 @@ class Stream:
         """Return whether all work submitted so far is done."""
         self._lazy.ensure()
         self._check_runs("a query of", "query the stream after a replay")
-        is_done = self.queue.query()
+        deferral = self.deferral
+        is_done = (deferral is None or not deferral.is_pending) and self.queue.query()
         if is_done and commands.hooks:
             commands.emit("stream_query", self.device, self)
         return is_done
@@ -251,7 +262,16 @@ class Stream:
         self._check_runs("a wait for", "wait after a replay")
         if commands.hooks:
             commands.emit("stream_sync", self.device, self)
+        self.finish()
+
+    def finish(self) -> None:
+        """Wait as `synchronize` does, without checks and hooks."""
+        deferral = self.deferral
+        if deferral is not None:
+            deferral.wait()
         self.queue.synchronize()
+        if deferral is not None:
+            deferral.finish()
 
     def cancel(self) -> int:
         """Drop the queued work of the stream, and stop the launch that runs.
@@ -276,7 +296,8 @@ class Stream:
                 f"expected a stream of a device that can drop work, got {self!r}; wait with "
                 f"synchronize()"
             )
-        return self.queue.cancel()
+        deferral = self.deferral
+        return (0 if deferral is None else deferral.cancel()) + self.queue.cancel()
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record an event, a new one by default, behind the work submitted so far."""
@@ -318,7 +339,7 @@ class Stream:
         self._check_runs("a wait for", "wait after a replay")
         if commands.hooks:
             commands.emit("stream_sync", self.device, self)
-        return queue_future(self.queue).__await__()
+        return queue_future(self.deferral or self.queue).__await__()
 
     def __copy__(self) -> Stream:
         return self
@@ -355,7 +376,7 @@ class _ProtocolStream(Stream):
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """Return (protocol version, address of the stream)."""
-        return 0, self.queue.handle
+        return 0, self.handle
 
 
 def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: object = None) -> Stream:
@@ -366,7 +387,7 @@ def _make(device: Device, interface: DeviceInterface, queue: Queue, owner: objec
     stream._lazy = interface.lazy
     stream.ref = weakref.ref(stream)
     stream.cache = None
-    stream.capture = None
+    stream.capture = stream.deferral = None
     stream.record_use = None if interface.capabilities.retains_arguments else record_use
     stream.queue = queue
     stream.priority = queue.priority
@@ -435,35 +456,10 @@ Event._current_stream = staticmethod(current_stream)
 Event._checked_stream = staticmethod(checked_stream)
 
 
-def synchronize(device: DeviceLike = None) -> None:
-    """Wait for all work on all streams of a device.
-
-    Raises
-    ------
-    StreamError
-        If work failed on a stream; the failures of other streams are added as notes.
-    """
-    chosen = lookup(device)[0]
-    interface = interface_of(chosen)
-    failures: list[Exception] = []
+def streams_of(device: Device) -> list[Stream]:
+    """Return the streams of a device."""
     with _lock:
-        streams = [each for each in _by_id.values() if each.device == chosen]
-        streams = [each for each in streams if each.interface is interface]
-    for stream in streams:
-        if stream.capture is not None:
-            stream.capture.refuse(f"a wait for all streams of {chosen}", "wait after a replay")
-    if commands.hooks:
-        commands.emit("device_sync", chosen)
-    for stream in streams:
-        try:
-            stream.queue.synchronize()
-        except Exception as error:  # noqa: BLE001  # re-raised below, after the other streams
-            failures.append(error)
-    interface.synchronize(chosen.index)
-    if failures:
-        for further in failures[1:]:
-            failures[0].add_note(f"another stream of {chosen} failed too: {further}")
-        raise failures[0]
+        return [each for each in _by_id.values() if each.device == device]
 
 
 def stream_of(queue: Queue) -> Stream:

@@ -14,7 +14,7 @@ from nbrt.runtime.array import copy, to_host
 from nbrt.runtime.creation import empty
 from nbrt.runtime.device import current_device
 from nbrt.runtime.memory.functions import memory_stats
-from nbrt.runtime.stream import synchronize
+from nbrt.runtime.synchronization import synchronize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -8,6 +8,7 @@ import pytest
 
 import nbrt
 from conftest import KINDS, device_of_kind
+from helpers.gates import Gate
 from nbrt.errors import FakeReadError
 
 if TYPE_CHECKING:
@@ -74,6 +75,24 @@ def on_device(device: nbrt.Device) -> Iterator[nbrt.Device]:
     """The device, which is current."""
     with nbrt.device(device):
         yield device
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.open()
+
+
+@pytest.fixture(params=["default", "other"])
+def any_stream(request: pytest.FixtureRequest, device: nbrt.Device) -> Iterator[nbrt.Stream]:
+    """The default stream of a device, and another one; a failure of its work fails the test."""
+    is_default = request.param == "default"
+    idle = nbrt.default_stream(device) if is_default else nbrt.Stream(device)
+    idle.synchronize()
+    yield idle
+    idle.synchronize()
+    assert idle.deferral is None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -330,7 +330,7 @@ def test_a_refused_record_leaves_the_event_as_it_was(side_stream: nbrt.Stream) -
     queue = interface.create_queue(0, 0)
     queue.close()
     closed = object.__new__(nbrt.Stream)
-    for name in ("device", "interface", "_lazy", "priority", "owner", "id", "capture"):
+    for name in ("device", "interface", "_lazy", "priority", "owner", "id", "capture", "deferral"):
         setattr(closed, name, getattr(side_stream, name))
     closed.queue = queue
     with pytest.raises(StreamError, match="closed"):

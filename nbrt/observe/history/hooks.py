@@ -46,8 +46,8 @@ def raw_stream(stream: Stream) -> int:
 
     The raw handle; without handles, 0 for the default stream and the stream's id for others.
     """
-    if stream.handle:
-        return stream.handle
+    if stream.queue.handle:
+        return stream.queue.handle
     return 0 if stream is default_stream(stream.device) else stream.id
 
 

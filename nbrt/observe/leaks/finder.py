@@ -15,7 +15,7 @@ from nbrt.observe.leaks.referrers import ReferrerSearch
 from nbrt.runtime.commands import install_hook
 from nbrt.runtime.device import interface_of, resolve_device
 from nbrt.runtime.memory.functions import allocations
-from nbrt.runtime.stream import synchronize
+from nbrt.runtime.synchronization import synchronize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -422,7 +422,7 @@ def _watch(checker: RaceChecker) -> Iterator[RaceChecker]:
 def _name(stream: Stream) -> StreamName:
     # Several streams can share a raw one: the pool has 32, and a raw stream can be borrowed twice.
     has_handles = stream.interface.capabilities.cuda_stream_protocol
-    raw = stream.handle if has_handles else stream.queue
+    raw = stream.queue.handle if has_handles else stream.queue
     return StreamName(StreamKey(stream.device, raw), repr(stream))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from nbrt._internal.callsite import CallSite
 from nbrt.errors import ArgumentTypeError, NbrtCleanupWarning, OutOfMemoryError
+from nbrt.runtime.deferral import wait_for_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -161,6 +162,8 @@ def recovery_steps(
         Returns the bytes in use and reserved, for observers.
     """
     yield empty_cache
+    # Deferred commands hold their arrays.
+    yield lambda: wait_for_all() and empty_cache()
     events = pending_events()
     if events:
         yield lambda: ([event.host_wait()() for event in events], empty_cache())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingFrees"]
 
-_Waiting: TypeAlias = "EventHandle | _EventAfterCapture"
+_Waiting: TypeAlias = "EventHandle | _LaterEvent"
 
 
 class PendingFrees:
@@ -34,7 +34,9 @@ class PendingFrees:
     def add(self, allocation: Allocation) -> None:
         """Keep a block until the streams that use it have passed this point."""
         events = [
-            _event(stream) if stream.capture is None else _EventAfterCapture(stream)
+            _event(stream)
+            if stream.capture is None and stream.deferral is None
+            else _LaterEvent(stream)
             for stream in allocation.recorded or ()
         ]
         self.waiting.append((allocation, [event for event in events if event is not None]))
@@ -62,7 +64,7 @@ class PendingFrees:
             event
             for _, waiting in self.waiting
             for each in waiting
-            for event in ((each.events or ()) if isinstance(each, _EventAfterCapture) else (each,))
+            for event in ((each.events or ()) if isinstance(each, _LaterEvent) else (each,))
         ]
 
     def _count(self, allocation: Allocation, change: int) -> None:
@@ -88,10 +90,11 @@ def _have_passed(events: list[_Waiting]) -> bool:
     return True
 
 
-class _EventAfterCapture:
-    """Records the event of a captured stream after the end of the capture.
+class _LaterEvent:
+    """Records the event of a stream after the end of its capture, or of its deferral.
 
     In a capture an event is no point in time, and a branch that is not joined may use the block.
+    Work that is deferred is not on the stream yet.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -99,9 +102,9 @@ class _EventAfterCapture:
         self.events: list[Any] | None = None
 
     def query(self) -> bool:
-        """Return whether the capture has ended, and the stream has passed its event."""
+        """Return whether the event could be recorded, and the stream has passed it."""
         if self.events is None:
-            if self._stream.capture is not None:
+            if self._stream.capture is not None or self._stream.deferral is not None:
                 return False
             event = _event(self._stream)
             self.events = [] if event is None else [event]

@@ -1,0 +1,30 @@
+"""`Gate`: holds the commands of a stream as a compilation does."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from nbrt.runtime.deferral import defer
+
+if TYPE_CHECKING:
+    import nbrt
+
+HANG_TIMEOUT = 300.0
+"""Seconds after which a gate that is never opened fails the test."""
+
+
+class Gate:
+    """Stands for a compilation: commands behind it wait for `open`."""
+
+    def __init__(self) -> None:
+        self._is_open = threading.Event()
+
+    def hold(self, stream: nbrt.Stream) -> None:
+        defer(stream, self._wait)
+
+    def open(self) -> None:
+        self._is_open.set()
+
+    def _wait(self) -> None:
+        assert self._is_open.wait(HANG_TIMEOUT)
