@@ -18,6 +18,8 @@ from nbrt.errors import ArgumentError, BackendUnavailableError, CaptureError, Gr
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from nbrt.backends.compile_jobs import CompileJob
+    from nbrt.backends.cuda.compile_worker import CudaWorker
     from nbrt.backends.cuda.compiler import KernelCompiler
     from nbrt.backends.cuda.copies import Copier
     from nbrt.backends.cuda.driver import Driver
@@ -335,6 +337,46 @@ class CudaInterface(DeviceInterface):
         from nbrt.backends.cuda.ptx import CudaCode
 
         return CudaCode(function, args, block, shared, target)
+
+    def worker(self) -> CudaWorker:
+        """Return the compiler for a compile process."""
+        from nbrt.backends.cuda.compile_worker import CudaWorker
+
+        count = range(self.device_count())
+        properties = tuple(map(self.get_device_properties, count))
+        return CudaWorker(self.name, properties, self.current_device() if count else 0)
+
+    def compile_jobs(
+        self,
+        program: Any,
+        index: int,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        args: tuple[Any, ...],
+        targets: Sequence[str] = (),
+    ) -> list[CompileJob]:
+        """Return the jobs that put code for GPUs into the code store.
+
+        Parameters
+        ----------
+        program : CudaProgram or callable
+            The kernel; its function where CUDA has no device, which a program needs.
+        index : int
+            The device to compile for if there are no `targets`.
+        grid, block, shared
+            Code does not depend on them.
+        args : tuple
+            Host values of the arguments' types.
+        targets : sequence of str
+            Names or compute capabilities of GPUs, which need not exist.
+        """
+        from nbrt.backends.cuda.compile_worker import compile_jobs, target_of, targets_of
+
+        chosen = targets_of(targets)
+        if not chosen and (own := self.get_device_properties(index).compute_capability):
+            chosen = [target_of(own)]
+        return compile_jobs(getattr(program, "source", program), args, chosen)
 
     def draw(self, queue: Any, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""

@@ -24,7 +24,18 @@ from nbrt.backends.fingerprint import UnhashableError, fingerprint
 if TYPE_CHECKING:
     from nbrt.backends.captures import Captures
 
-__all__ = ["STORE", "KernelImage", "Target", "code_key", "load_image", "save_image", "target_of"]
+__all__ = [
+    "STORE",
+    "KernelImage",
+    "Target",
+    "apply_settings",
+    "code_key",
+    "load_image",
+    "save_image",
+    "settings",
+    "target_of",
+    "versions",
+]
 
 STORE = CodeStore("cuda")
 
@@ -108,7 +119,7 @@ def code_key(
     try:
         parts = (
             repr(sorted(versions().items())).encode(),
-            _settings(),
+            repr(sorted(settings().items())).encode(),
             hash_options(dispatcher),
             fingerprint(captures.frozen, options=hash_options),
             repr(([str(kind) for kind in types], target)).encode(),
@@ -200,7 +211,19 @@ def _source_digest() -> str:
     return digest.hexdigest()
 
 
-def _settings() -> bytes:
+def settings() -> dict[str, Any]:
+    """Return the settings of numba-cuda on which code depends."""
     from numba.cuda.core import config
 
-    return repr([getattr(config, name, None) for name in _SETTINGS]).encode()
+    return {name: getattr(config, name) for name in _SETTINGS if hasattr(config, name)}
+
+
+def apply_settings(values: dict[str, Any]) -> None:
+    """Set the settings that another process had."""
+    from numba.cuda.core import config
+
+    for name in _SETTINGS:
+        if name in values:
+            setattr(config, name, values[name])
+        elif hasattr(config, name):
+            delattr(config, name)

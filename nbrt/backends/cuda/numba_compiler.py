@@ -1,10 +1,10 @@
-"""numba-cuda as a `KernelCompiler`; `cross_compiler` and this module use its internals.
+"""numba-cuda as a `KernelCompiler`; with `cross_compiler` and `numba_kernel` it uses its internals.
 
-The usual launch packs the arguments and passes them to the driver (`packing`). Debug kernels,
-argument extensions, tuples, enums and dates use numba-cuda's ``_Kernel.launch``. Both use the types
-of this module, not numba-cuda's typing of arrays: 0.30.4 compares strides in bytes with the item
-size in *bits* (``_typeof_cuda_array_interface_cached``), so it types every eighth float32 of an
-array as a contiguous array and computes with the wrong elements.
+Code that is in the code store is loaded by the driver alone.
+
+Arguments have the types of this module, not those of numba-cuda's typing of arrays: 0.30.4 compares
+strides in bytes with the item size in *bits* (``_typeof_cuda_array_interface_cached``), so it types
+every eighth float32 of an array as a contiguous array and computes with the wrong elements.
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ import weakref
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
+from nbrt.backends import in_flight
 from nbrt.backends.argument_keys import INT64, UINT64, scalar_key
 from nbrt.backends.captures import Captures
 from nbrt.backends.cuda.cross_compiler import cross_compile, image_of, link_ptx
 from nbrt.backends.cuda.failures import translate_status
 from nbrt.backends.cuda.image_loader import StoredKernel, load_function
 from nbrt.backends.cuda.kernel_images import code_key, load_image, save_image, target_of
+from nbrt.backends.cuda.numba_kernel import NumbaKernel
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
-from nbrt.backends.cuda.packing import ArgumentPacker, parameters_of, shapes_of
+from nbrt.backends.cuda.packing import shapes_of
 from nbrt.backends.fake_arguments import refuse_fake_array
 from nbrt.errors import (
     ArgumentTypeError,
     BackendUnavailableError,
-    CaptureError,
     CompileError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
+    from types import FunctionType
 
     from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.kernel_images import KernelImage, Target
-    from nbrt.backends.cuda.queues import CudaQueue
-    from nbrt.typing import Dim3
 
-__all__ = ["NumbaCudaCompiler", "NumbaKernel", "NumbaSource"]
+__all__ = ["NumbaCudaCompiler", "NumbaSource", "host_compiler"]
 
 _PACKED_VERSION = (0, 30)
 """The numba-cuda version (major, minor) whose parameter layout `packing` has."""
@@ -72,7 +74,6 @@ class NumbaCudaCompiler:
         self.cuda: Any = cuda
         self._dispatcher: Any = CUDADispatcher
         self._adopted: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._compiled: weakref.WeakKeyDictionary[Any, _Compiled] = weakref.WeakKeyDictionary()
         self._targets: dict[int, Target] = {}
 
     def adopt(self, function: Callable[..., object]) -> NumbaSource:
@@ -102,6 +103,12 @@ class NumbaCudaCompiler:
         captures = Captures(function)
         return NumbaSource(self, self.cuda.jit(captures.frozen), captures)
 
+    def adopt_function(self, function: FunctionType, options: dict[str, Any]) -> NumbaSource:
+        """Return the source of a plain function with the compiler options of a dispatcher."""
+        captures = Captures(function)
+        dispatcher = self._dispatcher(captures.frozen, targetoptions=options)
+        return NumbaSource(self, dispatcher, captures)
+
     def current_target(self) -> Target:
         """Return the target of launches on the current device."""
         index = self.driver.get_device()
@@ -122,13 +129,13 @@ class NumbaCudaCompiler:
         for callee in captures.device_functions:
             values = captures.of(callee.py_func)
             current = _Compiled(values, values.array_digest(), target)
-            known = self._compiled.get(callee)
+            known = _compiled.get(callee)
             if known is None or not known.agrees(current):
                 if isinstance(callee, self._dispatcher):
                     callee.overloads.clear()
                 else:
                     vars(callee).pop(_CUDA_VERSION, None)
-                self._compiled[callee] = current
+                _compiled[callee] = current
 
     def key_of(self, argument: object) -> Hashable | None:
         """Return a key of the type of a scalar; None for other arguments."""
@@ -187,11 +194,12 @@ class NumbaSource:
 
         Code in the code store is loaded without the compiler.
         """
-        types, target = self._types_of(args), self._compiler.current_target()
-        key = self._key(types, target)
-        kernel = None if key is None else self._load(key, types)
-        if kernel is None:
-            kernel = self._compile(types, target, key)
+        types, target = self.types_of(args), self._compiler.current_target()
+        key = self.key(types, target)
+        with in_flight.joined(key):
+            kernel = None if key is None else self._load(key, types)
+            if kernel is None:
+                kernel = self._compile(types, target, key)
         if not self.captures.holds():
             # The compiler, or the key, may have read new values of device functions and modules.
             self.captures.expire()
@@ -205,40 +213,46 @@ class NumbaSource:
         ArgumentTypeError
             If kernels cannot take an argument of such a type.
         """
-        return self._described(self._types_of(args))
+        return self._described(self.types_of(args))
 
     def compile_ptx(self, args: tuple[Any, ...], capability: tuple[int, int]) -> str:
         """Return the PTX for the types of `args`."""
-        types, target = self._types_of(args), (*capability, "")
-        key = self._key(types, target)
+        types, target = self.types_of(args), (*capability, "")
+        key = self.key(types, target)
         image = None if key is None else load_image(key)
         if image is None or image.ptx is None:
             image = self._cross_compile(types, target, key, is_linked=False)
         assert image.ptx is not None
         return image.ptx
 
-    def compile_code(self, args: tuple[Any, ...], capability: tuple[int, int]) -> str | None:
-        """Compile into the code store for launches on devices of a capability; needs no device.
+    def compile_code(self, types: tuple[Any, ...], target: Target) -> str | None:
+        """Compile into the code store, for launches on devices of a target; needs no device.
 
         Returns
         -------
         str or None
             The key; None if the store cannot hold the code.
         """
-        types, target = self._types_of(args), target_of(capability)
-        key = self._key(types, target)
+        key = self.key(types, target)
         if key is not None and load_image(key) is None:
             self._cross_compile(types, target, key, is_linked=True)
         return key
 
-    def code_key(self, args: tuple[Any, ...], capability: tuple[int, int]) -> str | None:
-        """Return the key of the code for launches on devices of a capability, or None."""
-        return self._key(self._types_of(args), target_of(capability))
-
-    def _key(self, types: tuple[Any, ...], target: Target) -> str | None:
+    def key(self, types: tuple[Any, ...], target: Target) -> str | None:
+        """Return the key of the code for launches, or None if the store cannot hold it."""
         if not self._is_storable(types):
             return None
         return code_key(self.captures, self._dispatcher, types, target)
+
+    def on_host(self) -> NumbaSource:
+        """Return the kernel for NumPy arrays in the place of device arrays."""
+        return NumbaSource(host_compiler(), self._dispatcher, self.captures)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The compiler options."""
+        options: dict[str, Any] = self._dispatcher.targetoptions
+        return options
 
     def _is_storable(self, types: tuple[Any, ...]) -> bool:
         """Return whether launches need no more of numba-cuda than the code."""
@@ -305,10 +319,17 @@ class NumbaSource:
 
     def _save(self, key: str | None, types: tuple[Any, ...], image: KernelImage) -> None:
         """Store code, unless the compiler may have read other values than the key has."""
-        if key is not None and key == self._key(types, image.target) and self.captures.holds():
+        if key is not None and key == self.key(types, image.target) and self.captures.holds():
             save_image(key, self.name, types, image)
 
-    def _types_of(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def types_of(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the types of arguments.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If kernels cannot take an argument of such a type.
+        """
         types = []
         for position, argument in enumerate(args):
             try:
@@ -356,75 +377,6 @@ class NumbaSource:
         return f"{self.name}({', '.join(named)})"
 
 
-class NumbaKernel:
-    """A compiled kernel on one device, as a `LoadedKernel`."""
-
-    def __init__(self, compiler: NumbaCudaCompiler, kernel: Any, loaded: Any) -> None:
-        self._driver = compiler.driver
-        self._kernel = kernel
-        # The library object keeps the loaded module alive.
-        self._loaded = loaded
-        self._function = self._driver.function_of(loaded.handle)
-        self.max_threads_per_block = int(loaded.attrs.maxthreads)
-        self.static_shared = int(loaded.attrs.shared)
-        self._allowed = 0
-        self._shapes = shapes_of(kernel.argument_types)
-        is_plain = not (kernel.debug or kernel.extensions or kernel.launch_config_sensitive)
-        self._packer: ArgumentPacker | None = None
-        if compiler.is_packed and is_plain and self._shapes is not None:
-            self._packer = ArgumentPacker(code for shape in self._shapes for code in shape.codes)
-        self._launch = (
-            self._driver.launch_cooperative if kernel.cooperative else self._driver.launch
-        )
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether launches pack the arguments and call the driver directly."""
-        return self._packer is not None
-
-    def allow_shared(self, nbytes: int) -> None:
-        """Opt in to more than 48 KiB of dynamic shared memory."""
-        if nbytes > self._allowed:
-            self._driver.allow_shared(self._function, nbytes)
-            self._allowed = nbytes
-
-    def launch(
-        self, queue: CudaQueue, grid: Dim3, block: Dim3, shared: int, args: tuple[Any, ...]
-    ) -> None:
-        """Enqueue a launch."""
-        packer, shapes = self._packer, self._shapes
-        if packer is None or shapes is None:
-            self._check_capture(queue)
-            stream = core_stream(queue)
-            # Extensions get the arguments as they are.
-            if not self._kernel.extensions:
-                args = self._for_numba(args)
-            self._kernel.launch(args, grid, block, stream, shared)
-            return
-        packed = packer.pack(parameters_of(shapes, args))
-        try:
-            self._launch(self._function, grid, block, shared, queue.handle, packed.address)
-        finally:
-            packer.release(packed)
-        if queue.capture is not None:
-            queue.capture.add_layout(queue, shapes)
-
-    def _check_capture(self, queue: CudaQueue) -> None:
-        if queue.capture is not None and self._kernel.debug:
-            raise CaptureError(
-                f"expected a kernel without debug checks in a capture, got one with debug=True, "
-                f"whose launches wait for their error code; compile {self._kernel.entry_name} "
-                f"without it"
-            )
-
-    def _for_numba(self, argument: Any) -> Any:
-        if isinstance(argument, self._driver.cupy.ndarray):
-            return _argument_type()(argument)
-        if isinstance(argument, tuple):
-            return tuple(map(self._for_numba, argument))
-        return argument
-
-
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     """Dependencies of the code of a device function: values, contents of arrays, target."""
@@ -441,6 +393,17 @@ class _Compiled:
         )
 
 
+_compiled: weakref.WeakKeyDictionary[Any, _Compiled] = weakref.WeakKeyDictionary()
+"""The dependencies of the code of each device function, which all compilers share."""
+
+
+@functools.cache
+def host_compiler() -> NumbaCudaCompiler:
+    """Return a compiler for which NumPy arrays stand for device arrays; it cannot load kernels."""
+    # Before it loads a kernel, the compiler needs only the array class of a driver.
+    return NumbaCudaCompiler(cast("Driver", SimpleNamespace(cupy=np)))
+
+
 @contextmanager
 def _without_cache(dispatcher: Any) -> Iterator[None]:
     """Compile without numba-cuda's disk cache, in whose key dependencies are missing."""
@@ -451,41 +414,6 @@ def _without_cache(dispatcher: Any) -> Iterator[None]:
         yield
     finally:
         dispatcher._cache = before
-
-
-@functools.cache
-def _argument_type() -> type:
-    from numba.cuda.args import ArgHint
-
-    class ArrayArgument(ArgHint):
-        """A CuPy array as an argument of numba-cuda's own launch.
-
-        numba-cuda makes a `cuda.core.utils.StridedMemoryView` of it, which raises OverflowError
-        for a negative stride (cuda-core 1.2).
-        """
-
-        def to_device(self, retr: object, stream: object = 0) -> Any:
-            array = self.value
-            layout = SimpleNamespace(strides_in_bytes=array.strides)
-            return SimpleNamespace(
-                size=array.size,
-                dtype=array.dtype,
-                ptr=array.data.ptr,
-                shape=array.shape,
-                _layout=layout,
-            )
-
-    return ArrayArgument
-
-
-def core_stream(queue: CudaQueue) -> Any:
-    """Return the cuda-core stream of a queue, the only foreign stream that numba-cuda takes."""
-    stream = queue.wrappers.get("cuda-core")
-    if stream is None:
-        from cuda.core import Stream
-
-        stream = queue.wrappers.setdefault("cuda-core", Stream.from_handle(queue.handle))
-    return stream
 
 
 def _line_in(text: str, filename: str) -> int | None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.gpus import capability_of
 from nbrt.backends.cuda.compiler import with_defaults
@@ -17,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.captures import Captures
-    from nbrt.backends.cuda.driver import Driver
     from nbrt.backends.cuda.numba_compiler import NumbaSource
     from nbrt.backends.inspection import Occupancy, Resources
     from nbrt.typing import Dim3
@@ -46,11 +42,9 @@ def compile_ptx(
 
 
 def _source_of(function: Callable[..., object]) -> NumbaSource:
-    from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
+    from nbrt.backends.cuda.numba_compiler import host_compiler
 
-    # Before it loads a kernel, the compiler needs only the array class of a driver.
-    host = cast("Driver", SimpleNamespace(cupy=np))
-    return NumbaCudaCompiler(host).adopt(function)
+    return host_compiler().adopt(function)
 
 
 class CudaCode:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from numba import cuda
 import nbrt
 from helpers.processes import output_of
 from nbrt.backends.cuda import kernel_images
-from nbrt.backends.cuda.kernel_images import STORE, load_image, save_image
-from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
+from nbrt.backends.cuda.kernel_images import STORE, load_image, save_image, target_of
+from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler, NumbaSource, host_compiler
 from nbrt.backends.cuda.ptx import compile_ptx
 from nbrt.config import override
 
@@ -115,10 +114,10 @@ def run(folder: Path) -> tuple[int, int, list[float]]:
     return calls, modules, values
 
 
-def host_compiler() -> NumbaCudaCompiler:
-    """Return a compiler without a device, for which NumPy arrays stand for device arrays."""
-    driver: Any = SimpleNamespace(cupy=np)
-    return NumbaCudaCompiler(driver)
+def compiled_ahead(source: NumbaSource, capability: tuple[int, int]) -> str:
+    key = source.compile_code(source.types_of((np.zeros(4),)), target_of(capability))
+    assert key is not None
+    return key
 
 
 def entries() -> list[Any]:
@@ -294,13 +293,12 @@ def test_several_capabilities_at_once(nvvm_calls: list[str]) -> None:
     capabilities = [(7, 5), (8, 0), (9, 0)]
     source = host_compiler().adopt(double)
     for _ in range(2):
-        keys = [source.compile_code((np.zeros(4),), each) for each in capabilities]
-        assert len({key for key in keys if key is not None}) == len(capabilities)
+        keys = [compiled_ahead(source, each) for each in capabilities]
+        assert len(set(keys)) == len(capabilities)
         assert nvvm_calls == ["compute_75", "compute_80", "compute_90a"]
     targets = {stored.key: stored.entry.target for stored in entries()}
-    assert [targets[key] for key in keys if key] == ["sm_75", "sm_80", "sm_90a"]
+    assert [targets[key] for key in keys] == ["sm_75", "sm_80", "sm_90a"]
     for key, target in zip(keys, nvvm_calls, strict=True):
-        assert key is not None
         image = load_image(key)
         assert image is not None
         if image.ptx is not None:
@@ -330,8 +328,7 @@ def test_device_functions_are_compiled_for_each_capability() -> None:
 def test_code_compiled_ahead_is_launched(interface: CudaInterface, nvvm_calls: list[str]) -> None:
     """Without a device, and without nvJitLink, the code is PTX, which the first launch links."""
     capability = interface.get_device_properties(0).compute_capability
-    key = host_compiler().adopt(double).compile_code((np.zeros(4),), capability)
-    assert key is not None
+    key = compiled_ahead(host_compiler().adopt(double), capability)
     assert len(nvvm_calls) == 1
     (stored,) = entries()
     assert stored.key == key

@@ -11,6 +11,7 @@ import pytest
 from numba import cuda, njit
 
 from nbrt.backends.cuda import kernel_images
+from nbrt.backends.cuda.kernel_images import target_of
 from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def key_of(
     capability: tuple[int, int] = (8, 0),
     args: tuple[Any, ...] = (np.zeros(4), 4),
 ) -> str | None:
-    return compiler.adopt(kernel).code_key(args, capability)
+    source = compiler.adopt(kernel)
+    return source.key(source.types_of(args), target_of(capability))
 
 
 def test_the_key_is_that_of_another_process(compiler: NumbaCudaCompiler) -> None:

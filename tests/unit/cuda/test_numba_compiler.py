@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from nbrt.backends.cuda.numba_compiler import (
-    NumbaCudaCompiler,
-    NumbaKernel,
-    _argument_type,
-)
+from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
+from nbrt.backends.cuda.numba_kernel import NumbaKernel, _argument_type
 from nbrt.backends.cuda.numpy_loops import complete_numpy_loops
 from nbrt.backends.cuda.packing import ArgumentPacker, parameters_of, shapes_of
 from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError

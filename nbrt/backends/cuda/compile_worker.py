@@ -1,0 +1,109 @@
+"""Compilation of kernels for CUDA in another process: the jobs, and their worker.
+
+Neither needs a device. The worker compiles for a compute capability, without CUDA's driver.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from typing import TYPE_CHECKING, Any
+
+from nbrt._internal.gpus import capability_of
+from nbrt.backends.by_value import dumps, loads
+from nbrt.backends.compile_jobs import CompileJob, Worker
+from nbrt.backends.cuda.compiler import with_defaults
+from nbrt.backends.cuda.kernel_images import apply_settings, load_image, settings, target_of
+from nbrt.backends.cuda.numba_compiler import NumbaSource, host_compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nbrt.backends.cuda.compiler import KernelSource
+    from nbrt.backends.cuda.kernel_images import Target
+
+__all__ = ["CudaWorker", "compile_jobs", "target_of", "targets_of"]
+
+
+def targets_of(names: Sequence[str]) -> list[Target]:
+    """Return the targets for launches on GPUs, by their names or compute capabilities.
+
+    Raises
+    ------
+    ArgumentError
+        If a GPU is unknown.
+    """
+    return list(dict.fromkeys(target_of(capability_of(name)) for name in names))
+
+
+def compile_jobs(
+    kernel: KernelSource | Callable[..., object],
+    args: tuple[Any, ...],
+    targets: Sequence[Target],
+) -> list[CompileJob]:
+    """Return the jobs for the code of a kernel for the types of arguments: one for each target.
+
+    Parameters
+    ----------
+    kernel : KernelSource or callable
+        The kernel, or its function.
+    args : tuple
+        Arguments, in which NumPy arrays stand for device arrays.
+    targets : sequence of Target
+        The compute capabilities.
+
+    Returns
+    -------
+    list of CompileJob
+        Without jobs for code that is in the store or cannot be stored.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If the number or a type of the arguments does not fit.
+    """
+    if callable(kernel):
+        source = host_compiler().adopt(kernel)
+    elif isinstance(kernel, NumbaSource):
+        source = kernel.on_host()
+    else:  # of another compiler, which has no code in the store
+        return []
+    types = source.types_of(with_defaults(source, args))
+    jobs = []
+    for target in targets:
+        key = source.key(types, target)
+        if key is None or load_image(key) is not None:
+            continue
+        label = "{}({}) sm_{}{}{}".format(source.name, ", ".join(map(str, types)), *target)
+        options = dict(source.options)
+        payload = dumps(source.captures, options, types, target, settings(), _sources(source))
+        jobs.append(CompileJob("cuda", key, label, payload))
+    return jobs
+
+
+class CudaWorker(Worker):
+    """numba-cuda in a compile process."""
+
+    preload = ("numba.cuda", "nbrt.backends.cuda.compile_worker", "numba.cuda.np.arrayobj")
+
+    def compile(self, payload: bytes) -> str:
+        """Compile for launches on devices of the job's target, and put the code into the store."""
+        function, options, types, target, values, sources = loads(payload)
+        for file, lines in sources.items():
+            linecache.cache[file] = (len("".join(lines)), None, lines, file)
+        apply_settings(values)
+        key = host_compiler().adopt_function(function, options).compile_code(types, target)
+        if key is None or load_image(key) is None:
+            message = "the code is not in the code store"
+            raise OSError(message)
+        return key
+
+
+def _sources(source: NumbaSource) -> dict[str, list[str]]:
+    """Return the lines of files that are not on disk, such as notebook cells, for errors."""
+    files = {function.__code__.co_filename for function in source.captures.functions}
+    return {
+        file: lines
+        for file in files
+        if not os.path.exists(file) and (lines := linecache.getlines(file))
+    }
