@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nbrt._lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from nbrt import cache as cache
     from nbrt import config as config
     from nbrt import distributed as distributed
     from nbrt import errors as errors

@@ -14,6 +14,7 @@ __all__ = [
     "ArgumentOverflowError",
     "ArgumentTypeError",
     "BackendUnavailableError",
+    "BundleError",
     "CaptureError",
     "CollectiveTimeoutError",
     "CompileError",
@@ -131,6 +132,10 @@ class CompileError(KernelError, TypeError):
 
 class UnsupportedConstructError(CompileError):
     """A kernel uses a construct that the device's compiler lacks; the message names its line."""
+
+
+class BundleError(NbrtError, ValueError):
+    """A file is no bundle of compiled code that fits this machine; nothing of it was loaded."""
 
 
 class LaunchError(KernelError, ValueError):

@@ -35,6 +35,7 @@ from nbrt.errors import NotSupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from nbrt.backends.code_store.compiler_info import CompilerInfo
     from nbrt.backends.draw import Draw
     from nbrt.backends.driver_capture import CaptureErrorMode, DriverCapture
     from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode, GraphProgram
@@ -180,6 +181,13 @@ class DeviceInterface(ABC):
         return Worker(
             self.name, tuple(map(self.get_device_properties, count)), self.current_device()
         )
+
+    def compiler_info(self) -> CompilerInfo | None:
+        """Return what compiled code of this kind must fit to be used here; None: unknown.
+
+        Must work without devices. The code of kinds without it cannot be loaded from bundles.
+        """
+        return None
 
     # -- queues and events -------------------------------------------------------------------------
 

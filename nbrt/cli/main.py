@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nbrt._version import __version__
 from nbrt.cli.audit import add_audit, run_audit
+from nbrt.cli.cache import add_cache, run_cache
 from nbrt.cli.plan import add_plan, run_plan
 from nbrt.errors import NbrtError
 
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "audit":
             return run_audit(options)
+        if options.command == "cache":
+            return run_cache(options)
         if options.command == "plan":
             return run_plan(options)
         return _demo(options)
@@ -47,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("info", help="show devices, backends, and why one is unavailable")
     add_audit(commands.add_parser("audit", help="record random draws, and compare two runs"))
+    add_cache(commands.add_parser("cache", help="list, clear, bundle and load compiled kernels"))
     add_plan(commands.add_parser("plan", help="plan the memory of a script, without its GPU"))
     demo = commands.add_parser("demo", help="denoise a photograph on two streams; check every step")
     demo.add_argument("image", nargs="?", help="a picture; by default the photograph in matplotlib")

@@ -9,8 +9,17 @@ __all__ = ["html_table", "text_table"]
 _CELL = "padding:1px 8px;font-family:monospace;white-space:pre;border:0"
 
 
-def text_table(rows: list[list[str]], indent: str = "") -> str:
-    """Return rows as aligned columns, with a rule below the first; all but the first are right.
+def text_table(rows: list[list[str]], indent: str = "", left: int = 1) -> str:
+    """Return rows as aligned columns, with a rule below the first.
+
+    Parameters
+    ----------
+    rows : list of list of str
+        The rows, the first of which is the header.
+    indent : str
+        What each line begins with.
+    left : int
+        The number of columns, from the first, that are aligned to the left.
 
     Examples
     --------
@@ -22,8 +31,9 @@ def text_table(rows: list[list[str]], indent: str = "") -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        sized = list(zip(row, widths, strict=True))
+        cells = [cell.ljust(width) for cell, width in sized[:left]]
+        cells += [cell.rjust(width) for cell, width in sized[left:]]
         lines.append(indent + "  ".join(cells).rstrip())
     rule = indent + "-" * (sum(widths) + 2 * (len(widths) - 1))
     return "\n".join([lines[0], rule, *lines[1:]])

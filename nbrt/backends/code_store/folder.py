@@ -95,12 +95,14 @@ def make_folder(root: Path, *below: str) -> bool:
     """Make a folder for the user alone; return whether it exists now and is trusted."""
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (root, *(root.joinpath(*below[: n + 1]) for n in range(len(below)))):
+        for depth in range(len(below) + 1):
             with contextlib.suppress(FileExistsError):
-                folder.mkdir(mode=0o700)
+                root.joinpath(*below[:depth]).mkdir(mode=0o700)
+            if not is_trusted_folder(root, *below[:depth]):
+                return False
     except OSError:
         return False
-    return is_trusted_folder(root, *below)
+    return True
 
 
 def read_trusted(root: Path, path: str, size: int | None = None) -> bytes | None:

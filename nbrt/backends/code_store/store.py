@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["CodeStore", "StoredEntry", "stored_kinds"]
+__all__ = ["CodeStore", "StoredEntry", "clear_store", "stored_bytes", "stored_kinds"]
 
 _SUFFIX = ".nbrtc"
 _TEMPORARY = ".tmp"
@@ -194,6 +194,28 @@ def stored_kinds() -> tuple[str, ...]:
     return tuple(sorted(_folders(root))) if root is not None and is_trusted_folder(root) else ()
 
 
+def stored_bytes() -> int:
+    """Return the bytes of all files of the store, those of earlier formats included."""
+    total = 0
+    for file in _all_files(cache_directory()):
+        with contextlib.suppress(OSError):
+            total += file.stat(follow_symlinks=False).st_size
+    return total
+
+
+def clear_store() -> None:
+    """Delete all files of the store, those of earlier formats included; leave other files."""
+    for file in _all_files(cache_directory()):
+        with contextlib.suppress(OSError):
+            os.unlink(file.path)
+
+
+def _all_files(root: Path | None) -> Iterator[os.DirEntry[str]]:
+    if root is not None and is_trusted_folder(root):
+        for kind in _folders(root):
+            yield from _files(root, kind)
+
+
 def _folders(root: Path) -> Iterator[str]:
     with contextlib.suppress(OSError), os.scandir(root) as found:
         for folder in found:
@@ -245,19 +267,18 @@ def _trim_after(root: Path, size: int) -> None:
 
 def _trim(root: Path) -> None:
     limit = settings().cache_limit
-    if not limit or not is_trusted_folder(root):
+    if not limit:
         return
     files: list[tuple[int, int, str]] = []
     oldest = time.time() - _MAX_TEMPORARY_SECONDS
-    for kind in _folders(root):
-        for file in _files(root, kind):
-            with contextlib.suppress(OSError):  # another process may be faster
-                status = file.stat(follow_symlinks=False)
-                if file.name.endswith(_TEMPORARY):
-                    if status.st_mtime < oldest:
-                        os.unlink(file.path)
-                    continue
-                files.append((status.st_mtime_ns, status.st_size, file.path))
+    for file in _all_files(root):
+        with contextlib.suppress(OSError):  # another process may be faster
+            status = file.stat(follow_symlinks=False)
+            if file.name.endswith(_TEMPORARY):
+                if status.st_mtime < oldest:
+                    os.unlink(file.path)
+                continue
+            files.append((status.st_mtime_ns, status.st_size, file.path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= limit:

@@ -24,6 +24,7 @@ from nbrt.config import settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from nbrt.backends.code_store.compiler_info import CompilerInfo
     from nbrt.backends.compile_jobs import CompileJob
     from nbrt.backends.cpu.compile_worker import CpuWorker
     from nbrt.backends.cpu.memory import HostBlock, HostPool
@@ -158,6 +159,12 @@ class CpuInterface(DeviceInterface):
         from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 
         return CpuCode(function, args, block)
+
+    def compiler_info(self) -> CompilerInfo:
+        """Return the versions of the compiler and the processor of this machine."""
+        from nbrt.backends.cpu.simt.runtime.cache import compiler_info
+
+        return compiler_info()
 
     def worker(self) -> CpuWorker:
         """Return the compiler for a compile process."""

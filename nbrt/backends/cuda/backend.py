@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.code_store.compiler_info import CompilerInfo
 from nbrt.backends.cuda import discovery
 from nbrt.backends.cuda.memory.blocks import CudaBlock, array_over, device_owner_of, index_of
 from nbrt.backends.cuda.memory.pinned import pinned_owner_of
@@ -138,6 +139,18 @@ class CudaInterface(DeviceInterface):
             properties = device_properties(self._ready().properties(index))
             self._properties[index] = properties
         return properties
+
+    def compiler_info(self) -> CompilerInfo | None:
+        """Return the versions of the compilers and the targets of the visible devices."""
+        try:
+            from nbrt.backends.cuda.kernel_images import target_of, versions
+
+            known = versions()
+        except ImportError:
+            return None
+        capabilities = {self.get_compute_capability(i) for i in range(self.device_count())}
+        names = ["sm_{}{}{}".format(*target_of(found)) for found in capabilities if found]
+        return CompilerInfo(known, dict.fromkeys(sorted(names), ""))
 
     def current_device(self) -> int:
         """Return the device that is current in the driver, for this thread.

@@ -92,6 +92,10 @@ def run(folder: Path, offset: int = 0, **changes: Any) -> tuple[bool, list[float
     return compiled, values
 
 
+def cache_in(folder: Path) -> dict[str, str]:
+    return {"NBRT_CACHE_DIR": str(folder / "cache")}
+
+
 def files(folder: Path) -> list[Path]:
     return sorted((folder / "cache").rglob("*.*"))
 
@@ -217,7 +221,7 @@ def test_loaded_kernels_print_and_raise_without_the_compiler(folder: Path) -> No
     program.write_text(TALKING)
     run_it = f"import runpy\nrunpy.run_path({str(program)!r}, run_name='__main__')"
     said = "thread 2 of 4 0.5\nafter 2\n('two', 2) [0. 0. 3. 0.]\n" + "after 41\n" * 4
-    first, second = output_of(run_it), output_of(run_it)
+    first, second = (output_of(run_it, environment=cache_in(folder)) for _ in range(2))
     assert first.startswith(said)
     assert second == said + "[] False\n"
 
@@ -257,7 +261,8 @@ def test_code_of_one_name_from_several_processes_stays_apart(folder: Path) -> No
 
     def say(*values: int) -> str:
         words = [str(program), *map(str, values)]
-        return output_of(f"import runpy, sys\nsys.argv = {words}\nrunpy.run_path({words[0]!r})")
+        code = f"import runpy, sys\nsys.argv = {words}\nrunpy.run_path({words[0]!r})"
+        return output_of(code, environment=cache_in(folder))
 
     for value in (1, 2, 3):
         assert say(value) == f"[{value}.0]\n" * 2
@@ -299,8 +304,8 @@ CpuProgram(kernel).plan(0, (1, 1, 1), (1, 1, 1))(np.zeros(1))
 
 
 def test_loading_unpickles_nothing(folder: Path) -> None:
-    assert output_of(LOADING) == "False\nof 1\n"
-    assert output_of(LOADING) == "True\nof 1\n"
+    assert output_of(LOADING, environment=cache_in(folder)) == "False\nof 1\n"
+    assert output_of(LOADING, environment=cache_in(folder)) == "True\nof 1\n"
 
 
 # -- fingerprints ----------------------------------------------------------------------------

@@ -13,10 +13,12 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import config, types
+from numba.core.registry import cpu_target
 
 from nbrt._version import __version__
+from nbrt.backends.code_store.compiler_info import CompilerInfo
 from nbrt.backends.code_store.store import CodeStore
-from nbrt.backends.cpu.simt.runtime.stored_code import entry_of, result_of
+from nbrt.backends.cpu.simt.runtime.stored_code import entry_of, result_of, target_of
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.captures import Captures
 
-__all__ = ["KernelCache", "compiler_versions"]
+__all__ = ["KernelCache", "compiler_info", "compiler_versions"]
 
 
 class KernelCache:
@@ -83,6 +85,12 @@ class KernelCache:
         self._store.put(key, entry)
 
 
+def compiler_info() -> CompilerInfo:
+    """Return the versions of the compiler and the processor of this machine."""
+    target, features = target_of(cpu_target.target_context)
+    return CompilerInfo(compiler_versions(), {target: features})
+
+
 def _description(kind: Any) -> object:
     """Return a value whose text tells a type from all others: names of tuples lack their fields."""
     if not isinstance(kind, types.BaseTuple):
@@ -93,7 +101,12 @@ def _description(kind: Any) -> object:
 @lru_cache(maxsize=1)
 def compiler_versions() -> Mapping[str, str]:
     """Return the versions and options on which compiled code depends, this compiler included."""
-    options = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
+    options = {
+        "opt": getattr(config.OPT, "_raw_value", config.OPT),  # 3 or "max"
+        "loop_vectorize": config.LOOP_VECTORIZE,
+        "slp_vectorize": config.SLP_VECTORIZE,
+        "boundscheck": config.BOUNDSCHECK,
+    }
     return {
         "nbrt": f"{__version__}+{_source_digest()}",
         "python": f"{sys.implementation.name} {platform.python_version()}{_abi_flags()}",
@@ -102,7 +115,7 @@ def compiler_versions() -> Mapping[str, str]:
         "numba-cuda": _dialect_version(),
         "llvmlite": llvmlite.__version__,
         "numpy": np.__version__,
-        "options": " ".join(map(str, options)),
+        "options": " ".join(f"{name}={value}" for name, value in options.items()),
     }
 
 

@@ -24,7 +24,7 @@ from nbrt.backends.code_store.plain_values import decode, encode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["StoredFunction", "entry_of", "result_of"]
+__all__ = ["StoredFunction", "entry_of", "result_of", "target_of"]
 
 _OBJECT = "object"
 
