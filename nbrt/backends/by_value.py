@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import enum
 import io
+import linecache
+import os
 import sys
 import threading
 import types
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from numba import cloudpickle
@@ -21,13 +24,11 @@ from numba.core.serialize import NumbaPickler
 from nbrt.backends.captures import is_device_function, is_stable_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from nbrt.backends.captures import Captures
 
-__all__ = ["dumps", "loads"]
-
-loads: Callable[[bytes], Any] = cloudpickle.loads
+__all__ = ["dumps", "loaded"]
 
 _lock = threading.Lock()  # the registry of cloudpickle is global
 
@@ -41,15 +42,51 @@ def dumps(captures: Captures, *rest: Any) -> bytes:
         The kernel.
     *rest
         Objects that are pickled with it, such as the types of its arguments.
-
-    Returns
-    -------
-    bytes
-        `loads` returns the tuple of the function and of `rest`.
     """
+    modules = sorted({function.__module__ or "" for function in captures.functions})
     with io.BytesIO() as buffer, _lock:
-        _Pickler(buffer, captures.names).dump((captures.frozen, *rest))
+        contents = captures.frozen, _sources(captures), modules, rest
+        _Pickler(buffer, captures.names).dump(contents)
         return buffer.getvalue()
+
+
+@contextmanager
+def loaded(payload: bytes) -> Iterator[tuple[Any, ...]]:
+    """Return the function and the objects of `dumps`, which may be compiled in the block.
+
+    Messages of the compiler show the lines of files that this process does not have. Compilers
+    import the module of a function: empty modules take the place of those of the program.
+
+    Parameters
+    ----------
+    payload : bytes
+        The result of `dumps`.
+
+    Yields
+    ------
+    tuple
+        The function, and the further objects.
+    """
+    function, sources, modules, rest = cloudpickle.loads(payload)
+    for file, lines in sources.items():
+        linecache.cache[file] = (len("".join(lines)), None, lines, file)
+    absent = [name for name in modules if name not in sys.modules]
+    sys.modules.update({name: types.ModuleType(name) for name in absent})
+    try:
+        yield function, *rest
+    finally:
+        for name in absent:
+            sys.modules.pop(name, None)
+
+
+def _sources(captures: Captures) -> dict[str, list[str]]:
+    """Return the lines of files that are not on disk, such as notebook cells, for errors."""
+    files = {function.__code__.co_filename for function in captures.functions}
+    return {
+        file: lines
+        for file in files
+        if not os.path.exists(file) and (lines := linecache.getlines(file))
+    }
 
 
 class _Pickler(NumbaPickler):  # type: ignore[misc]  # numba has no types

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import linecache
-import os
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.by_value import dumps, loads
+from nbrt.backends.by_value import dumps, loaded
 from nbrt.backends.compile_jobs import CompileJob, Worker
 from nbrt.backends.cpu.launch import CpuProgram
 
@@ -36,7 +34,7 @@ def compile_jobs(program: CpuProgram, block: Dim3, args: tuple[Any, ...]) -> lis
         return []
     named = ", ".join(map(str, types[1:]))
     label = f"{program.function.__name__}[{'x'.join(map(str, block))}]({named})"
-    return [CompileJob("cpu", key, label, dumps(program.captures, block, types, _sources(program)))]
+    return [CompileJob("cpu", key, label, dumps(program.captures, block, types))]
 
 
 class CpuWorker(Worker):
@@ -52,24 +50,12 @@ class CpuWorker(Worker):
 
     def compile(self, payload: bytes) -> str:
         """Compile as a launch would, which puts the code into the code store."""
-        function, block, types, sources = loads(payload)
-        for file, lines in sources.items():
-            linecache.cache[file] = (len("".join(lines)), None, lines, file)
-        program = CpuProgram(function)
-        entry = program.entry(block)
-        entry.prepare_types(types)
-        key = entry.key(types)
+        with loaded(payload) as (function, block, types):
+            program = CpuProgram(function)
+            entry = program.entry(block)
+            entry.prepare_types(types)
+            key = entry.key(types)
         if key is None or not program.is_stored(key):
             message = "the code is not in the code store"
             raise OSError(message)
         return key
-
-
-def _sources(program: CpuProgram) -> dict[str, list[str]]:
-    """Return the lines of files that are not on disk, such as notebook cells, for errors."""
-    files = {function.__code__.co_filename for function in program.captures.functions}
-    return {
-        file: lines
-        for file in files
-        if not os.path.exists(file) and (lines := linecache.getlines(file))
-    }

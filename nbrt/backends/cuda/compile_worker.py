@@ -5,12 +5,10 @@ Neither needs a device. The worker compiles for a compute capability, without CU
 
 from __future__ import annotations
 
-import linecache
-import os
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.gpus import capability_of
-from nbrt.backends.by_value import dumps, loads
+from nbrt.backends.by_value import dumps, loaded
 from nbrt.backends.compile_jobs import CompileJob, Worker
 from nbrt.backends.cuda.compiler import with_defaults
 from nbrt.backends.cuda.kernel_images import apply_settings, load_image, settings, target_of
@@ -76,7 +74,7 @@ def compile_jobs(
             continue
         label = "{}({}) sm_{}{}{}".format(source.name, ", ".join(map(str, types)), *target)
         options = dict(source.options)
-        payload = dumps(source.captures, options, types, target, settings(), _sources(source))
+        payload = dumps(source.captures, options, types, target, settings())
         jobs.append(CompileJob("cuda", key, label, payload))
     return jobs
 
@@ -88,22 +86,10 @@ class CudaWorker(Worker):
 
     def compile(self, payload: bytes) -> str:
         """Compile for launches on devices of the job's target, and put the code into the store."""
-        function, options, types, target, values, sources = loads(payload)
-        for file, lines in sources.items():
-            linecache.cache[file] = (len("".join(lines)), None, lines, file)
-        apply_settings(values)
-        key = host_compiler().adopt_function(function, options).compile_code(types, target)
+        with loaded(payload) as (function, options, types, target, values):
+            apply_settings(values)
+            key = host_compiler().adopt_function(function, options).compile_code(types, target)
         if key is None or load_image(key) is None:
             message = "the code is not in the code store"
             raise OSError(message)
         return key
-
-
-def _sources(source: NumbaSource) -> dict[str, list[str]]:
-    """Return the lines of files that are not on disk, such as notebook cells, for errors."""
-    files = {function.__code__.co_filename for function in source.captures.functions}
-    return {
-        file: lines
-        for file in files
-        if not os.path.exists(file) and (lines := linecache.getlines(file))
-    }
