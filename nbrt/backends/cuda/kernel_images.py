@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.code_store.entry import Entry
 from nbrt.backends.code_store.store import CodeStore
+from nbrt.backends.cuda.foreign_overloads import hash_overloads
 from nbrt.backends.cuda.target_options import hash_options
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
 
@@ -58,7 +59,15 @@ _LINKERS = (
 _SETTINGS = ("CUDA_ENABLE_NRT", "CUDA_NRT_STATS", "DEBUG_ARRAY_OPT", "FORCE_CUDA_CC", "OPT")
 """Settings of numba-cuda on which code depends."""
 
-_SOURCES = ("kernel_images.py", "numba_compiler.py", "numpy_loops.py", "target_options.py")
+_SOURCES = (
+    "cross_compiler.py",
+    "kernel_images.py",
+    "numba_compiler.py",
+    "numpy_loops.py",
+    "../numpy_functions.py",
+    "target_options.py",
+)
+"""Files of nbrt on which code depends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,7 @@ def code_key(
         parts = (
             repr(sorted(versions().items())).encode(),
             repr(sorted(settings().items())).encode(),
+            hash_overloads(),
             hash_options(dispatcher),
             fingerprint(captures.frozen, options=hash_options),
             repr(([str(kind) for kind in types], target)).encode(),

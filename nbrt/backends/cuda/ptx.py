@@ -101,7 +101,8 @@ class CudaCode:
     @cached_property
     def resources(self) -> Resources:
         """The resources of the kernel, as ptxas reports them."""
-        return resources_of(self.ptx, self._capability)
+        max_registers = self._source.options.get("max_registers")
+        return resources_of(self.ptx, self._capability, max_registers)
 
     @cached_property
     def occupancy(self) -> Occupancy:

@@ -50,7 +50,9 @@ def find_ptxas() -> str:
     return str(path)
 
 
-def resources_of(ptx: str, capability: tuple[int, int]) -> Resources:
+def resources_of(
+    ptx: str, capability: tuple[int, int], max_registers: int | None = None
+) -> Resources:
     """Assemble PTX and return the resources of its kernel.
 
     Parameters
@@ -59,6 +61,8 @@ def resources_of(ptx: str, capability: tuple[int, int]) -> Resources:
         A module with one kernel.
     capability : tuple of int
         The target.
+    max_registers : int, optional
+        The limit of registers of a thread.
 
     Raises
     ------
@@ -73,6 +77,8 @@ def resources_of(ptx: str, capability: tuple[int, int]) -> Resources:
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx, encoding="utf-8")
         command = [ptxas, "-v", f"-arch={target}", "-o", str(source.with_suffix(".cubin"))]
+        if max_registers:
+            command.append(f"-maxrregcount={max_registers}")
         try:
             done = subprocess.run(
                 [*command, str(source)],

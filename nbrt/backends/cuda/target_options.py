@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
 
-__all__ = ["hash_options"]
+__all__ = ["hash_options", "option_text"]
 
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -41,7 +41,7 @@ def hash_options(dispatcher: Any) -> bytes:
         raise UnhashableError("a function with debug=True")
     if options.get("extensions"):
         raise UnhashableError("a function with extensions of its launches")
-    parts = [f"{name}={_text(options[name])}" for name in sorted(options) if name != "link"]
+    parts = [f"{name}={option_text(options[name])}" for name in sorted(options) if name != "link"]
     if options.get("lineinfo"):
         parts.append(repr(list(_places(dispatcher.py_func.__code__))))
     digest = hashlib.sha256(repr(parts).encode())
@@ -50,15 +50,22 @@ def hash_options(dispatcher: Any) -> bytes:
     return digest.digest()
 
 
-def _text(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """Return a text of the value of an option that is the same in every process.
+
+    Raises
+    ------
+    UnhashableError
+        If there is none.
+    """
     if type(value) in _PLAIN:
         return repr(value)
     if isinstance(value, (tuple, list)):
-        return f"({','.join(map(_text, value))})"
+        return f"({','.join(map(option_text, value))})"
     if isinstance(value, (set, frozenset)):
-        return f"{{{','.join(sorted(map(_text, value)))}}}"
+        return f"{{{','.join(sorted(map(option_text, value)))}}}"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{name}:{_text(value[name])}' for name in sorted(value))}}}"
+        return f"{{{','.join(f'{name}:{option_text(value[name])}' for name in sorted(value))}}}"
     raise UnhashableError(f"the compiler option {value!r}")
 
 

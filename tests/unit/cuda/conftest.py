@@ -75,3 +75,9 @@ def recorder(
     queue: CudaQueue, arrays: tuple[Any, Any], z: Any, new_recorder: Callable[..., Recorder]
 ) -> Recorder:
     return new_recorder(queue)
+
+
+@pytest.fixture
+def no_overloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep overloads that other tests have registered with Numba out of the keys of code."""
+    monkeypatch.setattr("nbrt.backends.cuda.kernel_images.hash_overloads", lambda: b"")

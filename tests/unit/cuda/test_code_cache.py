@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cuda.backend import CudaInterface
 
-pytestmark = pytest.mark.usefixtures("cuda_interface")
+pytestmark = pytest.mark.usefixtures("cuda_interface", "no_overloads")
 
 PROGRAM = """
 import json, sys

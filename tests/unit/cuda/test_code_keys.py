@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numba import cuda, njit
+from numba.core.typing import templates as core_templates
+from numba.cuda.typing import templates as cuda_templates
 
-from nbrt.backends.cuda import kernel_images
+from nbrt.backends.cuda import foreign_overloads, kernel_images
 from nbrt.backends.cuda.kernel_images import target_of
 from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
+from nbrt.backends.fingerprint import UnhashableError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("no_overloads")
 
 SOURCE = """
 SCALE = 3
@@ -232,3 +237,73 @@ def test_launches_that_need_numba_are_not_stored(compiler: NumbaCudaCompiler) ->
     assert key_of(compiler, kernel_of(), args=((np.zeros(4), 1), 4)) is None
     compiler.is_packed = False
     assert key_of(compiler, kernel_of()) is None
+
+
+OVERLOADS = """
+from numba.cuda.extending import overload, overload_method
+from numba.cuda import types
+FACTOR = 3
+
+def method(array, n):
+    def implementation(array, n):
+        return array[0] * n + FACTOR
+    return implementation
+
+def function(x):
+    return lambda x: x
+
+def unknown(x):
+    return plain(x)
+"""
+
+
+def hash_of(monkeypatch: pytest.MonkeyPatch, source: str, statement: str) -> bytes:
+    """Hash the overloads that a program registers."""
+    scope: dict[str, Any] = {"__name__": "program", "np": np, "plain": lambda x: x}
+    with monkeypatch.context() as patch:
+        for templates in (core_templates, cuda_templates):
+            for name in ("functions", "attributes"):
+                known = [
+                    each
+                    for each in getattr(templates.builtin_registry, name)
+                    if not foreign_overloads._is_foreign(each)
+                ]
+                patch.setattr(templates.builtin_registry, name, known)
+        # The lists of globals, to which a registration adds the same templates.
+        for templates in (core_templates, cuda_templates):
+            known = list(templates.builtin_registry.globals)
+            patch.setattr(templates.builtin_registry, "globals", known)
+        exec(source + statement, scope)
+        return foreign_overloads.hash_overloads()
+
+
+def test_overloads_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels call them by the names of Numba's and NumPy's functions and methods."""
+    method = "overload_method(types.Array, 'scaled', target='cuda')(method)\n"
+    function = "overload(np.cbrt, target='cuda')(function)\n"
+    cases = [
+        (OVERLOADS, ""),
+        (OVERLOADS, method),
+        (OVERLOADS, function),
+        (OVERLOADS, method + function),
+        (OVERLOADS, method.replace("scaled", "other")),
+        (OVERLOADS, method.replace("Array", "Tuple")),
+        (OVERLOADS, function.replace("target=", "inline='always', target=")),
+        (OVERLOADS, function.replace("cuda", "generic")),
+        (OVERLOADS.replace("FACTOR = 3", "FACTOR = 4"), method),
+        (OVERLOADS.replace("* n", "/ n"), method),
+    ]
+    found = [hash_of(monkeypatch, *case) for case in cases]
+    assert len(set(found)) == len(found)
+    assert found == [hash_of(monkeypatch, *case) for case in cases]
+    assert hash_of(monkeypatch, OVERLOADS, function + method) == found[3]
+    with pytest.raises(UnhashableError):
+        hash_of(monkeypatch, OVERLOADS, "overload(np.cbrt, target='cuda')(unknown)")
+
+
+def test_overloads_are_a_part_of_the_key(
+    compiler: NumbaCudaCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = key_of(compiler, kernel_of())
+    monkeypatch.setattr(kernel_images, "hash_overloads", lambda: b"other")
+    assert None is not key_of(compiler, kernel_of()) != before

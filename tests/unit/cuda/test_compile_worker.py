@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.compile_jobs import CompileJob
 
-pytestmark = pytest.mark.usefixtures("cuda_interface")
+pytestmark = pytest.mark.usefixtures("cuda_interface", "no_overloads")
 
 OFFSET = 5
 

@@ -104,6 +104,21 @@ def test_default_values_are_filled_in() -> None:
     assert resources(scaled, FLOATS).registers > 0
 
 
+def test_compiler_options_of_the_dispatcher() -> None:
+    def sums(x, y):  # type: ignore[no-untyped-def]
+        total = 0.0
+        for i in range(64):
+            for j in range(i):
+                total += x[i * j % 61] / x[j] + x[i + j] * x[63 - j]
+        y[0] = total
+
+    plain = resources(sums, FLOATS, FLOATS).registers
+    assert plain > 24
+    assert resources(cuda.jit(max_registers=24)(sums), FLOATS, FLOATS).registers <= 24
+    bounded = CudaCode(cuda.jit(launch_bounds=64)(sums), (FLOATS, FLOATS), (64, 1, 1), 0, "A100")
+    assert ".maxntid 64" in bounded.ptx
+
+
 def test_what_does_not_compile() -> None:
     with pytest.raises(CompileError, match=r"test_ptxas.py:\d+\n(.*\n)*.*nonsense"):
         resources(broken, FLOATS)
