@@ -10,7 +10,11 @@ from nbrt.errors import NotSupportedError
 if TYPE_CHECKING:
     from nbrt.backends.device_properties import DeviceProperties
 
-__all__ = ["CompileJob", "Worker"]
+__all__ = ["CompileJob", "NotStoredError", "Worker"]
+
+
+class NotStoredError(Exception):
+    """A kernel compiles, but its code cannot be put into the code store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class Worker:
         NbrtError
             If the kernel does not compile. Such errors are raised for the user. After any other
             exception the process that asked for the code compiles the kernel.
+        NotStoredError
+            If the code cannot be stored: the launch compiles it.
         """
         raise NotSupportedError(
             f"expected a kind of device that compiles in worker processes, got {self.name!r}; "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InFlightJob", "Outcome", "is_empty", "join", "joined"]
 
-Status = Literal["stored", "failed", "lost", "cancelled"]
+Status = Literal["stored", "failed", "unstored", "lost", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,13 @@ class Outcome:
     ----------
     status : str
         ``"stored"``: the code is in the code store. ``"failed"``: the kernel does not compile.
+        ``"unstored"``: it compiles, but the code cannot be stored: launches compile it.
         ``"lost"``: no worker has compiled it, so it compiles where it is needed.
         ``"cancelled"``: no caller wants it any more.
     error : Exception or None
         The error of the kernel, if it failed.
     reason : str
-        Why it was lost.
+        Why it is not stored, or was lost.
     seconds : float
         The time of the compilation.
     """

@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from nbrt.backends.compile_jobs import NotStoredError
 from nbrt.backends.in_flight import Outcome
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.errors import NbrtError
@@ -204,6 +205,8 @@ def compile_here(job: CompileJob) -> Outcome:
         get_interface_for_device(job.kind).worker().compile(job.payload)
     except NbrtError as error:
         return Outcome("failed", error)
+    except NotStoredError as error:
+        return Outcome("unstored", reason=str(error))
     except Exception as error:  # noqa: BLE001  # the launch compiles, and raises it if it must
         return Outcome("lost", reason=repr(error))
     return Outcome("stored")

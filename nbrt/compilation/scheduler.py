@@ -337,7 +337,7 @@ def _outcome(status: str, value: Any) -> Outcome:
         return Outcome("stored", seconds=value)
     if status == "failed":
         return Outcome("failed", _error(value))
-    return Outcome("lost", reason=value)
+    return Outcome("unstored" if status == "unstored" else "lost", reason=value)
 
 
 class _CompilerError(Exception):

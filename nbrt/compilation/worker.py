@@ -9,6 +9,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nbrt.backends.compile_jobs import NotStoredError
 from nbrt.errors import NbrtError
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def serve(descriptor: int) -> None:
     ----------
     descriptor : int
         A connected socket. Replies are tuples of a status and its value: ``("ready", pid)`` first,
-        then ``("stored", seconds)``, ``("failed", Failure)`` or ``("lost", reason)`` for each job.
+        then ``("stored", seconds)``, ``("failed", Failure)``, ``("unstored", reason)`` or
+        ``("lost", reason)`` for each job.
     """
     backends: dict[bytes, Worker] = {}
     with Connection(descriptor) as connection:
@@ -88,6 +90,8 @@ def _reply(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any]:
     except NbrtError as error:
         cause = "" if error.__cause__ is None else str(error.__cause__)
         return "failed", Failure(type(error).__name__, str(error), cause)
+    except NotStoredError as error:
+        return "unstored", str(error)
     except Exception:  # noqa: BLE001  # the parent compiles the kernel
         return "lost", traceback.format_exc()
     if key != request.key:

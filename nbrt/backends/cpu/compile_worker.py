@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.by_value import dumps, loaded
-from nbrt.backends.compile_jobs import CompileJob, Worker
+from nbrt.backends.compile_jobs import CompileJob, NotStoredError, Worker
 from nbrt.backends.cpu.launch import CpuProgram
 
 if TYPE_CHECKING:
@@ -57,5 +57,5 @@ class CpuWorker(Worker):
             key = entry.key(types)
         if key is None or not program.is_stored(key):
             message = "the code is not in the code store"
-            raise OSError(message)
+            raise NotStoredError(message)
         return key

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.gpus import capability_of
 from nbrt.backends.by_value import dumps, loaded
-from nbrt.backends.compile_jobs import CompileJob, Worker
+from nbrt.backends.compile_jobs import CompileJob, NotStoredError, Worker
 from nbrt.backends.cuda.compiler import with_defaults
 from nbrt.backends.cuda.kernel_images import apply_settings, load_image, settings, target_of
 from nbrt.backends.cuda.numba_compiler import NumbaSource, host_compiler
@@ -91,5 +91,5 @@ class CudaWorker(Worker):
             key = host_compiler().adopt_function(function, options).compile_code(types, target)
         if key is None or load_image(key) is None:
             message = "the code is not in the code store"
-            raise OSError(message)
+            raise NotStoredError(message)
         return key
