@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from nbrt.backends.registry import (
         unregister_interface_for_device as unregister_interface_for_device,
     )
+    from nbrt.compilation.future import CompileFuture as CompileFuture
+    from nbrt.compilation.pool import AsyncCompile as AsyncCompile
     from nbrt.graphs.capturing import graph as graph
     from nbrt.graphs.graph import Graph as Graph
     from nbrt.planning.fake_mode import fake as fake
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from nbrt.runtime.array import device_of as device_of
     from nbrt.runtime.array import to as to
     from nbrt.runtime.array import to_host as to_host
+    from nbrt.runtime.compiling import compile as compile
     from nbrt.runtime.creation import empty as empty
     from nbrt.runtime.creation import empty_pinned as empty_pinned
     from nbrt.runtime.creation import full as full

@@ -15,7 +15,7 @@ from nbrt.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Settings", "interprets", "override", "put_in_force", "settings"]
+__all__ = ["Settings", "interprets", "is_async", "override", "put_in_force", "settings"]
 
 _MAX_CPU_DEVICES = 64
 
@@ -49,6 +49,9 @@ class Settings:
     interpret_block, interpret_thread : tuple of (int, int, int)
         The thread in which ``breakpoint()`` stops in this mode (``NBRT_INTERPRET_BLOCK``,
         ``NBRT_INTERPRET_THREAD``), as (x, y, z).
+    async_ : bool
+        Whether a launch whose kernel is not compiled yet is queued, and compiled in another process
+        while the caller goes on (``NBRT_ASYNC``, 0 or 1); not with `interpret`.
     check : bool
         Whether kernels run in checked mode (``NBRT_CHECK``, 0 or 1).
     check_seed : int or None
@@ -78,6 +81,7 @@ class Settings:
     cache_dir: str | None = None
     cache_limit: int = 512 * 2**20
     exit_timeout: float = 5.0
+    async_: bool = False
     check: bool = False
     check_seed: int | None = None
     compile_workers: int | None = None
@@ -141,6 +145,7 @@ _RULES = {
     "cache_dir": _TEXT,
     "cache_limit": _integer(0, 2**62),
     "exit_timeout": _Rule("seconds, 0 or more", float, _is_time),
+    "async_": _FLAG,
     "check": _FLAG,
     "check_seed": _integer(0, 2**63 - 1),
     "compile_workers": _integer(0, 1024),
@@ -155,11 +160,14 @@ _RULES = {
 
 
 def _variable(name: str) -> str:
-    return f"NBRT_{name.upper()}"
+    return f"NBRT_{name.upper().rstrip('_')}"
 
 
 in_force: Settings | None = None
 """The result of `settings`; None before its first call. Hot paths read it to save the call."""
+
+is_async: bool = False
+"""The setting `async_`, without `interpret`, for launches."""
 
 interprets: bool = False
 """The setting `interpret`, for launches, which read it without a call."""
@@ -221,8 +229,9 @@ def _read() -> Settings:
 
 
 def _put_in_force(chosen: Settings) -> Settings:
-    global in_force, interprets
+    global in_force, interprets, is_async
     in_force, interprets = chosen, chosen.interpret
+    is_async = chosen.async_ and not chosen.interpret
     return chosen
 
 

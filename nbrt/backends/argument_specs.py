@@ -199,7 +199,7 @@ def _of_shape(described: Any) -> Any:
     try:
         dtype, ndim = np.dtype(described.dtype), len(described.shape)
     except TypeError:  # of another library: the backend takes it, or refuses it
-        return described
+        return _like(np.from_dlpack(described)) if hasattr(described, "__dlpack__") else described
     flags: Any = getattr(described, "flags", None)
     layout = "C"
     if hasattr(flags, "c_contiguous") and not flags.c_contiguous:

@@ -27,6 +27,7 @@ from nbrt.backends.programs import (
     CheckableProgram,
     Plan,
     PlanWithSource,
+    PreparablePlan,
     Program,
 )
 from nbrt.backends.synchronous import SynchronousEvent, SynchronousQueue
@@ -56,6 +57,7 @@ __all__ = [
     "DeviceProperties",
     "Plan",
     "PlanWithSource",
+    "PreparablePlan",
     "Program",
     "Worker",
 ]

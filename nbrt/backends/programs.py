@@ -19,6 +19,7 @@ __all__ = [
     "CheckingPlan",
     "Plan",
     "PlanWithSource",
+    "PreparablePlan",
     "Program",
 ]
 
@@ -92,6 +93,22 @@ class Program(Protocol):
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> Plan:
         """Fix a configuration, within the device's properties, on device `index`."""
+        ...
+
+
+@runtime_checkable
+class PreparablePlan(Plan, Protocol):
+    """A plan that compiles without a launch."""
+
+    def prepare(self, args: tuple[Any, ...]) -> None:
+        """Load the code for the types of arguments, or compile it.
+
+        `args` are host values of the types, as in `DeviceInterface.inspect`.
+        """
+        ...
+
+    def is_prepared(self, queue: Queue, args: tuple[Any, ...]) -> bool:
+        """Return whether a launch with `args` compiles and loads nothing; raise as it does."""
         ...
 
 

@@ -115,6 +115,35 @@ class AsyncCompile:
         finally:
             self.close()
 
+    def compile(self, kernel: Any, *specs: Any, **options: Any) -> CompileFuture[Any]:
+        """Compile a kernel in the processes of this pool; see `nbrt.compile`.
+
+        Parameters
+        ----------
+        kernel, *specs, **options
+            As for `nbrt.compile`.
+
+        Examples
+        --------
+        >>> import nbrt
+        >>> from numba import cuda
+        >>> @nbrt.kernel
+        ... def negate(x):
+        ...     i = cuda.grid(1)
+        ...     if i < x.size:
+        ...         x[i] = -x[i]
+        >>> with nbrt.AsyncCompile(workers=0) as pool:
+        ...     futures = [pool.compile(negate, f"{t}[::1]", device="cpu") for t in ("i4", "f8")]
+        >>> all(future.done() for future in futures)
+        True
+        """
+        token = _current.set(self)
+        try:
+            future: CompileFuture[Any] = kernel.compile(*specs, **options)
+        finally:
+            _current.reset(token)
+        return future
+
     def submit(
         self, jobs: Sequence[CompileJob], load: Callable[[], T], label: str
     ) -> CompileFuture[T]:

@@ -11,7 +11,7 @@ import numpy as np
 from nbrt.errors import ArgumentError, ArgumentTypeError, GraphError
 from nbrt.runtime.adoption import numpy_scalar
 from nbrt.runtime.array import copy
-from nbrt.runtime.kernel import ConfiguredKernel
+from nbrt.runtime.configured_kernel import ConfiguredKernel
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

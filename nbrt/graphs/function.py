@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec
 
 from nbrt.errors import ArgumentTypeError, CaptureError
 from nbrt.graphs.call_arguments import CallArguments, Returned
-from nbrt.runtime.kernel import ConfiguredKernel, Kernel
+from nbrt.runtime.configured_kernel import ConfiguredKernel
+from nbrt.runtime.kernel import Kernel
 from nbrt.runtime.stream import current_stream
 
 if TYPE_CHECKING:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import operator
 from typing import TYPE_CHECKING, Any, overload
 
 from nbrt._internal.checks import as_int
 from nbrt._internal.gpus import capability_of
-from nbrt.backends.interface import Check, CheckableProgram
+from nbrt.backends.interface import Check
 from nbrt.config import settings
-from nbrt.errors import ArgumentError, ArgumentTypeError, LaunchError, NotSupportedError
+from nbrt.errors import ArgumentError, ArgumentTypeError, LaunchError
+from nbrt.runtime.configured_kernel import ConfiguredKernel
 from nbrt.runtime.kernel_cost import costs_of, declare_cost
 from nbrt.runtime.launch_sizes import checked_size, dim3, has_type_of, is_zero
 from nbrt.runtime.programs import BoundProgram, Programs, compile_call, forget_at_end, lock
-from nbrt.runtime.stream import Stream, current_stream
+from nbrt.runtime.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from nbrt.backends.interface import DeviceInterface, Plan, Program
+    from nbrt.backends.interface import DeviceInterface, Program
+    from nbrt.compilation.future import CompileFuture
     from nbrt.runtime.inspection import Inspection
     from nbrt.runtime.kernel_cost import CostFunction, KernelCost
-    from nbrt.typing import Dim3
+    from nbrt.typing import DeviceLike
 
 __all__ = ["ConfiguredKernel", "Kernel", "kernel"]
 
@@ -250,6 +250,35 @@ class Kernel:
         """
         return self[grid, block, None, shared].inspect(*args, gpu=gpu)
 
+    def compile(
+        self,
+        *specs: Any,
+        grid: Any = 1,
+        block: Any = _FORALL_BLOCK,
+        shared: int = 0,
+        device: DeviceLike = None,
+        targets: Sequence[str] = (),
+    ) -> CompileFuture[ConfiguredKernel]:
+        """Compile the kernel for launches to come, in other processes; see `nbrt.compile`.
+
+        Examples
+        --------
+        >>> import nbrt
+        >>> from numba import cuda
+        >>> @nbrt.kernel
+        ... def double(x):
+        ...     i = cuda.grid(1)
+        ...     if i < x.size:
+        ...         x[i] *= 2
+        >>> future = double.compile("void(float32[::1])", block=4, device="cpu")
+        >>> with nbrt.device("cpu:0"):
+        ...     x = nbrt.full(4, 1.5, "float32")
+        ...     future.result()(x)
+        >>> x
+        array([3., 3., 3., 3.], dtype=float32)
+        """
+        return self[grid, block, None, shared].compile(*specs, device=device, targets=targets)
+
     def program(self, interface: DeviceInterface) -> Program:
         """Return the program of a kind of device, for the current captured values."""
         return self.bound(interface).program
@@ -298,121 +327,6 @@ class Kernel:
         except TypeError:
             pass  # not hashable, such as a list as grid: not cached
         return configured
-
-
-class ConfiguredKernel:
-    """A kernel with grid, block, stream and shared memory; call it to launch.
-
-    Attributes
-    ----------
-    grid, block : tuple of (int, int, int)
-        Blocks in the grid, threads in a block, as (x, y, z).
-    stream : Stream or None
-        The stream; None: the current stream at each call.
-    shared : int
-        Dynamic shared memory in bytes.
-    """
-
-    __slots__ = (
-        "__weakref__", "_is_empty", "_kernel", "_label", "_last", "_plans", "block", "grid",
-        "shared", "stream",
-    )  # fmt: skip
-
-    def __init__(
-        self, source: Kernel, grid: Dim3, block: Dim3, stream: Stream | None, shared: int
-    ) -> None:
-        self._kernel = source
-        self._label = source.__qualname__
-        self._is_empty = 0 in grid
-        self._plans: dict[tuple[DeviceInterface, int], tuple[BoundProgram, Plan]] = {}
-        # The latest stream, its plan's `launch` and its program. Replaced at once: threads that
-        # launch on different streams may share this.
-        self._last: tuple[Stream | None, Any, BoundProgram | None] = (None, None, None)
-        self.grid = grid
-        self.block = block
-        self.stream = stream
-        self.shared = shared
-
-    def __call__(self, *args: Any) -> None:
-        """Launch.
-
-        Raises
-        ------
-        LaunchError
-            If the device cannot run the configuration.
-        ArgumentTypeError
-            If an argument is of a type that kernels cannot take, or one is missing.
-        CompileError
-            If the kernel does not compile for these types; names the kernel's own line.
-        DeviceMismatchError
-            If an array lives on another device.
-        """
-        __tracebackhide__ = True
-        # The first launch of the kernel: `bound` replaces this method in the kernel's class.
-        self._kernel.bound((self.stream or current_stream()).interface)
-        self(*args)
-
-    def inspect(self, *args: Any, gpu: str | None = None) -> Inspection:
-        """Return how the kernel compiles in this configuration; see `Kernel.inspect`."""
-        from nbrt.runtime.inspection import Inspection
-
-        function = self._kernel.function
-        needed = [
-            name
-            for name, parameter in inspect.signature(
-                self._kernel, follow_wrapped=True
-            ).parameters.items()
-            if parameter.default is parameter.empty
-            and parameter.kind is not parameter.VAR_POSITIONAL
-        ]
-        if needed and not args:
-            raise ArgumentTypeError(
-                f"expected arguments for ({', '.join(needed)}) of {self._label}, or names of their "
-                f"types such as 'float32[::1]', got none; the code depends on them"
-            )
-        return Inspection(function, args, self.grid, self.block, self.shared, gpu)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return operator.getitem, (self._kernel, (self.grid, self.block, self.stream, self.shared))
-
-    def __repr__(self) -> str:
-        return f"<{self._label}[{self.grid}, {self.block}, {self.stream}, {self.shared}]>"
-
-    def _launch_on(self, stream: Stream) -> Callable[..., None]:
-        """Return the `launch` of the plan for a stream's device, of a program that is current."""
-        interface, index = stream.interface, stream.queue.index
-        bound = self._kernel.bound(interface)
-        known = self._plans.get((interface, index))
-        if known is None or known[0] is not bound:
-            known = self._plans[interface, index] = bound, self._make_plan(stream, bound.program)
-            forget_at_end(self)
-        launch = known[1].launch
-        self._last = (stream, launch, bound)
-        return launch
-
-    def forget(self, interface: DeviceInterface) -> None:
-        """Drop the plans of a backend."""
-        for key in [each for each in list(self._plans) if each[0] is interface]:
-            self._plans.pop(key, None)
-        stream = self._last[0]
-        if stream is not None and stream.interface is interface:
-            self._last = (None, None, None)
-
-    def _make_plan(self, stream: Stream, program: Program) -> Plan:
-        interface, index, check = stream.interface, stream.queue.index, self._kernel.check
-        # An empty grid launches nothing, but an invalid block is an error still.
-        x, y, z = (max(1, size) for size in self.grid)
-        properties = interface.get_device_properties(index)
-        properties.check_launch(str(stream.device), (x, y, z), self.block, self.shared)
-        if check is None:
-            return program.plan(index, (x, y, z), self.block, self.shared)
-        if isinstance(program, CheckableProgram):
-            return program.checked_plan(index, (x, y, z), self.block, self.shared, check)
-        raise NotSupportedError(
-            f"expected a cpu device for the checked mode of {self._label}, got {stream.device}; "
-            f"launch under nbrt.device('cpu'), or on a GPU run the program under "
-            f"compute-sanitizer (--tool memcheck, racecheck, initcheck or synccheck)"
-        )
 
 
 @overload

@@ -53,7 +53,7 @@ def __call__(_nbrt_self, *_nbrt_args):
     except _nbrt.MISSING_NAME:
         _nbrt_is_current = False
     if not _nbrt_is_current:
-        _nbrt_launch = _nbrt_self._launch_on(_nbrt_stream)
+        _nbrt_launch = _nbrt_self._launch_on(_nbrt_stream, _nbrt_args)
     if not _nbrt_self._is_empty:
         try:
             _nbrt_stream.enqueue("launch", _nbrt_launch, _nbrt_args, _nbrt_self._label)

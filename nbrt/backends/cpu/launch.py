@@ -345,6 +345,20 @@ class CpuPlan:
         """
         self._entry.prepare(args)
 
+    def is_prepared(self, queue: Queue, args: tuple[Any, ...]) -> bool:
+        """Return whether a launch with the arguments compiles and loads nothing."""
+        if self._adapts:
+            args = self._adapted(args)
+        entry: EntryDispatcher = self._entry
+        try:
+            return entry.is_prepared(args)
+        except ArgumentTypeError:
+            converted = _as_numpy(args)
+            if self._converts or not any(map(operator.is_not, converted, args)):
+                raise
+            self._converts = self._adapts = True
+            return entry.is_prepared(converted)
+
     def native_entry(self, args: tuple[object, ...]) -> NativeEntry | None:
         """Return the entry function for the types of the arguments; None in checked mode.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbrt.backends.cuda.compiler import with_defaults
 from nbrt.backends.cuda.queues import CudaQueue
-from nbrt.errors import DeviceMismatchError
+from nbrt.errors import ArgumentTypeError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -67,6 +68,10 @@ class CudaProgram:
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int) -> CudaPlan:
         """Fix a configuration."""
         return CudaPlan(self, index, grid, block, shared, self._properties(index))
+
+    def is_loaded(self, index: int, key: Hashable) -> bool:
+        """Return whether the kernel for arguments of a key is loaded."""
+        return (index, key) in self._loaded
 
     def loaded(self, index: int, key: Hashable, args: tuple[Any, ...]) -> LoadedKernel:
         """Return the kernel compiled for arguments of a key; call it with the device current."""
@@ -129,7 +134,40 @@ class CudaPlan:
                     kernel = self._prepare(key, args)
             kernel.launch(queue, self.grid, self.block, self.shared, args)
 
-    def _checked(self, queue: CudaQueue, args: tuple[Any, ...]) -> tuple[Hashable, tuple[Any, ...]]:
+    def prepare(self, args: tuple[Any, ...]) -> None:
+        """Load the code for the types of host values, or compile it."""
+        driver = self._program.driver
+        key, args = self._checked(None, tuple(map(self._stand_in, args)))
+        if key not in self._kernels:
+            with driver.on_device(self._index), driver.relaxed():
+                self._prepare(key, args)
+
+    def is_prepared(self, queue: Any, args: tuple[Any, ...]) -> bool:
+        """Return whether a launch with the arguments compiles and loads nothing."""
+        key, _ = self._checked(queue, args)
+        return key in self._kernels or self._program.is_loaded(self._index, key)
+
+    def _stand_in(self, example: Any) -> Any:
+        """Return an array of the device, without memory, for a host array."""
+        if isinstance(example, tuple):
+            members = map(self._stand_in, example)
+            return type(example)(*members) if hasattr(example, "_fields") else tuple(members)
+        if not isinstance(example, np.ndarray):
+            return example
+        cupy = self._program.driver.cupy
+        memory = cupy.cuda.UnownedMemory(0, example.nbytes, None, self._index)
+        pointer = cupy.cuda.MemoryPointer(memory, 0)
+        try:
+            return cupy.ndarray(example.shape, example.dtype, pointer, example.strides)
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(
+                f"expected arrays of numbers for {self._program.source.name}, got one of "
+                f"{example.dtype}, of which CuPy has no arrays"
+            ) from error
+
+    def _checked(
+        self, queue: CudaQueue | None, args: tuple[Any, ...]
+    ) -> tuple[Hashable, tuple[Any, ...]]:
         """Return the key of the arguments' types, and the arguments with foreign arrays adopted."""
         program = self._program
         if len(args) != len(program.source.parameter_names):
@@ -179,12 +217,12 @@ class CudaPlan:
                 keys.append(self._nested_key(position, item) if key is None else key)
         return tuple(keys)
 
-    def _foreign(self, queue: CudaQueue, position: int, argument: Any) -> Any:
+    def _foreign(self, queue: CudaQueue | None, position: int, argument: Any) -> Any:
         """Return a CuPy array over another library's array; other arguments unchanged."""
         if isinstance(argument, np.ndarray):
             raise self._host_array(position)
         if hasattr(argument, "__dlpack_device__") or hasattr(argument, "__cuda_array_interface__"):
-            with queue.entered():
+            with contextlib.nullcontext() if queue is None else queue.entered():
                 return self._program.adopt(argument)
         return argument
 

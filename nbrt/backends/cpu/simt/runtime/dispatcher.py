@@ -98,6 +98,20 @@ class EntryDispatcher(CPUDispatcher):
             self._results[fingerprint] = result
         return result
 
+    def is_prepared(self, arguments: tuple[object, ...]) -> bool:
+        """Return whether the code for the types of the kernel's arguments is loaded."""
+        try:
+            fingerprint = compute_fingerprint(arguments)
+        except NotImplementedError:
+            fingerprint = None
+        if fingerprint in self._results:
+            return True
+        declared = self.types_of(arguments)
+        result = self.overloads.get(declared)
+        if result is not None and fingerprint is not None:
+            self._results[fingerprint] = result
+        return result is not None
+
     def types_of(self, arguments: tuple[object, ...]) -> tuple[Any, ...]:
         """Return the types of the entry for the kernel's arguments; the first is the launch's."""
         declared = (types.int64, *argument_types(self._function, arguments))
