@@ -14,6 +14,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbrt.backends import in_flight
+from nbrt.backends.code_store.store import CodeStore
 from nbrt.backends.in_flight import Outcome
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.compilation.environment import Environment
@@ -169,8 +170,8 @@ class AsyncCompile:
         return future
 
     def _start(self, entry: InFlightJob) -> None:
-        """Compile a new job, in a worker process if there are any."""
-        if self._scheduler is None:
+        """Compile a new job, in a worker process if there are any and they can store the code."""
+        if self._scheduler is None or not CodeStore(entry.job.kind).is_writable():
             entry.begin(here=True)
             end_here(entry)
             return

@@ -95,6 +95,13 @@ class CodeStore:
             os.utime(self._path(key))
         return entry
 
+    def is_writable(self) -> bool:
+        """Return whether code can be stored: there is a folder, and it is trusted and writable."""
+        root = cache_directory()
+        if root is None or not make_folder(root, self.kind):
+            return False
+        return os.access(root / self.kind, os.W_OK)
+
     def has(self, key: str) -> bool:
         """Return whether there is a file of a key in a trusted folder; its content is not read."""
         return self._trusted_root(key) is not None and os.path.isfile(self._path(key))

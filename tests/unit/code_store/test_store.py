@@ -14,6 +14,7 @@ from nbrt.backends.code_store.entry import Entry, EntryError
 from nbrt.backends.code_store.folder import cache_directory
 from nbrt.backends.code_store.store import CodeStore, stored_kinds
 from nbrt.config import override
+from nbrt.errors import UntrustedCacheWarning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,12 +102,24 @@ def test_an_unusable_folder_is_no_error(root: Path) -> None:
     assert list(store.entries()) == []
 
 
+def test_a_store_says_whether_it_takes_code(root: Path) -> None:
+    store = CodeStore("cpu")
+    assert store.is_writable()
+    root.chmod(0o770)
+    with pytest.warns(UntrustedCacheWarning):
+        assert not store.is_writable()
+    with override(cache_dir=str(root / "cpu" / "file" / "below")):
+        (root / "cpu" / "file").write_text("in the way")
+        assert not store.is_writable()
+
+
 def test_without_a_home_nothing_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "cache_directory", lambda: None)
     store = CodeStore("cpu")
     assert not store.put(key_of(1), entry_of(1))
     assert store.get(key_of(1)) is None
     assert not store.remove(key_of(1))
+    assert not store.is_writable()
     assert (list(store.entries()), stored_kinds()) == ([], ())
     store.trim()
 

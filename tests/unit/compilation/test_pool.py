@@ -13,6 +13,7 @@ from helpers.compilation import compiled, jobs_of
 from nbrt.backends import in_flight
 from nbrt.compilation.pool import AsyncCompile
 from nbrt.config import override
+from nbrt.errors import UntrustedCacheWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,3 +102,17 @@ def test_no_workers_compile_in_place() -> None:
 
         assert future.done()
         assert pool.processes() == []
+
+
+def test_code_that_no_worker_could_store_compiles_in_place(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    kernel = scaled_kernel(5.5)
+    with override(cache_dir=str(folder)), AsyncCompile(2) as pool:
+        with pytest.warns(UntrustedCacheWarning) as caught:
+            assert compiled(pool, kernel, np.zeros(1)).result() is not None
+        assert len(caught) == 1
+        assert pool.processes() == []
+    np.testing.assert_array_equal(launched(kernel), np.arange(32.0) * 11)
+    assert list(folder.iterdir()) == []
