@@ -364,3 +364,23 @@ def test_ptx_is_stored_beside_machine_code() -> None:
 def test_without_a_folder_kernels_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nbrt.backends.code_store.store.cache_directory", lambda: None)
     assert launched() == [6] * 4
+
+
+def test_bundles_bring_code_for_the_visible_gpus_and_keep_other_on_request(
+    cuda_interface: CudaInterface, folder: Path, nvvm_calls: list[str]
+) -> None:
+    expected = launched()
+    capability = cuda_interface.get_compute_capability(0)
+    other = (12, 0) if capability != (12, 0) else (8, 0)
+    compiled_ahead(host_compiler().adopt(double), other)
+    bundle = folder / "double.nbrt"
+    assert len(nbrt.cache.bundle(bundle, kernels=["double"])) == 2
+    nvvm_calls.clear()
+    with override(cache_dir=str(folder / "elsewhere")):
+        statuses = {each.entry.target: each.status for each in nbrt.cache.load(bundle)}
+        names = ["sm_{}{}{}".format(*target_of(each)) for each in (capability, other)]
+        assert statuses == dict(zip(names, ("loaded", "skipped"), strict=True))
+        assert launched() == expected
+        nbrt.cache.load(bundle, targets=names[1:])
+        assert {each.entry.target for each in entries()} == set(names)
+    assert nvvm_calls == []
