@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cuda.kernel_images import Target
 
-__all__ = ["cross_compile", "image_of", "link_ptx"]
+__all__ = ["compiling_for", "cross_compile", "image_of", "link_ptx"]
 
 
 def cross_compile(
     dispatcher: Any, types: tuple[Any, ...], target: Target, *, is_linked: bool
 ) -> KernelImage:
-    """Compile a kernel for a target; the caller holds numba-cuda's compiler lock.
+    """Compile a kernel for a target, within `compiling_for` this target.
 
     Parameters
     ----------
@@ -40,12 +40,11 @@ def cross_compile(
     options = {**dispatcher.targetoptions, "debug": False}
     # numba-cuda appends its own files to the list.
     options["link"] = list(options.get("link") or ())
-    with _target(target):
-        kernel = _Kernel(dispatcher.py_func, types, **options)
-        library = kernel.library
-        library.get_asm_str(cc=target)
-        if is_linked and _have_nvjitlink():
-            library.get_cubin(cc=target)
+    kernel = _Kernel(dispatcher.py_func, types, **options)
+    library = kernel.library
+    library.get_asm_str(cc=target)
+    if is_linked and _have_nvjitlink():
+        library.get_cubin(cc=target)
     return image_of(kernel, target, options.get("max_registers"))
 
 
@@ -102,8 +101,10 @@ def link_ptx(image: KernelImage) -> bytes:
 
 
 @contextmanager
-def _target(target: Target) -> Iterator[None]:
+def compiling_for(target: Target) -> Iterator[None]:
     """Set the target of the code that this thread compiles in the block, without a device.
+
+    The caller holds numba-cuda's compiler lock.
 
     numba-cuda asks the current device for the target of kernels and device functions
     (``_Kernel``, ``CUDADispatcher.compile_device`` and ``CUDACodeLibrary``, 0.30.4).

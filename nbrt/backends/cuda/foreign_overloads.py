@@ -27,7 +27,7 @@ def hash_overloads() -> bytes:
     Returns
     -------
     bytes
-        The digest; it does not depend on the order of registration.
+        The digest; it does not depend on the order of registration. Empty without overloads.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def hash_overloads() -> bytes:
         If the meaning of one cannot be hashed for certain.
     """
     digests = sorted(map(_hash_template, _templates()))
-    return hashlib.sha256(b"".join(digests)).digest()
+    return hashlib.sha256(b"".join(digests)).digest() if digests else b""
 
 
 def _templates() -> list[Any]:

@@ -61,6 +61,7 @@ _SETTINGS = ("CUDA_ENABLE_NRT", "CUDA_NRT_STATS", "DEBUG_ARRAY_OPT", "FORCE_CUDA
 
 _SOURCES = (
     "cross_compiler.py",
+    "device_functions.py",
     "kernel_images.py",
     "numba_compiler.py",
     "numpy_loops.py",

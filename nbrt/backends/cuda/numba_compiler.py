@@ -15,7 +15,7 @@ import inspect
 import re
 import weakref
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +24,8 @@ import numpy as np
 from nbrt.backends import in_flight
 from nbrt.backends.argument_keys import INT64, UINT64, scalar_key
 from nbrt.backends.captures import Captures
-from nbrt.backends.cuda.cross_compiler import cross_compile, image_of, link_ptx
+from nbrt.backends.cuda.cross_compiler import compiling_for, cross_compile, image_of, link_ptx
+from nbrt.backends.cuda.device_functions import activate
 from nbrt.backends.cuda.failures import translate_status
 from nbrt.backends.cuda.image_loader import StoredKernel, load_function
 from nbrt.backends.cuda.kernel_images import code_key, load_image, save_image, target_of
@@ -49,9 +50,6 @@ __all__ = ["NumbaCudaCompiler", "NumbaSource", "host_compiler"]
 
 _PACKED_VERSION = (0, 30)
 """The numba-cuda version (major, minor) whose parameter layout `packing` has."""
-
-_CUDA_VERSION = "_CUDATypingContext__dispatcher"
-"""The attribute of a CPU dispatcher that holds numba-cuda's dispatcher of the same function."""
 
 
 class NumbaCudaCompiler:
@@ -120,22 +118,10 @@ class NumbaCudaCompiler:
         return target
 
     def prepare(self, captures: Captures, target: Target) -> None:
-        """Prepare numba-cuda for compiling a kernel; the caller holds its compiler lock.
-
-        Drops the code of device functions that is for other captured values or another target.
-        """
+        """Prepare numba-cuda for compiling a kernel; see `activate`."""
         complete_numpy_loops()
         add_numpy_overloads()
-        for callee in captures.device_functions:
-            values = captures.of(callee.py_func)
-            current = _Compiled(values, values.array_digest(), target)
-            known = _compiled.get(callee)
-            if known is None or not known.agrees(current):
-                if isinstance(callee, self._dispatcher):
-                    callee.overloads.clear()
-                else:
-                    vars(callee).pop(_CUDA_VERSION, None)
-                _compiled[callee] = current
+        activate(captures, target)
 
     def key_of(self, argument: object) -> Hashable | None:
         """Return a key of the type of a scalar; None for other arguments."""
@@ -309,7 +295,7 @@ class NumbaSource:
         from numba.cuda.core.compiler_lock import global_compiler_lock
 
         try:
-            with global_compiler_lock:
+            with global_compiler_lock, compiling_for(target):
                 self._compiler.prepare(self.captures, target)
                 image = cross_compile(self._dispatcher, types, target, is_linked=is_linked)
         except Exception as error:
@@ -375,26 +361,6 @@ class NumbaSource:
     def _described(self, types: tuple[Any, ...]) -> str:
         named = (f"{name}: {kind}" for name, kind in zip(self.parameter_names, types, strict=False))
         return f"{self.name}({', '.join(named)})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Compiled:
-    """Dependencies of the code of a device function: values, contents of arrays, target."""
-
-    values: Captures
-    arrays: bytes
-    target: Target
-
-    def agrees(self, other: _Compiled) -> bool:
-        return (
-            self.target == other.target
-            and self.arrays == other.arrays
-            and self.values.agrees(other.values)
-        )
-
-
-_compiled: weakref.WeakKeyDictionary[Any, _Compiled] = weakref.WeakKeyDictionary()
-"""The dependencies of the code of each device function, which all compilers share."""
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from numba import cuda
+from numba import cuda, njit
 
 import nbrt
 from helpers.processes import output_of
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("cuda_interface", "no_overloads")
 PROGRAM = """
 import json, sys
 import numpy as np
-from numba import cuda
+from numba import cuda, njit
 import nbrt
 import functions
 
@@ -52,7 +52,7 @@ print(json.dumps([len(calls), len(new), nbrt.to_host(x).tolist()]))
 """
 
 FUNCTIONS = """
-from numba import cuda
+from numba import cuda, njit
 OFFSET = 5
 
 @cuda.jit(device=True)
@@ -305,24 +305,51 @@ def test_several_capabilities_at_once(nvvm_calls: list[str]) -> None:
             assert f".target {target.replace('compute', 'sm')}" in image.ptx
 
 
-def test_device_functions_are_compiled_for_each_capability() -> None:
+def test_device_functions_are_compiled_once_for_each_capability(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Their code may use instructions of the capability."""
+    monkeypatch.setattr("nbrt.backends.cuda.numba_compiler.load_image", lambda _: None)
 
     @cuda.jit(device=True)
-    def helper(a):  # type: ignore[no-untyped-def]
+    def inner(a):  # type: ignore[no-untyped-def]
         return a + 1
 
+    @njit
+    def outer(a):  # type: ignore[no-untyped-def]
+        return inner(a)
+
     def kernel(x):  # type: ignore[no-untyped-def]
-        x[0] = helper(x[0])
+        x[0] = outer(x[0])
 
     source = host_compiler().adopt(kernel)
     compiled = []
-    for capability in ((8, 0), (9, 0), (9, 0)):
-        source.compile_ptx((np.zeros(4),), capability)
-        compiled.extend(helper.overloads.values())
+    for capability in ((8, 0), (9, 0), (8, 0)):
+        for dtype in (np.float32, np.float64):
+            source.compile_ptx((np.zeros(4, dtype),), capability)
+        version = outer._CUDATypingContext__dispatcher
+        compiled.append([*inner.overloads.values(), *version.overloads.values()])
     first, second, third = compiled
-    assert first is not second
-    assert second is third
+    assert list(map(id, first)) == list(map(id, third))
+    assert len(first) == len(second) == 4
+    assert not any(code is other for code in first for other in second)
+
+
+def test_device_functions_with_signatures(nvvm_calls: list[str]) -> None:
+    """They convert arguments, so the signatures are a part of the key."""
+    results = []
+    for signature in ("int64(int64)", "int64(int64)", "float64(float64)"):
+
+        @cuda.jit(signature, device=True)
+        def truncated(a):  # type: ignore[no-untyped-def]
+            return a
+
+        def kernel(x):  # type: ignore[no-untyped-def]
+            x[cuda.grid(1)] = truncated(x[cuda.grid(1)] / 2)
+
+        results.append(launched(kernel)[0])
+    assert results == [1, 1, 1.5]
+    assert len(nvvm_calls) == 2
 
 
 def test_code_compiled_ahead_is_launched(interface: CudaInterface, nvvm_calls: list[str]) -> None:
