@@ -26,7 +26,7 @@ _HEADER_START = len(_MAGIC) + _DIGEST_BYTES + _LENGTH.size
 _MAX_HEADER_BYTES = 2**26
 
 _KEY = re.compile(r"[0-9a-f]{64}")
-_KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_MAX_KIND = 64
 
 
 class EntryError(ValueError):
@@ -196,13 +196,13 @@ def check_key(key: str) -> str:
 
 
 def check_kind(kind: str) -> str:
-    """Return a kind of device, which must be an identifier of ASCII characters.
+    """Return a kind of device, which must be an identifier, as the registry demands.
 
     Raises
     ------
     EntryError
         If it is something else.
     """
-    if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:
+    if not isinstance(kind, str) or not kind.isidentifier() or len(kind) > _MAX_KIND:
         raise EntryError(f"expected a kind of device, got {kind!r}")
     return kind

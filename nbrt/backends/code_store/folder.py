@@ -93,6 +93,8 @@ def is_trusted_folder(root: Path, *below: str) -> bool:
 
 def make_folder(root: Path, *below: str) -> bool:
     """Make a folder for the user alone; return whether it exists now and is trusted."""
+    if is_trusted_folder(root, *below):
+        return True
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         for depth in range(len(below) + 1):

@@ -92,7 +92,8 @@ def test_a_header_with_fields_of_other_types_is_refused(changes: dict[str, Any])
 
 def test_a_key_or_kind_is_no_path() -> None:
     assert check_key(KEY) == KEY
-    assert check_kind("my_device2") == "my_device2"
+    for kind in ("my_device2", "gerät"):
+        assert check_kind(kind) == kind
     for key in ("../" + KEY[3:], KEY[1:], KEY.upper(), KEY + "\n", ""):
         with pytest.raises(EntryError):
             check_key(key)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numba import cuda, typeof
+from numba.core import config as numba_config
 from numba.core.registry import cpu_target
 
 from helpers.processes import output_of
@@ -159,6 +160,20 @@ def test_the_cache_can_be_switched_off(folder: Path) -> None:
     assert files(folder) == []
     CpuProgram(kernel).plan(0, (1, 1, 1), (4, 1, 1))(np.zeros(4))
     assert len(files(folder)) == 1
+
+
+def test_options_of_the_compiler_are_part_of_the_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kernel(x: Any) -> None:
+        x[cuda.grid(1)] = 1
+
+    for option in ("LOOP_VECTORIZE", None, "BOUNDSCHECK"):
+        with monkeypatch.context() as changes:
+            if option is not None:
+                changes.setattr(numba_config, option, 1 - bool(getattr(numba_config, option)))
+            CpuProgram(kernel).plan(0, (1, 1, 1), (4, 1, 1))(np.zeros(4))
+    assert len(files(folder)) == 3
 
 
 def test_exceptions_survive_the_disk(folder: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 import sys
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import llvmlite
@@ -98,15 +98,21 @@ def _description(kind: Any) -> object:
     return kind, getattr(kind, "fields", ()), tuple(map(_description, kind.types))
 
 
-@lru_cache(maxsize=1)
 def compiler_versions() -> Mapping[str, str]:
     """Return the versions and options on which compiled code depends, this compiler included."""
+    # The options may change between two kernels, and between two jobs of a compile process.
     options = {
         "opt": getattr(config.OPT, "_raw_value", config.OPT),  # 3 or "max"
         "loop_vectorize": config.LOOP_VECTORIZE,
         "slp_vectorize": config.SLP_VECTORIZE,
         "boundscheck": config.BOUNDSCHECK,
     }
+    text = " ".join(f"{name}={value}" for name, value in options.items())
+    return {**_fixed_versions(), "options": text}
+
+
+@cache
+def _fixed_versions() -> Mapping[str, str]:
     return {
         "nbrt": f"{__version__}+{_source_digest()}",
         "python": f"{sys.implementation.name} {platform.python_version()}{_abi_flags()}",
@@ -115,7 +121,6 @@ def compiler_versions() -> Mapping[str, str]:
         "numba-cuda": _dialect_version(),
         "llvmlite": llvmlite.__version__,
         "numpy": np.__version__,
-        "options": " ".join(f"{name}={value}" for name, value in options.items()),
     }
 
 
