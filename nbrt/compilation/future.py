@@ -117,9 +117,8 @@ class CompileFuture(Future[T], Generic[T]):
         __tracebackhide__ = True
         try:
             if all(entry.is_of_this_process for entry in self._entries):
-                for entry in self._entries if timeout is None and not self.cancelled() else ():
-                    if entry.begin(here=True):
-                        end_here(entry)
+                if timeout is None and not self.cancelled():
+                    self.help()
                 super().result(timeout)
             value, error = self._settle()
         except KeyboardInterrupt:
@@ -128,6 +127,12 @@ class CompileFuture(Future[T], Generic[T]):
         if error is not None:
             raise error
         return cast("T", value)
+
+    def help(self) -> None:
+        """Run the compilations that no process has begun, in this thread."""
+        for entry in self._entries:
+            if entry.begin(here=True):
+                end_here(entry)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the compilation has ended, however it ends; return whether it has."""

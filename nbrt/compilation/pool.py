@@ -57,6 +57,8 @@ class AsyncCompile:
     ----------
     workers : int
         Most worker processes.
+    is_closed : bool
+        Whether the processes have ended for good.
 
     Raises
     ------
@@ -89,8 +91,10 @@ class AsyncCompile:
                 "concurrent.futures.ProcessPoolExecutor in the place of multiprocessing.Pool"
             )
         self.workers = workers if can_fork() else 0
+        self.is_closed = False
         self._scheduler = Scheduler(self.workers, clock) if self.workers else None
         self._futures: weakref.WeakSet[CompileFuture[Any]] = weakref.WeakSet()
+        self._lock = threading.Lock()
         self._tokens: list[Token[AsyncCompile | None]] = []
         self._backends: dict[str, tuple[bytes, tuple[str, ...]]] = {}
         _pools.add(self)
@@ -111,7 +115,9 @@ class AsyncCompile:
         _current.reset(self._tokens.pop())
         try:
             if kind is None:
-                for future in list(self._futures):
+                for future in self._pending():
+                    if len(self.processes()) <= 1:  # no worker runs yet
+                        future.help()
                     future.wait()
         finally:
             self.close()
@@ -166,7 +172,8 @@ class AsyncCompile:
             if is_new:
                 self._start(entry)
         future = CompileFuture(label, entries, load, self._stop)
-        self._futures.add(future)
+        with self._lock:
+            self._futures.add(future)
         return future
 
     def _start(self, entry: InFlightJob) -> None:
@@ -186,7 +193,8 @@ class AsyncCompile:
 
     def close(self) -> None:
         """Cancel compilations that have not ended, and end the processes."""
-        for future in list(self._futures):
+        self.is_closed = True
+        for future in self._pending():
             future.cancel()
         _pools.discard(self)
         if self._scheduler is not None:
@@ -195,6 +203,10 @@ class AsyncCompile:
     def processes(self) -> list[int]:
         """Return the ids of the processes that run: the server, then the workers."""
         return [] if self._scheduler is None else self._scheduler.processes()
+
+    def _pending(self) -> list[CompileFuture[Any]]:
+        with self._lock:
+            return [future for future in self._futures if not future.done()]
 
     def wake(self) -> None:
         """Let the pool look at its clock."""
@@ -219,6 +231,7 @@ class AsyncCompile:
     def _after_fork_in_child(self) -> None:
         """Compile in place from now on."""
         self.workers = 0
+        self._lock = threading.Lock()
         self._futures.clear()
         if self._scheduler is not None:
             self._scheduler.abandon()
@@ -235,19 +248,18 @@ def _default_workers() -> int:
 
 _current: ContextVar[AsyncCompile | None] = ContextVar("nbrt.compilation.pool", default=None)
 _pools: weakref.WeakSet[AsyncCompile] = weakref.WeakSet()
-_default: AsyncCompile | None = None
+_defaults: dict[int, AsyncCompile] = {}
 _lock = threading.Lock()
 
 
 def default_pool() -> AsyncCompile:
     """Return the pool of the process, with the number of workers by the settings."""
-    global _default
+    workers = _default_workers()
     with _lock:
-        if _default is None or _default.workers != _default_workers() * can_fork():
-            if _default is not None:
-                _default.close()
-            _default = AsyncCompile()
-        return _default
+        pool = _defaults.get(workers)
+        if pool is None or pool.is_closed:
+            pool = _defaults[workers] = AsyncCompile(workers)
+        return pool
 
 
 def current_pool() -> AsyncCompile:
@@ -261,9 +273,9 @@ def _close_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _default, _lock
+    global _lock
     _lock = threading.Lock()
-    _default = None
+    _defaults.clear()
     _current.set(None)
     for pool in list(_pools):
         pool._after_fork_in_child()

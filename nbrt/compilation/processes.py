@@ -119,6 +119,8 @@ class WorkerProcess:
         Its id; None before it runs.
     entry : InFlightJob or None
         What it compiles.
+    kind : str or None
+        The kind of device for which it has compiled; None: none yet.
     since : float
         The time at which it began to be idle, or last used a CPU.
     cpu_seconds : float or None
@@ -129,8 +131,14 @@ class WorkerProcess:
         self.channel = channel
         self.pid: int | None = None
         self.entry: InFlightJob | None = None
+        self.kind: str | None = None
         self.since = 0.0
         self.cpu_seconds: float | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it runs and has no job."""
+        return self.entry is None and self.pid is not None
 
     def fileno(self) -> int:
         """Return the descriptor of the connection."""

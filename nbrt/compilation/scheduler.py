@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from nbrt.backends.in_flight import InFlightJob
     from nbrt.compilation.worker import Failure, Request
 
-__all__ = ["IDLE_SECONDS", "STALL_SECONDS", "Scheduler", "Task"]
+__all__ = ["IDLE_SECONDS", "MAX_RESIDENT", "STALL_SECONDS", "Scheduler", "Task"]
 
 IDLE_SECONDS = 60.0
 """Workers without a job end after this time, and the server after the last worker."""
 
 STALL_SECONDS = 30.0
 """A worker that uses no CPU for this time is stuck. A long compilation uses one."""
+
+MAX_RESIDENT = 220 * 10**6
+"""A worker that has taken more bytes of memory is replaced when its job has ended."""
 
 _MAX_STALLED = 600.0
 """The same on systems that do not tell the CPU time of a process: the limit of a compilation."""
@@ -173,8 +176,8 @@ class Scheduler:
             if self._is_closing:
                 return False
         self._take_incoming()
-        self._start_processes()
         self._assign()
+        self._start_processes()
         self._end_stalled()
         if not self._end_idle():
             return False
@@ -207,38 +210,48 @@ class Scheduler:
                     self._end_worker(worker, Outcome("cancelled"))
                     break
 
+    def _assign(self) -> None:
+        """Send queued jobs to idle workers that have compiled for no other kind of device."""
+        waiting: deque[Task] = deque()
+        for task in self._queue:
+            if task.entry.state != "queued":
+                continue
+            idle = [each for each in self._workers if each.is_idle]
+            known = [each for each in idle if each.kind in (None, task.entry.job.kind)]
+            if known and task.entry.begin(here=False):
+                self._give(known[0], task)
+                continue
+            waiting.append(task)
+            if idle and not known and len(self._workers) == self._limit:
+                self._forget(idle[0], "")  # the compilers of both kinds would take much memory
+        self._queue = waiting
+
+    def _give(self, worker: WorkerProcess, task: Task) -> None:
+        worker.entry, worker.kind = task.entry, task.entry.job.kind
+        worker.since, worker.cpu_seconds = self._clock(), None
+        worker.channel.send(task.request)
+
     def _start_processes(self) -> None:
-        while self._queue and self._queue[0].entry.state != "queued":
-            self._queue.popleft()
-        idle = sum(worker.entry is None for worker in self._workers)
+        kinds = {None, *(task.entry.job.kind for task in self._queue)}
+        idle = sum(worker.entry is None and worker.kind in kinds for worker in self._workers)
         new = min(len(self._queue) - idle, self._limit - len(self._workers))
         if new <= 0:
             return
-        if self._failed_starts >= _MAX_FAILED_STARTS:
-            while self._queue:
-                _lose(self._queue.popleft().entry, "the compile processes do not start")
-            return
-        if self._server is None:
+        if self._failed_starts < _MAX_FAILED_STARTS and self._server is None:
             try:
                 self._server = Server()
             except OSError:
                 self._failed_starts = _MAX_FAILED_STARTS
-                return self._start_processes()
+        if self._failed_starts >= _MAX_FAILED_STARTS or self._server is None:
+            while self._queue:
+                _lose(self._queue.popleft().entry, "the compile processes do not start")
+            return
         for task in self._queue:
             self._server.preload(task.preload)
         for _ in range(new):
             worker = self._server.fork()
             worker.since = self._clock()
             self._workers.append(worker)
-
-    def _assign(self) -> None:
-        for worker in self._workers:
-            while worker.entry is None and worker.pid is not None and self._queue:
-                entry, request, _ = self._queue.popleft()
-                if entry.begin(here=False):
-                    worker.entry = entry
-                    worker.since, worker.cpu_seconds = self._clock(), None
-                    worker.channel.send(request)
 
     def _receive(self, worker: WorkerProcess) -> None:
         worker.channel.flush()
@@ -247,21 +260,23 @@ class Scheduler:
         except EOFError:
             self._forget(worker, "the compile process ended")
             return
-        for status, value in replies:
+        worker.since = self._active = self._clock()
+        for status, value, resident in replies:
             if status == "ready":
                 worker.pid = value
                 self._failed_starts = 0
-            else:
-                entry, worker.entry = worker.entry, None
-                if entry is not None:
-                    entry.end(_outcome(status, value))
-            worker.since = self._active = self._clock()
+                continue
+            entry, worker.entry = worker.entry, None
+            if entry is not None:
+                entry.end(_outcome(status, value))
+            if resident > MAX_RESIDENT:
+                self._forget(worker, "")
 
     def _end_stalled(self) -> None:
         """End workers that have used no CPU for a while although they have a job."""
         now = self._clock()
         for worker in list(self._workers):
-            if worker.entry is None and worker.pid is not None:
+            if worker.is_idle:
                 continue
             pid = worker.pid or (self._server.pid if self._server is not None else os.getpid())
             used = cpu_seconds(pid)
@@ -285,8 +300,7 @@ class Scheduler:
         """End processes that have been idle for a while; return False if none is left."""
         now = self._clock()
         for worker in list(self._workers):
-            is_idle = worker.entry is None and worker.pid is not None
-            if is_idle and now - worker.since >= IDLE_SECONDS:
+            if worker.is_idle and now - worker.since >= IDLE_SECONDS:
                 self._forget(worker, "")
         if self._workers or self._queue:
             return True
@@ -297,8 +311,8 @@ class Scheduler:
         now = self._clock()
         ends = [self._active + IDLE_SECONDS] if not self._workers else []
         for worker in self._workers:
-            is_busy = worker.entry is not None or worker.pid is None
-            ends.append(now + STALL_SECONDS / 10 if is_busy else worker.since + IDLE_SECONDS)
+            is_idle = worker.is_idle
+            ends.append(worker.since + IDLE_SECONDS if is_idle else now + STALL_SECONDS / 10)
         return max(0.0, min(ends) - now)
 
     def _forget(self, worker: WorkerProcess, reason: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nbrt import errors
 from nbrt.backends.compile_jobs import NotStoredError
 from nbrt.errors import NbrtError
 
@@ -46,7 +48,7 @@ class Failure(NamedTuple):
     Attributes
     ----------
     name : str
-        The class in `nbrt.errors`.
+        The class in `nbrt.errors`, or the nearest base of a backend's own class there.
     message : str
         Its message.
     cause : str
@@ -64,17 +66,17 @@ def serve(descriptor: int) -> None:
     Parameters
     ----------
     descriptor : int
-        A connected socket. Replies are tuples of a status and its value: ``("ready", pid)`` first,
-        then ``("stored", seconds)``, ``("failed", Failure)``, ``("unstored", reason)`` or
-        ``("lost", reason)`` for each job.
+        A connected socket. Replies are tuples of a status, its value and the memory in use in
+        bytes: ``"ready"`` with the process id first, then for each job ``"stored"`` with its
+        seconds, ``"failed"`` with a `Failure`, or ``"unstored"`` or ``"lost"`` with the reason.
     """
     backends: dict[bytes, Worker] = {}
     with Connection(descriptor) as connection:
-        connection.send(("ready", os.getpid()))
+        connection.send(("ready", os.getpid(), _resident()))
         while True:
             try:
                 request = connection.recv()
-                connection.send(_reply(request, backends))
+                connection.send((*_reply(request, backends), _resident()))
             except (EOFError, OSError):
                 return
 
@@ -89,7 +91,7 @@ def _reply(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any]:
         key = backend.compile(request.payload)
     except NbrtError as error:
         cause = "" if error.__cause__ is None else str(error.__cause__)
-        return "failed", Failure(type(error).__name__, str(error), cause)
+        return "failed", Failure(_public_class(error), str(error), cause)
     except NotStoredError as error:
         return "unstored", str(error)
     except Exception:  # noqa: BLE001  # the parent compiles the kernel
@@ -97,3 +99,15 @@ def _reply(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any]:
     if key != request.key:
         return "lost", "the kernel has another key in the worker"
     return "stored", time.perf_counter() - begin
+
+
+def _resident() -> int:
+    """Return the most bytes of memory that the process has had."""
+    import resource  # absent on Windows, where there are no workers
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _public_class(error: NbrtError) -> str:
+    return next(each.__name__ for each in type(error).__mro__ if hasattr(errors, each.__name__))

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Gate", "ProcessEnd", "registered", "scripted_job"]
+__all__ = ["OTHER_KIND", "Gate", "ProcessEnd", "registered", "scripted_job"]
 
-KIND = "scripted"
+KIND, OTHER_KIND = "scripted", "other_scripted"
 
 
 class ScriptedWorker(Worker):
@@ -85,18 +85,20 @@ def _report(script: dict[str, Any]) -> None:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    register_interface_for_device(KIND, ScriptedInterface(KIND))
+    for kind in (KIND, OTHER_KIND):
+        register_interface_for_device(kind, ScriptedInterface(kind))
     try:
         yield
     finally:
-        unregister_interface_for_device(KIND)
+        for kind in (KIND, OTHER_KIND):
+            unregister_interface_for_device(kind)
 
 
-def scripted_job(action: str, label: str = "", **script: Any) -> CompileJob:
+def scripted_job(action: str, label: str = "", kind: str = KIND, **script: Any) -> CompileJob:
     """Return a job with its own key for a label."""
     key = hashlib.sha256(f"{action} {label} {sorted(script.items())}".encode()).hexdigest()
     payload = json.dumps({"action": action, "key": key, **script}).encode()
-    return CompileJob(KIND, key, label or action, payload)
+    return CompileJob(kind, key, label or action, payload)
 
 
 @dataclass

@@ -137,6 +137,33 @@ def test_future_of_the_parent_compiles_in_a_forked_child(
     assert run(KERNEL, code).split() == ["3.0", "0"]
 
 
+def test_workers_are_small_and_single_threaded(run: Callable[..., str]) -> None:
+    code = """
+        from nbrt.backends.registry import get_interface_for_device
+
+        def memory(pid):
+            with open(f"/proc/{pid}/status") as file:
+                values = dict(line.split(":") for line in file.read().splitlines())
+            print(int(values["Threads"]), int(values["VmHWM"].split()[0]))
+
+        pool = AsyncCompile(1)
+        print(status(compiled(pool, scale, np.ones(1))))
+        memory(pool.processes()[1])
+        jobs = get_interface_for_device("cuda").compile_jobs(
+            scale.function, 0, (1, 1, 1), (32, 1, 1), 0, (np.ones(1),), ("sm_80", "sm_90"))
+        print(status(pool.submit(jobs, int, "")))
+        for pid in pool.processes():
+            memory(pid)
+    """
+    cpu, worker, cuda, *others = run(KERNEL, code).splitlines()
+    assert cpu == "['stored']"
+    assert cuda == "['stored', 'stored']"
+    for line in (worker, *others):
+        threads, kilobytes = map(int, line.split())
+        assert threads == 1
+        assert kilobytes <= 250_000
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_children_of_multiprocessing_compile(method: str, run: Callable[..., str]) -> None:
     code = f"""

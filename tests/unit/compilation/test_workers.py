@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.clocks import ManualClock
-from helpers.scripted_backend import Gate, ProcessEnd, registered, scripted_job
+from helpers.scripted_backend import (
+    KIND,
+    OTHER_KIND,
+    Gate,
+    ProcessEnd,
+    registered,
+    scripted_job,
+)
 from nbrt import config
 from nbrt.backends import in_flight
 from nbrt.compilation import scheduler
@@ -279,6 +286,30 @@ def test_callback_may_wait_for_other_compilations(pool: AsyncCompile, gate: Gate
 
     assert ended.wait()
     assert results == ["stored before", "loaded", "loaded"]
+
+
+def pid_of(pool: AsyncCompile, file: Path, kind: str = KIND) -> int:
+    """Return the process that runs a job."""
+    future = submit(pool, scripted_job("report", str(next(_numbers)), kind, file=str(file)))
+    assert status_of(future) == "stored"
+    return int(json.loads(file.read_text())["pid"])
+
+
+def test_worker_compiles_for_one_kind_of_device(tmp_path: Path) -> None:
+    with AsyncCompile(1) as pool:
+        first, second = pid_of(pool, tmp_path / "1"), pid_of(pool, tmp_path / "2")
+        other = pid_of(pool, tmp_path / "3", OTHER_KIND)
+
+        assert first == second != other
+        assert len(pool.processes()) == 2  # the server, and the worker for the other kind
+
+
+def test_worker_with_much_memory_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "MAX_RESIDENT", 0)
+    with AsyncCompile(1) as pool:
+        assert pid_of(pool, tmp_path / "1") != pid_of(pool, tmp_path / "2")
 
 
 def test_workers_have_the_environment_of_the_caller(
