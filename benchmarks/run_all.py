@@ -26,6 +26,7 @@ BENCHMARKS = (
     "distributed",
     "streams",
     "simt",
+    "first_call",
 )
 
 

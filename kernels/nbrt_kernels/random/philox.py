@@ -125,6 +125,24 @@ def block_values(
 
 
 @device_function
+def _three_rounds(
+    a0: Scalar, a1: Scalar, a2: Scalar, a3: Scalar, b0: Scalar, b1: Scalar, b2: Scalar, b3: Scalar,
+    k0: Scalar, k1: Scalar,
+) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar, Scalar, Scalar, Scalar]:  # fmt: skip
+    """Compute three rounds of two blocks."""
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
+    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0, k1 + _W1
+    return a0, a1, a2, a3, b0, b1, b2, b3
+
+
+@device_function
 def two_blocks(
     first: Scalar, second: Scalar, key0: Scalar, key1: Scalar
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
@@ -149,33 +167,12 @@ def two_blocks(
     a0, a1, a2, a3 = first, first >> _HALF, zero, zero
     b0, b1, b2, b3 = second, second >> _HALF, zero, zero
     k0, k1 = key0, key1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
+    a0, a1, a2, a3, b0, b1, b2, b3 = _three_rounds(a0, a1, a2, a3, b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0 + _W0 + _W0, k1 + _W1 + _W1 + _W1
+    a0, a1, a2, a3, b0, b1, b2, b3 = _three_rounds(a0, a1, a2, a3, b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0 + _W0 + _W0, k1 + _W1 + _W1 + _W1
+    a0, a1, a2, a3, b0, b1, b2, b3 = _three_rounds(a0, a1, a2, a3, b0, b1, b2, b3, k0, k1)
+    k0, k1 = k0 + _W0 + _W0 + _W0, k1 + _W1 + _W1 + _W1
     v0, v1 = _last_round(a0, a1, a2, a3, k0, k1)
     u0, u1 = _last_round(b0, b1, b2, b3, k0, k1)
     return v0, v1, u0, u1

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from numba import literal_unroll
-from numba.core.registry import cpu_target
 
 from nbrt.backends.cpu.simt.builtins import (
     arithmetic,
+    array_views,  # noqa: F401  # registers its code with Numba
     atomics,
     barriers,
     half,  # noqa: F401  # registers the type float16 with Numba
@@ -24,6 +24,7 @@ from nbrt.backends.cpu.simt.builtins import (
     memory,
     warp,
 )
+from nbrt.backends.cpu.simt.target import simt_target
 
 __all__ = ["MARKER_NAMES", "REPLACEMENTS", "marker_kind", "vector_type"]
 
@@ -62,7 +63,7 @@ class _Replacements(Mapping[str, Callable[..., Any]]):
             del self._pending[pattern]
         if patterns:
             # Numba loads new registrations before it compiles, and this happens while it compiles.
-            cpu_target.target_context.refresh()
+            simt_target.target_context.refresh()
 
 
 REPLACEMENTS: Mapping[str, Callable[..., Any]] = _Replacements(

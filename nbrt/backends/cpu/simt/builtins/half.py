@@ -15,7 +15,6 @@ from numba.core import boxing, types
 from numba.core.datamodel.models import FloatModel, PrimitiveModel
 from numba.core.imputils import Registry
 from numba.core.pythonapi import NativeValue, _unboxers
-from numba.core.registry import cpu_target
 from numba.core.typeconv import Conversion
 from numba.core.typing.templates import AbstractTemplate, signature
 from numba.extending import register_model
@@ -28,6 +27,7 @@ from nbrt.backends.cpu.simt.builtins.registry import (
     lowering,
     real_to_integer,
 )
+from nbrt.backends.cpu.simt.target import simt_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -158,7 +158,7 @@ def _type_operator(function: Callable[..., Any], result: Any, count: int) -> Non
                 return None
             return signature(result, *_HALVES[:count])
 
-    context = cpu_target.typing_context
+    context = simt_target.typing_context
     known = context._lookup_global(function)
     context._remove_global(function)
     context._insert_global(function, types.Function((Template, *known.templates)))
@@ -185,7 +185,7 @@ def _is_nonzero(builder: ir.IRBuilder, args: Values) -> ir.Value:
     return builder.fcmp_unordered("!=", args[0], ir.Constant(_HALF, 0.0))
 
 
-cpu_target.typing_context.refresh()
+simt_target.typing_context.refresh()
 for _function, _emit in _UNARY.items():
     _type_operator(_function, types.float16, 1)
     _registry.lower(_function, types.float16)(lowering(_emit))
@@ -196,4 +196,4 @@ for _function in _COMPARISONS:
 for _function in (operator.truediv, operator.itruediv):
     _registry.lower(_function, *_HALVES)(lowering(_divide))
 _registry.lower(bool, types.float16)(lowering(_is_nonzero))
-cpu_target.target_context.install_registry(_registry)
+simt_target.target_context.install_registry(_registry)

@@ -38,4 +38,4 @@ class CheckedKernelCompiler(_CheckedDeviceCompiler):
         return [passes]
 
 
-_CheckedDeviceCompiler.devices = DeviceFunctions(_CheckedDeviceCompiler)
+_CheckedDeviceCompiler.devices = DeviceFunctions(_CheckedDeviceCompiler, instrumented=True)

@@ -13,11 +13,11 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from numba.core import types
-from numba.core.registry import cpu_target
 from numba.core.typing.templates import infer_global, make_overload_template
 from numba.extending import intrinsic
 
 from nbrt.backends.cpu.simt.builtins.registry import stand_in
+from nbrt.backends.cpu.simt.target import simt_target
 from nbrt.backends.dialect import is_of_dialect
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def extension_of(value: Any, compiler: Callable[[Any], Any]) -> Extension | None
             known = _overloaded(value.__name__, templates, compiler)
         _extensions[value] = len(templates), known
         # Numba loads new registrations before it compiles, and this happens while it compiles.
-        cpu_target.target_context.refresh()
+        simt_target.target_context.refresh()
     return known
 
 

@@ -10,12 +10,12 @@ import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import llvmlite.binding as llvm
 from numba.core import errors, types
 from numba.core.analysis import compute_cfg_from_blocks
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
-from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import AnnotateTypes, NativeLowering
 from numba.core.untyped_passes import InlineClosureLikes
 
@@ -35,7 +35,12 @@ from nbrt.backends.cpu.simt.frontend.ranges import adapt_ranges
 from nbrt.backends.cpu.simt.frontend.resolve import DialectUse, resolve_dialect
 from nbrt.backends.cpu.simt.frontend.source import with_context, without_context
 from nbrt.backends.cpu.simt.frontend.thread_index_analysis import simplify_positions
-from nbrt.backends.cpu.simt.frontend.wait_points import mark_places, mentions_markers
+from nbrt.backends.cpu.simt.frontend.wait_points import (
+    mark_places,
+    mentions_markers,
+    mentions_thread,
+)
+from nbrt.backends.cpu.simt.target import SimtDispatcher, register_whole_library
 from nbrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -99,18 +104,49 @@ class _ResolveDialect(FunctionPass):
 
 
 class ThreadLibrary(JITCodeLibrary):
-    """LLVM code of Numba before optimisation, which follows when it is linked into a block."""
+    """LLVM code of Numba before optimisation, which follows when it is linked into a block.
+
+    The code that it calls is linked once, with the outermost function.
+    """
+
+    _shared_module: Any
 
     def _optimize_functions(self, ll_module: Any) -> None:
         pass
 
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
+    def finalize(self) -> None:
+        """Add nothing more; the libraries that this one calls stay apart."""
+        self._raise_if_finalized()
+        for library in self._linking_libraries:
+            self._reload_init.update(library._reload_init)
         self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
         self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        """Return the module with all that it calls, for linking into several others."""
+        if self._shared_module is None:
+            whole = self._final_module.clone()
+            for library in self._called():
+                is_thread = isinstance(library, ThreadLibrary)
+                module = library._final_module if is_thread else library._get_module_for_linking()
+                whole.link_in(module, preserve=True)
+            for function in whole.functions:
+                if not function.is_declaration and function.linkage == llvm.Linkage.external:
+                    function.linkage = "linkonce_odr"
+            self._shared_module = whole
+        return self._shared_module
+
+    def _called(self) -> list[Any]:
+        """Return the libraries that this one and its own call, each once."""
+        found: dict[Any, None] = {}
+        pending = list(reversed(self._linking_libraries))
+        while pending:
+            library = pending.pop()
+            if library not in found:
+                found[library] = None
+                if isinstance(library, ThreadLibrary):
+                    pending += reversed(library._linking_libraries)
+        return list(found)
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -215,7 +251,7 @@ class _TurnLimitsCompiler(DeviceCompiler):
             raise NothingToLimitError
 
 
-class ThreadDispatcher(CPUDispatcher):
+class ThreadDispatcher(SimtDispatcher):
     """Compiles the code of one thread: a kernel's body or a device function."""
 
     def __init__(
@@ -223,9 +259,12 @@ class ThreadDispatcher(CPUDispatcher):
         function: FunctionType,
         compiler: type[DeviceCompiler],
         captures: Captures | None = None,
+        *,
+        takes_context: bool = True,
     ) -> None:
         super().__init__(function, targetoptions=dict(_OPTIONS), pipeline_class=compiler)
         self._captures = captures
+        self.takes_context = takes_context
 
     def add_overload(self, cres: Any) -> None:
         """Store a compiled version for other compiled code only: Python never calls it."""
@@ -235,7 +274,12 @@ class ThreadDispatcher(CPUDispatcher):
         """Return Numba's compile result for argument types."""
         token = _captures.set(self._captures)
         try:
-            self.compile(arguments)
+            try:
+                self.compile(arguments)
+            except errors.NumbaError:
+                if not register_whole_library():
+                    raise
+                self.compile(arguments)
         finally:
             _captures.reset(token)
         return self.overloads[arguments]
@@ -252,25 +296,34 @@ class DeviceFunctions:
     ----------
     compiler : type
         Their compiler.
+    instrumented : bool
+        Whether every function takes the hidden argument, for reports of the thread.
     """
 
-    def __init__(self, compiler: type[DeviceCompiler]) -> None:
+    def __init__(self, compiler: type[DeviceCompiler], *, instrumented: bool = False) -> None:
         self._compiler = compiler
+        self._is_instrumented = instrumented
         self._known: weakref.WeakKeyDictionary[
-            Any, tuple[Captures, dict[bool, ThreadDispatcher]]
+            Any, tuple[Captures, bool, dict[bool, ThreadDispatcher]]
         ] = weakref.WeakKeyDictionary()
 
     def dispatcher(self, callee: Any, hidden: bool) -> ThreadDispatcher:
-        """Return the dispatcher of a device function, with or without the hidden argument."""
+        """Return the dispatcher of a device function, which may take the hidden argument.
+
+        A function that does not read its thread's index takes none: it is then compiled once for
+        all block shapes.
+        """
         kernel, function = _captures.get(), callee.py_func
         captures = Captures(function) if kernel is None else kernel.of(function)
         known = self._known.get(callee)
         if known is None or not known[0].agrees(captures):
-            known = self._known[callee] = (captures, {})
-        versions = known[1]
+            reads = self._is_instrumented or mentions_thread(captures.frozen)
+            known = self._known[callee] = (captures, reads, {})
+        captures, reads, versions = known
+        hidden = hidden and reads
         if hidden not in versions:
-            copy = with_context if hidden else without_context
-            versions[hidden] = ThreadDispatcher(copy(known[0].frozen), self._compiler)
+            copy = (with_context if hidden else without_context)(captures.frozen)
+            versions[hidden] = ThreadDispatcher(copy, self._compiler, takes_context=hidden)
         return versions[hidden]
 
 
@@ -294,6 +347,8 @@ class KernelBody:
         self._is_instrumented = instrumented is not None
         self._function = captures.frozen
         self.name = self._function.__name__
+        self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+        self._unlimited: set[ThreadDispatcher] = set()
         copy = with_context(self._function)
         self._whole = ThreadDispatcher(copy, instrumented or _WholeKernelCompiler, captures)
         self._guarded = ThreadDispatcher(copy, _GuardedKernelCompiler, captures)
@@ -303,13 +358,18 @@ class KernelBody:
 
     def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         """Return the compile results of the body and of the limits function, which may be None."""
+        if arguments not in self._known:
+            self._known[arguments] = self._compiled(arguments)
+        return self._known[arguments]
+
+    def _compiled(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         if self._is_instrumented or mentions_markers(self._function):
             body = self._whole.result(arguments)
             if self._is_instrumented or marker_kinds(body):
                 return self._checked(body), None
-        limits, dispatcher = _limits_result(self._turn_limits, arguments), self._turn
+        limits, dispatcher = self._limits_result(self._turn_limits, arguments), self._turn
         if limits is None:
-            limits, dispatcher = _limits_result(self._limits, arguments), self._guarded
+            limits, dispatcher = self._limits_result(self._limits, arguments), self._guarded
         return self._checked(
             (self._whole if limits is None else dispatcher).result(arguments)
         ), limits
@@ -317,6 +377,19 @@ class KernelBody:
     def whole(self, arguments: tuple[Any, ...]) -> Any:
         """Compile for argument types, with the guards in the body."""
         return self._checked(self._whole.result(arguments))
+
+    def _limits_result(self, limits: ThreadDispatcher, arguments: tuple[Any, ...]) -> Any:
+        if limits in self._unlimited:
+            return None
+        # None also if a limit cannot be computed outside of the body, for instance for its type:
+        # then the body with its guards compiles, or raises the error.
+        try:
+            return limits.result(arguments)
+        except NothingToLimitError:  # found before types are inferred: so for all types
+            self._unlimited.add(limits)
+            return None
+        except errors.NumbaError:
+            return None
 
     def _checked(self, body: Any) -> Any:
         if body.signature.return_type not in (types.none, types.void):
@@ -326,15 +399,6 @@ class KernelBody:
                 f"this one returns {body.signature.return_type}; write it into an array argument"
             )
         return body
-
-
-def _limits_result(limits: ThreadDispatcher, arguments: tuple[Any, ...]) -> Any:
-    # None also if a limit cannot be computed outside of the body, for instance for its type: then
-    # the body with its guards compiles, or raises the error.
-    try:
-        return limits.result(arguments)
-    except (NothingToLimitError, errors.NumbaError):
-        return None
 
 
 def bounds_of(result: Any) -> list[Bound]:

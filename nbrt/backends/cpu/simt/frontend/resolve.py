@@ -86,7 +86,7 @@ def resolve_dialect(
     func_ir : numba.core.ir.FunctionIR
         The function; its first argument is the hidden one, if there is one.
     device_dispatcher : callable
-        Returns the dispatcher of a device function, with or without the hidden argument.
+        Returns the dispatcher of a device function, which may take the hidden argument if True.
     is_kernel : bool
         Whether the function is a kernel, which must not return a value.
 
@@ -298,11 +298,10 @@ class _Resolver:
             self.use.places.append(f"cuda.{name} at {_where(loc)}")
 
     def _call_device_function(self, call: Any, callee: Any, body: list[Any]) -> None:
-        hidden = ARGUMENT in self._ir.arg_names
-        dispatcher = self._device_dispatcher(callee, hidden)
+        dispatcher = self._device_dispatcher(callee, ARGUMENT in self._ir.arg_names)
         self.use.callees.append(dispatcher)
         call.func = self._bind(dispatcher, call.loc, body)
-        if hidden:
+        if dispatcher.takes_context:
             call.args = [self._context("", call.loc), *call.args]
         self._reject_stray_names(call)
 

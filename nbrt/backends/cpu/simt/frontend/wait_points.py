@@ -15,9 +15,9 @@ from nbrt.backends.cpu.simt.frontend.overloads import is_extended
 from nbrt.backends.dialect import dialect_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["mark_places", "mentions_markers"]
+__all__ = ["mark_places", "mentions_markers", "mentions_thread"]
 
 _READS = ("getitem", "static_getitem", "call")
 _WAITS = frozenset(
@@ -130,6 +130,44 @@ def mentions_markers(function: types.FunctionType) -> bool:
     function : function
         The kernel.
     """
+    # The implementations of registered extensions are not known before they are typed.
+    return _mentions(
+        function, MARKER_NAMES, lambda name: marker_kind(name) is not None, extended=True
+    )
+
+
+_OF_THREAD = frozenset(
+    {
+        *("threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize"),
+        *("laneid", "lanemask_lt", "warpsize"),
+    }
+)
+
+
+def mentions_thread(function: types.FunctionType) -> bool:
+    """Return whether a function, or one that it may call, names the index of its thread.
+
+    Only names are compared before compiling, so True may be wrong; False is not.
+
+    Parameters
+    ----------
+    function : function
+        A device function.
+    """
+    return _mentions(function, _OF_THREAD, _OF_THREAD.__contains__, extended=False)
+
+
+def _mentions(
+    function: types.FunctionType,
+    attributes: frozenset[str],
+    is_wanted: Callable[[str], bool],
+    *,
+    extended: bool,
+) -> bool:
+    """Return whether a function, or one that it may call, has one of some attributes or names.
+
+    `extended` is the result for functions that call registered extensions.
+    """
     pending, seen = [function], set[int]()
     while pending:
         current = pending.pop()
@@ -137,14 +175,14 @@ def mentions_markers(function: types.FunctionType) -> bool:
             continue
         seen.add(id(current))
         names = {name for code in _codes(current.__code__) for name in _names(code)}
-        if names & MARKER_NAMES:
+        if names & attributes:
             return True
         for value in _values(current, names):
             kind = dialect_name(value)
-            if kind is not None and marker_kind(kind) is not None:
+            if kind is not None and is_wanted(kind):
                 return True
-            if is_extended(value):
-                return True  # its implementations are not known before it is typed
+            if extended and kind is None and is_extended(value):
+                return True
             if is_device_function(value):
                 pending.append(getattr(value, "py_func"))  # noqa: B009 - no type has it
     return False
@@ -169,7 +207,10 @@ def _values(function: types.FunctionType, names: set[str]) -> Iterator[object]:
             values.append(cell.cell_contents)
         except ValueError:  # not assigned yet
             continue
-    for value in values:
+    seen = set[int]()
+    while values:
+        value = values.pop()
         yield value
-        if isinstance(value, types.ModuleType):
-            yield from (getattr(value, name) for name in names if hasattr(value, name))
+        if isinstance(value, types.ModuleType) and id(value) not in seen:
+            seen.add(id(value))
+            values += [getattr(value, name) for name in names if hasattr(value, name)]

@@ -19,13 +19,13 @@ from numba._dispatcher import compute_fingerprint
 from numba.core import errors, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
-from numba.core.registry import CPUDispatcher
 
 from nbrt._internal.gc_control import gc_disabled
 from nbrt.backends import in_flight as in_flight_jobs
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types, numba_type
 from nbrt.backends.cpu.simt.runtime.plain_messages import plain_messages
+from nbrt.backends.cpu.simt.target import SimtDispatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ _OPTIONS = {
 }
 
 
-class EntryDispatcher(CPUDispatcher):
+class EntryDispatcher(SimtDispatcher):
     """Compiles and calls the entry function of one kernel for one block shape.
 
     Parameters

@@ -1,0 +1,196 @@
+"""The target of Numba that kernels compile for: the CPU, with the functions that kernels can call.
+
+Numba's own CPU target registers its library of functions before it compiles anything: lists, sets,
+linear algebra with SciPy, generators. This target registers what the CUDA target has as well, and
+the rest when a kernel does not compile without it. Its contexts are separate from those of Numba's
+CPU target, so that the types and operators that the dialect adds are not seen by other code.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import cached_property, partial
+from typing import Any
+
+from numba.core import cpu, typing
+from numba.core.decorators import jit
+from numba.core.descriptors import TargetDescriptor
+from numba.core.imputils import Registry
+from numba.core.imputils import builtin_registry as implementations
+from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.runtime import rtsys
+from numba.core.target_extension import (
+    CPU,
+    dispatcher_registry,
+    jit_registry,
+    target_override,
+    target_registry,
+)
+from numba.core.typing.templates import builtin_registry as typings
+
+__all__ = ["SimtDispatcher", "register_whole_library", "simt_target"]
+
+_NAME = "nbrt-simt"
+
+
+class _SimtTypingContext(typing.Context):
+    """The types of names and functions in kernels."""
+
+    _seen = 0
+
+    def refresh(self) -> None:
+        """Load new registrations with Numba, if there are any."""
+        if self._seen != _count(typings, *self._registries):
+            with target_override(_NAME):
+                super().refresh()
+            self._seen = _count(typings, *self._registries)
+
+    def resolve_value_type(self, val: Any) -> Any:
+        """Return the type of a value in code, and for a jitted function of its copy."""
+        return super().resolve_value_type(_for_kernels(val))
+
+    def resolve_value_type_prefer_literal(self, value: Any) -> Any:
+        """Return the same, as a literal type if there is one."""
+        return super().resolve_value_type_prefer_literal(_for_kernels(value))
+
+
+class _Registered:
+    """Registrations of a target context; its copies for compiler options share them."""
+
+    def __init__(self) -> None:
+        self.generated = Registry(_NAME)
+        """The code that Numba makes for overloads and intrinsics."""
+
+        self.seen = 0
+        """Registrations at the last refresh."""
+
+        self.whole_library = False
+        """Whether all functions of Numba's CPU target are registered."""
+
+
+class _SimtContext(cpu.CPUContext):
+    """The code of functions that kernels call."""
+
+    def init(self) -> None:
+        """Share the execution engine of Numba's CPU target."""
+        shared = cpu_target.target_context
+        self.is32bit = shared.is32bit
+        self._internal_codegen = shared.codegen()
+        self.registered = _Registered()
+        self.install_registry(self.registered.generated)  # Numba uses the first registry
+
+    def refresh(self) -> None:
+        """Load new registrations with Numba, if there are any."""
+        if self.registered.seen == _count(implementations, *self._registries):
+            self.typing_context.refresh()
+            return
+        with target_override(_NAME):
+            super().refresh()
+        self.install_registry(self.registered.generated)
+        self.registered.seen = _count(implementations, *self._registries)
+
+    def load_additional_registries(self) -> None:
+        """Register the functions that kernels usually call."""
+        if self.registered.whole_library:
+            super().load_additional_registries()
+            return
+        from numba.core import entrypoints, optional  # noqa: F401
+        from numba.cpython import (
+            builtins,  # noqa: F401
+            charseq,  # noqa: F401
+            cmathimpl,
+            enumimpl,  # noqa: F401
+            iterators,  # noqa: F401
+            mathimpl,
+            numbers,  # noqa: F401
+            printimpl,
+            rangeobj,  # noqa: F401
+            slicing,  # noqa: F401
+            tupleobj,  # noqa: F401
+            unicode,  # noqa: F401
+        )
+        from numba.misc import literal  # noqa: F401
+        from numba.np import arrayobj, npdatetime, npyimpl  # noqa: F401
+        from numba.np.unsafe import ndarray  # noqa: F401
+
+        for module in (cmathimpl, mathimpl, npyimpl, printimpl):
+            self.install_registry(module.registry)
+        entrypoints.init_all()
+
+    def post_lowering(self, mod: Any, library: Any) -> None:
+        """Link the functions that count references into code that uses them."""
+        if self.enable_nrt or self.is32bit:
+            rtsys.initialize(self)
+            super().post_lowering(mod, library)
+        elif self.fastmath:
+            cpu.fastmathpass.rewrite_module(mod, self.fastmath)
+
+
+def _count(*registries: Any) -> int:
+    """Return the number of registrations of all kinds."""
+    members = (member for registry in registries for member in vars(registry).values())
+    return sum(len(member) for member in members if isinstance(member, list))
+
+
+class _SimtTarget(TargetDescriptor):
+    """The contexts of kernels."""
+
+    options = cpu.CPUTargetOptions
+
+    @cached_property
+    def typing_context(self) -> Any:
+        """The types of names and functions in kernels."""
+        return _SimtTypingContext()
+
+    @cached_property
+    def target_context(self) -> Any:
+        """The code of functions that kernels call."""
+        return _SimtContext(self.typing_context, _NAME)
+
+
+simt_target = _SimtTarget(_NAME)
+
+
+def register_whole_library() -> bool:
+    """Register all functions of Numba's CPU target; return whether any were missing."""
+    context = simt_target.target_context
+    if context.registered.whole_library:
+        return False
+    context.registered.whole_library = True
+    context.registered.seen = 0
+    context.refresh()
+    return True
+
+
+class SimtDispatcher(CPUDispatcher):
+    """Compiles a function for `simt_target`."""
+
+    targetdescr = simt_target
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for argument types, with the overloads of this target."""
+        with target_override(_NAME):
+            return super().compile(sig)
+
+
+_copies: weakref.WeakKeyDictionary[Any, SimtDispatcher] = weakref.WeakKeyDictionary()
+"""Jitted functions of Numba's CPU target -> their copies for kernels."""
+
+
+def _for_kernels(value: Any) -> Any:
+    """Return the copy for kernels if the value is a function jitted for Numba's CPU target."""
+    if type(value) is not CPUDispatcher:
+        return value
+    if value not in _copies:
+        options = dict(value.targetoptions)
+        _copies[value] = SimtDispatcher(value.py_func, value.locals, options)
+    return _copies[value]
+
+
+class _Simt(CPU):
+    """The target in the tables of Numba, by which it finds overloads and compiles them."""
+
+
+target_registry[_NAME] = _Simt
+dispatcher_registry[_Simt] = SimtDispatcher
+jit_registry[_Simt] = partial(jit, _target=_NAME)
