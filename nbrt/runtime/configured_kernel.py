@@ -123,13 +123,13 @@ class ConfiguredKernel:
             forget_at_end(self)
         plan = known[1]
         if config.is_async and not self._is_empty and stream.capture is None:
+            # Imported by programs that compile ahead only: worker processes need many modules.
             from nbrt.runtime.compiling import defer_until_compiled
 
-            # `_last` stays as it is: the next launch may be of other types.
             defer_until_compiled(self, stream, bound.program, plan, args)
-        else:
-            self._last = (stream, plan.launch, bound)
-        return plan.launch
+        launch = plan.launch
+        self._last = (stream, launch, bound)
+        return launch
 
     def forget(self, interface: DeviceInterface) -> None:
         """Drop the plans of a backend."""

@@ -94,7 +94,7 @@ class Event:
     ) -> None:
         self._handle: EventHandle | None = None  # first: __del__ reads it, also if this raises
         self._captured: CapturedRecord | None = None
-        # Deferred work refers to the handle: the next record needs another one.
+        # Deferred work refers to the handle, so the next record needs another one.
         self._is_in_use = False
         self.device: Device | None = None if device is None else lookup(device)[0]
         self._options = EventOptions(bool(enable_timing), bool(blocking), bool(interprocess))
@@ -146,25 +146,28 @@ class Event:
             self._captured = chosen.capture.record_event(chosen, self)
             self.device = chosen.device
             return
-        deferral = chosen.deferral
-        if deferral is not None and self._options.interprocess:
-            # Other processes know its handle, so it can have no other.
-            deferral.wait()
-            deferral = None
         handle = self._handle
-        is_new = handle is None
-        if handle is None or deferral is not None or self._is_in_use:
-            handle = chosen.interface.create_event(chosen.device.index, self._options)
-            if is_new and commands.hooks:
-                commands.emit("event_create", chosen.device, chosen, self)
-        if deferral is not None:
-            handle = DeferredRecord(deferral, handle)
+        if handle is None or self._is_in_use or chosen.deferral is not None:
+            handle = self._new_handle(chosen)
         chosen.enqueue("record", handle.record, (), "", self)
         # Last: a refused record leaves the event unchanged.
         self._handle, self._interface = handle, chosen.interface
         self.device, self._stream = chosen.device, chosen
         self._captured = None
+
+    def _new_handle(self, stream: _Stream) -> EventHandle:
+        """Return the handle of the next record: a new one, unless other processes know it."""
+        deferral = stream.deferral
+        known = self._handle
+        if known is not None and self._options.interprocess:
+            if deferral is not None:
+                deferral.wait()
+            return known
+        handle = stream.interface.create_event(stream.device.index, self._options)
+        if known is None and commands.hooks:
+            commands.emit("event_create", stream.device, stream, self)
         self._is_in_use = deferral is not None
+        return handle if deferral is None else DeferredRecord(deferral, handle)
 
     def wait(self, stream: _Stream | None = None) -> None:
         """Make later work of a stream, of any device, wait for the last record, if there is one.

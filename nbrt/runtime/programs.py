@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
+from nbrt import config
 from nbrt._internal.tracebacks import at_caller
 from nbrt.backends import registry
 from nbrt.backends.captures import bind
 from nbrt.backends.interface import CapturingProgram
-from nbrt.config import settings
 from nbrt.errors import StaleCaptureWarning
 from nbrt.runtime.stream import current_stream
 
@@ -65,6 +65,15 @@ def __call__(_nbrt_self, *_nbrt_args):
 
 The latest plan is launched if it is of the current stream and of this program, and if no captured
 value has changed. A function for each kernel makes this check cost a few nanoseconds.
+"""
+
+_CALL_ASYNC = _CALL.replace(
+    "{is_current}",
+    "{is_current} and _nbrt_launch.__self__.is_prepared(_nbrt_stream.queue, _nbrt_args)",
+)
+"""The same with ``NBRT_ASYNC``: the latest plan is launched if it has code for these arguments.
+
+Plans without `is_prepared` raise AttributeError.
 """
 
 lock = threading.RLock()
@@ -139,7 +148,7 @@ class Programs:
         if captures.is_current() or captures.holds():
             return bound
         changes = ", ".join(captures.changes())
-        if settings().stale_captures == "warn":
+        if config.settings().stale_captures == "warn":
             bound = self._bound[interface] = BoundProgram(bound.program)
             self._warn(
                 f"was compiled with other values of {changes}; it keeps them, because "
@@ -180,4 +189,5 @@ class Programs:
 def compile_call(bound: BoundProgram) -> Callable[..., None]:
     """Return the `ConfiguredKernel.__call__` of a kernel whose current program is `bound`."""
     names = {"_nbrt": sys.modules[__name__], "_nbrt_bound": bound}
-    return bind(_CALL, names) if bound.captures is None else bound.captures.bind(_CALL, names)
+    source = _CALL_ASYNC if config.is_async else _CALL
+    return bind(source, names) if bound.captures is None else bound.captures.bind(source, names)

@@ -10,7 +10,7 @@ import pytest
 from numba import cuda
 
 import nbrt
-from helpers.gates import HANG_TIMEOUT
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.backends.compile_jobs import CompileJob
 from nbrt.config import override
 from nbrt.errors import ArgumentTypeError, CompileError, LaunchError, StreamError

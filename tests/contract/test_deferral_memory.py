@@ -10,7 +10,8 @@ import pytest
 from numba import cuda
 
 import nbrt
-from helpers.gates import HANG_TIMEOUT, Gate
+from helpers.clocks import HANG_TIMEOUT
+from helpers.gates import Gate
 from nbrt.errors import OutOfMemoryError
 from nbrt.runtime import commands, deferral
 from nbrt.runtime.memory import oom

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from helpers.clocks import HANG_TIMEOUT
 from nbrt.runtime.deferral import defer
 
 if TYPE_CHECKING:
     import nbrt
-
-HANG_TIMEOUT = 300.0
-"""Seconds after which a gate that is never opened fails the test."""
 
 
 class Gate:
