@@ -41,12 +41,15 @@ class Outcome:
         Why it is not stored, or was lost.
     seconds : float
         The time of the compilation.
+    warnings : tuple of callable
+        Each raises a warning that the compiler raised in a worker.
     """
 
     status: Status
     error: Exception | None = None
     reason: str = ""
     seconds: float = 0.0
+    warnings: tuple[Callable[[], None], ...] = ()
 
 
 class InFlightJob:

@@ -191,6 +191,8 @@ def _require(entry: InFlightJob) -> None:
     outcome = entry.outcome
     if outcome is None or outcome.status in ("lost", "cancelled"):
         outcome = compile_here(entry.job)
+    for warn in outcome.warnings:
+        warn()
     if outcome.error is not None:
         raise outcome.error
 

@@ -348,7 +348,8 @@ def _drain(end: socket.socket) -> None:
 
 def _outcome(status: str, value: Any) -> Outcome:
     if status == "stored":
-        return Outcome("stored", seconds=value)
+        seconds, cautions = value
+        return Outcome("stored", seconds=seconds, warnings=tuple(each.show for each in cautions))
     if status == "failed":
         return Outcome("failed", _error(value))
     return Outcome("unstored" if status == "unstored" else "lost", reason=value)

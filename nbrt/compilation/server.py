@@ -19,6 +19,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from nbrt.compilation.worker import serve
+
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
@@ -74,6 +76,8 @@ class _Server:
                 *lines, received = (received + data).split(b"\n")
                 for line in lines:
                     self._obey(*json.loads(line))
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
         for child in self._children:
             os.kill(child, signal.SIGKILL)
 
@@ -124,8 +128,6 @@ def _work(descriptor: int, server: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _die_with(server)
-        from nbrt.compilation.worker import serve
-
         serve(descriptor)
         status = 0
     finally:

@@ -7,6 +7,7 @@ import pickle
 import sys
 import time
 import traceback
+import warnings
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from nbrt.backends.compile_jobs import Worker
     from nbrt.compilation.environment import Environment
 
-__all__ = ["Failure", "Request", "serve"]
+__all__ = ["Caution", "Failure", "Request", "serve"]
 
 
 class Request(NamedTuple):
@@ -60,6 +61,44 @@ class Failure(NamedTuple):
     cause: str
 
 
+class Caution(NamedTuple):
+    """A warning of a compiler, as it crosses processes.
+
+    Attributes
+    ----------
+    text : str
+        Its message.
+    category : type
+        Its class.
+    file : str
+        Where it was raised.
+    line : int
+        The line there.
+    """
+
+    text: str
+    category: type[Warning]
+    file: str
+    line: int
+
+    @classmethod
+    def of(cls, caught: warnings.WarningMessage) -> Caution:
+        """Return a warning that was caught."""
+        category = caught.category
+        if category.__module__.partition(".")[0] not in _KNOWN:
+            category = UserWarning
+        return cls(str(caught.message), category, caught.filename, caught.lineno)
+
+    def show(self) -> None:
+        """Raise the warning in this process, by its filters."""
+        registry = _shown.setdefault(self.file, {})
+        warnings.warn_explicit(self.text, self.category, self.file, self.line, registry=registry)
+
+
+_KNOWN = ("builtins", "nbrt", "numba", "numpy")
+_shown: dict[str, dict[Any, Any]] = {}
+
+
 def serve(descriptor: int) -> None:
     """Compile the jobs that arrive on a connection until its other end closes.
 
@@ -68,7 +107,8 @@ def serve(descriptor: int) -> None:
     descriptor : int
         A connected socket. Replies are tuples of a status, its value and the memory in use in
         bytes: ``"ready"`` with the process id first, then for each job ``"stored"`` with its
-        seconds, ``"failed"`` with a `Failure`, or ``"unstored"`` or ``"lost"`` with the reason.
+        seconds and warnings, ``"failed"`` with a `Failure`, or ``"unstored"`` or ``"lost"`` with
+        the reason.
     """
     backends: dict[bytes, Worker] = {}
     with Connection(descriptor) as connection:
@@ -82,6 +122,15 @@ def serve(descriptor: int) -> None:
 
 
 def _reply(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        status, value = _compiled(request, backends)
+    if status == "stored":
+        value = value, [Caution.of(each) for each in caught]
+    return status, value
+
+
+def _compiled(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any]:
     begin = time.perf_counter()
     try:
         request.environment.apply()

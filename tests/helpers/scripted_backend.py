@@ -9,6 +9,7 @@ import select
 import signal
 import sys
 import threading
+import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ class ScriptedWorker(Worker):
                 os._exit(3)
             case "fail":
                 raise CompileError("the kernel's own fault, line 7")
+            case "warn":
+                warnings.warn("a slow kernel", RuntimeWarning, stacklevel=1)
             case "break":
                 raise RuntimeError("a fault of the worker")
             case "stop":

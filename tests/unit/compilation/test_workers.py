@@ -107,6 +107,13 @@ def test_error_of_a_kernel_is_raised_with_its_class(pool: AsyncCompile) -> None:
     assert isinstance(future.exception(), CompileError)
 
 
+def test_warning_of_the_compiler_is_raised_here(pool: AsyncCompile) -> None:
+    future = submit(pool, scripted_job("warn"))
+
+    with pytest.warns(RuntimeWarning, match="a slow kernel"):
+        assert future.result() == "loaded"
+
+
 @pytest.mark.parametrize("action", ["exit", "break"])
 def test_job_of_a_lost_worker_compiles_here(
     pool: AsyncCompile, action: str, monkeypatch: pytest.MonkeyPatch
