@@ -8,7 +8,7 @@ from nbrt.backends.argument_specs import argument_lists, example_of
 from nbrt.backends.interface import PreparablePlan
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.compilation.pool import current_pool
-from nbrt.errors import ArgumentError, ArgumentTypeError
+from nbrt.errors import ArgumentError, ArgumentTypeError, BackendUnavailableError
 from nbrt.runtime.deferral import defer
 from nbrt.runtime.device import current_device, interface_of, lookup
 
@@ -150,7 +150,12 @@ def _kind_with_models(device: DeviceLike) -> str:
 
 def _device_of(configured: Any, device: DeviceLike) -> Device:
     if device is not None:
-        return lookup(device)[0]
+        try:
+            return lookup(device)[0]
+        except BackendUnavailableError as error:
+            if str(device).partition(":")[0] == _TARGETED:
+                error.add_note("To compile without a device, name its model: targets=['sm_90'].")
+            raise
     stream = configured.stream
     return current_device() if stream is None else cast("Device", stream.device)
 
