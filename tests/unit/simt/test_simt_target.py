@@ -25,6 +25,10 @@ import numpy as np
 from numba import cuda
 import nbrt
 
+@cuda.jit(device=True)
+def mean(x):
+    return x.mean()
+
 def kernel(out, x):
     i = cuda.grid(1)
     if i < out.shape[0]:
@@ -48,7 +52,7 @@ def test_a_first_launch_leaves_out_the_parts_of_numba_that_it_does_not_call(tmp_
 
 
 def test_a_kernel_that_calls_them_compiles_with_all_of_numba(tmp_path, monkeypatch):
-    assert _printed("np.count_nonzero(x)", tmp_path, monkeypatch) == "[5.0, 5.0, 5.0, 5.0] True"
+    assert _printed("mean(x)", tmp_path, monkeypatch) == "[2.5, 2.5, 2.5, 2.5] True"
 
 
 @cuda.jit(device=True)

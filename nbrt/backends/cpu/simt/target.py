@@ -12,7 +12,7 @@ import weakref
 from functools import cached_property, partial
 from typing import Any
 
-from numba.core import cpu, typing
+from numba.core import cpu, errors, typing
 from numba.core.decorators import jit
 from numba.core.descriptors import TargetDescriptor
 from numba.core.imputils import Registry
@@ -170,7 +170,12 @@ class SimtDispatcher(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """Compile for argument types, with the overloads of this target."""
         with target_override(_NAME):
-            return super().compile(sig)
+            try:
+                return super().compile(sig)
+            except errors.NumbaError:
+                if not simt_target.target_context.registered.whole_library:
+                    self._compiler._failed_cache.clear()  # it may compile with all of Numba
+                raise
 
 
 _copies: weakref.WeakKeyDictionary[Any, SimtDispatcher] = weakref.WeakKeyDictionary()

@@ -2,7 +2,8 @@
 
 *threads*: a loop around one thread's code, for kernels whose threads do not wait for each other.
 *lanes*: regions between barriers, each in vector code. *coroutines*: every thread suspends where it
-waits and resumes there; slower, and correct for any kernel.
+waits and resumes there; slower, and correct for any kernel. The modules of the last two are
+imported when the first kernel needs them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.cpu.simt.lanes.block import lanes_block
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
-from nbrt.backends.cpu.simt.llvm.parse import parse_function
-from nbrt.backends.cpu.simt.llvm.spins import find_spins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +73,8 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
     places : sequence of str
         Where they are called, for the reasons.
     """
+    from nbrt.backends.cpu.simt.lanes.block import lanes_block
+
     if "grid" in kinds:
         reason = "the blocks of the grid wait for each other (cg.this_grid().sync())"
         return lower_to_coroutines(code, kinds, (reason, *places))
@@ -89,6 +89,8 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
 
 def lower_if_diverging(code: ThreadIR) -> Lowered | None:
     """Lower one thread without markers to lanes; return None if that does not pay."""
+    from nbrt.backends.cpu.simt.lanes.block import lanes_block
+
     try:
         text = lanes_block(code, only_diverging=True)
     except CannotLowerError:
@@ -113,8 +115,10 @@ def lower_if_spinning(
     **options
         Passed to `coroutine_resident`.
     """
-    function = parse_function(code.module, code.name)
-    spins = find_spins(function)
+    from nbrt.backends.cpu.simt.llvm.parse import parse_function
+    from nbrt.backends.cpu.simt.llvm.spins import find_spins
+
+    spins = find_spins(parse_function(code.module, code.name))
     if not spins:
         return None
     reasons = ["a loop waits for other threads (a lock or a flag): it yields to them"]
