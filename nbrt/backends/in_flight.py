@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.compile_jobs import CompileJob
 
-__all__ = ["InFlightJob", "Outcome", "is_empty", "join", "joined"]
+__all__ = ["InFlightJob", "Outcome", "find", "is_empty", "join", "joined"]
 
 Status = Literal["stored", "failed", "unstored", "lost", "cancelled"]
 
@@ -157,6 +157,11 @@ def is_empty() -> bool:
     return not _jobs
 
 
+def find(key: str) -> InFlightJob | None:
+    """Return the compilation of a key in flight; None if there is none."""
+    return _jobs.get(key)
+
+
 def join(job: CompileJob) -> tuple[InFlightJob, bool]:
     """Return the compilation of a key in flight, and whether it is new.
 
@@ -182,7 +187,7 @@ def joined(key: str | None) -> Iterator[None]:
     key : str or None
         Key of the code; None: run the block at once.
     """
-    entry = None if key is None else _jobs.get(key)
+    entry = None if key is None else find(key)
     if entry is None or entry.is_mine:
         yield
     elif entry.begin(here=True):

@@ -40,7 +40,7 @@ class ScriptedWorker(Worker):
 
     def compile(self, payload: bytes) -> str:
         script = json.loads(payload)
-        actions = {"hold": _hold, "report": _report}
+        actions = {"hold": _hold, "report": _report, "stop": _stop}
         match script["action"]:
             case "exit":
                 os._exit(3)
@@ -50,8 +50,6 @@ class ScriptedWorker(Worker):
                 warnings.warn("a slow kernel", RuntimeWarning, stacklevel=1)
             case "break":
                 raise RuntimeError("a fault of the worker")
-            case "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
             case name if name in actions:
                 actions[name](script)
         return str(script["key"])
@@ -64,10 +62,20 @@ class ScriptedInterface(SampleInterface):
 
 def _hold(script: dict[str, Any]) -> None:
     """Say that the work has begun, and wait for the gate."""
-    with open(script["begun"], "w") as begun:
-        begun.write(f"{os.getpid()}\n")
+    _begin(script)
     with open(script["go"]) as go:
         go.read()
+
+
+def _stop(script: dict[str, Any]) -> None:
+    """Say that the work has begun, and stop the process."""
+    _begin(script)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _begin(script: dict[str, Any]) -> None:
+    with open(script["begun"], "w") as begun:
+        begun.write(f"{os.getpid()}\n")
 
 
 def _report(script: dict[str, Any]) -> None:
@@ -115,9 +123,9 @@ class Gate:
         for name in ("begun", "go"):
             os.mkfifo(self.folder / name)
 
-    def job(self, label: str = "") -> CompileJob:
+    def job(self, action: str = "hold") -> CompileJob:
         names = {name: str(self.folder / name) for name in ("begun", "go")}
-        return scripted_job("hold", label, **names)
+        return scripted_job(action, **names)
 
     def wait_until_begun(self) -> int:
         """Wait until the worker holds the job; return its process."""

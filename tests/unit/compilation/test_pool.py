@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +11,11 @@ import pytest
 from numba import cuda
 
 import nbrt
+from helpers.clocks import HANG_TIMEOUT
 from helpers.compilation import compiled, jobs_of
 from nbrt.backends import in_flight
+from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
+from nbrt.compilation.future import compile_here
 from nbrt.compilation.pool import AsyncCompile
 from nbrt.config import override
 from nbrt.errors import UntrustedCacheWarning
@@ -78,7 +83,7 @@ def test_same_key_in_flight_is_one_job() -> None:
         assert first.jobs[0].key == second.jobs[0].key
         first.result(), second.result()
 
-    assert in_flight.is_empty()
+    assert in_flight.find(first.jobs[0].key) is None
 
 
 def test_compile_error_is_that_of_the_kernel(pool: AsyncCompile) -> None:
@@ -116,3 +121,42 @@ def test_code_that_no_worker_could_store_compiles_in_place(tmp_path: Path) -> No
         assert pool.processes() == []
     np.testing.assert_array_equal(launched(kernel), np.arange(32.0) * 11)
     assert list(folder.iterdir()) == []
+
+
+def test_launch_waits_for_its_code_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = scaled_kernel(6.5)
+    (job,) = jobs_of(kernel, np.zeros(1))
+    entry, is_new = in_flight.join(job)
+    assert is_new
+    assert entry.begin(here=True)
+    waits, compilers = threading.Event(), []
+    wait, compile_entry = in_flight.InFlightJob.wait, EntryDispatcher._compile
+
+    def observed_wait(self: Any, timeout: float | None = None) -> bool:
+        waits.set()
+        return wait(self, timeout)
+
+    def observed_compile(self: Any, arguments: Any) -> Any:
+        compilers.append(threading.current_thread())
+        return compile_entry(self, arguments)
+
+    monkeypatch.setattr(in_flight.InFlightJob, "wait", observed_wait)
+    monkeypatch.setattr(EntryDispatcher, "_compile", observed_compile)
+    with ThreadPoolExecutor(1) as threads:
+        launch = threads.submit(launched, kernel)
+        assert waits.wait(HANG_TIMEOUT)
+        assert compile_here(job).status == "stored"
+        entry.end(in_flight.Outcome("stored"))
+        np.testing.assert_array_equal(launch.result(), np.arange(32.0) * 13)
+
+    assert compilers == [threading.main_thread()]  # the launch has loaded the code
+
+
+def test_launch_takes_over_a_queued_compilation() -> None:
+    kernel = scaled_kernel(7.5)
+    (job,) = jobs_of(kernel, np.zeros(1))
+    entry, _ = in_flight.join(job)
+
+    np.testing.assert_array_equal(launched(kernel), np.arange(32.0) * 15)
+    assert entry.state == "stored"
+    assert in_flight.find(job.key) is None
