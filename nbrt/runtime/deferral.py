@@ -88,14 +88,14 @@ class Deferral:
         self._items: deque[_Gate | _Callback | _Deferred | _Cancelled] = deque()
         self._pushed = self._done = 0
         self._failure: StreamFailure | None = None
-        self._thread: threading.Thread | None = None
+        self._is_served = False  # a thread serves the items, or is being started
+        self._server: int | None = None  # the id of the thread that serves them
         self._is_over = False
 
     @property
     def is_mine(self) -> bool:
         """Whether the calling thread submits the commands, so that nothing is deferred for it."""
-        thread = self._thread
-        return thread is not None and thread.ident == get_ident()
+        return self._server == get_ident()
 
     @property
     def is_pending(self) -> bool:
@@ -176,17 +176,28 @@ class Deferral:
                 return False
             self._items.append(item)
             self._pushed += 1
-            if self._thread is not None:
+            if self._is_served:
                 return True
-            name = f"compilations of {self._stream.queue.name}"
-            thread = self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._is_served = True
         try:
-            thread.start()
+            self._start()
         except RuntimeError:  # the interpreter is ending
             self._serve()
+        except BaseException:  # an interrupt: the thread may have started, or not
+            self._start()
+            raise
         return True
 
+    def _start(self) -> None:
+        name = f"compilations of {self._stream.queue.name}"
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
     def _serve(self) -> None:
+        """Submit all items; return at once if another thread does."""
+        with self._changed:
+            if self._server is not None or not self._items:
+                return
+            self._server = get_ident()
         is_last = is_over = False
         while not is_last:
             item = self._items.popleft()
@@ -197,7 +208,7 @@ class Deferral:
                 self._done += 1
                 is_last = not self._items
                 if is_last:
-                    self._thread = None
+                    self._is_served, self._server = False, None
                     is_over = self._end_if_idle()
                 self._changed.notify_all()
         if is_over:
@@ -237,7 +248,7 @@ class Deferral:
 
     def _end_if_idle(self) -> bool:
         """End without a thread, commands and failure; return whether it has. Callers lock."""
-        if self._is_over or self._items or self._thread is not None or self._failure is not None:
+        if self._is_over or self._items or self._is_served or self._failure is not None:
             return False
         self._is_over = True
         if self._stream.deferral is self:
