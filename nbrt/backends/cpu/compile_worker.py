@@ -42,10 +42,13 @@ class CpuWorker(Worker):
 
     preload = (
         "numba.cuda",
+        "numba.core.inline_closurecall",
         "nbrt.backends.cpu.compile_worker",
+        "nbrt.backends.cpu.simt.codegen.block_calls",
         "nbrt.backends.cpu.simt.codegen.entry",
         "nbrt.backends.cpu.simt.codegen.polled_library",
         "nbrt.backends.cpu.simt.frontend.pipeline",
+        "nbrt.backends.cpu.simt.lanes.block",
     )
 
     def compile(self, payload: bytes) -> str:
