@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from numba.core.registry import cpu_target
 
 import nbrt
 from checked.indexing import BLOCK, FORMS, GRID, NOT_COMPILED, REFUSED, SHARED, kernel_of
 from nbrt.backends.cpu.simt.frontend import pipeline
+from nbrt.backends.cpu.simt.target import register_whole_library, simt_target
 from nbrt.errors import (
     ArgumentTypeError,
     CompileError,
@@ -133,8 +133,8 @@ OPERATIONS = (operator.getitem, operator.setitem, "static_getitem", "static_seti
 
 def test_the_list_holds_all_that_the_compiler_can_index() -> None:
     assert pipeline.DeviceCompiler  # its import registers the dialect
-    typing, target = cpu_target.typing_context, cpu_target.target_context
-    typing.refresh()
+    register_whole_library()
+    typing, target = simt_target.typing_context, simt_target.target_context
     target.refresh()
     lowered = {
         signature[0].__name__

@@ -13,6 +13,7 @@ from nbrt.backends.cpu.interpret import interpret
 from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt import coroutines
 from nbrt.backends.cpu.simt.codegen import lowering
+from nbrt.backends.cpu.simt.lanes import block
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def force(kind: str) -> Iterator[None]:
     assert kind in LOWERINGS
     with pytest.MonkeyPatch.context() as patch:
         if kind == "coroutines":
-            patch.setattr(lowering, "lanes_block", refuse)
+            patch.setattr(block, "lanes_block", refuse)
         else:
             patch.setattr(lowering, "lower_to_coroutines", to_grid)
             patch.setattr(coroutines, "coroutine_resident", refuse)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numba.core import types
-from numba.core.registry import cpu_target
 from numba.core.target_extension import target_override
 from numba.cuda import descriptor
 
@@ -24,6 +23,7 @@ from helpers.kernels import compile_ptx, device_of
 from helpers.language import ACCEPTED, NAMES, REFUSED
 from helpers.two_compilers import cpu_refusal, cuda_refusal, function_of, refused_in_batch
 from nbrt.backends.cpu.simt.frontend.python_semantics import REPLACEMENTS
+from nbrt.backends.cpu.simt.target import register_whole_library, simt_target
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def _compilers() -> None:
     compile_ptx(lambda out: None, (types.Array(types.int32, 1, "C"),), (9, 0))
     complete_numpy_loops()
     add_numpy_overloads()
-    assert cpu_target.target_context is not None
+    register_whole_library()
     assert descriptor.cuda_target.target_context is not None
-    cpu_target.typing_context.refresh()
+    simt_target.typing_context.refresh()
     descriptor.cuda_target.typing_context.refresh()
 
 
@@ -57,7 +57,9 @@ def result_type(context: Any, function: Any, arguments: tuple[Any, ...]) -> str 
 
 def typed_alike(function: Any, arguments: tuple[Any, ...]) -> bool:
     """Tell whether there is such a call; fails if the two compilers type it differently."""
-    here = result_type(cpu_target.typing_context, REPLACEMENTS.get(function, function), arguments)
+    ours = REPLACEMENTS.get(function, function)
+    with target_override("nbrt-simt"):
+        here = result_type(simt_target.typing_context, ours, arguments)
     with device_of((9, 0)), target_override("cuda"):
         there = result_type(descriptor.cuda_target.typing_context, function, arguments)
     assert here == there, (function, arguments)
@@ -131,7 +133,7 @@ NUMPY = [name for name in dir(np) if not name.startswith("_") and callable(getat
 
 def is_known(function: Any) -> bool:
     try:
-        return cpu_target.typing_context.resolve_value_type(function) is not None
+        return simt_target.typing_context.resolve_value_type(function) is not None
     except Exception:  # noqa: BLE001 - Numba raises many kinds for what it does not know
         return False
 

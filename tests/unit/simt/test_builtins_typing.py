@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from numba.core import types
-from numba.core.registry import cpu_target
 from numba.core.target_extension import target_override
 from numba.core.typing.templates import Signature
 from numba.cuda import descriptor, libdevice, libdevicefuncs
@@ -18,6 +17,7 @@ from numba.cuda import descriptor, libdevice, libdevicefuncs
 from helpers.kernels import device_of
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS
 from nbrt.backends.cpu.simt.builtins.python import PYTHON
+from nbrt.backends.cpu.simt.target import register_whole_library, simt_target
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ MATH = [name for name in dir(math) if callable(getattr(math, name)) and not name
 def contexts() -> tuple[Any, Any]:
     complete_numpy_loops()
     add_numpy_overloads()
-    ours, theirs = cpu_target.typing_context, descriptor.cuda_target.typing_context
-    assert cpu_target.target_context is not None
+    ours, theirs = simt_target.typing_context, descriptor.cuda_target.typing_context
+    register_whole_library()
     assert descriptor.cuda_target.target_context is not None
     ours.refresh()
     theirs.refresh()
