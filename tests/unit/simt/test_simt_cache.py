@@ -357,8 +357,8 @@ def test_named_tuples_with_other_fields_are_other_types(is_nested: bool) -> None
 
     def key(fields: str) -> str | None:
         pair = namedtuple("Pair", fields)(1, 2)
-        arguments = (typeof(np.zeros(1)), typeof((pair,) if is_nested else pair))
-        return KernelCache(Captures(kernel)).key((1, 1, 1), arguments, cpu_target.target_context)
+        entry = CpuProgram(kernel).entry((1, 1, 1))
+        return entry.key(entry.types_of((np.zeros(1), (pair,) if is_nested else pair)))
 
     assert key("x y") == key("x y")
     assert len({key("x y"), key("y x"), None}) == 3

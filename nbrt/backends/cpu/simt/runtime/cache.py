@@ -124,6 +124,13 @@ def _fixed_versions() -> Mapping[str, str]:
     }
 
 
+def _description(kind: Any) -> object:
+    """Return a value whose text tells a type from all others: names of tuples lack their fields."""
+    if not isinstance(kind, types.BaseTuple):
+        return kind
+    return kind, getattr(kind, "fields", ()), tuple(map(_description, kind.types))
+
+
 def _abi_flags() -> str:
     """Return the flags of the build of Python that change its C API."""
     flags = getattr(sys, "abiflags", "")
