@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from nbrt.planning.function import plan as plan
     from nbrt.planning.plan import MemoryPlan as MemoryPlan
     from nbrt.planning.to_fake import to_fake as to_fake
+    from nbrt.planning.warm import warm as warm
+    from nbrt.planning.warm_result import WarmResult as WarmResult
     from nbrt.random.defaults import default_generator as default_generator
     from nbrt.random.defaults import fork_rng as fork_rng
     from nbrt.random.defaults import manual_seed as manual_seed
@@ -91,3 +93,10 @@ if TYPE_CHECKING:
     from nbrt.runtime.synchronization import synchronize as synchronize
 else:
     __all__, __getattr__, __dir__ = lazy_exports(__name__)
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Add ``%nbrt_warm`` to IPython, which calls this for ``%load_ext nbrt``."""
+    import nbrt.planning.notebook as notebook  # `lazy_exports` reads lines that begin with "from"
+
+    notebook.load_extension(shell)

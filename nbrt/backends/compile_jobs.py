@@ -31,12 +31,15 @@ class CompileJob:
         The kernel and the types of its arguments, for tables.
     payload : bytes
         What `Worker.compile` takes.
+    is_stored : bool
+        Whether the code is in the code store, so that there is nothing to do.
     """
 
     kind: str
     key: str
     label: str
     payload: bytes
+    is_stored: bool = False
 
 
 class Worker:

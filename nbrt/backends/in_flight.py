@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.compile_jobs import CompileJob
 
-__all__ = ["InFlightJob", "Outcome", "find", "is_empty", "join", "joined"]
+__all__ = ["InFlightJob", "Outcome", "Status", "find", "is_empty", "join", "joined"]
 
 Status = Literal["stored", "failed", "unstored", "lost", "cancelled"]
 

@@ -350,12 +350,15 @@ class DeviceInterface(ABC):
         shared: int,
         args: tuple[Any, ...],
         targets: Sequence[str] = (),
+        *,
+        stored: bool = False,
     ) -> list[CompileJob]:
         """Return the jobs that put the code of a launch into the code store.
 
         `program` is of this kind, `args` are as in `inspect`, and `targets` names the device's
-        models, if the code depends on them. Code that is in the store needs no job. The default is
-        no job: the kernel compiles where it is launched.
+        models, if the code depends on them. Code that is in the store needs no job; with `stored`
+        it has one, without a payload. The default is no job: the kernel compiles where it is
+        launched.
         """
         return []
 

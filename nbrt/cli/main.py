@@ -11,6 +11,7 @@ from nbrt._version import __version__
 from nbrt.cli.audit import add_audit, run_audit
 from nbrt.cli.cache import add_cache, run_cache
 from nbrt.cli.plan import add_plan, run_plan
+from nbrt.cli.warm import add_warm, run_warm
 from nbrt.errors import NbrtError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_cache(options)
         if options.command == "plan":
             return run_plan(options)
+        if options.command == "warm":
+            return run_warm(options)
         return _demo(options)
     except NbrtError as error:
         print(f"nbrt: {error}", file=sys.stderr)
@@ -52,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add_audit(commands.add_parser("audit", help="record random draws, and compare two runs"))
     add_cache(commands.add_parser("cache", help="list, clear, bundle and load compiled kernels"))
     add_plan(commands.add_parser("plan", help="plan the memory of a script, without its GPU"))
+    add_warm(commands.add_parser("warm", help="compile all kernels of a script, in parallel"))
     demo = commands.add_parser("demo", help="denoise a photograph on two streams; check every step")
     demo.add_argument("image", nargs="?", help="a picture; by default the photograph in matplotlib")
     demo.add_argument("--device", help="where to run, such as cpu or cuda:0; default: the default")

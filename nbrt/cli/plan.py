@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
-import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nbrt.cli.scripts import check_script, run_script
+from nbrt.cli.scripts import check_script, status_of
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
     import argparse
-    from types import TracebackType
 
     from nbrt.planning.plan import MemoryPlan
 
@@ -68,7 +65,7 @@ def run_plan(options: argparse.Namespace) -> int:
         compile=options.compile,
     )
     with mode as plan:
-        status = _status_of(options.script, arguments)
+        status = status_of(options.script, arguments)
     print(plan)
     if status:
         print(f"The script ended with status {status}: the plan covers the part that ran.")
@@ -99,35 +96,6 @@ def _checked_output(name: str, path: str | None) -> Path | None:
     if reason is not None:
         raise ArgumentError(f"expected a file to write for --{name}, got {path}: {reason}")
     return file
-
-
-def _status_of(script: str, arguments: list[str]) -> int:
-    """Run a script; print its exception; return its exit status."""
-    try:
-        run_script(script, arguments)
-    except SystemExit as end:
-        return _status(end.code)
-    except BaseException as error:  # noqa: BLE001  # an interrupt ends the script alone
-        own = _frames_of(error.__traceback__, script)
-        traceback.print_exception(error.with_traceback(own))
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
-    return 0
-
-
-def _status(code: Any) -> int:
-    """Return the exit status of ``sys.exit(code)``."""
-    if code is None or isinstance(code, int):
-        return int(code or 0)
-    print(code, file=sys.stderr)
-    return 1
-
-
-def _frames_of(trace: TracebackType | None, script: str) -> TracebackType | None:
-    """Return the part of a traceback that begins in the script."""
-    start = trace
-    while start is not None and start.tb_frame.f_code.co_filename != script:
-        start = start.tb_next
-    return trace if start is None else start
 
 
 def _write(plan: MemoryPlan, options: argparse.Namespace) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import runpy
 import sys
+import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nbrt.errors import ArgumentError
 
-__all__ = ["check_script", "run_script"]
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["check_script", "run_script", "status_of"]
 
 
 def check_script(script: str) -> None:
@@ -25,3 +30,32 @@ def run_script(script: str, arguments: list[str]) -> None:
         runpy.run_path(script, run_name="__main__")
     finally:
         sys.argv, sys.path = before
+
+
+def status_of(script: str, arguments: list[str]) -> int:
+    """Run a script; print its exception; return its exit status."""
+    try:
+        run_script(script, arguments)
+    except SystemExit as end:
+        return _status(end.code)
+    except BaseException as error:  # noqa: BLE001  # an interrupt ends the script alone
+        own = _frames_of(error.__traceback__, script)
+        traceback.print_exception(error.with_traceback(own))
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _status(code: Any) -> int:
+    """Return the exit status of ``sys.exit(code)``."""
+    if code is None or isinstance(code, int):
+        return int(code or 0)
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _frames_of(trace: TracebackType | None, script: str) -> TracebackType | None:
+    """Return the part of a traceback that begins in the script."""
+    start = trace
+    while start is not None and start.tb_frame.f_code.co_filename != script:
+        start = start.tb_next
+    return trace if start is None else start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nbrt.backends.compile_jobs import CompileJob
-    from nbrt.backends.in_flight import InFlightJob
+    from nbrt.backends.in_flight import InFlightJob, Status
 
 __all__ = ["CompileFuture", "compile_here", "end_here"]
 
@@ -208,12 +209,15 @@ def end_here(entry: InFlightJob) -> None:
 
 def compile_here(job: CompileJob) -> Outcome:
     """Compile a job in this process and thread."""
+    begin = time.perf_counter()
+    error, reason = None, ""
+    status: Status = "stored"
     try:
         get_interface_for_device(job.kind).worker().compile(job.payload)
-    except NbrtError as error:
-        return Outcome("failed", error)
-    except NotStoredError as error:
-        return Outcome("unstored", reason=str(error))
-    except Exception as error:  # noqa: BLE001  # the launch compiles, and raises it if it must
-        return Outcome("lost", reason=repr(error))
-    return Outcome("stored")
+    except NbrtError as failure:
+        status, error = "failed", failure
+    except NotStoredError as failure:
+        status, reason = "unstored", str(failure)
+    except Exception as failure:  # noqa: BLE001  # the launch compiles, and raises it if it must
+        status, reason = "lost", repr(failure)
+    return Outcome(status, error, reason, time.perf_counter() - begin)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nbrt.planning.plan import MemoryPlan
     from nbrt.typing import DeviceLike
 
-__all__ = ["plan"]
+__all__ = ["check_runs", "plan", "runs_nothing"]
 
 
 def plan(
@@ -68,7 +68,7 @@ def plan(
     >>> planned.fits(), planned.largest("batch", 1, 1 << 24, gpu="16GiB")
     (True, 4194304)
     """
-    _check_runs(function)
+    check_runs(function)
     signature = _signature(function)
 
     def run(changes: dict[str, Any]) -> MemoryPlan:
@@ -78,7 +78,7 @@ def plan(
             result = function(*given, **named)
             if inspect.iscoroutine(result):
                 result.close()
-                raise _runs_nothing(function, "a coroutine")
+                raise runs_nothing(function, "a coroutine")
             del result  # the plan shows what the function leaves in use
         return made
 
@@ -87,22 +87,23 @@ def plan(
     return found
 
 
-def _check_runs(function: Any) -> None:
+def check_runs(function: Any) -> None:
     """Raise ArgumentTypeError if a call of a function would not run it."""
     if not callable(function):
         raise ArgumentTypeError(
-            f"expected a function to plan, got {function!r} of type {type(function).__name__}"
+            f"expected a function to run, got {function!r} of type {type(function).__name__}"
         )
     while isinstance(function, functools.partial):
         function = function.func
     for each in (function, type(function).__call__):
         if inspect.isgeneratorfunction(each):
-            raise _runs_nothing(function, "a generator")
+            raise runs_nothing(function, "a generator")
         if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
-            raise _runs_nothing(function, "a coroutine or asynchronous generator")
+            raise runs_nothing(function, "a coroutine or asynchronous generator")
 
 
-def _runs_nothing(function: object, what: str) -> ArgumentTypeError:
+def runs_nothing(function: object, what: str) -> ArgumentTypeError:
+    """Return the error for a function of which a call returns `what` and runs nothing."""
     label = getattr(function, "__qualname__", repr(function))
     return ArgumentTypeError(
         f"expected a function that runs when it is called, got {label}, which returns {what}; pass "

@@ -31,6 +31,7 @@ __all__ = [
     "current_stream",
     "forget_at_end",
     "lock",
+    "programs_of",
 ]
 
 _MAX_SILENT_RENEWALS = 15
@@ -129,10 +130,15 @@ class Programs:
     ----------
     function : callable
         The kernel.
+
+    Attributes
+    ----------
+    function : callable
+        As given.
     """
 
     def __init__(self, function: Callable[..., object]) -> None:
-        self._function = function
+        self.function = function
         self._bound: dict[DeviceInterface, BoundProgram] = {}
         self._renewals = 0
 
@@ -170,7 +176,7 @@ class Programs:
         return bound
 
     def _make(self, interface: DeviceInterface) -> BoundProgram:
-        program = interface.program(self._function)
+        program = interface.program(self.function)
         captures = program.captures if isinstance(program, CapturingProgram) else None
         bound = self._bound[interface] = BoundProgram(program, captures)
         forget_at_end(self)
@@ -181,9 +187,16 @@ class Programs:
         self._bound.pop(interface, None)
 
     def _warn(self, message: str) -> None:
-        name = getattr(self._function, "__qualname__", repr(self._function))
+        name = getattr(self.function, "__qualname__", repr(self.function))
         # Frames up to the launch: this, `get`, `Kernel.bound`, `_launch_on`, `__call__`.
         warnings.warn(f"kernel {name} {message}", StaleCaptureWarning, stacklevel=6)
+
+
+def programs_of(function: Callable[..., object]) -> list[Programs]:
+    """Return the programs of the kernels of a function, as far as they have been launched."""
+    with lock:
+        holders = list(_holders)
+    return [each for each in holders if isinstance(each, Programs) and each.function is function]
 
 
 def compile_call(bound: BoundProgram) -> Callable[..., None]:

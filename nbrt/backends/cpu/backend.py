@@ -181,11 +181,13 @@ class CpuInterface(DeviceInterface):
         shared: int,
         args: tuple[Any, ...],
         targets: Sequence[str] = (),
+        *,
+        stored: bool = False,
     ) -> list[CompileJob]:
         """Return the job that puts native code of a launch into the code store, if it is new."""
         from nbrt.backends.cpu.compile_worker import compile_jobs
 
-        return compile_jobs(program, block, args)
+        return compile_jobs(program, block, args, stored=stored)
 
     def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 __all__ = ["CpuWorker", "compile_jobs"]
 
 
-def compile_jobs(program: CpuProgram, block: Dim3, args: tuple[Any, ...]) -> list[CompileJob]:
+def compile_jobs(
+    program: CpuProgram, block: Dim3, args: tuple[Any, ...], *, stored: bool = False
+) -> list[CompileJob]:
     """Return the job for the code of a kernel for a block shape and the types of arguments.
 
     Returns
     -------
     list of CompileJob
-        Empty if the code is in the store, or if the kernel cannot be stored.
+        Empty if the kernel cannot be stored, or without `stored` if the code is in the store.
 
     Raises
     ------
@@ -30,11 +32,15 @@ def compile_jobs(program: CpuProgram, block: Dim3, args: tuple[Any, ...]) -> lis
     entry = program.entry(block)
     types = entry.types_of(args)
     key = entry.key(types)
-    if key is None or types in entry.overloads or program.is_stored(key):
+    if key is None:
+        return []
+    is_stored = program.is_stored(key)
+    if not stored and (is_stored or types in entry.overloads):
         return []
     named = ", ".join(map(str, types[1:]))
     label = f"{program.function.__name__}[{'x'.join(map(str, block))}]({named})"
-    return [CompileJob("cpu", key, label, dumps(program.captures, block, types))]
+    payload = b"" if is_stored else dumps(program.captures, block, types)
+    return [CompileJob("cpu", key, label, payload, is_stored)]
 
 
 class CpuWorker(Worker):

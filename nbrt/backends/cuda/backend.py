@@ -368,6 +368,8 @@ class CudaInterface(DeviceInterface):
         shared: int,
         args: tuple[Any, ...],
         targets: Sequence[str] = (),
+        *,
+        stored: bool = False,
     ) -> list[CompileJob]:
         """Return the jobs that put code for GPUs into the code store.
 
@@ -383,13 +385,15 @@ class CudaInterface(DeviceInterface):
             Host values of the arguments' types.
         targets : sequence of str
             Names or compute capabilities of GPUs, which need not exist.
+        stored : bool
+            Include jobs for code that is in the code store.
         """
         from nbrt.backends.cuda.compile_worker import compile_jobs, target_of, targets_of
 
         chosen = targets_of(targets)
         if not chosen and (own := self.get_device_properties(index).compute_capability):
             chosen = [target_of(own)]
-        return compile_jobs(getattr(program, "source", program), args, chosen)
+        return compile_jobs(getattr(program, "source", program), args, chosen, stored=stored)
 
     def draw(self, queue: Any, out: Any, draw: Draw) -> None:
         """Launch the fill kernels of a draw."""

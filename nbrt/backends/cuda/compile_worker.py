@@ -38,6 +38,8 @@ def compile_jobs(
     kernel: KernelSource | Callable[..., object],
     args: tuple[Any, ...],
     targets: Sequence[Target],
+    *,
+    stored: bool = False,
 ) -> list[CompileJob]:
     """Return the jobs for the code of a kernel for the types of arguments: one for each target.
 
@@ -49,11 +51,13 @@ def compile_jobs(
         Arguments, in which NumPy arrays stand for device arrays.
     targets : sequence of Target
         The compute capabilities.
+    stored : bool
+        Return jobs for code that is in the store, too.
 
     Returns
     -------
     list of CompileJob
-        Without jobs for code that is in the store or cannot be stored.
+        Without jobs for code that cannot be stored.
 
     Raises
     ------
@@ -70,12 +74,15 @@ def compile_jobs(
     jobs = []
     for target in targets:
         key = source.key(types, target)
-        if key is None or load_image(key) is not None:
+        is_stored = key is not None and load_image(key) is not None
+        if key is None or (is_stored and not stored):
             continue
         label = "{}({}) sm_{}{}{}".format(source.name, ", ".join(map(str, types)), *target)
         options = dict(source.options)
-        payload = dumps(source.captures, options, types, target, settings())
-        jobs.append(CompileJob("cuda", key, label, payload))
+        payload = b""
+        if not is_stored:
+            payload = dumps(source.captures, options, types, target, settings())
+        jobs.append(CompileJob("cuda", key, label, payload, is_stored))
     return jobs
 
 

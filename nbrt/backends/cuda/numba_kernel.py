@@ -1,7 +1,7 @@
 """`NumbaKernel`: a loaded kernel, and its launches.
 
 The usual launch packs the arguments and passes them to the driver (`packing`). Debug kernels,
-argument extensions, tuples, enums and dates use numba-cuda's ``_Kernel.launch``.
+argument extensions, named tuples, enums and dates use numba-cuda's ``_Kernel.launch``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Kernel arguments as bytes in the layout of numba-cuda's compiled kernels.
 
 The parameters of an array are two null pointers (numba's meminfo and parent), element count, item
-size, address, shape and strides in bytes; those of a complex number are its two parts. A test
-compares them with ``numba.cuda.dispatcher._Kernel._prepare_args`` (0.30.4). Packing here saves a
-view object and a dozen Python calls per array (measurements: numba-cuda #477 and #578).
+size, address, shape and strides in bytes; those of a complex number are its two parts, and those of
+a tuple are those of its members. A test compares them with
+``numba.cuda.dispatcher._Kernel._prepare_args`` (0.30.4). Packing here saves a view object and a
+dozen Python calls per array (measurements: numba-cuda #477 and #578).
 """
 
 from __future__ import annotations
@@ -115,17 +116,20 @@ class ArgumentShape:
     codes : str
         The struct codes of its parameters.
     is_array, is_complex : bool
-        Whether it has several parameters; neither: it is one parameter.
+        Whether it has several parameters.
+    members : tuple of ArgumentShape or None
+        The layouts of the members of a tuple. If none of these holds, it is one parameter.
     """
 
     codes: str
     is_array: bool = False
     is_complex: bool = False
+    members: tuple[ArgumentShape, ...] | None = None
 
 
 def shapes_of(types: tuple[Any, ...]) -> tuple[ArgumentShape, ...] | None:
     """Return the layouts of arguments of numba's types; None if one has no packed form."""
-    from numba.cuda.types import Array
+    from numba.cuda.types import Array, Tuple, UniTuple
 
     shapes = []
     for kind in types:
@@ -134,6 +138,12 @@ def shapes_of(types: tuple[Any, ...]) -> tuple[ArgumentShape, ...] | None:
         elif str(kind) in SCALAR_CODES:
             codes = SCALAR_CODES[str(kind)]
             shapes.append(ArgumentShape(codes, is_complex=len(codes) == 2))
+        elif isinstance(kind, (Tuple, UniTuple)):  # names of named tuples lack their fields
+            members = shapes_of(tuple(kind))
+            if members is None:
+                return None
+            codes = "".join(member.codes for member in members)
+            shapes.append(ArgumentShape(codes, members=members))
         else:
             return None
     return tuple(shapes)
@@ -149,6 +159,8 @@ def parameters_of(shapes: tuple[ArgumentShape, ...], args: tuple[Any, ...]) -> l
             values += argument.strides
         elif shape.is_complex:
             values += (argument.real, argument.imag)
+        elif shape.members is not None:
+            values += parameters_of(shape.members, argument)
         else:
             values.append(argument)
     return values

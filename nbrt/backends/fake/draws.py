@@ -9,6 +9,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from nbrt.backends.fake.array import FakeArray
+from nbrt.backends.fake.program import example_of, key_of
+from nbrt.backends.fake.versions import Version
 from nbrt.backends.random_filler import requested_fills
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import ArgumentError
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nbrt.backends.draw import Draw
+    from nbrt.backends.fake.versions import OnVersion
     from nbrt.backends.queue import Queue
-    from nbrt.backends.random_filler import DrawRequest
+    from nbrt.backends.random_filler import DrawRequest, FillLaunch
 
 __all__ = ["FakeFiller", "UnknownValues"]
 
@@ -37,10 +40,17 @@ class FakeFiller:
 
         self._request: DrawRequest = functools.partial(fills_of, gpu=kind == "cuda")
 
-    def draw(self, queue: Queue, out: Any, draw: Draw) -> None:
+    def draw(self, queue: Queue, out: Any, draw: Draw, on_version: OnVersion | None = None) -> None:
         """Check a draw as `RandomFiller.draw` does; fill nothing.
 
         Conditions on the values of arrays of parameters hold, because these have no values.
+
+        Parameters
+        ----------
+        queue, out, draw
+            As for `RandomFiller.draw`.
+        on_version : callable, optional
+            Called with each fill kernel that the draw launches, again at each draw.
 
         Raises
         ------
@@ -53,11 +63,15 @@ class FakeFiller:
         if not layout.flags.c_contiguous:
             raise ArgumentError("expected a C-contiguous array to fill, got one with gaps; copy it")
         memo = draw.memo
-        if memo is None or self not in memo:
+        fills = None if memo is None else memo.get(self)
+        if fills is None:
             parameters = tuple(map(_without_values, draw.parameters))
-            requested_fills(self._request, draw._replace(parameters=parameters))
+            fills = list(requested_fills(self._request, draw._replace(parameters=parameters)))
             if memo is not None:
-                memo[self] = True
+                memo[self] = fills
+        if on_version is not None and layout.size:
+            for fill in fills:
+                on_version(_version(queue.index, layout, draw.device_state, fill))
         if not isinstance(queue, SynchronousQueue):
             arrays = (value for value in draw.arrays if isinstance(value, FakeArray))
             queue.put(_fill_nothing, out, *arrays)
@@ -65,6 +79,26 @@ class FakeFiller:
 
 def _fill_nothing(*_arrays: object) -> None:
     """Fill nothing: the work of a draw that was recorded."""
+
+
+def _version(index: int, out: Any, device_state: Any, fill: FillLaunch) -> Version:
+    """Return the fill kernel that `RandomFiller.draw` launches, with the types of its arguments."""
+    target = np.empty(1, out.dtype if fill.target is None else fill.target.dtype)
+    zero = np.uint64(0)
+    state = (zero, zero) if device_state is None else np.empty(2, np.uint64)
+    args = (target, state, zero, *map(_example, fill.arguments))
+    grid, block = (-(-fill.threads // fill.block), 1, 1), (fill.block, 1, 1)
+    launch = (fill.kernel, fill.kernel, index, grid, block, 0)
+    return Version(*launch, args, key_of(args), is_draw=True)
+
+
+def _example(argument: Any) -> Any:
+    """Return a host value of the type of an argument of a fill kernel."""
+    if isinstance(argument, UnknownValues):
+        return np.empty((1,) * argument.ndim, argument.dtype)
+    if isinstance(argument, tuple):
+        return tuple(map(_example, argument))
+    return example_of(argument)
 
 
 def _without_values(parameter: Any) -> Any:

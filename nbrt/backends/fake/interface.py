@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nbrt.backends.fake.numpy_metadata import OnLaunch
     from nbrt.backends.fake.program import Inspect
     from nbrt.backends.fake.reads import ReadPolicy
+    from nbrt.backends.fake.versions import OnVersion
     from nbrt.backends.graphs import ArrayView, GraphBuffer, GraphNode, ReplayValues
     from nbrt.backends.pools import AllocationHandle, BackendPool
     from nbrt.backends.programs import Program
@@ -71,15 +72,18 @@ class ArrayMemory:
         It is host memory.
     on_launch : callable or None
         Called after each launch on the device.
+    on_version : callable or None
+        Called with each kernel that a real device would compile.
     """
 
-    __slots__ = ("device", "interface", "is_host", "on_launch")
+    __slots__ = ("device", "interface", "is_host", "on_launch", "on_version")
 
     def __init__(self, interface: FakeInterface, index: int, *, is_host: bool) -> None:
         self.interface = interface
         self.device = Device(interface.name, index)
         self.is_host = is_host
         self.on_launch: OnLaunch | None = None
+        self.on_version: OnVersion | None = None
 
     @property
     def is_active(self) -> bool:
@@ -386,6 +390,15 @@ class FakeInterface(DeviceInterface):
         for memory in self.memories:
             memory.on_launch = function
 
+    def report_versions(self, function: OnVersion | None, /) -> None:
+        """Call a function with each kernel that real devices would compile; None: no longer.
+
+        Launches of a configuration report the types of their arguments once, draws each time.
+        Launches that compile, and those in checked mode, report nothing.
+        """
+        for memory in self.memories:
+            memory.on_version = function
+
     def program(self, function: Callable[..., object]) -> Program:
         """Return a kernel whose launches are checked only."""
         make = FakeCpuProgram if self.name == "cpu" else FakeProgram
@@ -417,7 +430,7 @@ class FakeInterface(DeviceInterface):
             from nbrt.backends.fake.draws import FakeFiller
 
             self._filler = FakeFiller(self.name)
-        self._filler.draw(queue, out, draw)
+        self._filler.draw(queue, out, draw, self.memories[queue.index].on_version)
 
 
 def _copy_values(destination: Any, source: Any) -> None:

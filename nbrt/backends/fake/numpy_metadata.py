@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from nbrt._internal.device import Device
+    from nbrt.backends.fake.versions import OnVersion
     from nbrt.typing import HostArray
 
 __all__ = ["ArrayFlags", "ArrayMetadata", "FakeMemory", "OnLaunch"]
@@ -54,6 +55,11 @@ class FakeMemory(Protocol):
     @property
     def on_launch(self) -> OnLaunch | None:
         """The function to call after each launch on the device."""
+        ...
+
+    @property
+    def on_version(self) -> OnVersion | None:
+        """The function to call with each kernel that a real device would compile."""
         ...
 
     def result(self, shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from nbrt._internal.device import Device
 from nbrt.backends.argument_keys import NUMBERS, scalar_key
 from nbrt.backends.fake.array import FakeArray
+from nbrt.backends.fake.versions import Version
 from nbrt.backends.occupancy import max_threads_by_registers, occupancy_of
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import BackendUnavailableError, DeviceMismatchError, NotSupportedError
@@ -33,7 +34,15 @@ if TYPE_CHECKING:
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
 
-__all__ = ["CompiledKernel", "FakeCpuProgram", "FakePlan", "FakeProgram", "Inspect"]
+__all__ = [
+    "CompiledKernel",
+    "FakeCpuProgram",
+    "FakePlan",
+    "FakeProgram",
+    "Inspect",
+    "example_of",
+    "key_of",
+]
 
 _MAX_VERSIONS = 256
 _MAX_INT = 2**63 - 1
@@ -214,7 +223,7 @@ class FakeCpuProgram(FakeProgram):
         check: Check,
     ) -> FakePlan:
         """Fix a configuration, as `plan` does."""
-        return self.plan(index, grid, block, shared)
+        return FakePlan(self, index, grid, block, shared, is_checked=True)
 
 
 class FakePlan:
@@ -228,6 +237,7 @@ class FakePlan:
 
     __slots__ = (
         "_index",
+        "_is_checked",
         "_known",
         "_latest",
         "_memory",
@@ -239,9 +249,17 @@ class FakePlan:
     )
 
     def __init__(
-        self, program: FakeProgram, index: int, grid: Dim3, block: Dim3, shared: int
+        self,
+        program: FakeProgram,
+        index: int,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        *,
+        is_checked: bool = False,
     ) -> None:
         self._program = program
+        self._is_checked = is_checked
         self._index = index
         self._memory = program.memories[index]
         self.grid = grid
@@ -288,7 +306,7 @@ class FakePlan:
 
         None if there was none, or if launches do not compile.
         """
-        return self._known.get(_key(args))
+        return self._known.get(key_of(args))
 
     def launch(self, queue: Queue, *args: Any) -> None:
         """Check the launch as the real device does; compute nothing.
@@ -304,7 +322,7 @@ class FakePlan:
         LaunchError
             If the compiled kernel needs more registers or shared memory than the device has.
         """
-        # As `_key`, but with shapes, and without calls: a launch takes about a microsecond.
+        # As `key_of`, but with shapes, and without calls: a launch takes about a microsecond.
         form = [
             given.known_form or given.form()
             if (kind := given.__class__) is FakeArray
@@ -317,7 +335,7 @@ class FakePlan:
             form += [given for given in args if given.__class__ in _NUMBERS]
         latest = self._latest
         if form != latest or queue.index != self._index:
-            self._check(queue, _key(args), args)
+            self._check(queue, key_of(args), args)
             self._latest = latest = form
         if not isinstance(queue, SynchronousQueue):
             queue.put(self, *args)
@@ -341,10 +359,14 @@ class FakePlan:
         if program.takes(len(args)):
             for position, array in _arrays_in(args):
                 self._check_array(device, position, array)
-        examples = tuple(map(_example, args))
+        examples = tuple(map(example_of, args))
         if not program.compiles:
             program.check(examples, self.block)
             self._known[key] = None
+            on_version = self._memory.on_version
+            if on_version is not None and not self._is_checked:
+                launch = (self._index, self.grid, self.block, self.shared)
+                on_version(Version(program, program.function, *launch, examples, key_of(examples)))
             return
         kernel = program.compiled(key, examples, self.grid, self.block, self.shared)
         used = kernel.resources
@@ -380,7 +402,7 @@ class FakePlan:
         )
 
 
-def _key(args: tuple[Any, ...]) -> tuple[Hashable, ...]:
+def key_of(args: tuple[Any, ...]) -> tuple[Hashable, ...]:
     """Return a key of the arguments' types; arrays of one key lie in the same memory."""
     return tuple([_array_key(a) if a.__class__ is FakeArray else _other_key(a) for a in args])
 
@@ -397,7 +419,7 @@ def _other_key(argument: Any) -> Hashable:
     if isinstance(argument, np.ndarray):
         return np.ndarray, argument.dtype, argument.ndim, argument.flags.num
     kind: Hashable = argument.__class__
-    return (kind, _key(argument)) if isinstance(argument, tuple) else kind
+    return (kind, key_of(argument)) if isinstance(argument, tuple) else kind
 
 
 def _arrays_in(args: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
@@ -431,10 +453,10 @@ def _is_host_array(array: Any, index: int) -> bool:
     return memory.device.kind != "cpu" or array.handle is None or memory.device.index == index
 
 
-def _example(argument: Any) -> Any:
+def example_of(argument: Any) -> Any:
     """Return a NumPy array of the same type in place of a fake array."""
     if isinstance(argument, tuple):
-        items = map(_example, argument)
+        items = map(example_of, argument)
         return type(argument)(*items) if hasattr(argument, "_fields") else tuple(items)
     if not isinstance(argument, FakeArray):
         return argument

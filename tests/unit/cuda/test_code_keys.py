@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -229,12 +229,18 @@ def test_functions_that_are_not_stored(compiler: NumbaCudaCompiler, source: str)
     assert key_of(compiler, kernel_of(source)) is None
 
 
+class Pair(NamedTuple):
+    array: Any
+    number: int
+
+
 def test_launches_that_need_numba_are_not_stored(compiler: NumbaCudaCompiler) -> None:
     debug = cuda.jit(debug=True, opt=False)(kernel_of())
     extended = cuda.jit(extensions=[object()])(kernel_of())
     assert key_of(compiler, debug) is None
     assert key_of(compiler, extended) is None
-    assert key_of(compiler, kernel_of(), args=((np.zeros(4), 1), 4)) is None
+    assert key_of(compiler, kernel_of(), args=(Pair(np.zeros(4), 1), 4)) is None
+    assert key_of(compiler, kernel_of(), args=((np.zeros(4), 1), 4)) is not None
     compiler.is_packed = False
     assert key_of(compiler, kernel_of()) is None
 

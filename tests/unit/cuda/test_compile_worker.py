@@ -101,7 +101,7 @@ def test_mistakes_are_found_before_a_process_is_asked() -> None:
 
 def test_kernels_that_cannot_be_stored_have_no_job() -> None:
     assert jobs_of(cuda.jit(debug=True, opt=False)(scaled.py_func), np.zeros(4)) == []
-    assert jobs_of(scaled, (np.zeros(4), 1)) == []
+    assert jobs_of(scaled, np.zeros(4), np.datetime64(1, "s")) == []
 
 
 @pytest.mark.slow

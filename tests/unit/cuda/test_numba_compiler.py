@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 import struct
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +19,11 @@ from nbrt.errors import ArgumentTypeError, BackendUnavailableError, CompileError
 
 if TYPE_CHECKING:
     from nbrt.backends.cuda.backend import CudaInterface
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
 
 
 class Color(enum.IntEnum):
@@ -102,18 +108,28 @@ def test_explicit_signatures_give_way_to_the_arguments(compiler: NumbaCudaCompil
     assert adopted.targetoptions == dispatcher.targetoptions
 
 
+def for_numba(value: Any) -> Any:
+    """Return an argument with arrays that numba-cuda takes."""
+    from cuda.core.utils import StridedMemoryView
+
+    if isinstance(value, tuple):
+        return tuple(map(for_numba, value))
+    if not hasattr(value, "data") or not hasattr(value.data, "mem"):
+        return value
+    # The strided views of cuda-core 1.2 cannot have negative strides.
+    if min(value.strides, default=0) < 0:
+        return _argument_type()(value)
+    return StridedMemoryView.from_dlpack(value, stream_ptr=-1)
+
+
 def reference_parameters(kind: Any, value: Any) -> list[bytes]:
     """Return the bytes that numba-cuda itself passes for an argument."""
-    from cuda.core.utils import StridedMemoryView
     from numba.cuda.dispatcher import _Kernel
 
-    if hasattr(value, "data") and hasattr(value.data, "mem"):
-        # The strided views of cuda-core 1.2 cannot have negative strides.
-        is_reversed = min(value.strides, default=0) < 0
-        view = StridedMemoryView.from_dlpack
-        value = _argument_type()(value) if is_reversed else view(value, stream_ptr=-1)
     parameters: list[Any] = []
-    _Kernel._prepare_args(SimpleNamespace(extensions=()), kind, value, 0, [], parameters)
+    kernel = SimpleNamespace(extensions=())
+    kernel._prepare_args = functools.partial(_Kernel._prepare_args, kernel)  # of the members
+    kernel._prepare_args(kind, for_numba(value), 0, [], parameters)
     found = []
     for parameter in parameters:
         if isinstance(parameter, bool | np.bool_):
@@ -144,6 +160,11 @@ def test_arrays_are_packed_as_numba_does(
 
 def test_mixed_arguments_keep_their_order(compiler: NumbaCudaCompiler, matrix: Any) -> None:
     args = (np.float32(2), matrix, 1 + 2j, matrix.T, True)
+    check_packing(tuple(map(compiler.type_of, args)), args)
+
+
+def test_tuples_are_packed_as_numba_does(compiler: NumbaCudaCompiler, matrix: Any) -> None:
+    args = ((np.uint64(2), np.uint64(3)), (), (matrix.T, (1j, matrix[::2])), 7)
     check_packing(tuple(map(compiler.type_of, args)), args)
 
 
@@ -215,7 +236,7 @@ def test_special_kernels_go_through_numba(
     assert int(first.handle) == queue.handle
 
 
-@pytest.mark.parametrize("value", [(1, 2.0), Color.RED, np.datetime64(1, "s")])
+@pytest.mark.parametrize("value", [Pair(1, 2), (1, Color.RED), Color.RED, np.datetime64(1, "s")])
 def test_unpacked_types_go_through_numba(compiler: NumbaCudaCompiler, value: Any) -> None:
     assert not NumbaKernel(compiler, fake_kernel((compiler.type_of(value),)), LOADED).is_packed
 

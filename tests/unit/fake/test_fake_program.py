@@ -58,6 +58,7 @@ class Memory:
         self.is_active = True
         self.is_current = True
         self.on_launch = None
+        self.on_version = None
 
     def array(self, shape: Any = (8,), dtype: Any = "f4", order: Any = "C") -> FakeArray:
         layout: Any = np.ndarray(shape, dtype, UNTOUCHABLE, order=order)

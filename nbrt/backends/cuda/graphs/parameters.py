@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt.errors import ArgumentTypeError, GraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from nbrt.backends.cuda.graphs.calls import GraphCalls
 
@@ -148,25 +148,19 @@ class KernelParameters(NodeParameters):
                 for position, value in enumerate(self.values())
                 for offset in range(0, len(value) - _WORD + 1, _WORD)
             ]
-        return [(first + _ADDRESS_OF_ARRAY, 0) for first, shape in self._starts() if shape.is_array]
-
-    def _starts(self) -> list[tuple[int, Any]]:
-        """Return the number of the first parameter of each argument, and its shape."""
-        found, first = [], 0
-        for shape in self._shapes:
-            found.append((first, shape))
-            first += len(shape.codes)
-        return found
+        starts = _starts(tuple(_without_tuples(self._shapes)))
+        return [(first + _ADDRESS_OF_ARRAY, 0) for first, shape in starts if shape.is_array]
 
     def _packed(self, argument: int, scalar: Any) -> dict[int, bytes]:
         """Return the bytes of the parameters of a scalar argument."""
-        starts = None if self._shapes is None else self._starts()
-        if starts is None or argument >= len(starts) or starts[argument][1].is_array:
+        starts = [] if self._shapes is None else _starts(self._shapes)
+        shape = starts[argument][1] if argument < len(starts) else None
+        if shape is None or shape.is_array or shape.members is not None:
             raise GraphError(
                 f"expected a scalar argument of an nbrt kernel to replace, got argument {argument} "
                 f"of another launch; pass the value in an array"
             )
-        first, shape = starts[argument]
+        first = starts[argument][0]
         before = self.values()
         parts = (scalar.real, scalar.imag) if shape.is_complex else (scalar,)
         try:
@@ -181,6 +175,24 @@ class KernelParameters(NodeParameters):
                 f"expected a value of the type of the capture for argument {argument}, got "
                 f"{scalar!r}: {error}"
             ) from error
+
+
+def _starts(shapes: tuple[Any, ...]) -> list[tuple[int, Any]]:
+    """Return the number of the first parameter of each argument, and its shape."""
+    found, first = [], 0
+    for shape in shapes:
+        found.append((first, shape))
+        first += len(shape.codes)
+    return found
+
+
+def _without_tuples(shapes: tuple[Any, ...]) -> Iterator[Any]:
+    """Return the shapes of the members of tuples in the place of the tuples."""
+    for shape in shapes:
+        if shape.members is None:
+            yield shape
+        else:
+            yield from _without_tuples(shape.members)
 
 
 def read_parameters(calls: GraphCalls, node: int, index: int, shapes: Any) -> NodeParameters | None:
