@@ -36,7 +36,7 @@ def compile_kernels(
     pool : AsyncCompile
         The processes.
     progress : bool or None
-        Whether to show a progress bar; None: if somebody sees it.
+        Whether to show a progress bar; None: in terminals and notebooks.
     loads : bool
         Whether this process will launch the kernels.
     """
