@@ -134,7 +134,7 @@ def warm(
 
 @contextmanager
 def _generators_kept(arguments: object) -> Iterator[None]:
-    """Give the generators in the arguments their states back after a block."""
+    """Restore the states of generators in arguments after a block."""
     marks = [(position, position.mark()) for position in _positions_in(arguments)]
     try:
         yield
