@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal.gpus import GPUS, capability_of, gpu_named
 from nbrt.backends import registry
 from nbrt.compilation.pool import AsyncCompile, current_pool
-from nbrt.errors import ArgumentError
+from nbrt.errors import ArgumentError, DeviceError
 from nbrt.planning.fake_mode import fake
 from nbrt.planning.function import check_runs, runs_nothing
 from nbrt.planning.launched_kernels import LaunchedKernels
@@ -87,6 +87,8 @@ def warm(
     ArgumentTypeError
         If `function` cannot be called, or is a coroutine or generator function: a call of it would
         run nothing.
+    DeviceError
+        In a block `nbrt.fake`.
     Exception
         Each exception of the function. Nothing is compiled then.
 
@@ -190,6 +192,13 @@ def _modes(targets: tuple[str, ...], devices: int | None, reads: Reads) -> dict[
     """Return the fake devices for a machine, by kind."""
     modes = {}
     cpu = registry.get_interface_for_device("cpu")
+    for each in (cpu, registry.get_interface_for_device(_TARGETED)):
+        if not each.capabilities.computes:
+            raise DeviceError(
+                f"expected the devices of this machine, which have compilers, got the fake "
+                f"{each.name} devices of nbrt.fake; warm outside that block, for its GPU with "
+                f"targets="
+            )
     if cpu.is_available():
         modes["cpu"] = fake("cpu", devices=cpu.device_count(), reads=reads)
     real = registry.get_interface_for_device(_TARGETED)

@@ -40,6 +40,9 @@ FAILURES = {
     ("03_reproducible_random", "gpu", 8): "IndexError",
     # Memory of a GPU is not shared with the host.
     ("arrays", "gpu", 1): "ArgumentError: expected memory that can be shared",
+    # Fake devices have no compilers.
+    ("compiled_code", "fake", 1): "DeviceError: expected the devices of this machine",
+    ("compiled_code", "gpu", 1): "DeviceError: expected the devices of this machine",
     ("debugging", "gpu", 0): "DeviceMismatchError",
     # NumPy joins the parts of ranks on several devices; a capture moves no data between GPUs.
     ("distributed", "gpu", 5): "DeviceMismatchError",

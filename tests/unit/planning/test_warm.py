@@ -16,7 +16,7 @@ from nbrt.backends.code_store.store import CodeStore
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
 from nbrt.config import override
-from nbrt.errors import ArgumentError, ArgumentTypeError, CompileError, FakeReadError
+from nbrt.errors import ArgumentError, ArgumentTypeError, CompileError, DeviceError, FakeReadError
 from nbrt.planning.warm import collect_kernels
 
 if TYPE_CHECKING:
@@ -227,6 +227,12 @@ def test_the_devices_of_targets() -> None:
     with collect_kernels(targets=("L4",), device="cpu:2"):
         assert nbrt.current_device() == nbrt.Device("cpu:2")
         assert nbrt.get_device_name("cuda") == "NVIDIA L4"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_fake_devices_have_no_compilers(kind: str) -> None:
+    with nbrt.fake(kind), pytest.raises(DeviceError, match=f"got the fake {kind} devices"):
+        nbrt.warm(lambda: None)
 
 
 class Terminal(io.StringIO):
