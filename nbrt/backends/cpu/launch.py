@@ -9,22 +9,19 @@ import time
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from nbrt import config
 from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.block_scheduler import LaunchRecord, get_num_threads, run_shared
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text, watch_for_crashes
 from nbrt.backends.cpu.interrupts import main_runner, run_stoppable, runners
-from nbrt.backends.cpu.memory import owner_of
+from nbrt.backends.cpu.launch_arguments import as_numpy, check_owners
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher, lost_exceptions_raised
 from nbrt.backends.graphs import RecordingQueue
 from nbrt.backends.synchronous import SynchronousQueue
-from nbrt.errors import ArgumentTypeError, DeviceMismatchError
-from nbrt.typing import SupportsCudaArrayInterface
+from nbrt.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -353,7 +350,7 @@ class CpuPlan:
         try:
             return entry.is_prepared(args)
         except ArgumentTypeError:
-            converted = _as_numpy(args)
+            converted = as_numpy(args)
             if self._converts or not any(map(operator.is_not, converted, args)):
                 raise
             self._converts = self._adapts = True
@@ -377,15 +374,15 @@ class CpuPlan:
     def _adapted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments as NumPy arrays; raise `DeviceMismatchError` for other devices."""
         if self._converts:
-            args = _as_numpy(args)
+            args = as_numpy(args)
         if self._index is not None:
-            _check_owners(args, self._index)
+            check_owners(args, self._index)
         return args
 
     def _converted(self, error: Exception, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return refused arguments as NumPy arrays; None if that was not the fault."""
         if isinstance(error, ArgumentTypeError) and not self._converts:
-            converted = _as_numpy(args)
+            converted = as_numpy(args)
             if any(map(operator.is_not, converted, args)):
                 self._converts = self._adapts = True
                 return converted
@@ -401,7 +398,7 @@ class CpuPlan:
         """Run the blocks in plain Python, in the calling thread, which has the debugger."""
         from nbrt.backends.cpu.interpret import interpret
 
-        adapted = self._adapted(_as_numpy(args))
+        adapted = self._adapted(as_numpy(args))
         chosen = config.settings()
         watched = chosen.interpret_block, chosen.interpret_thread
         interpret(self.function, self.grid, self.block, self.shared, adapted, watched)
@@ -472,38 +469,3 @@ class CpuPlan:
             record.note(error)
             raise
         return time.perf_counter_ns() - begin
-
-
-def _check_owners(args: tuple[Any, ...], index: int) -> None:
-    for position, argument in enumerate(args):
-        items = [argument]
-        while items:
-            item = items.pop()
-            if isinstance(item, tuple):
-                items += item
-                continue
-            owner = getattr(owner_of(item), "index", index)
-            if owner != index:
-                raise DeviceMismatchError(
-                    f"expected argument {position} on cpu:{index}, where the kernel runs, got an "
-                    f"array of cpu:{owner}; copy it with nbrt.to(array, 'cpu:{index}')"
-                )
-
-
-def _as_numpy(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Replace host arrays of other libraries by NumPy arrays over the same memory."""
-    converted = []
-    for position, argument in enumerate(args):
-        if isinstance(argument, np.ndarray):
-            is_plain = type(argument) is np.ndarray
-            converted.append(argument if is_plain else argument.view(np.ndarray))
-        elif isinstance(argument, SupportsCudaArrayInterface):
-            raise DeviceMismatchError(
-                f"expected argument {position} in host memory, got a CUDA array of type "
-                f"{type(argument).__name__}; copy it with nbrt.to(array, 'cpu')"
-            )
-        elif hasattr(argument, "__dlpack__") and not isinstance(argument, np.generic):
-            converted.append(np.from_dlpack(argument))
-        else:
-            converted.append(argument)
-    return tuple(converted)

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from numba import cuda, typeof
+from numba import cuda
 from numba.core import config as numba_config
-from numba.core.registry import cpu_target
 
 from helpers.processes import output_of
-from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
 from nbrt.config import override

@@ -91,13 +91,6 @@ def compiler_info() -> CompilerInfo:
     return CompilerInfo(compiler_versions(), {target: features})
 
 
-def _description(kind: Any) -> object:
-    """Return a value whose text tells a type from all others: names of tuples lack their fields."""
-    if not isinstance(kind, types.BaseTuple):
-        return kind
-    return kind, getattr(kind, "fields", ()), tuple(map(_description, kind.types))
-
-
 def compiler_versions() -> Mapping[str, str]:
     """Return the versions and options on which compiled code depends, this compiler included."""
     # The options may change between two kernels, and between two jobs of a compile process.
