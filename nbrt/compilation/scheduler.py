@@ -93,9 +93,9 @@ class Scheduler:
 
     def stop(self, entry: InFlightJob) -> None:
         """Cancel a job; a worker that compiles it is ended."""
-        if entry.begin(here=True):
-            entry.end(Outcome("cancelled"))
-        else:
+        is_queued = entry.begin(here=True)
+        entry.end(Outcome("cancelled"))  # at once: the next request for the key is a new job
+        if not is_queued:
             self._put(entry)
 
     def wake(self) -> None:
