@@ -27,6 +27,7 @@ BENCHMARKS = (
     "streams",
     "simt",
     "first_call",
+    "compile",
 )
 
 
