@@ -193,7 +193,8 @@ class Scheduler:
             if each is self._woken:
                 _drain(self._woken)
             elif isinstance(each, WorkerProcess):
-                self._receive(each)
+                if each in self._workers:  # unless the server was lost just now
+                    self._receive(each)
             else:
                 self._lose_server()
         return True

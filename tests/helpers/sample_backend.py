@@ -204,7 +204,8 @@ class SampleInterface(DeviceInterface):
         return SampleProgram(function)
 
     def worker(self) -> SampleWorker:
-        return SampleWorker(self.name, tuple(map(self.get_device_properties, range(2))), 0)
+        properties = tuple(map(self.get_device_properties, range(2)))
+        return SampleWorker(self.name, properties, self.current_device())
 
     def compile_jobs(self, program: SampleProgram, *launch: Any, **_: Any) -> list[CompileJob]:
         captures = Captures(program.source)

@@ -16,8 +16,10 @@ from numba import cuda
 from numba.core import config as numba_config
 
 from helpers.processes import output_of
+from nbrt.backends.code_store.store import CodeStore
 from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.runtime.inspection import CpuCode
+from nbrt.backends.cpu.simt.target import simt_target
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
 from nbrt.config import override
 
@@ -280,6 +282,29 @@ def test_code_of_one_name_from_several_processes_stays_apart(folder: Path) -> No
         assert say(value) == f"[{value}.0]\n" * 2
     assert say(1, 2, 3) == "[1.0, 2.0, 3.0]\n" * 2
     assert say(4, 1, 2, 3) == "[4.0, 1.0, 2.0, 3.0]\n" * 2
+    # LLVM resolves a call of a function that it has not inlined by its name.
+    with override(cache_dir=cache_in(folder)["NBRT_CACHE_DIR"]):
+        store = CodeStore("cpu")
+        entries = [store.get(entry.key) for entry in store.entries()]
+    assert len({entry.data["function"][1] for entry in entries if entry is not None}) == 4
+
+
+def test_symbols_differ_between_processes() -> None:
+    code = """if True:
+        import os
+        from nbrt.backends.cpu.simt.target import simt_target
+        mangler = simt_target.target_context.mangler
+        print(mangler("f", ()), flush=True)
+        if child := os.fork():
+            os.waitpid(child, 0)
+            print(mangler("f", ()), flush=True)
+        else:
+            print(mangler("f", ()), flush=True)
+            os._exit(0)
+    """
+    here, forked, again = output_of(code).split()
+    assert here == again
+    assert len({here, forked, simt_target.target_context.mangler("f", ())}) == 3
 
 
 LOADING = """

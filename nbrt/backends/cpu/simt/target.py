@@ -8,6 +8,8 @@ CPU target, so that the types and operators that the dialect adds are not seen b
 
 from __future__ import annotations
 
+import os
+import sys
 import weakref
 from functools import cached_property, partial
 from typing import Any
@@ -79,6 +81,14 @@ class _SimtContext(cpu.CPUContext):
         self.registered = _Registered()
         self.install_registry(self.registered.generated)  # Numba uses the first registry
 
+    def mangler(self, name: str, types: Any, *, abi_tags: Any = (), uid: Any = None) -> str:
+        """Return a symbol that no other process gives to its code.
+
+        Code from the disk cache keeps its symbols, and LLVM resolves those that are not inlined by
+        name: Numba's own names count the functions of a process.
+        """
+        return str(super().mangler(name, types, abi_tags=(*abi_tags, _process_tag), uid=uid))
+
     def refresh(self) -> None:
         """Load new registrations with Numba, if there are any."""
         if self.registered.seen == _count(implementations, *self._registries):
@@ -124,6 +134,19 @@ class _SimtContext(cpu.CPUContext):
             super().post_lowering(mod, library)
         elif self.fastmath:
             cpu.fastmathpass.rewrite_module(mod, self.fastmath)
+
+
+_process_tag = ""
+
+
+def _new_process_tag() -> None:
+    global _process_tag
+    _process_tag = os.urandom(8).hex()
+
+
+_new_process_tag()
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_new_process_tag)
 
 
 def _count(*registries: Any) -> int:
