@@ -11,12 +11,15 @@ import numba
 import numpy as np
 import pytest
 from numba import cuda
+from numba.core.codegen import JitEngine
 
 import nbrt
 from nbrt.backends.cpu.simt.frontend.pipeline import DeviceCompiler
 from nbrt.backends.cpu.simt.frontend.wait_points import mentions_thread
+from nbrt.config import override
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _LAUNCH = """
@@ -83,14 +86,44 @@ def _launched(function: Any) -> list[int]:
     ]
 
 
-def test_device_functions_compile_once_for_all_block_shapes(monkeypatch):
-    monkeypatch.setenv("NBRT_CACHE", "0")
+@pytest.fixture
+def empty_cache(tmp_path: Path) -> Iterator[None]:
+    """Kernels compile."""
+    with override(cache_dir=str(tmp_path)):
+        yield
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_device_functions_compile_once_for_all_block_shapes():
     assert _launched(_twice) == [1, 1]
 
 
-def test_device_functions_that_read_the_index_of_their_thread_compile_for_each(monkeypatch):
-    monkeypatch.setenv("NBRT_CACHE", "0")
+@pytest.mark.usefixtures("empty_cache")
+def test_device_functions_that_read_the_index_of_their_thread_compile_for_each():
     assert _launched(_twice_and_thread) == [2, 1]
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_functions_that_a_kernel_calls_become_no_machine_code(monkeypatch):
+    modules, add = [], JitEngine.add_module
+    monkeypatch.setattr(JitEngine, "add_module", lambda *args: (modules.append(args), add(*args)))
+
+    @numba.njit
+    def jitted(x: Any) -> Any:
+        return x * 2
+
+    @cuda.jit(device=True)
+    def function(x: Any) -> Any:
+        return jitted(x) + max(x, np.int64(3))  # an overload, for integers
+
+    def kernel(out: Any) -> None:
+        out[0] = function(cuda.threadIdx.x) + np.sum(out)
+
+    out = np.full(2, 5)
+    with nbrt.device("cpu:0"):
+        nbrt.kernel(kernel)[1, 1](out)
+    assert out[0] == 13
+    assert len(modules) == 1
 
 
 def test_indices_are_found_in_modules_of_modules():

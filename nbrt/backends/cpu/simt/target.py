@@ -8,6 +8,7 @@ CPU target, so that the types and operators that the dialect adds are not seen b
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import weakref
@@ -15,6 +16,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from numba.core import cpu, errors, typing
+from numba.core.codegen import JITCodeLibrary
 from numba.core.decorators import jit
 from numba.core.descriptors import TargetDescriptor
 from numba.core.imputils import Registry
@@ -30,7 +32,13 @@ from numba.core.target_extension import (
 )
 from numba.core.typing.templates import builtin_registry as typings
 
-__all__ = ["SimtDispatcher", "register_whole_library", "simt_target"]
+__all__ = [
+    "LinkedDispatcher",
+    "LinkedLibrary",
+    "SimtDispatcher",
+    "register_whole_library",
+    "simt_target",
+]
 
 _NAME = "nbrt-simt"
 
@@ -70,6 +78,23 @@ class _Registered:
         """Whether all functions of Numba's CPU target are registered."""
 
 
+class LinkedLibrary(JITCodeLibrary):
+    """LLVM code for linking into kernels.
+
+    Numba makes machine code of each function for Python, too. Kernels need none, and it takes half
+    of the time of a small function.
+    """
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+class _NoAddress:
+    """Key of a function without machine code, for the functions that call it."""
+
+
 class _SimtContext(cpu.CPUContext):
     """The code of functions that kernels call."""
 
@@ -77,7 +102,8 @@ class _SimtContext(cpu.CPUContext):
         """Share the execution engine of Numba's CPU target."""
         shared = cpu_target.target_context
         self.is32bit = shared.is32bit
-        self._internal_codegen = shared.codegen()
+        self._internal_codegen = copy.copy(shared.codegen())
+        self._internal_codegen._library_class = LinkedLibrary
         self.registered = _Registered()
         self.install_registry(self.registered.generated)  # Numba uses the first registry
 
@@ -126,6 +152,12 @@ class _SimtContext(cpu.CPUContext):
         for module in (cmathimpl, mathimpl, npyimpl, printimpl):
             self.install_registry(module.registry)
         entrypoints.init_all()
+
+    def get_executable(self, library: Any, fndesc: Any, env: Any) -> Any:
+        """Return the function for Python, or a key if the code is for linking only."""
+        if isinstance(library, LinkedLibrary):
+            return _NoAddress()
+        return super().get_executable(library, fndesc, env)
 
     def post_lowering(self, mod: Any, library: Any) -> None:
         """Link the functions that count references into code that uses them."""
@@ -201,7 +233,25 @@ class SimtDispatcher(CPUDispatcher):
                 raise
 
 
-_copies: weakref.WeakKeyDictionary[Any, SimtDispatcher] = weakref.WeakKeyDictionary()
+class LinkedDispatcher(SimtDispatcher):
+    """Compiles a function that kernels call, and Python never."""
+
+    def __init__(
+        self,
+        py_func: Any,
+        locals: Any = None,
+        targetoptions: Any = None,
+        **options: Any,
+    ) -> None:
+        wrapped = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        super().__init__(py_func, locals, {**(targetoptions or {}), **wrapped}, **options)
+
+    def add_overload(self, cres: Any) -> None:
+        """Store a compiled version for other compiled code only."""
+        self.overloads[tuple(cres.signature.args)] = cres
+
+
+_copies: weakref.WeakKeyDictionary[Any, LinkedDispatcher] = weakref.WeakKeyDictionary()
 """Jitted functions of Numba's CPU target -> their copies for kernels."""
 
 
@@ -211,7 +261,7 @@ def _for_kernels(value: Any) -> Any:
         return value
     if value not in _copies:
         options = dict(value.targetoptions)
-        _copies[value] = SimtDispatcher(value.py_func, value.locals, options)
+        _copies[value] = LinkedDispatcher(value.py_func, value.locals, options)
     return _copies[value]
 
 
@@ -220,5 +270,5 @@ class _Simt(CPU):
 
 
 target_registry[_NAME] = _Simt
-dispatcher_registry[_Simt] = SimtDispatcher
+dispatcher_registry[_Simt] = LinkedDispatcher
 jit_registry[_Simt] = partial(jit, _target=_NAME)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import llvmlite.binding as llvm
 from numba.core import errors, types
 from numba.core.analysis import compute_cfg_from_blocks
-from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
-from numba.core.typed_passes import AnnotateTypes, NativeLowering
+from numba.core.typed_passes import AnnotateTypes
 from numba.core.untyped_passes import InlineClosureLikes
 
 from nbrt.backends.captures import Captures
@@ -40,7 +39,7 @@ from nbrt.backends.cpu.simt.frontend.wait_points import (
     mentions_markers,
     mentions_thread,
 )
-from nbrt.backends.cpu.simt.target import SimtDispatcher, register_whole_library
+from nbrt.backends.cpu.simt.target import LinkedDispatcher, LinkedLibrary, register_whole_library
 from nbrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -70,8 +69,6 @@ _OPTIONS = {
     "_nrt": False,
     "error_model": "numpy",
     "forceinline": True,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
 }
 
 
@@ -103,7 +100,7 @@ class _ResolveDialect(FunctionPass):
         return True
 
 
-class ThreadLibrary(JITCodeLibrary):
+class ThreadLibrary(LinkedLibrary):
     """LLVM code of Numba before optimisation, which follows when it is linked into a block.
 
     The code that it calls is linked once, with the outermost function.
@@ -151,7 +148,7 @@ class ThreadLibrary(JITCodeLibrary):
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _RefuseUnsupported(LoweringPass):
-    """Refuse constructs that CUDA does not have, and generate no machine code."""
+    """Refuse constructs that CUDA does not have, and select the library of the code."""
 
     _name = "nbrt_simt_before_lowering"
 
@@ -161,27 +158,6 @@ class _RefuseUnsupported(LoweringPass):
     def run_pass(self, state: Any) -> bool:
         refuse_types(state)
         state.library = ThreadLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        return False
-
-
-class _Inlined:
-    """Key of a function without an address, for functions that call it."""
-
-
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _AfterLowering(LoweringPass):
-    """Make the function callable from others; Numba does so only for functions with an address."""
-
-    _name = "nbrt_simt_after_lowering"
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        lowered = state.cr._replace(cfunc=_Inlined())
-        state.targetctx.insert_user_function(lowered.cfunc, lowered.fndesc, [state.library])
-        state.cr = lowered
         return False
 
 
@@ -202,7 +178,6 @@ class DeviceCompiler(CompilerBase):
         # After closures are inlined, so that names used inside them are seen as well.
         passes.add_pass_after(_ResolveDialect, InlineClosureLikes)
         passes.add_pass_after(_RefuseUnsupported, AnnotateTypes)
-        passes.add_pass_after(_AfterLowering, NativeLowering)
         passes.finalize()
         return [passes]
 
@@ -251,7 +226,7 @@ class _TurnLimitsCompiler(DeviceCompiler):
             raise NothingToLimitError
 
 
-class ThreadDispatcher(SimtDispatcher):
+class ThreadDispatcher(LinkedDispatcher):
     """Compiles the code of one thread: a kernel's body or a device function."""
 
     def __init__(
@@ -265,10 +240,6 @@ class ThreadDispatcher(SimtDispatcher):
         super().__init__(function, targetoptions=dict(_OPTIONS), pipeline_class=compiler)
         self._captures = captures
         self.takes_context = takes_context
-
-    def add_overload(self, cres: Any) -> None:
-        """Store a compiled version for other compiled code only: Python never calls it."""
-        self.overloads[tuple(cres.signature.args)] = cres
 
     def result(self, arguments: tuple[Any, ...]) -> Any:
         """Return Numba's compile result for argument types."""
