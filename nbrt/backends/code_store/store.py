@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import tempfile
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,8 @@ _MAX_TEMPORARY_SECONDS = 3600
 """A temporary file that is older belongs to a process that died."""
 
 _SCANS_PER_LIMIT = 64
+"""How often the folder is measured, on average, while as many bytes as the limit are written."""
+
 _START_BYTES = 4096
 """Most headers are shorter: one read gives the header."""
 
@@ -139,7 +140,8 @@ class CodeStore:
             _write(self._path(key), content)
         except OSError:
             return False
-        _trim_after(root, len(content))
+        if _is_scan_due(key, len(content)):
+            _trim(root)
         return True
 
     def remove(self, key: str) -> bool:
@@ -255,21 +257,14 @@ def _write(path: str, content: bytes) -> None:
         raise
 
 
-_written: dict[Path, int] = {}
-"""Bytes that this process wrote since it measured a folder; no entry: never measured."""
+def _is_scan_due(key: str, size: int) -> bool:
+    """Return whether the write of an entry is one of those after which the folder is measured.
 
-
-def _trim_after(root: Path, size: int) -> None:
-    """Trim at the first write of the process, and whenever it wrote a part of the limit."""
+    The key is a digest, so its last digits are a random number that needs no counter. A counter
+    would have to be shared by all processes and nodes.
+    """
     limit = settings().cache_limit
-    written = _written.get(root)
-    if not limit:
-        return
-    if written is None or written + size > limit // _SCANS_PER_LIMIT:
-        _written[root] = 0
-        _trim(root)
-    else:
-        _written[root] = written + size
+    return bool(limit) and int(key[-8:], 16) * limit < size * _SCANS_PER_LIMIT << 32
 
 
 def _trim(root: Path) -> None:
@@ -277,19 +272,35 @@ def _trim(root: Path) -> None:
     if not limit:
         return
     files: list[tuple[int, int, str]] = []
-    oldest = time.time() - _MAX_TEMPORARY_SECONDS
+    now = _file_time(root)
     for file in _all_files(root):
         with contextlib.suppress(OSError):  # another process may be faster
             status = file.stat(follow_symlinks=False)
-            if file.name.endswith(_TEMPORARY):
-                if status.st_mtime < oldest:
-                    os.unlink(file.path)
-                continue
-            files.append((status.st_mtime_ns, status.st_size, file.path))
+            if not file.name.endswith(_TEMPORARY):
+                files.append((status.st_mtime_ns, status.st_size, file.path))
+            elif now is not None and status.st_mtime < now - _MAX_TEMPORARY_SECONDS:
+                os.unlink(file.path)
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= limit:
             break
-        with contextlib.suppress(OSError):
+        try:
             os.unlink(path)
+        except FileNotFoundError:  # another process trims
             total -= size
+        except OSError:
+            continue
+        else:
+            total -= size
+
+
+def _file_time(root: Path) -> float | None:
+    """Return the time by which the file system dates new files, or None.
+
+    The clock of a server of files may differ from that of this machine.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=root) as file:
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 from nbrt.backends.code_store import store as store_module
 from nbrt.backends.code_store.entry import Entry, EntryError
 from nbrt.backends.code_store.folder import cache_directory
-from nbrt.backends.code_store.store import CodeStore, stored_kinds
+from nbrt.backends.code_store.store import CodeStore, stored_bytes, stored_kinds
 from nbrt.config import override
 from nbrt.errors import UntrustedCacheWarning
 
@@ -157,16 +158,88 @@ def test_the_limit_holds_over_all_kinds_and_spares_recently_used_entries(root: P
     assert left == {key_of(0), key_of(6), key_of(7)}
 
 
-def test_a_process_that_writes_much_keeps_the_limit(root: Path) -> None:
-    store = CodeStore("cpu")
-    with override(cache_limit=20_000):
-        for number in range(100):
-            store.put(key_of(number), entry_of(number))
-            assert sum(file.stat().st_size for file in files(root)) <= 20_000 * (1 + 1 / 64) + 2000
+def digest_of(number: int) -> str:
+    """Return a key as kernels have them, in one of four folders."""
+    return f"0{number % 4}{hashlib.sha256(str(number).encode()).hexdigest()[2:]}"
+
+
+def test_processes_that_write_much_keep_the_limit(root: Path) -> None:
+    store, limit, largest = CodeStore("cpu"), 50_000, 0
+    with override(cache_limit=limit):
+        for number in range(200):
+            store.put(digest_of(number), entry_of(number, size=100))
+            if number > 80:
+                largest = max(largest, stored_bytes())
+    # The keys are fixed, and so is the excess: 1/64 of the limit is that of a mean interval.
+    assert limit < largest <= limit * (1 + 1 / 8)
     with override(cache_limit=0):
         for number in range(100):
-            store.put(key_of(number), entry_of(number))
-    assert len(files(root)) == 100
+            store.put(digest_of(number), entry_of(number))
+    assert len(files(root)) >= 100
+
+
+def test_few_writes_measure_the_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, scans = CodeStore("cpu"), []
+    monkeypatch.setattr(store_module, "_trim", scans.append)
+    monkeypatch.setattr(store_module, "_write", lambda path, content: None)
+    content = entry_of(0).to_bytes(digest_of(0))
+    with override(cache_limit=2000 * len(content)):
+        for number in range(2000):
+            assert store.write(digest_of(number), content)
+    assert 32 <= len(scans) <= 128  # 64 on average
+    with override(cache_limit=0):
+        assert store.write(digest_of(0), content)
+    assert len(scans) <= 128
+
+
+def test_a_write_into_a_large_folder_looks_at_its_own_file_only(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CodeStore("cpu")
+    assert store.put(digest_of(1), entry_of(1))
+    monkeypatch.setattr(os, "scandir", None)
+    assert store.put(digest_of(2), entry_of(2))
+    assert store.get(digest_of(1)) == entry_of(1)
+
+
+def test_two_processes_that_trim_at_once_delete_no_more_than_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CodeStore("cpu")
+    for number in range(8):
+        store.put(key_of(number), entry_of(number))
+        os.utime(path_of(root, number), (1_000_000_000 + number,) * 2)
+    all_files = store_module._all_files
+
+    def seen_before_the_other_trims(folder: Path) -> list[os.DirEntry[str]]:
+        monkeypatch.setattr(store_module, "_all_files", all_files)
+        seen = list(all_files(folder))
+        for file in seen:
+            file.stat(follow_symlinks=False)  # an entry keeps its status
+        store.trim()
+        return seen
+
+    monkeypatch.setattr(store_module, "_all_files", seen_before_the_other_trims)
+    with override(cache_limit=5 * path_of(root, 0).stat().st_size):
+        store.trim()
+    assert {each.key for each in store.entries()} == set(map(key_of, range(3, 8)))
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_trimming_goes_by_the_clock_of_the_file_system(
+    root: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    store = CodeStore("cpu")
+    store.put(key_of(1), entry_of(1))
+    alive = path_of(root, 1).parent / f"{'0' * 16}abc.tmp"
+    dead = alive.with_name(f"{'0' * 16}xyz.tmp")
+    for path in (alive, dead):
+        path.write_bytes(b"")
+    file_time = alive.stat().st_mtime
+    os.utime(dead, (file_time - 7200,) * 2)
+    monkeypatch.setattr(time, "time", lambda: file_time + hours * 3600)
+    store.trim()
+    assert (alive.exists(), dead.exists()) == (True, False)
 
 
 def test_trimming_deletes_own_files_only(root: Path) -> None:
