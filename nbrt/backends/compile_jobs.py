@@ -10,11 +10,26 @@ from nbrt.errors import NotSupportedError
 if TYPE_CHECKING:
     from nbrt.backends.device_properties import DeviceProperties
 
-__all__ = ["CompileJob", "NotStoredError", "Worker"]
+__all__ = ["CompileJob", "NotStoredError", "OtherKeyError", "Worker", "check_key"]
 
 
 class NotStoredError(Exception):
     """A kernel compiles, but its code cannot be put into the code store."""
+
+
+class OtherKeyError(Exception):
+    """The copy of a kernel in this process is another kernel: its code has another key."""
+
+
+def check_key(key: str | None, expected: str) -> None:
+    """Raise `OtherKeyError` unless a kernel has the key that it has where the code is wanted.
+
+    A worker calls it before it compiles: errors of another kernel are none of the user's. For
+    example, a worker process has no overloads that the program has registered with Numba.
+    """
+    if key != expected:
+        message = "the kernel has another key in the compile process"
+        raise OtherKeyError(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 A compiler enters `joined` before it takes its locks: it waits if a worker process compiles the same
 code, and then loads that code from disk. A compilation that waits in the queue of the pool is taken
-over instead. A second request for a key joins the first.
+over instead. A second request for a key joins the first. The error of a kernel is raised once
+without a second compilation: by the future of the request, or by the next launch.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import threading
@@ -19,9 +21,22 @@ if TYPE_CHECKING:
 
     from nbrt.backends.compile_jobs import CompileJob
 
-__all__ = ["InFlightJob", "Outcome", "Status", "find", "is_empty", "join", "joined"]
+__all__ = [
+    "InFlightJob",
+    "Outcome",
+    "Status",
+    "copy_error",
+    "find",
+    "is_empty",
+    "join",
+    "joined",
+    "take_failure",
+]
 
 Status = Literal["stored", "failed", "unstored", "lost", "cancelled"]
+
+_MAX_FAILURES = 64
+"""Errors that no caller has seen; a launch of an older one compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +142,14 @@ class InFlightJob:
                 return False
             self.outcome = outcome
             callbacks, self._callbacks = self._callbacks, []
+        key = self.job.key
         with _lock:
-            if _jobs.get(self.job.key) is self:
-                del _jobs[self.job.key]
+            if outcome.error is not None:
+                _failures[key] = outcome.error
+                while len(_failures) > _MAX_FAILURES:
+                    del _failures[next(iter(_failures))]
+            if _jobs.get(key) is self:
+                del _jobs[key]
         self._ended.set()
         for callback in callbacks:
             callback(self)
@@ -149,12 +169,30 @@ class InFlightJob:
 
 
 _jobs: dict[str, InFlightJob] = {}
+_failures: dict[str, Exception] = {}
 _lock = threading.Lock()
 
 
 def is_empty() -> bool:
-    """Return whether nothing is in flight, which saves compilers the computation of a key."""
-    return not _jobs
+    """Return whether `joined` has nothing to do, which saves compilers the computation of a key."""
+    return not _jobs and not _failures
+
+
+def take_failure(key: str) -> Exception | None:
+    """Return and forget the error of the latest compilation of a key, if it failed."""
+    with _lock:
+        return _failures.pop(key, None)
+
+
+def copy_error(error: Exception) -> Exception:
+    """Return a copy to raise, so that the error that is kept does not refer to callers' frames."""
+    try:
+        copied = copy.copy(error)
+    except Exception:  # noqa: BLE001  # the class of another library
+        return error
+    copied.__cause__ = error.__cause__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied.with_traceback(error.__traceback__)
 
 
 def find(key: str) -> InFlightJob | None:
@@ -180,17 +218,22 @@ def joined(key: str | None) -> Iterator[None]:
     """Wait until no other thread or process compiles a key, then run the block.
 
     The block looks for the code in the code store before it compiles. If the key was queued, the
-    block is its compilation.
+    block is its compilation. If the compilation failed, the block does not run.
 
     Parameters
     ----------
     key : str or None
         Key of the code; None: run the block at once.
+
+    Raises
+    ------
+    Exception
+        The error of the kernel, if the compilation failed.
     """
     entry = None if key is None else find(key)
-    if entry is None or entry.is_mine:
+    if entry is not None and entry.is_mine:
         yield
-    elif entry.begin(here=True):
+    elif entry is not None and entry.begin(here=True):
         outcome = Outcome("lost", reason="the launch that took it over failed")
         try:
             yield
@@ -198,7 +241,14 @@ def joined(key: str | None) -> Iterator[None]:
         finally:
             entry.end(outcome)
     else:
-        entry.wait()
+        failure = None
+        if entry is not None:
+            entry.wait()
+            failure = entry.outcome.error if entry.outcome is not None else None
+        if key is not None:
+            failure = take_failure(key) or failure
+        if failure is not None:
+            raise copy_error(failure)
         yield
 
 
@@ -206,6 +256,7 @@ def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()
     _jobs.clear()
+    _failures.clear()
 
 
 if sys.platform != "win32":

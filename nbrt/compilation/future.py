@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 import time
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from nbrt.backends.compile_jobs import NotStoredError
-from nbrt.backends.in_flight import Outcome
+from nbrt.backends.in_flight import Outcome, copy_error, take_failure
 from nbrt.backends.registry import get_interface_for_device
-from nbrt.errors import NbrtError
+from nbrt.errors import ArgumentTypeError, NbrtError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from nbrt.backends.compile_jobs import CompileJob
     from nbrt.backends.in_flight import InFlightJob, Status
@@ -23,11 +25,15 @@ __all__ = ["CompileFuture", "compile_here", "end_here"]
 
 T = TypeVar("T")
 
+_LOG = logging.getLogger("concurrent.futures")
+"""The log of errors of callbacks, as for all futures."""
+
 
 class CompileFuture(Future[T], Generic[T]):
     """The result of a compilation, as `concurrent.futures.Future`.
 
-    Functions of `concurrent.futures` and `asyncio.wrap_future` take it.
+    Functions of `concurrent.futures` and `asyncio.wrap_future` take it. ``await future`` waits as
+    `result` does, in a thread of the event loop's executor.
 
     Parameters
     ----------
@@ -80,6 +86,28 @@ class CompileFuture(Future[T], Generic[T]):
         state = "cancelled" if self.cancelled() else "done" if self.done() else "in flight"
         return f"<CompileFuture {self.label}, {state}>"
 
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, self.result)
+        except asyncio.CancelledError:
+            self.cancel()  # ends the wait of the thread
+            raise
+
+    def __copy__(self) -> CompileFuture[T]:
+        return self
+
+    def __deepcopy__(self, memo: object) -> CompileFuture[T]:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            f"expected something that can be pickled, got {self!r}; send the kernel to the other "
+            f"process, which finds the code on disk"
+        )
+
     def running(self) -> bool:
         """Return whether a process compiles."""
         return not self.done() and any(entry.state == "running" for entry in self._entries)
@@ -126,7 +154,7 @@ class CompileFuture(Future[T], Generic[T]):
             self.cancel()
             raise
         if error is not None:
-            raise error
+            raise copy_error(error)
         return cast("T", value)
 
     def help(self) -> None:
@@ -152,14 +180,23 @@ class CompileFuture(Future[T], Generic[T]):
         return None
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """Call ``fn(self)`` in a thread when the compilation ends; at once if it has ended."""
+        """Call ``fn(self)`` in a thread when the compilation ends; at once if it has ended.
+
+        As for all futures, an exception of `fn` is written to the log ``concurrent.futures``.
+        """
         if self.done():
-            fn(self)
+            super().add_done_callback(fn)
             return
+
+        def run(future: Future[T]) -> None:
+            try:
+                fn(future)
+            except Exception:  # noqa: BLE001  # logged
+                _LOG.exception("exception calling callback for %r", future)
 
         def call(future: Future[T]) -> None:
             # The thread that ends compilations must not wait for one.
-            threading.Thread(target=fn, args=(future,), name="nbrt-compiled", daemon=True).start()
+            threading.Thread(target=run, args=(future,), name="nbrt-compiled", daemon=True).start()
 
         super().add_done_callback(call)
 
@@ -182,7 +219,9 @@ class CompileFuture(Future[T], Generic[T]):
                     for entry in self._entries:
                         _require(entry)
                     self._settled = self._load(), None
-                except Exception as error:  # noqa: BLE001  # raised by each call of `result`
+                except NbrtError as error:  # raised by each call of `result`
+                    self._settled = None, error.with_traceback(None)
+                except Exception as error:  # noqa: BLE001  # the same
                     self._settled = None, error
             return self._settled
 
@@ -195,6 +234,7 @@ def _require(entry: InFlightJob) -> None:
     for warn in outcome.warnings:
         warn()
     if outcome.error is not None:
+        take_failure(entry.job.key)
         raise outcome.error
 
 

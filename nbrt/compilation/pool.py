@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbrt.backends import in_flight
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nbrt.backends.compile_jobs import CompileJob
     from nbrt.backends.in_flight import InFlightJob
 
-__all__ = ["AsyncCompile", "current_pool", "default_pool"]
+__all__ = ["AsyncCompile", "current_pool", "default_pool", "launch_pool"]
 
 T = TypeVar("T")
 
@@ -83,19 +83,21 @@ class AsyncCompile:
             raise ArgumentError(
                 f"expected workers to be an integer of at least 0 or None, got {workers!r}"
             )
-        if workers and multiprocessing.current_process().daemon:
+        if workers and _is_daemonic():
             raise NotSupportedError(
                 "expected compile processes to start in a process that may have children, got a "
                 "daemonic one of multiprocessing; set NBRT_COMPILE_WORKERS=0 there to compile in "
                 "the process, or start it with daemon=False, or use "
                 "concurrent.futures.ProcessPoolExecutor in the place of multiprocessing.Pool"
             )
-        self.workers = workers if can_fork() else 0
         self.is_closed = False
-        self._scheduler = Scheduler(self.workers, clock) if self.workers else None
+        self._scheduler = None
+        if workers and can_fork():
+            with suppress(OSError):  # no more files can be opened
+                self._scheduler = Scheduler(workers, clock)
+        self.workers = 0 if self._scheduler is None else workers
         self._futures: weakref.WeakSet[CompileFuture[Any]] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._tokens: list[Token[AsyncCompile | None]] = []
         self._backends: dict[str, tuple[bytes, tuple[str, ...]]] = {}
         _pools.add(self)
 
@@ -103,7 +105,8 @@ class AsyncCompile:
         return f"<AsyncCompile, {self.workers} workers>"
 
     def __enter__(self) -> AsyncCompile:
-        self._tokens.append(_current.set(self))
+        self._check_open()
+        _current.set((*_current.get(), self))
         return self
 
     def __exit__(
@@ -112,7 +115,10 @@ class AsyncCompile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _current.reset(self._tokens.pop())
+        outer = list(_current.get())
+        if self in outer:  # not in a block that was entered in another context
+            del outer[max(index for index, pool in enumerate(outer) if pool is self)]
+            _current.set(tuple(outer))
         try:
             if kind is None:
                 for future in self._pending():
@@ -144,7 +150,7 @@ class AsyncCompile:
         >>> all(future.done() for future in futures)
         True
         """
-        token = _current.set(self)
+        token = _current.set((*_current.get(), self))
         try:
             future: CompileFuture[Any] = kernel.compile(*specs, **options)
         finally:
@@ -164,25 +170,45 @@ class AsyncCompile:
             Loads the code from the code store, or compiles it if it is not there.
         label : str
             Name of the future in texts.
+
+        Raises
+        ------
+        ArgumentError
+            If the pool is closed.
         """
+        self._check_open()
         entries: list[InFlightJob] = []
-        for job in jobs:
-            entry, is_new = in_flight.join(job)
-            entries.append(entry)
-            if is_new:
-                self._start(entry)
-        future = CompileFuture(label, entries, load, self._stop)
+        try:
+            for job in jobs:
+                entry, is_new = in_flight.join(job)
+                entries.append(entry)
+                if is_new:
+                    self._start(entry)
+            future = CompileFuture(label, entries, load, self._stop)
+        except BaseException:  # an interrupt
+            for entry in entries:
+                if entry.release():
+                    self._stop(entry)
+            raise
         with self._lock:
             self._futures.add(future)
         return future
 
+    def _check_open(self) -> None:
+        if self.is_closed:
+            message = "expected an open pool of compile processes, got a closed one; make a new one"
+            raise ArgumentError(message)
+
     def _start(self, entry: InFlightJob) -> None:
         """Compile a new job, in a worker process if there are any and they can store the code."""
-        if self._scheduler is None or not CodeStore(entry.job.kind).is_writable():
-            entry.begin(here=True)
-            end_here(entry)
-            return
         try:
+            if not CodeStore(entry.job.kind).is_writable():
+                entry.end(Outcome("unstored", reason="the folder of compiled code is not usable"))
+                return
+            if self._scheduler is None:
+                entry.begin(here=True)
+                end_here(entry)
+                return
             backend, preload = self._backend(entry.job.kind)
             environment = Environment.of_this_process()
             request = Request(backend, environment, entry.job.key, entry.job.payload)
@@ -217,6 +243,8 @@ class AsyncCompile:
         if self._scheduler is not None:
             with suppress(ArgumentError):  # closed
                 self._scheduler.stop(entry)
+        elif entry.begin(here=True):
+            entry.end(Outcome("cancelled"))
 
     def _backend(self, kind: str) -> tuple[bytes, tuple[str, ...]]:
         """Return the pickled `Worker` of a kind of device, and the modules it needs."""
@@ -238,7 +266,13 @@ class AsyncCompile:
             self._scheduler = None
 
 
+def _is_daemonic() -> bool:
+    return multiprocessing.current_process().daemon
+
+
 def _default_workers() -> int:
+    if _is_ending:
+        return 0
     chosen = settings().compile_workers
     if chosen is not None:
         return chosen
@@ -246,10 +280,11 @@ def _default_workers() -> int:
     return min(_MAX_WORKERS, usable or 1)
 
 
-_current: ContextVar[AsyncCompile | None] = ContextVar("nbrt.compilation.pool", default=None)
+_current: ContextVar[tuple[AsyncCompile, ...]] = ContextVar("nbrt.compilation.pool", default=())
 _pools: weakref.WeakSet[AsyncCompile] = weakref.WeakSet()
 _defaults: dict[int, AsyncCompile] = {}
 _lock = threading.Lock()
+_is_ending = False
 
 
 def default_pool() -> AsyncCompile:
@@ -264,10 +299,21 @@ def default_pool() -> AsyncCompile:
 
 def current_pool() -> AsyncCompile:
     """Return the pool of the innermost ``with AsyncCompile()`` of the context, or the default."""
-    return _current.get() or default_pool()
+    pools = _current.get()
+    return pools[-1] if pools else default_pool()
+
+
+def launch_pool() -> AsyncCompile | None:
+    """Return `current_pool`, or None if launches must compile in this process and thread."""
+    if not _current.get() and (not _default_workers() or _is_daemonic()):
+        return None
+    pool = current_pool()
+    return pool if pool.workers and not pool.is_closed else None
 
 
 def _close_all() -> None:
+    global _is_ending
+    _is_ending = True
     for pool in list(_pools):
         pool.close()
 
@@ -276,7 +322,7 @@ def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()
     _defaults.clear()
-    _current.set(None)
+    _current.set(())
     for pool in list(_pools):
         pool._after_fork_in_child()
     _pools.clear()

@@ -5,24 +5,35 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from nbrt.compilation.channel import Channel
 from nbrt.compilation.environment import SINGLE_THREADED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from nbrt.backends.in_flight import InFlightJob
 
 __all__ = ["Server", "WorkerProcess", "can_fork", "cpu_seconds"]
 
 _EXIT_TIMEOUT = 10.0
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let a process that this thread starts ignore Ctrl-C from its first instruction on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def can_fork() -> bool:
@@ -40,12 +51,17 @@ class Server:
         with theirs:
             # -P: modules in the current folder do not hide others.
             command = [sys.executable, "-P", "-m", "nbrt.compilation.server"]
-            self._process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                env=variables,
-                pass_fds=(theirs.fileno(),),
-            )
+            try:
+                with _interrupts_blocked():
+                    self._process = subprocess.Popen(
+                        [*command, str(theirs.fileno()), str(os.getpid())],
+                        stdin=subprocess.DEVNULL,
+                        env=variables,
+                        pass_fds=(theirs.fileno(),),
+                    )
+            except BaseException:
+                self._control.close()
+                raise
         self._preloaded: set[str] = set()
 
     @property

@@ -35,6 +35,7 @@ _MAX_STALLED = 600.0
 """The same on systems that do not tell the CPU time of a process: the limit of a compilation."""
 
 _MAX_FAILED_STARTS = 2
+"""After more of them, jobs are lost at once until a pause of `IDLE_SECONDS` is over."""
 
 
 class Task(NamedTuple):
@@ -84,12 +85,16 @@ class Scheduler:
         self._workers: list[WorkerProcess] = []
         self._active = 0.0  # the time of the latest submission or end of a job
         self._failed_starts = 0
+        self._failed_at = 0.0
 
     # -- called by any thread ----------------------------------------------------------------------
 
     def submit(self, task: Task) -> None:
-        """Queue a job."""
-        self._put(task)
+        """Queue a job; it is lost if the system allows no further thread."""
+        try:
+            self._put(task)
+        except RuntimeError as error:
+            _lose(task.entry, str(error))
 
     def stop(self, entry: InFlightJob) -> None:
         """Cancel a job; a worker that compiles it is ended."""
@@ -134,10 +139,14 @@ class Scheduler:
             if self._is_closing:
                 message = "expected an open pool of compile processes, got a closed one"
                 raise errors.ArgumentError(message)
-            self._incoming.append(item)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="nbrt-compile", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except RuntimeError:
+                    self._thread = None
+                    raise
+            self._incoming.append(item)
         self.wake()
 
     # -- the thread --------------------------------------------------------------------------------
@@ -238,27 +247,37 @@ class Scheduler:
         new = min(len(self._queue) - idle, self._limit - len(self._workers))
         if new <= 0:
             return
-        if self._failed_starts < _MAX_FAILED_STARTS and self._server is None:
-            try:
-                self._server = Server()
-            except OSError:
-                self._failed_starts = _MAX_FAILED_STARTS
-        if self._failed_starts >= _MAX_FAILED_STARTS or self._server is None:
+        try:
+            is_started = self._fork(new)
+        except OSError:  # too many processes or open files
+            is_started = False
+        if not is_started:
             while self._queue:
                 _lose(self._queue.popleft().entry, "the compile processes do not start")
-            return
+
+    def _fork(self, number: int) -> bool:
+        """Fork workers for the queue; return False after too many failures."""
+        if self._failed_starts >= _MAX_FAILED_STARTS:
+            if self._clock() - self._failed_at < IDLE_SECONDS:
+                return False
+            self._failed_starts = 0
+        if self._server is None:
+            self._server = Server()
         for task in self._queue:
             self._server.preload(task.preload)
-        for _ in range(new):
+        for _ in range(number):
             worker = self._server.fork()
             worker.since = self._clock()
             self._workers.append(worker)
+        return True
 
     def _receive(self, worker: WorkerProcess) -> None:
         worker.channel.flush()
         try:
             replies = worker.channel.receive()
         except EOFError:
+            if worker.pid is None:
+                self._note_failed_start()
             self._forget(worker, "the compile process ended")
             return
         worker.since = self._active = self._clock()
@@ -324,8 +343,13 @@ class Scheduler:
             _lose(worker.entry, reason)
 
     def _lose_server(self) -> None:
-        self._failed_starts += not any(worker.pid is not None for worker in self._workers)
+        if not any(worker.pid is not None for worker in self._workers):
+            self._note_failed_start()
         self._stop_processes()
+
+    def _note_failed_start(self) -> None:
+        self._failed_starts += 1
+        self._failed_at = self._clock()
 
     def _stop_processes(self) -> None:
         has_started = any(worker.pid is not None for worker in self._workers)

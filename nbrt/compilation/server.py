@@ -42,6 +42,7 @@ def main(arguments: list[str]) -> None:
     descriptor, parent = map(int, arguments)
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with socket.socket(fileno=descriptor) as control:
         _Server(control).run()
 
@@ -90,7 +91,11 @@ class _Server:
                     os.kill(arguments[0], signal.SIGKILL)
             case "fork":
                 descriptor, server = self._descriptors.pop(0), os.getpid()
-                child = os.fork()
+                try:
+                    child = os.fork()
+                except OSError:  # too many processes; the scheduler sees the connection close
+                    os.close(descriptor)
+                    return
                 if child == 0:
                     for end in (self._control, self._ended, self._signalled):
                         end.close()
@@ -113,12 +118,6 @@ def _preload(modules: tuple[str, ...]) -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # collections in workers do not copy the pages of these objects
-
-
-def _reap(children: set[int]) -> None:
-    for child in list(children):
-        if os.waitpid(child, os.WNOHANG)[0]:
-            children.discard(child)
 
 
 def _work(descriptor: int, server: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbrt import errors
 from nbrt.backends.compile_jobs import NotStoredError
-from nbrt.errors import NbrtError
+from nbrt.errors import DeviceError, NbrtError
 
 if TYPE_CHECKING:
     from nbrt.backends.compile_jobs import Worker
@@ -139,6 +139,8 @@ def _compiled(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any
             backend = backends[request.backend] = pickle.loads(request.backend)
         key = backend.compile(request.payload)
     except NbrtError as error:
+        if isinstance(error, DeviceError) or isinstance(error.__cause__, (OSError, MemoryError)):
+            return "lost", traceback.format_exc()  # of this process, not of the kernel
         cause = "" if error.__cause__ is None else str(error.__cause__)
         return "failed", Failure(_public_class(error), str(error), cause)
     except NotStoredError as error:
@@ -146,7 +148,7 @@ def _compiled(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any
     except Exception:  # noqa: BLE001  # the parent compiles the kernel
         return "lost", traceback.format_exc()
     if key != request.key:
-        return "lost", "the kernel has another key in the worker"
+        return "lost", "the kernel has another key in the compile process"
     return "stored", time.perf_counter() - begin
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 from nbrt.backends.argument_specs import argument_lists, example_of
 from nbrt.backends.interface import PreparablePlan
 from nbrt.backends.registry import get_interface_for_device
-from nbrt.compilation.pool import current_pool
+from nbrt.compilation.pool import current_pool, launch_pool
 from nbrt.errors import ArgumentError, ArgumentTypeError, BackendUnavailableError
 from nbrt.runtime.deferral import defer
 from nbrt.runtime.device import current_device, interface_of, lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nbrt._internal.device import Device
     from nbrt.backends.compile_jobs import CompileJob
@@ -118,7 +118,7 @@ def compile_ahead(
         models = get_interface_for_device(_kind_with_models(device))
         for args in lists:
             jobs += models.compile_jobs(kernel.function, 0, *launch, args, named)
-        return current_pool().submit(jobs, lambda: configured, kernel.__qualname__)
+        return _submit(jobs, lambda: configured, kernel.__qualname__)
     chosen = _device_of(configured, device)
     interface = interface_of(chosen)
     interface.lazy.ensure()
@@ -134,7 +134,17 @@ def compile_ahead(
                 plan.prepare(args)
         return configured
 
-    return current_pool().submit(jobs, load, kernel.__qualname__)
+    return _submit(jobs, load, kernel.__qualname__)
+
+
+def _submit(jobs: list[CompileJob], load: Callable[[], Any], label: str) -> CompileFuture[Any]:
+    """Let the current pool compile; load now what no other process compiles."""
+    pool = current_pool()
+    future = pool.submit(jobs, load, label)
+    is_unstored = any(end is not None and end.status == "unstored" for end in future.outcomes)
+    if future.done() and (is_unstored or not pool.workers):
+        future.exception()
+    return future
 
 
 def _kind_with_models(device: DeviceLike) -> str:
@@ -180,12 +190,15 @@ def defer_until_compiled(
     is_prepared = getattr(plan, "is_prepared", None)
     if is_prepared is not None and is_prepared(stream.queue, args):
         return
+    pool = launch_pool()
+    if pool is None:
+        return
     interface: DeviceInterface = stream.interface
     examples = tuple(map(example_of, args))
     launch = (_sizes(configured.grid), configured.block, configured.shared)
     jobs = interface.compile_jobs(program, stream.device.index, *launch, examples)
     if jobs:
-        future = current_pool().submit(jobs, _load_nothing, configured.kernel.__qualname__)
+        future = pool.submit(jobs, _load_nothing, configured.kernel.__qualname__)
         if not future.done():
             defer(stream, future.wait)
 

@@ -59,7 +59,7 @@ class HeldPool:
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldPool]:
     made = HeldPool()
-    monkeypatch.setattr(compiling, "current_pool", lambda: made)
+    monkeypatch.setattr(compiling, "launch_pool", lambda: made)
     yield made
     made.open()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.by_value import dumps, loaded
-from nbrt.backends.compile_jobs import CompileJob, NotStoredError, Worker
+from nbrt.backends.compile_jobs import CompileJob, NotStoredError, Worker, check_key
 from nbrt.backends.cpu.launch import CpuProgram
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def compile_jobs(
         return []
     named = ", ".join(map(str, types[1:]))
     label = f"{program.function.__name__}[{'x'.join(map(str, block))}]({named})"
-    payload = b"" if is_stored else dumps(program.captures, block, types)
+    payload = b"" if is_stored else dumps(program.captures, key, block, types)
     return [CompileJob("cpu", key, label, payload, is_stored)]
 
 
@@ -59,12 +59,14 @@ class CpuWorker(Worker):
 
     def compile(self, payload: bytes) -> str:
         """Compile as a launch would, which puts the code into the code store."""
-        with loaded(payload) as (function, block, types):
+        key: str
+        with loaded(payload) as (function, key, block, types):
             program = CpuProgram(function)
             entry = program.entry(block)
+            check_key(entry.key(types), key)
             entry.prepare_types(types)
-            key = entry.key(types)
-        if key is None or not program.is_stored(key):
+            check_key(entry.key(types), key)
+        if not program.is_stored(key):
             message = "the code is not in the code store"
             raise NotStoredError(message)
         return key

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.gpus import capability_of
 from nbrt.backends.by_value import dumps, loaded
-from nbrt.backends.compile_jobs import CompileJob, NotStoredError, Worker
+from nbrt.backends.compile_jobs import CompileJob, NotStoredError, Worker, check_key
 from nbrt.backends.cuda.compiler import with_defaults
 from nbrt.backends.cuda.kernel_images import apply_settings, load_image, settings, target_of
 from nbrt.backends.cuda.numba_compiler import NumbaSource, host_compiler
@@ -81,7 +81,7 @@ def compile_jobs(
         options = dict(source.options)
         payload = b""
         if not is_stored:
-            payload = dumps(source.captures, options, types, target, settings())
+            payload = dumps(source.captures, key, options, types, target, settings())
         jobs.append(CompileJob("cuda", key, label, payload, is_stored))
     return jobs
 
@@ -93,10 +93,13 @@ class CudaWorker(Worker):
 
     def compile(self, payload: bytes) -> str:
         """Compile for launches on devices of the job's target, and put the code into the store."""
-        with loaded(payload) as (function, options, types, target, values):
+        key: str
+        with loaded(payload) as (function, key, options, types, target, values):
             apply_settings(values)
-            key = host_compiler().adopt_function(function, options).compile_code(types, target)
-        if key is None or load_image(key) is None:
+            source = host_compiler().adopt_function(function, options)
+            check_key(source.key(types, target), key)
+            check_key(source.compile_code(types, target), key)
+        if load_image(key) is None:
             message = "the code is not in the code store"
             raise NotStoredError(message)
         return key

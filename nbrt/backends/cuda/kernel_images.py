@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.code_store.entry import Entry
 from nbrt.backends.code_store.store import CodeStore
-from nbrt.backends.cuda.foreign_overloads import hash_overloads
 from nbrt.backends.cuda.target_options import hash_options
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
+from nbrt.backends.foreign_overloads import hash_overloads
 
 if TYPE_CHECKING:
     from nbrt.backends.captures import Captures
@@ -130,7 +130,7 @@ def code_key(
         parts = (
             repr(sorted(versions().items())).encode(),
             repr(sorted(settings().items())).encode(),
-            hash_overloads(),
+            hash_overloads(hash_options),
             hash_options(dispatcher),
             fingerprint(captures.frozen, options=hash_options),
             repr(([str(kind) for kind in types], target)).encode(),

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cuda.device_functions import explicit_signatures
 from nbrt.backends.fingerprint import UnhashableError
+from nbrt.backends.foreign_overloads import option_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
 
-__all__ = ["hash_options", "option_text"]
-
-_PLAIN = (type(None), bool, int, float, str)
+__all__ = ["hash_options"]
 
 
 def hash_options(dispatcher: Any) -> bytes:
@@ -50,25 +49,6 @@ def hash_options(dispatcher: Any) -> bytes:
     for linked in options.get("link") or ():
         digest.update(_hash_linked(linked))
     return digest.digest()
-
-
-def option_text(value: Any) -> str:
-    """Return a text of the value of an option that is the same in every process.
-
-    Raises
-    ------
-    UnhashableError
-        If there is none.
-    """
-    if type(value) in _PLAIN:
-        return repr(value)
-    if isinstance(value, (tuple, list)):
-        return f"({','.join(map(option_text, value))})"
-    if isinstance(value, (set, frozenset)):
-        return f"{{{','.join(sorted(map(option_text, value)))}}}"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{name}:{option_text(value[name])}' for name in sorted(value))}}}"
-    raise UnhashableError(f"the compiler option {value!r}")
 
 
 def _places(code: CodeType) -> Iterator[tuple[str, int, bytes]]:

@@ -80,4 +80,4 @@ def recorder(
 @pytest.fixture
 def no_overloads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep overloads that other tests have registered with Numba out of the keys of code."""
-    monkeypatch.setattr("nbrt.backends.cuda.kernel_images.hash_overloads", lambda: b"")
+    monkeypatch.setattr("nbrt.backends.cuda.kernel_images.hash_overloads", lambda *_: b"")

@@ -12,9 +12,11 @@ from numba import cuda, njit
 from numba.core.typing import templates as core_templates
 from numba.cuda.typing import templates as cuda_templates
 
-from nbrt.backends.cuda import foreign_overloads, kernel_images
+from nbrt.backends import foreign_overloads
+from nbrt.backends.cuda import kernel_images
 from nbrt.backends.cuda.kernel_images import target_of
 from nbrt.backends.cuda.numba_compiler import NumbaCudaCompiler
+from nbrt.backends.cuda.target_options import hash_options
 from nbrt.backends.fingerprint import UnhashableError
 
 if TYPE_CHECKING:
@@ -280,7 +282,7 @@ def hash_of(monkeypatch: pytest.MonkeyPatch, source: str, statement: str) -> byt
             known = list(templates.builtin_registry.globals)
             patch.setattr(templates.builtin_registry, "globals", known)
         exec(source + statement, scope)
-        return foreign_overloads.hash_overloads()
+        return foreign_overloads.hash_overloads(hash_options)
 
 
 def test_overloads_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,5 +313,5 @@ def test_overloads_are_a_part_of_the_key(
     compiler: NumbaCudaCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = key_of(compiler, kernel_of())
-    monkeypatch.setattr(kernel_images, "hash_overloads", lambda: b"other")
+    monkeypatch.setattr(kernel_images, "hash_overloads", lambda *_: b"other")
     assert None is not key_of(compiler, kernel_of()) != before

@@ -20,6 +20,7 @@ from nbrt.backends.code_store.compiler_info import CompilerInfo
 from nbrt.backends.code_store.store import CodeStore
 from nbrt.backends.cpu.simt.runtime.stored_code import entry_of, result_of, target_of
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
+from nbrt.backends.foreign_overloads import hash_overloads, option_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +54,7 @@ class KernelCache:
                 repr(sorted(compiler_versions().items())).encode(),
                 repr(target.codegen().magic_tuple()).encode(),
                 fingerprint(self._captures.frozen, self._captures.freeze),
+                hash_overloads(_hash_options),
                 repr((block, [_description(kind) for kind in arguments])).encode(),
             )
         except UnhashableError:
@@ -115,6 +117,11 @@ def _fixed_versions() -> Mapping[str, str]:
         "llvmlite": llvmlite.__version__,
         "numpy": np.__version__,
     }
+
+
+def _hash_options(dispatcher: Any) -> bytes:
+    """Hash the compiler options of a jitted function that an overload calls."""
+    return option_text([dispatcher.targetoptions, getattr(dispatcher, "locals", {})]).encode()
 
 
 def _description(kind: Any) -> object:

@@ -156,7 +156,7 @@ class EntryDispatcher(SimtDispatcher):
                 from nbrt.backends.cpu.simt.runtime.diagnostics import of_signal_handler, translated
 
                 interrupt = of_signal_handler(error)
-                if interrupt is error:
+                if interrupt is error or isinstance(error, Warning):  # with ``-W error``
                     raise
                 failed = interrupt or translated(self._function, error)
                 raise failed from failed.__cause__

@@ -1,0 +1,194 @@
+"""What the program has registered with Numba, as a part of the key of compiled code.
+
+A kernel may use an overload of a function, method or attribute of NumPy or Numba without a name
+that leads to it. So every key depends on every such overload of the program. Overloads of the
+program's own functions do not count: a kernel that uses one names the function, which has no hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import sysconfig
+from functools import cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from numba.core import types
+
+from nbrt.backends.captures import is_stable_module
+from nbrt.backends.fingerprint import UnhashableError, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["hash_overloads", "option_text"]
+
+_PACKAGES = ("numba.core", "numba.cuda")
+"""The packages with registries. Kernels for CPU devices may use those of both."""
+
+_TYPINGS = ("functions", "attributes", "globals")
+_LOWERINGS = ("functions", "getattrs", "setattrs", "casts", "constants")
+_PLAIN = (type(None), bool, int, float, str)
+
+_scanned: dict[int, tuple[list[Any], int, list[Any]]] = {}
+"""By the id of a list of registrations: the list, how many were examined, those of the program."""
+
+
+def hash_overloads(options: Callable[[Any], bytes]) -> bytes:
+    """Hash the overloads that the program, and libraries other than Numba, have registered.
+
+    Parameters
+    ----------
+    options : callable
+        Returns the compiler options of a jitted function as bytes; raises `UnhashableError`.
+
+    Returns
+    -------
+    bytes
+        The digest; it does not depend on the order of registration. Empty without overloads.
+
+    Raises
+    ------
+    UnhashableError
+        If the meaning of one cannot be hashed for certain. Of an installed library, other
+        registrations than overloads are known by its version.
+    """
+    digests = []
+    for package in _PACKAGES:
+        digests += [_digest(each, options) for each in _foreign(f"{package}.typing.templates")]
+        lowerings = (each[0] for each in _foreign(f"{package}.imputils"))
+        digests += [_library_digest(_modules_of(each), each.__qualname__) for each in lowerings]
+    return hashlib.sha256(b"".join(sorted(set(digests)))).digest() if digests else b""
+
+
+def option_text(value: Any) -> str:
+    """Return a text of the value of an option that is the same in every process.
+
+    Raises
+    ------
+    UnhashableError
+        If there is none.
+    """
+    if type(value) in _PLAIN:
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"({','.join(map(option_text, value))})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{','.join(sorted(map(option_text, value)))}}}"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}:{option_text(value[name])}' for name in sorted(value))}}}"
+    raise UnhashableError(f"the compiler option {value!r}")
+
+
+def _foreign(module: str) -> Iterator[Any]:
+    """Yield the program's registrations in a module's registry: templates, or lowerings."""
+    registry = getattr(sys.modules.get(module), "builtin_registry", None)
+    for name in _TYPINGS if module.endswith("templates") else _LOWERINGS:
+        registered = getattr(registry, name, [])
+        # Numba has two thousand; a key is computed for each kernel.
+        _, count, found = _scanned.get(id(registered), (None, 0, []))
+        if count != len(registered):
+            new = registered[count:] if count < len(registered) else registered
+            found = [*(found if new is not registered else ()), *filter(_is_foreign, new)]
+            _scanned[id(registered)] = registered, len(registered), found
+        for each in found:
+            yield from _templates_of(each) if name == "globals" else [each]
+
+
+def _templates_of(registration: Any) -> list[Any]:
+    """Return the templates of a value and its type in the list of globals."""
+    return list(getattr(registration[1], "templates", ()))
+
+
+def _is_foreign(registration: Any) -> bool:
+    if isinstance(registration, type):
+        key: Any = getattr(registration, "key", None)
+        modules = _modules_of_template(registration)
+    elif isinstance(registration[0], FunctionType) and len(registration) > 2:
+        key, modules = registration[1], _modules_of(registration[0])
+    else:
+        return any(map(_is_foreign, _templates_of(registration)))
+    if not any(map(_is_foreign_module, modules)):
+        return False
+    module = getattr(key, "__module__", None)
+    return not isinstance(module, str) or not _is_foreign_module(module)
+
+
+@cache
+def _is_foreign_module(name: str) -> bool:
+    return name.partition(".")[0] != "nbrt" and not is_stable_module(name)
+
+
+def _modules_of_template(template: type) -> set[str]:
+    function = getattr(template, "_overload_func", None)
+    if function is not None:
+        return {function.__module__ or "builtins"}
+    if not template.__module__.endswith(".extending"):
+        return {template.__module__}
+    # Made by `numba.extending.type_callable`.
+    members = (getattr(each, "__func__", each) for each in vars(template).values())
+    functions = [each for each in members if isinstance(each, FunctionType)]
+    return {template.__module__}.union(*map(_modules_of, functions))
+
+
+def _modules_of(function: FunctionType) -> set[str]:
+    """Return the modules of a function and of functions in its closure, which it may decorate."""
+    found = {function.__module__ or "builtins"}
+    for cell in function.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:  # empty
+            continue
+        if isinstance(content, FunctionType):
+            found.add(content.__module__ or "builtins")
+    return found
+
+
+def _digest(template: Any, options: Callable[[Any], bytes]) -> bytes:
+    function = getattr(template, "_overload_func", None)
+    if function is None:
+        return _library_digest(_modules_of_template(template), template.__name__)
+    key = template.key
+    if name := getattr(key, "__qualname__", None) or getattr(key, "__name__", None):
+        key = f"{getattr(key, '__module__', None)}.{name}"
+    elif not isinstance(key, (str, types.Type)):
+        raise UnhashableError(f"an overload of {key!r}")
+    described = (
+        getattr(template, "_attr", None),
+        getattr(template, "_jit_options", None),
+        getattr(template, "_strict", None),
+        template._inline.value,
+        template.prefer_literal,
+        template.metadata,
+    )
+    try:
+        parts = option_text(described).encode(), fingerprint(function, options=options)
+    except UnhashableError:
+        return _library_digest({function.__module__}, f"{function.__qualname__} {key}")
+    text = f"{template.__name__.partition('_')[0]} {key} ".encode()
+    return hashlib.sha256(b"".join((text, *parts))).digest()
+
+
+def _library_digest(modules: set[str], name: str) -> bytes:
+    """Hash a registration by the versions of the installed libraries that it comes from."""
+    roots = sorted({each.partition(".")[0] for each in filter(_is_foreign_module, modules)})
+    versions = {root: _version_of(root) for root in roots}
+    if not versions or None in versions.values():
+        raise UnhashableError(f"the registration of {name} by {', '.join(roots)}")
+    return hashlib.sha256(repr((sorted(versions.items()), name)).encode()).digest()
+
+
+@cache
+def _version_of(root: str) -> str | None:
+    """Return the version of an installed library; None for a module of the program."""
+    module = sys.modules.get(root)
+    version, file = getattr(module, "__version__", None), getattr(module, "__file__", None)
+    folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    if not isinstance(version, str) or file is None:
+        return None
+    is_installed = any(
+        os.path.realpath(file).startswith(os.path.realpath(each)) for each in folders
+    )
+    return version if is_installed else None
