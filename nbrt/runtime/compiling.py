@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from nbrt.backends.argument_specs import argument_lists, example_of
+from nbrt.backends.code_store.folder import cache_directory
+from nbrt.backends.code_store.store import CodeStore
+from nbrt.backends.compile_jobs import CompileJob
 from nbrt.backends.interface import PreparablePlan
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.compilation.pool import current_pool, launch_pool
-from nbrt.errors import ArgumentError, ArgumentTypeError, BackendUnavailableError
+from nbrt.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BackendUnavailableError,
+    NotSupportedError,
+)
 from nbrt.runtime.deferral import defer
 from nbrt.runtime.device import current_device, interface_of, lookup
 
@@ -16,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nbrt._internal.device import Device
-    from nbrt.backends.compile_jobs import CompileJob
     from nbrt.backends.interface import DeviceInterface, Plan, Program
     from nbrt.compilation.future import CompileFuture
     from nbrt.typing import DeviceLike
@@ -73,11 +80,14 @@ def compile(  # the public name
         If `kernel` is no `Kernel`, or an argument is missing or of a type that kernels cannot take.
     LaunchError
         If the device cannot run the configuration.
+    NotSupportedError
+        In a daemonic process of `multiprocessing`, which must not have children.
 
     Notes
     -----
     ``result()`` raises `CompileError` if the kernel does not compile. On a kind of device that
-    compiles in the process only, and for kernels that cannot be stored, it compiles.
+    compiles in the process only, and for kernels that cannot be stored, it compiles; with `targets`
+    it raises `NotSupportedError` if the code is not stored.
 
     Examples
     --------
@@ -117,8 +127,10 @@ def compile_ahead(
         named = (targets,) if isinstance(targets, str) else tuple(targets)
         models = get_interface_for_device(_kind_with_models(device))
         for args in lists:
-            jobs += models.compile_jobs(kernel.function, 0, *launch, args, named)
-        return _submit(jobs, lambda: configured, kernel.__qualname__)
+            found = models.compile_jobs(kernel.function, 0, *launch, args, named, stored=True)
+            jobs += found or [CompileJob(models.name, "", kernel.__qualname__, b"", is_stored=True)]
+        new = [job for job in jobs if not job.is_stored]
+        return _submit(new, lambda: _stored(configured, jobs), kernel.__qualname__)
     chosen = _device_of(configured, device)
     interface = interface_of(chosen)
     interface.lazy.ensure()
@@ -135,6 +147,22 @@ def compile_ahead(
         return configured
 
     return _submit(jobs, load, kernel.__qualname__)
+
+
+def _stored(configured: Any, jobs: Sequence[CompileJob]) -> Any:
+    """Return a kernel; raise `NotSupportedError` if code for other machines is not stored."""
+    for job in jobs:
+        if not job.key:
+            raise NotSupportedError(
+                f"expected a kernel whose code can be stored for other machines, got {job.label}; "
+                f"the guide lists such kernels, page 'Compiled code'"
+            )
+        if not CodeStore(job.kind).has(job.key):
+            raise NotSupportedError(
+                f"expected to store the code of {job.label}, got a folder that does not take it: "
+                f"{cache_directory()}; set NBRT_CACHE_DIR to a folder of your own"
+            )
+    return configured
 
 
 def _submit(jobs: list[CompileJob], load: Callable[[], Any], label: str) -> CompileFuture[Any]:

@@ -28,9 +28,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["OTHER_KIND", "Gate", "ProcessEnd", "registered", "scripted_job"]
+__all__ = [
+    "FORKLESS_KIND",
+    "KIND",
+    "OTHER_KIND",
+    "Gate",
+    "ProcessEnd",
+    "registered",
+    "scripted_job",
+]
 
 KIND, OTHER_KIND = "scripted", "other_scripted"
+
+FORKLESS_KIND = "forkless_scripted"
+"""Its server cannot fork twice."""
 
 
 class ScriptedWorker(Worker):
@@ -48,6 +59,8 @@ class ScriptedWorker(Worker):
                 raise CompileError("the kernel's own fault, line 7")
             case "warn":
                 warnings.warn("a slow kernel", RuntimeWarning, stacklevel=1)
+            case "no memory":
+                raise CompileError("the kernel is too large") from MemoryError()
             case "break":
                 raise RuntimeError("a fault of the worker")
             case name if name in actions:
@@ -55,9 +68,14 @@ class ScriptedWorker(Worker):
         return str(script["key"])
 
 
+class ForklessWorker(ScriptedWorker):
+    preload = (*ScriptedWorker.preload, "helpers.no_forks")
+
+
 class ScriptedInterface(SampleInterface):
     def worker(self) -> ScriptedWorker:
-        return ScriptedWorker(self.name, (), 0)
+        kind = ForklessWorker if self.name == FORKLESS_KIND else ScriptedWorker
+        return kind(self.name, (), 0)
 
 
 def _hold(script: dict[str, Any]) -> None:
@@ -96,12 +114,13 @@ def _report(script: dict[str, Any]) -> None:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    for kind in (KIND, OTHER_KIND):
+    kinds = KIND, OTHER_KIND, FORKLESS_KIND
+    for kind in kinds:
         register_interface_for_device(kind, ScriptedInterface(kind))
     try:
         yield
     finally:
-        for kind in (KIND, OTHER_KIND):
+        for kind in kinds:
             unregister_interface_for_device(kind)
 
 
