@@ -1,4 +1,4 @@
-"""What the program has registered with Numba, as a part of the key of compiled code.
+"""Overloads that the program has registered with Numba, as a part of the key of compiled code.
 
 A kernel may use an overload of a function, method or attribute of NumPy or Numba without a name
 that leads to it. So every key depends on every such overload of the program. Overloads of the
