@@ -24,6 +24,8 @@ __all__ = [
     "checked_shape",
 ]
 
+_INTS = frozenset([int])
+
 
 def as_int(value: Any) -> int | None:
     """Return an integer of any type, such as NumPy's, as an int; None for bools and the rest.
@@ -33,6 +35,8 @@ def as_int(value: Any) -> int | None:
     >>> as_int(np.int8(3)), as_int(True), as_int(3.0)
     (3, None, None)
     """
+    if type(value) is int:
+        return value
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:  # also arrays of several elements, which have ``__index__``
@@ -70,6 +74,8 @@ def checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     """Return a shape as a tuple of ints, none of them negative."""
     if type(shape) is int and shape >= 0:
         return (shape,)
+    if type(shape) is tuple and _INTS.issuperset(map(type, shape)) and min(shape, default=0) >= 0:
+        return shape
     sizes: Any = shape if isinstance(shape, (tuple, list, range)) else (shape,)
     if isinstance(shape, np.ndarray) and shape.ndim == 1:
         sizes = tuple(shape)

@@ -11,6 +11,7 @@ split does not divide its dimension. Two such splits leave about `split_factor` 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt._internal.checks import checked_ints, checked_shape
@@ -103,11 +104,18 @@ def dim_runs(size: int, splits: Sequence[MeshSplit], coordinate: Sequence[int]) 
     >>> dim_runs(16, [MeshSplit(0, 2, 2)], (1,))
     (Runs(start=4, length=4, count=2, step=8),)
     """
+    cuts = [(each.ranks, each.factor, coordinate[each.mesh_dim]) for each in splits]
+    return _runs_after(size, tuple([cut for cut in cuts if cut[0] > 1]))
+
+
+@functools.lru_cache(maxsize=4096)
+def _runs_after(size: int, cuts: tuple[tuple[int, int, int], ...]) -> tuple[Runs, ...]:
+    """Return `dim_runs` after splits, each as ranks, factor and the place of the rank."""
     held: list[Runs] = [Runs(0, size)]
-    for split in splits:
+    for ranks, factor, place in cuts:
         length = sum(run.size for run in held)
         parts: list[Runs] = []
-        for piece in _pieces(length, split, coordinate[split.mesh_dim]):
+        for piece in _pieces(length, ranks, factor, place):
             if len(held) == 1 and held[0].count == 1:
                 parts.append(piece._replace(start=held[0].start + piece.start))
             else:
@@ -234,17 +242,17 @@ def global_to_local(
         for split in splits:
             rank, where = _owner(held, split, where)
             coordinate[split.mesh_dim] = rank
-            held = sum(piece.size for piece in _pieces(held, split, rank))
+            held = sum(piece.size for piece in _pieces(held, split.ranks, split.factor, rank))
         local.append(where)
     return tuple(coordinate), tuple(local)
 
 
-def _pieces(size: int, split: MeshSplit, rank: int) -> Iterator[Runs]:
+def _pieces(size: int, ranks: int, factor: int, rank: int) -> Iterator[Runs]:
     """Return the positions of a rank after one split: in the equal chunks, then in the rest."""
-    width = -(-size // split.factor)
+    width = -(-size // factor)
     whole = size // width if width else 0
     if whole:
-        start, length = chunk(width, split.ranks, rank)
+        start, length = chunk(width, ranks, rank)
         if length == width:
             yield Runs(0, whole * width)
         elif whole == 1:
@@ -253,7 +261,7 @@ def _pieces(size: int, split: MeshSplit, rank: int) -> Iterator[Runs]:
             yield Runs(start, length, whole, width)
     rest = size - whole * width
     if rest:
-        start, length = chunk(rest, split.ranks, rank)
+        start, length = chunk(rest, ranks, rank)
         yield Runs(whole * width + start, length)
 
 

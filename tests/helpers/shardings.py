@@ -18,7 +18,15 @@ from nbrt.distributed import Placement, Replicate, Shard, StridedShard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Sharding", "held_by", "indices_held", "mesh_shapes", "placements_of", "shardings"]
+__all__ = [
+    "Sharding",
+    "cuts_of",
+    "held_by",
+    "indices_held",
+    "mesh_shapes",
+    "placements_of",
+    "shardings",
+]
 
 MAX_RANKS = 8
 
@@ -65,14 +73,20 @@ def indices_held(
     size: int, dim: int, sharding: Sharding, coordinate: Sequence[int]
 ) -> np.ndarray[Any, Any]:
     """Return the indices of a dimension that the rank at a coordinate holds, in its order."""
-    cuts = tuple(
-        (placement.split_factor if isinstance(placement, StridedShard) else 1, ranks, place)
-        for placement, ranks, place in zip(
-            sharding.placements, sharding.mesh, coordinate, strict=True
-        )
-        if placement.is_shard(dim)
+    return _cut(size, _cuts(dim, sharding, coordinate))
+
+
+def _cuts(
+    dim: int, sharding: Sharding, coordinate: Sequence[int]
+) -> tuple[tuple[int, int, int], ...]:
+    placed = zip(sharding.placements, sharding.mesh, coordinate, strict=True)
+    return tuple(
+        [
+            (placement.split_factor if isinstance(placement, StridedShard) else 1, ranks, place)
+            for placement, ranks, place in placed
+            if placement.is_shard(dim)
+        ]
     )
-    return _cut(size, cuts)
 
 
 @functools.cache
@@ -93,11 +107,28 @@ def held_by(
     """
     if rank >= math.prod(sharding.mesh):
         return None
-    coordinate = tuple(int(one) for one in np.unravel_index(rank, sharding.mesh))
     part = whole
-    for dim, size in enumerate(sharding.shape):
-        part = part.take(indices_held(size, dim, sharding, coordinate), axis=dim)
+    for dim, (size, cuts) in enumerate(cuts_of(sharding, rank)):
+        part = part.take(_cut(size, cuts), axis=dim)
     return part
+
+
+def cuts_of(
+    sharding: Sharding, rank: int
+) -> tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...]:
+    """Return what `held_by` depends on: for each dimension its size, and how it is cut.
+
+    A cut is the number of chunks that are split separately, the ranks, and the place of the rank.
+    """
+    coordinate = _coordinate(rank, sharding.mesh)
+    return tuple(
+        (size, _cuts(dim, sharding, coordinate)) for dim, size in enumerate(sharding.shape)
+    )
+
+
+@functools.cache
+def _coordinate(rank: int, mesh: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(one) for one in np.unravel_index(rank, mesh))
 
 
 def _chunks(indices: np.ndarray[Any, Any], pieces: int) -> list[np.ndarray[Any, Any]]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from nbrt.backends.cpu.memory import owner_of
 from nbrt.errors import DeviceMismatchError
-from nbrt.typing import SupportsCudaArrayInterface
 
 __all__ = ["as_numpy", "check_owners"]
 
@@ -37,7 +36,8 @@ def as_numpy(args: tuple[Any, ...]) -> tuple[Any, ...]:
         if isinstance(argument, np.ndarray):
             is_plain = type(argument) is np.ndarray
             converted.append(argument if is_plain else argument.view(np.ndarray))
-        elif isinstance(argument, SupportsCudaArrayInterface):
+        # Not isinstance of the protocol, which takes 20 times as long.
+        elif hasattr(argument, "__cuda_array_interface__"):
             raise DeviceMismatchError(
                 f"expected argument {position} in host memory, got a CUDA array of type "
                 f"{type(argument).__name__}; copy it with nbrt.to(array, 'cpu')"

@@ -406,8 +406,8 @@ class SingleDeviceRNGTracker(RNGStateTracker):
         shards = generator._shards
         runs = spec.local_runs
         # The key refers to no mesh, which would live as long as the generator. Thousands of runs
-        # take long to hash, so the key has their id; the value keeps them alive.
-        key = (spec.shape, id(runs))
+        # take long to hash, so the key has the id of each axis; the value keeps them alive.
+        key = (spec.shape, None) if runs is None else (spec.shape, *map(id, runs))
         entry = shards.get(key)
         if entry is None:
             if len(shards) >= _MAX_SHARDS:
