@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MeshSplit",
+    "checked_coordinate",
     "chunk",
     "compute_local_shape",
     "compute_local_shape_and_global_offset",
@@ -32,6 +33,7 @@ __all__ = [
     "local_runs",
     "local_to_global",
     "mesh_splits",
+    "unchecked_local_runs",
 ]
 
 
@@ -134,10 +136,20 @@ def local_runs(
 ) -> tuple[tuple[Runs, ...], ...]:
     """Return, for each dimension of a tensor, the indices that the rank at a coordinate holds."""
     sizes, ranks, places = _checked(shape, mesh_shape, placements)
-    place = _checked_index(coordinate, ranks, "a rank's coordinate in a mesh")
-    splits = mesh_splits(len(sizes), ranks, places)
+    place = checked_coordinate(coordinate, ranks)
+    return unchecked_local_runs(sizes, ranks, place, places)
+
+
+def unchecked_local_runs(
+    shape: tuple[int, ...],
+    mesh_shape: tuple[int, ...],
+    coordinate: tuple[int, ...],
+    placements: tuple[Placement, ...],
+) -> tuple[tuple[Runs, ...], ...]:
+    """Return `local_runs` for the attributes of a spec and its mesh, which need no checks."""
+    splits = mesh_splits(len(shape), mesh_shape, placements)
     return tuple(
-        dim_runs(size, dim_splits, place) for size, dim_splits in zip(sizes, splits, strict=True)
+        [dim_runs(size, each, coordinate) for size, each in zip(shape, splits, strict=True)]
     )
 
 
@@ -289,6 +301,11 @@ def _checked(
     if 0 in ranks:
         raise ArgumentError(f"expected a mesh with ranks along each dimension, got shape {ranks}")
     return sizes, ranks, checked_placements(placements, len(ranks), len(sizes))
+
+
+def checked_coordinate(coordinate: Sequence[int], mesh_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the coordinate of a rank in a mesh as ints; raise if there is no such rank."""
+    return _checked_index(coordinate, mesh_shape, "a rank's coordinate in a mesh")
 
 
 def _checked_index(index: Sequence[int], shape: tuple[int, ...], what: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nbrt._internal.checks import as_dtype, checked_int, checked_shape
 from nbrt.distributed.mesh import checked_mesh
 from nbrt.distributed.placements import Partial, Placement, checked_placements
-from nbrt.distributed.sharding import local_runs
+from nbrt.distributed.sharding import checked_coordinate, unchecked_local_runs
 from nbrt.errors import ArgumentTypeError, PlacementError
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ class DTensorSpec:
     def _set_local(self) -> tuple[tuple[tuple[Runs, ...], ...] | None, tuple[int, ...]]:
         # Not cached_property: until Python 3.12 it has one lock, and ranks would wait for it.
         coordinate = self.mesh.get_coordinate()
-        runs = None if coordinate is None else self.runs_of(coordinate)
+        runs = None
+        if coordinate is not None:
+            runs = _runs(self.shape, self.mesh.shape, coordinate, self.placements)
         shape = (0,) if runs is None else tuple(sum(run.size for run in axis) for axis in runs)
         self._local = runs, shape
         return self._local
@@ -144,7 +146,8 @@ class DTensorSpec:
         if not isinstance(coordinate, (tuple, list)):
             raise ArgumentTypeError(f"expected a rank's coordinate in the mesh, got {coordinate!r}")
         place = tuple(checked_int("a rank's coordinate", each) for each in coordinate)
-        return _runs(self.shape, self.mesh.shape, place, self.placements)
+        shape = self.mesh.shape
+        return _runs(self.shape, shape, checked_coordinate(place, shape), self.placements)
 
     def replaced(self, **changes: Any) -> DTensorSpec:
         """Return the spec with another mesh, placements, shape or dtype."""
@@ -180,4 +183,4 @@ def _runs(
     placements: tuple[Placement, ...],
 ) -> tuple[tuple[Runs, ...], ...]:
     """Return `local_runs`, cached across specs."""
-    return local_runs(shape, mesh_shape, coordinate, placements)
+    return unchecked_local_runs(shape, mesh_shape, coordinate, placements)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from nbrt_kernels.random.launches import (
     boxes,
     cut,
     is_listed,
+    is_table,
     within,
 )
 from nbrt_kernels.random.parameters import each_integer_parameters, no_parameters
@@ -155,7 +156,7 @@ def _element_fills(draw: DrawRequest, tile: int) -> list[Fill]:
         threads = fill_threads(draw.local_size, wide=spec.wide, blocks=tile)
         kernel = fill(spec.standard, spec.finish, blocks=tile, **kind)
         return [Fill(kernel, threads, typed, skip_blocks=skip_blocks, block=_block(tile))]
-    listed = isinstance(draw.region, Table)
+    listed = is_table(draw.region)
     kernel = fill_rows(spec.standard, spec.finish, blocks=tile, listed=listed, **kind)
     return _row_fills(kernel, typed, draw, spec, tile)
 
@@ -167,8 +168,9 @@ def _blocks_to_skip(region: Part | Table | None, wide: bool) -> int | None:
     """
     if region is None:
         return 0
-    if isinstance(region, Table):
+    if is_table(region):
         return None
+    region = cast("Part", region)
     rows, _ = region.rows
     skip_blocks, within_block = divmod(region.start, 2 if wide else 4)
     return None if rows or within_block else skip_blocks
@@ -197,7 +199,7 @@ def _each_fills(draw: DrawRequest) -> list[Fill]:
     """Return the launches of integers with a range for each element."""
     low, span = draw.parameters
     typed = each_integer_parameters(low, span, draw.dtype)
-    kernel = each_integer_kernel(draw.dtype in ("int64", "uint64"), isinstance(draw.region, Table))
+    kernel = each_integer_kernel(draw.dtype in ("int64", "uint64"), is_table(draw.region))
     fills = []
     for part, size, box in boxes(draw.region, draw.local_size):
         where = box_arguments(box or (0, draw.local_size, 1, 0, 0), np.int64)
@@ -219,7 +221,7 @@ def _dropout_fills(draw: DrawRequest, tile: int) -> list[Fill]:
         arguments = (mask, x, threshold, scale)
         return [Fill(kernel, threads, arguments, skip_blocks=skip_blocks, block=_block(tile))]
     spec = DistributionSpec(bits_24, is_below, None, False, no_parameters)
-    masked = fill_rows(bits_24, is_below, blocks=tile, listed=isinstance(draw.region, Table))
+    masked = fill_rows(bits_24, is_below, blocks=tile, listed=is_table(draw.region))
     fills = _row_fills(masked, (threshold,) * 3, draw, spec, tile)
     scaled = Fill(scale_kernel(draw.dtype), draw.local_size, (mask, x, scale))
     return [*(launch._replace(target=mask) for launch in fills), scaled]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt_kernels.random._floats import DeviceFunction
-from nbrt_kernels.random.launches import Fill, Part, Table, box_arguments, boxes, cut
+from nbrt_kernels.random.launches import Fill, Part, Table, box_arguments, boxes, cut, is_table
 
 __all__ = ["SAMPLED", "sampler_fills"]
 
@@ -224,7 +224,7 @@ def _scalar_fills(
     sample = _made(distribution, precision)
     base = _dense_start(region)
     if sampler.regime is None or any(arrays) or base is None:
-        listed = isinstance(region, Table)
+        listed = is_table(region)
         kernel = all_kernel(sample, dtype, is_count, tuple(kinds), arrays, listed)
         return _region_fills(kernel, typed, count, region, 1)
     once = _made(distribution, precision, sampler.regime(*typed))
@@ -264,7 +264,7 @@ def _vector_fills(
     p.check_vector(distribution, vector, sample, width)
     has_trials = distribution == "multinomial" and np.ndim(typed[0]) > 0
     maker = _vector_maker(distribution, precision, has_trials)
-    kernel = vectors_kernel(maker, dtype, is_count, isinstance(region, Table))
+    kernel = vectors_kernel(maker, dtype, is_count, is_table(region))
     return _region_fills(kernel, [*typed, np.int64(width)], count, region, width)
 
 
@@ -272,8 +272,9 @@ def _dense_start(region: Part | Table | None) -> int | None:
     """Return the first element of a contiguous region, else None."""
     if region is None:
         return 0
-    if isinstance(region, Table):
+    if is_table(region):
         return None
+    region = cast("Part", region)
     rows, _ = region.rows
     return None if rows else region.start
 
@@ -287,7 +288,7 @@ def _region_fills(
         place = box or (0, count, 1, 0, 0)
         base, run, _, inner_stride, outer_stride = place
         steps: tuple[int, ...] = (base, run, inner_stride, outer_stride)
-        if isinstance(region, Table):
+        if is_table(region):
             steps = (region.unit, region.step)
         if any(number % width for number in steps):
             message = (
