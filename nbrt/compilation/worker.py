@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbrt import errors
-from nbrt.backends.compile_jobs import NotStoredError
+from nbrt.backends.compile_jobs import NotStoredError, OtherKeyError
 from nbrt.errors import DeviceError, NbrtError
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ def _compiled(request: Request, backends: dict[bytes, Worker]) -> tuple[str, Any
         return "failed", Failure(_public_class(error), str(error), cause)
     except NotStoredError as error:
         return "unstored", str(error)
+    except OtherKeyError as error:
+        return "lost", str(error)
     except Exception:  # noqa: BLE001  # the parent compiles the kernel
         return "lost", traceback.format_exc()
     if key != request.key:

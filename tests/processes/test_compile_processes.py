@@ -186,6 +186,8 @@ def test_daemonic_process_is_refused_with_the_remedy(run: Callable[..., str]) ->
                 default_pool()
             except NotSupportedError as error:
                 print("NBRT_COMPILE_WORKERS=0" in str(error))
+            with nbrt.config.override(async_=True):
+                print(launched())
             with nbrt.config.override(compile_workers=0):
                 print(compiled(default_pool(), scale, np.ones(1)).done(), launched())
 
@@ -193,7 +195,41 @@ def test_daemonic_process_is_refused_with_the_remedy(run: Callable[..., str]) ->
         process.start()
         process.join()
     """
-    assert run(KERNEL, code).split("\n") == ["True", "True 3.0", ""]
+    assert run(KERNEL, code).split("\n") == ["True", "3.0", "True 3.0", ""]
+
+
+OVERLOAD = """
+    import sys
+    import numpy as np
+    import nbrt
+    from numba import types
+    from numba.extending import overload_method
+    from nbrt.backends.code_store.store import CodeStore
+
+    def report(factor, *options):
+        @overload_method(types.Array, "scaled", inline="never")
+        def scaled(x, by):
+            return lambda x, by: x[0] * by * factor
+
+        @nbrt.kernel
+        def scale(x):
+            x[0] = x.scaled(2.0)
+
+        future = nbrt.compile(scale, "float64[::1]", block=1, device="cpu")
+        future.wait()
+        print(*[outcome.status for outcome in future.outcomes])
+        x = np.ones(1)
+        with nbrt.device("cpu:0"):
+            future.result()(x)
+        print(x[0], len(list(CodeStore("cpu").entries())))
+"""
+
+
+def test_overloads_of_the_program_are_part_of_the_key(run: Callable[..., str]) -> None:
+    # A worker has no overloads, so the kernel compiles in the process.
+    assert run(OVERLOAD, "report(3.0)").splitlines() == ["lost", "6.0 1"]
+    assert run(OVERLOAD, "report(3.0)").splitlines() == ["", "6.0 1"]
+    assert run(OVERLOAD, "report(5.0)").splitlines() == ["lost", "10.0 2"]
 
 
 def test_functions_of_exec_go_by_value(run: Callable[..., str]) -> None:
@@ -342,6 +378,36 @@ def test_ctrl_c_ends_the_wait_and_all_processes(
     assert output == "True True\n"
     assert errors.rstrip().endswith("KeyboardInterrupt")
     for end in ends:
+        end.wait()
+
+
+def test_ctrl_c_while_the_server_starts(tmp_path: Path, environment: dict[str, str]) -> None:
+    code = """
+        pool = AsyncCompile(1)
+        future = compiled(pool, scale, np.ones(1))
+        while not pool.processes():
+            pass
+        print(*pool.processes(), flush=True)
+        try:
+            while True:
+                pass
+        except KeyboardInterrupt:
+            print(future.wait(), future.outcomes[0].status, flush=True)
+    """
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(KERNEL) + textwrap.dedent(code))
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        end = ProcessEnd(int(process.stdout.readline().split()[0]))
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=HANG_TIMEOUT) == ("True stored\n", "")
         end.wait()
 
 

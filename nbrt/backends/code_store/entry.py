@@ -116,22 +116,27 @@ class Entry:
         return replace(entry, sections=sections)
 
     @classmethod
-    def without_sections(cls, start: bytes, kind: str, key: str) -> Entry:
-        """Return the entry without its code; read from the first bytes, nothing is verified.
+    def without_sections(cls, start: bytes, size: int, kind: str, key: str) -> Entry:
+        """Return the entry without its code; read from the first bytes, no digest is verified.
 
         Parameters
         ----------
         start : bytes
             At least `header_bytes` bytes.
+        size : int
+            Bytes of the whole form.
         kind, key : str
             What the entry must be.
 
         Raises
         ------
         EntryError
-            If the bytes are no header of this entry.
+            If the bytes are no header of this entry, or its sections have another size.
         """
-        return cls._of_header(start, kind, key)[0]
+        entry, sizes, end = cls._of_header(start, kind, key)
+        if end + sum(length for _, length in sizes) != size:
+            raise EntryError("the entry is incomplete")
+        return entry
 
     @staticmethod
     def header_bytes(start: bytes) -> int:

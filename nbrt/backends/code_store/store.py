@@ -163,7 +163,7 @@ class CodeStore:
                 continue
             try:
                 status = file.stat(follow_symlinks=False)
-                entry = self._header(root, file.path, key)
+                entry = self._header(root, file.path, status.st_size, key)
             except (OSError, EntryError):
                 continue
             if entry is not None:
@@ -182,7 +182,7 @@ class CodeStore:
             return None
         return root
 
-    def _header(self, root: Path, path: str, key: str) -> Entry | None:
+    def _header(self, root: Path, path: str, size: int, key: str) -> Entry | None:
         start = read_trusted(root, path, _START_BYTES)
         if start is None:
             return None
@@ -191,7 +191,7 @@ class CodeStore:
             start = read_trusted(root, path, length)
             if start is None:
                 return None
-        return Entry.without_sections(start, self.kind, key)
+        return Entry.without_sections(start, size, self.kind, key)
 
     def _path(self, key: str) -> str:
         return os.path.join(str(cache_directory()), self.kind, key[:2], key + _SUFFIX)

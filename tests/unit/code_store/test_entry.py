@@ -30,7 +30,9 @@ def test_an_entry_survives_its_bytes() -> None:
     content = ENTRY.to_bytes(KEY)
     assert Entry.from_bytes(content, "cpu", KEY) == ENTRY
     length = Entry.header_bytes(content)
-    header = Entry.without_sections(content[:length], "cpu", KEY)
+    header = Entry.without_sections(content[:length], len(content), "cpu", KEY)
+    with pytest.raises(EntryError, match="incomplete"):
+        Entry.without_sections(content[:length], len(content) - 1, "cpu", KEY)
     assert (header.name, header.signature, header.sections) == (ENTRY.name, ENTRY.signature, {})
 
 

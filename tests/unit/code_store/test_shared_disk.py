@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -51,6 +52,24 @@ def between():
     print("part", flush=True)
     sys.stdin.readline()
 print(store.put(KEYS[0], entry(1)), flush=True)
+"""
+
+ENDLESS = """
+pieces = 40
+def between():
+    pass
+turn = 0
+while True:
+    assert store.put(KEYS[turn % len(KEYS)], entry(int(sys.argv[1])))
+    turn += 1
+    if turn == len(KEYS):
+        print("begun", flush=True)
+"""
+
+TRIM = """
+print("ready", flush=True)
+sys.stdin.readline()
+store.trim()
 """
 
 WRITERS = """
@@ -116,6 +135,76 @@ def test_a_reader_never_sees_a_part_of_a_file(root: Path) -> None:
         process.kill()
         process.communicate()
     assert store.get(KEYS[0]) == entry_of(1)
+
+
+def test_a_killed_writer_leaves_nothing_that_is_read(root: Path) -> None:
+    process = start(STEPS, root)
+    assert process.stdout is not None
+    store = CodeStore("cpu")
+    try:
+        assert process.stdout.readline() == "part\n"
+    finally:
+        process.kill()
+        process.communicate()
+    (part,) = root.rglob("*.nbrtc")
+    assert 0 < part.stat().st_size < SIZE
+    assert store.get(KEYS[0]) is None
+    assert list(store.entries()) == []
+    (temporary,) = root.rglob("*.tmp")
+    assert store.put(KEYS[0], entry_of(2))  # as after each miss
+    assert store.get(KEYS[0]) == entry_of(2)
+    os.utime(temporary, (temporary.stat().st_mtime - 7200,) * 2)
+    store.trim()
+    assert not temporary.exists()
+    assert store.get(KEYS[0]) == entry_of(2)
+
+
+def test_killed_writers_among_others(root: Path) -> None:
+    processes = [start(ENDLESS, root, str(number)) for number in range(1, PROCESSES + 1)]
+    store, writers = CodeStore("cpu"), [entry_of(number) for number in range(1, PROCESSES + 1)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+        for process in processes:
+            assert all(store.get(key) in (None, *writers) for key in KEYS)
+            process.kill()
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert all(store.get(key) in (None, *writers) for key in KEYS)
+    for key in KEYS:
+        assert store.put(key, entry_of(9))
+        assert store.get(key) == entry_of(9)
+
+
+def test_nodes_that_trim_at_once_keep_the_limit_and_the_latest_entry(root: Path) -> None:
+    with override(cache_limit=0):
+        for number in range(40):
+            assert CodeStore("cpu").put(f"{number % 4:02x}{number:062x}", entry_of(number))
+    size = next(root.rglob("*.nbrtc")).stat().st_size
+    limit = 20 * size + size // 2
+    latest = "02" + "0" * 62
+    processes = [start(TRIM, root, NBRT_CACHE_LIMIT=str(limit)) for _ in range(PROCESSES)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        assert CodeStore("cpu").put(latest, entry_of(1))
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in processes:
+            assert process.communicate(timeout=HANG_TIMEOUT) == ("", "")
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    left = list(CodeStore("cpu").entries())
+    assert len(left) == 20
+    assert latest in {each.key for each in left}
 
 
 @pytest.mark.parametrize("limit", ["0", "12000"])
