@@ -78,6 +78,8 @@ def entry_of(result: Any, name: str, signature: str, versions: Mapping[str, str]
     """
     if not all(environment.can_cache() for environment in result.referenced_envs):
         raise EntryError("a function has an environment without a module")
+    if result.library.has_dynamic_globals:  # arrays of 1 MB and those that are not contiguous
+        raise EntryError("the code contains addresses of this process")
     described = result.fndesc
     _, kind, (code, _) = result.library.serialize_using_object_code()
     if kind != _OBJECT:
