@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from numba import cloudpickle
 from numba.core.serialize import NumbaPickler
 
-from nbrt.backends.captures import is_device_function, is_stable_module
+from nbrt.backends.captures import is_device_function
+from nbrt.backends.stable_modules import is_stable_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.stable_modules import STABLE_PACKAGES, is_stable_module
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Captures", "bind", "is_device_function", "is_stable_module"]
+__all__ = ["Captures", "bind", "is_device_function"]
 
 Owner = dict[str, Any] | types.CellType
-
-_STABLE = frozenset({"builtins", "numba", "numba_cuda", "numba_cuda_mlir", "llvmlite", "numpy"})
-"""Packages whose modules programs do not modify."""
 
 _MISSING: Any = object()
 """The value of a name that is not defined."""
@@ -75,12 +74,6 @@ def is_device_function(value: object) -> bool:
     return isinstance(getattr(value, "py_func", None), types.FunctionType) and hasattr(
         value, "targetoptions"
     )
-
-
-def is_stable_module(name: str | None) -> bool:
-    """Return whether a module is of the standard library, NumPy or Numba, by its name."""
-    root = (name or "").partition(".")[0]
-    return root in _STABLE or root in sys.stdlib_module_names
 
 
 @dataclass(slots=True)
@@ -476,7 +469,7 @@ def _stable_text(value: Any) -> str | None:
         return f"{type(value).__module__}.{value}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
-    if (type(value).__module__ or "").partition(".")[0] in _STABLE:
+    if (type(value).__module__ or "").partition(".")[0] in STABLE_PACKAGES:
         text = repr(value)  # such as a type of Numba
         return None if " at 0x" in text else text
     source = value.py_func if is_device_function(value) else value

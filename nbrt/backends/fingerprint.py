@@ -11,7 +11,6 @@ from __future__ import annotations
 import dis
 import enum
 import hashlib
-import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from numba.core import types as numba_types
 
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.dialect import dialect_name, is_dialect_module
+from nbrt.backends.stable_modules import is_standard_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,8 +75,7 @@ def fingerprint(
 
 
 def _is_versioned(module: str | None) -> bool:
-    root = (module or "").partition(".")[0]
-    return root in _VERSIONED or root in sys.stdlib_module_names
+    return (module or "").partition(".")[0] in _VERSIONED or is_standard_module(module)
 
 
 def _has_while(code: types.CodeType) -> bool:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from numba.core import types
 
-from nbrt.backends.captures import is_stable_module
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
+from nbrt.backends.stable_modules import is_stable_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

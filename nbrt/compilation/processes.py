@@ -45,6 +45,8 @@ class Server:
     """The server process; see `nbrt.compilation.server`. The calling thread must outlive it."""
 
     def __init__(self) -> None:
+        if not sys.executable:  # Python is embedded in another program
+            raise FileNotFoundError("expected the path of a Python interpreter, got none")
         self._control, theirs = socket.socketpair()
         self._control.settimeout(_EXIT_TIMEOUT)
         variables = os.environ | SINGLE_THREADED | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
+import sys
 import threading
 from collections import deque
 from contextlib import suppress
@@ -105,7 +106,7 @@ class Scheduler:
 
     def wake(self) -> None:
         """Let the thread look at the clock."""
-        with suppress(BlockingIOError):  # it has not seen earlier bytes
+        with suppress(OSError):  # it has not seen earlier bytes, or is closed
             self._wake_end.send(b"\0")
 
     def close(self) -> None:
@@ -156,9 +157,10 @@ class Scheduler:
             try:
                 while self._step():
                     pass
-            except BaseException:
-                self._is_closing = True
-                raise
+            except Exception:  # noqa: BLE001  # reported; kernels compile in this process for a while
+                self._failed_starts, self._failed_at = _MAX_FAILED_STARTS, self._clock()
+                thread = threading.current_thread()
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
             finally:
                 self._stop_processes()
                 is_last = self._finish()

@@ -200,7 +200,8 @@ class Deferral:
             self._server = get_ident()
         is_last = is_over = False
         while not is_last:
-            item = self._items.popleft()
+            with self._changed:  # `cancel` replaces the items
+                item = self._items.popleft()
             self._run(item)
             # The arguments must die before the command counts as submitted.
             del item

@@ -18,6 +18,7 @@ from nbrt.backends.cpu.interpret.arrays import Array
 from nbrt.backends.cpu.interpret.dialect import Cuda
 from nbrt.backends.cpu.simt.frontend.python_semantics import refusal_of_random
 from nbrt.backends.dialect import dialect_name, is_dialect_module
+from nbrt.backends.stable_modules import is_standard_module
 from nbrt.errors import UnsupportedConstructError
 
 if TYPE_CHECKING:
@@ -160,8 +161,7 @@ class Interpretation:
             )
         if module is np or name in ("random", "numpy.random"):
             return _Module(module, _of_numpy)
-        is_plain = name.partition(".")[0] in sys.stdlib_module_names
-        return module if is_plain else _Module(module, self.substitute)
+        return module if is_standard_module(name) else _Module(module, self.substitute)
 
     def _builtin(self, name: str, value: Any) -> Any:
         builtin = self.cuda.vector(value) or self.cuda.builtin(name)
