@@ -1,4 +1,4 @@
-"""What must not be taken for other code on disk: names of standard modules, and addresses."""
+"""Code on disk that is not taken for other code: names of standard modules, and addresses."""
 
 from __future__ import annotations
 
