@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
 
 from fuzz import compiled, reference
 from fuzz.programs import programs
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from fuzz.program import Program
 
 PROGRAMS = int(os.environ.get("NBRT_FUZZ_PROGRAMS", "120"))
+PARTS = 6
+"""Tests that share the programs, so that several workers run them."""
+
 IS_FIXED = "NBRT_FUZZ_PROGRAMS" not in os.environ
 
 
@@ -38,14 +42,18 @@ def check(program: Program) -> None:
             )
 
 
-@settings(
-    max_examples=PROGRAMS,
-    derandomize=IS_FIXED,
-    database=None,
-    report_multiple_bugs=False,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-@given(programs())
-def test_every_lowering_equals_the_reference(program: Program) -> None:
-    check(program)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_lowering_equals_the_reference(part: int) -> None:
+    @settings(
+        # One more, as each part starts with the smallest program.
+        max_examples=PROGRAMS // PARTS + 1,
+        database=None,
+        report_multiple_bugs=False,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs())
+    def run(program: Program) -> None:
+        check(program)
+
+    (seed(part)(run) if IS_FIXED else run)()

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import namedtuple
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +11,7 @@ import pytest
 from numba import cuda
 from numba.core import config as numba_config
 
+from helpers.fork_server import ForkServer
 from helpers.processes import output_of
 from nbrt.backends.code_store.store import CodeStore
 from nbrt.backends.cpu.launch import CpuProgram
@@ -25,6 +22,7 @@ from nbrt.config import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 MODULE = """
 import json, sys
@@ -75,21 +73,42 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path
 
 
-def run(folder: Path, offset: int = 0, **changes: Any) -> tuple[bool, list[float]]:
-    """Run the module in a new process; tell whether it compiled, and what came out."""
-    (folder / "settings.py").write_text(f"OFFSET = {offset}\n")
-    (folder / "program.py").write_text(MODULE.format(**{**BASE, **changes}))
-    here = Path(__file__).parents[3]
-    path = os.pathsep.join([str(here), str(folder)])
-    done = subprocess.run(
-        [sys.executable, str(folder / "program.py")],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    compiled, values = json.loads(done.stdout)
-    return compiled, values
+@pytest.fixture(scope="module", name="processes")
+def start_processes() -> Iterator[ForkServer]:
+    """Processes that have compiled nothing yet."""
+    with ForkServer() as server:
+        yield server
+
+
+class Runs:
+    """Runs the module, each time in a new process.
+
+    Parameters
+    ----------
+    processes : ForkServer
+        Makes the processes.
+    folder : Path
+        Where the module lies.
+    """
+
+    def __init__(self, processes: ForkServer, folder: Path) -> None:
+        self._processes = processes
+        self._folder = folder
+
+    def __call__(self, offset: int = 0, **changes: Any) -> tuple[bool, list[float]]:
+        """Run the module; return whether it compiled, and its values."""
+        (self._folder / "settings.py").write_text(f"OFFSET = {offset}\n")
+        program = self._folder / "program.py"
+        program.write_text(MODULE.format(**{**BASE, **changes}))
+        said = self._processes.output_of(program, environment=cache_in(self._folder))
+        compiled, values = json.loads(said)
+        return compiled, values
+
+
+@pytest.fixture
+def run(processes: ForkServer, folder: Path) -> Runs:
+    """Runs the module in new processes."""
+    return Runs(processes, folder)
 
 
 def cache_in(folder: Path) -> dict[str, str]:
@@ -100,21 +119,21 @@ def files(folder: Path) -> list[Path]:
     return sorted((folder / "cache").rglob("*.*"))
 
 
-def test_another_process_finds_it_and_every_change_misses(folder: Path) -> None:
+def test_another_process_finds_it_and_every_change_misses(run: Runs) -> None:
     plain = [(i + 2) * 10 + 1.25 for i in range(6)]
-    assert run(folder) == (True, plain)
-    assert run(folder) == (False, plain)
-    assert run(folder, factor=20) == (True, [(i + 2) * 20 + 1.25 for i in range(6)])
-    assert run(folder, operator="-") == (True, [(i - 2) * 10 + 1.25 for i in range(6)])
-    assert run(folder, table=0.5) == (True, [(i + 2) * 10 + 1.5 for i in range(6)])
-    assert run(folder, shift=2) == (True, [(i + 2) * 10 + 2.25 for i in range(6)])
-    assert run(folder, offset=5) == (True, [(i + 2) * 10 + 6.25 for i in range(6)])
-    assert run(folder, block=4)[0]
-    assert run(folder) == (False, plain)
+    assert run() == (True, plain)
+    assert run() == (False, plain)
+    assert run(factor=20) == (True, [(i + 2) * 20 + 1.25 for i in range(6)])
+    assert run(operator="-") == (True, [(i - 2) * 10 + 1.25 for i in range(6)])
+    assert run(table=0.5) == (True, [(i + 2) * 10 + 1.5 for i in range(6)])
+    assert run(shift=2) == (True, [(i + 2) * 10 + 2.25 for i in range(6)])
+    assert run(offset=5) == (True, [(i + 2) * 10 + 6.25 for i in range(6)])
+    assert run(block=4)[0]
+    assert run() == (False, plain)
 
 
-def test_damaged_files_are_compiled_over(folder: Path) -> None:
-    _, expected = run(folder)
+def test_damaged_files_are_compiled_over(folder: Path, run: Runs) -> None:
+    _, expected = run()
     (file,) = files(folder)
     good = file.read_bytes()
     for damaged in (
@@ -125,13 +144,13 @@ def test_damaged_files_are_compiled_over(folder: Path) -> None:
         b"\x80" * 5000,
     ):
         file.write_bytes(damaged)
-        assert run(folder) == (True, expected)
+        assert run() == (True, expected)
         assert file.read_bytes() != damaged
-    assert run(folder) == (False, expected)
+    assert run() == (False, expected)
 
 
 @pytest.mark.parametrize("kind", ["a file in the way", "no permission", "a folder for a file"])
-def test_an_unusable_folder_is_no_error(folder: Path, kind: str) -> None:
+def test_an_unusable_folder_is_no_error(folder: Path, kind: str, run: Runs) -> None:
     cache = folder / "cache"
     if kind == "a file in the way":
         cache.write_text("not a folder")
@@ -139,15 +158,15 @@ def test_an_unusable_folder_is_no_error(folder: Path, kind: str) -> None:
         cache.mkdir()
         cache.chmod(0o500)
     else:
-        run(folder)
+        run()
         for file in cache.rglob("*.nbrtc"):
             file.unlink()
             file.mkdir()
-    assert run(folder)[1] == [(i + 2) * 10 + 1.25 for i in range(6)]
+    assert run()[1] == [(i + 2) * 10 + 1.25 for i in range(6)]
 
 
-def test_nothing_is_left_beside_the_kept_files(folder: Path) -> None:
-    run(folder)
+def test_nothing_is_left_beside_the_kept_files(folder: Path, run: Runs) -> None:
+    run()
     assert [file.suffix for file in files(folder)] == [".nbrtc"]
 
 
@@ -268,15 +287,15 @@ print([nbrt.to_host(x).tolist()[0] for x in arrays])
 """
 
 
-def test_code_of_one_name_from_several_processes_stays_apart(folder: Path) -> None:
+def test_code_of_one_name_from_several_processes_stays_apart(
+    folder: Path, processes: ForkServer
+) -> None:
     # Each process numbers its functions from zero, so these kernels have the same symbols.
     program = folder / "namesakes.py"
     program.write_text(NAMESAKES)
 
     def say(*values: int) -> str:
-        words = [str(program), *map(str, values)]
-        code = f"import runpy, sys\nsys.argv = {words}\nrunpy.run_path({words[0]!r})"
-        return output_of(code, environment=cache_in(folder))
+        return processes.output_of(program, list(map(str, values)), cache_in(folder))
 
     for value in (1, 2, 3):
         assert say(value) == f"[{value}.0]\n" * 2
@@ -340,9 +359,12 @@ CpuProgram(kernel).plan(0, (1, 1, 1), (1, 1, 1))(np.zeros(1))
 """
 
 
-def test_loading_unpickles_nothing(folder: Path) -> None:
-    assert output_of(LOADING, environment=cache_in(folder)) == "False\nof 1\n"
-    assert output_of(LOADING, environment=cache_in(folder)) == "True\nof 1\n"
+def test_loading_unpickles_nothing(folder: Path, processes: ForkServer) -> None:
+    program = folder / "loading.py"
+    program.write_text(LOADING)
+    for is_loaded in (False, True):
+        said = processes.output_of(program, environment=cache_in(folder))
+        assert said == f"{is_loaded}\nof 1\n"
 
 
 # -- fingerprints ----------------------------------------------------------------------------
