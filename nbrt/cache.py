@@ -145,7 +145,7 @@ def bundle(
             f"'nbrt cache list' shows all; compile by a launch or with nbrt.compile"
         )
     try:
-        return write_bundle(Path(path), current)
+        return write_bundle(_path(path), current)
     except OSError as error:
         raise ArgumentError(f"expected a file that can be written, got {path}: {error}") from error
 
@@ -176,7 +176,14 @@ def load(path: str | os.PathLike[str], targets: Sequence[str] = ()) -> tuple[Loa
         if the code cannot be stored. Nothing is loaded then.
     """
     targets = _patterns("targets", targets)
-    return load_bundle(Path(path), _compiler_of, lambda entry: _is_for(entry, targets))
+    return load_bundle(_path(path), _compiler_of, lambda entry: _is_for(entry, targets))
+
+
+def _path(given: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(given)
+    except TypeError as error:
+        raise ArgumentTypeError(f"expected the path of a file, got {given!r}") from error
 
 
 def _patterns(name: str, given: Sequence[str]) -> tuple[str, ...]:

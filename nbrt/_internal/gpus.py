@@ -20,10 +20,14 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["GPUS", "LIMITS", "Gpu", "Limits", "capability_of", "gpu_named", "limits_of"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["GPUS", "LIMITS", "Gpu", "Limits", "capability_of", "gpu_named", "limits_of", "names_of"]
 
 Capability = tuple[int, int]
 
@@ -312,6 +316,24 @@ def capability_of(name: str) -> Capability:
     if number is None or (int(number[1]), int(number[2])) not in LIMITS:
         raise _unknown(name)
     return int(number[1]), int(number[2])
+
+
+def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of GPUs of an argument: one name, or several.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is neither.
+    """
+    if isinstance(given, str):
+        return (given,)
+    try:
+        return tuple(given)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"expected names of GPUs, such as ['H100', 'sm_80'], got {given!r}"
+        ) from error
 
 
 def limits_of(name: str) -> Limits:

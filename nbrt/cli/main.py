@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ _DEMO_DEVICES = "4"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of the process; return the exit status."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # kernels have names that ASCII does not have
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if options.command == "info":
             from nbrt.cli.info import info_lines

@@ -6,7 +6,7 @@ import inspect
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from nbrt._internal.gpus import GPUS, capability_of, gpu_named
+from nbrt._internal.gpus import GPUS, capability_of, gpu_named, names_of
 from nbrt.backends import registry
 from nbrt.compilation.pool import AsyncCompile, current_pool
 from nbrt.errors import ArgumentError, DeviceError
@@ -170,7 +170,7 @@ def collect_kernels(
     targets, device, devices, reads
         As for `warm`.
     """
-    named = (targets,) if isinstance(targets, str) else tuple(targets)
+    named = names_of(targets)
     if not named:
         label = str(current_device() if device is None else resolve_device(device))
     else:  # whose devices exist in the block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from nbrt._internal.gpus import names_of
 from nbrt.backends.argument_specs import argument_lists, example_of
 from nbrt.backends.code_store.folder import cache_directory
 from nbrt.backends.code_store.store import CodeStore
@@ -124,7 +125,7 @@ def compile_ahead(
     kernel = configured.kernel
     jobs: list[CompileJob] = []
     if targets:
-        named = (targets,) if isinstance(targets, str) else tuple(targets)
+        named = names_of(targets)
         models = get_interface_for_device(_kind_with_models(device))
         for args in lists:
             found = models.compile_jobs(kernel.function, 0, *launch, args, named, stored=True)

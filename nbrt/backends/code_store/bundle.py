@@ -36,6 +36,8 @@ _MANIFEST = "manifest.json"
 _FORMAT = "nbrt bundle"
 _VERSION = 1
 _MAX_MANIFEST_BYTES = 2**26
+_MAX_ENTRY_BYTES = 2**28
+"""Kernels have some kilobytes. A small file can claim any size, and unpacks to it."""
 _MAX_SHOWN = 5
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -194,7 +196,7 @@ def _verified(archive: zipfile.ZipFile) -> list[LoadedEntry]:
 def _entry(archive: zipfile.ZipFile, row: Mapping[str, Any]) -> tuple[Entry, bytes]:
     """Return an entry of a bundle and its bytes, compared with its row of the manifest."""
     name = _file_of(row["kind"], row["key"])
-    if type(row["size"]) is not int or row["size"] < 0:
+    if type(row["size"]) is not int or not 0 <= row["size"] <= _MAX_ENTRY_BYTES:
         raise ValueError(f"the size of {name} is {row['size']!r}")
     content = _read(archive, name, row["size"])
     entry = Entry.from_bytes(content, row["kind"], row["key"])

@@ -27,6 +27,8 @@ _MAX_HEADER_BYTES = 2**26
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _MAX_KIND = 64
+_MAX_SECONDS = 2**40
+"""Later times, in seconds since 1970, have no text."""
 
 
 class EntryError(ValueError):
@@ -184,6 +186,7 @@ class Entry:
             and isinstance(self.versions, dict)
             and isinstance(self.data, dict)
             and type(self.created) is int
+            and 0 <= self.created < _MAX_SECONDS
         )
 
 

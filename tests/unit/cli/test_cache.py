@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -102,6 +103,17 @@ def test_names_of_files_cannot_control_the_terminal(
     out = capsys.readouterr().out
     assert "a?[2Jb?c?" in out
     assert not set(out) & set("\x1b\r\x07")
+
+
+def test_names_of_kernels_that_the_output_cannot_encode(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(1, "größe")
+    with io.TextIOWrapper(io.BytesIO(), encoding="ascii") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["cache", "list"]) == 0
+        out.flush()
+        assert b"gr\\xf6\\xdfe" in out.buffer.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_terminal_gets_short_signatures(
@@ -255,6 +267,8 @@ def test_filters_are_sequences() -> None:
         nbrt.cache.entries(kernels="step")
     with pytest.raises(ArgumentTypeError, match="sequence of str for targets"):
         nbrt.cache.load("file", targets="sm_80")
+    with pytest.raises(ArgumentTypeError, match="path of a file, got 3"):
+        nbrt.cache.load(3)  # type: ignore[arg-type]
 
 
 def test_the_command_reads_the_environment(tmp_path: Path) -> None:

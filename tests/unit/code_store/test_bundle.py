@@ -261,6 +261,10 @@ def _negative_size(manifest: dict[str, Any], files: dict[str, bytes]) -> None:
     manifest["entries"][0]["size"] = -5
 
 
+def _size_that_fits_no_memory(manifest: dict[str, Any], files: dict[str, bytes]) -> None:
+    manifest["entries"][0]["size"] = 2**40
+
+
 def _pickled(manifest: dict[str, Any], files: dict[str, bytes]) -> None:
     files[f"cpu/{KEYS[0]}"] = pickle.dumps(Bomb())
 
@@ -285,6 +289,7 @@ def _newer_format(manifest: dict[str, Any], files: dict[str, bytes]) -> None:
         _twice,
         _larger,
         _negative_size,
+        _size_that_fits_no_memory,
         _pickled,
         _no_manifest,
         _newer_format,

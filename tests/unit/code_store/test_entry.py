@@ -74,6 +74,8 @@ def _with_header(header: object) -> bytes:
         {"data": []},
         {"created": "now"},
         {"created": True},
+        {"created": 10**400},
+        {"created": -1},
         {"sections": [["object", 10]]},
         {"sections": [["object", -1]]},
         {"sections": [["object"]]},

@@ -8,7 +8,7 @@ import pytest
 from numba import cuda
 
 import nbrt
-from nbrt._internal.gpus import GPUS, LIMITS, capability_of, gpu_named
+from nbrt._internal.gpus import GPUS, LIMITS, capability_of, gpu_named, names_of
 from nbrt.backends.cpu.simt.checked.limits import violations
 from nbrt.errors import ArgumentError, ArgumentTypeError
 
@@ -153,3 +153,10 @@ def test_every_user_refuses_an_unknown_name_at_once(case: int) -> None:
 def test_checked_mode_knows_the_shared_memory_of_a_named_gpu(name: str, fits: bool) -> None:
     found = violations(name, (1, 1, 1), (1, 1, 1), 48_000, 40_000)
     assert ["88000 bytes" in fault.message for fault in found] == [True] * (not fits)
+
+
+def test_one_name_is_a_sequence_of_one() -> None:
+    assert names_of("H100") == ("H100",)
+    assert names_of(name for name in ["H100", "L4"]) == ("H100", "L4")
+    with pytest.raises(ArgumentTypeError, match=r"names of GPUs, .* got 3"):
+        names_of(3)  # type: ignore[arg-type]
