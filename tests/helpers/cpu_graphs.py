@@ -35,8 +35,9 @@ class Graph:
     # -- nodes -------------------------------------------------------------------------------------
 
     def launch(self, kernel, grid, block, *args: Any, shared: int = 0, after=None) -> GraphNode:
-        plan = CpuProgram(kernel).plan(0, _dim3(grid), _dim3(block), shared)
-        return self._add("launch", kernel.__name__, [(plan, args)], after)
+        program = kernel if isinstance(kernel, CpuProgram) else CpuProgram(kernel)
+        plan = program.plan(0, _dim3(grid), _dim3(block), shared)
+        return self._add("launch", program.function.__name__, [(plan, args)], after)
 
     def copy(self, target, source, after=None) -> GraphNode:
         return self._add("copy", "", [(np.copyto, (target, source))], after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ import nbrt
 from helpers.cpu_graphs import Graph
 from nbrt.backends.cpu.block_scheduler import get_num_threads, set_num_threads
 from nbrt.backends.cpu.graphs import regions
+from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.graphs import ReplayValues
 
 _ARRAYS = 5
@@ -65,6 +67,12 @@ def _steps(depth: int) -> Any:
     return st.lists(st.one_of(plain, plain, control), max_size=10 if depth == 2 else 4)
 
 
+@functools.cache
+def _program(kernel):
+    """Return the program of a kernel, which the nodes of all graphs share, as those of users do."""
+    return CpuProgram(kernel)
+
+
 class _Builder:
     """Adds steps to a graph; a node waits for the earlier ones that use its arrays."""
 
@@ -90,9 +98,9 @@ class _Builder:
         if step.bodies:
             return self._control(step, before)
         if step.kind == "mix":
-            return graph.launch(mix, 1, _SIZE, x, y, step.number, after=before)
+            return graph.launch(_program(mix), 1, _SIZE, x, y, step.number, after=before)
         if step.kind == "wide":
-            return graph.launch(mix, _SIZE, 1, x, y, step.number, after=before)
+            return graph.launch(_program(mix), _SIZE, 1, x, y, step.number, after=before)
         if step.kind == "copy":
             return graph.copy(x, y, after=before)
         if step.kind == "part":
@@ -114,13 +122,12 @@ class _Builder:
             def build() -> None:
                 self.add(steps, is_outermost=False)
                 if step.kind == "while":
-                    graph.launch(lower, 1, 1, flag)
+                    graph.launch(_program(lower), 1, 1, flag)
 
             return build
 
-        first = graph.launch(
-            choose, 1, 1, flag, self._arrays[step.x], step.number + 1, after=before
-        )
+        program, x = _program(choose), self._arrays[step.x]
+        first = graph.launch(program, 1, 1, flag, x, step.number + 1, after=before)
         after = None if before is None else [first]
         return graph.control(
             step.kind, flag, [body(steps) for steps in bodies], limit=9, after=after
