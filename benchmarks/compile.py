@@ -222,7 +222,9 @@ def _add_processes(report: Report, kernels: str, most: int, passes: int) -> None
 
 
 def fill(report: Report, quick: bool) -> None:
-    passes, most = (1, _QUICK_KERNELS) if quick else (_PASSES, len(FORTY))
+    passes, most = min(report.options.passes, _PASSES), len(FORTY)
+    if quick:
+        passes, most = 1, _QUICK_KERNELS
     with tempfile.TemporaryDirectory() as folder:
         write_kernels(Path(folder))
         for heading, cases in _groups().items():
