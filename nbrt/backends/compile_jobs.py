@@ -74,7 +74,10 @@ class Worker:
     """
 
     preload: tuple[str, ...] = ()
-    """Modules that are imported once, before worker processes are forked."""
+    """Modules that are imported once, before worker processes are forked.
+
+    ``"module:function"`` also calls the function, once as well.
+    """
 
     def __init__(self, name: str, properties: tuple[DeviceProperties, ...], current: int) -> None:
         self.name = name

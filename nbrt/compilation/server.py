@@ -21,7 +21,7 @@ from typing import Any
 
 from nbrt.compilation.worker import serve
 
-__all__ = ["main"]
+__all__ = ["main", "preload"]
 
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 1 << 16
@@ -31,7 +31,7 @@ _MAX_DESCRIPTORS = 64
 def main(arguments: list[str]) -> None:
     """Serve requests on a socket until its other end closes.
 
-    Each request is a line of JSON: ``["preload", module, ...]``, ``["kill", pid]``, or ``["fork"]``
+    Each request is a line of JSON: ``["preload", name, ...]``, ``["kill", pid]``, or ``["fork"]``
     with the descriptor of the worker's connection.
 
     Parameters
@@ -85,7 +85,7 @@ class _Server:
     def _obey(self, request: str, *arguments: Any) -> None:
         match request:
             case "preload":
-                _preload(arguments)
+                preload(arguments)
             case "kill":
                 if arguments[0] in self._children:
                     os.kill(arguments[0], signal.SIGKILL)
@@ -111,11 +111,15 @@ class _Server:
                 self._children.discard(child)
 
 
-def _preload(modules: tuple[str, ...]) -> None:
-    for name in modules:
+def preload(names: tuple[str, ...]) -> None:
+    """Import modules for the workers to come, as `Worker.preload` names them."""
+    for each in names:
+        name, _, function = each.partition(":")
         # A worker that needs the module reports the error.
         with suppress(Exception):
-            importlib.import_module(name)
+            module = importlib.import_module(name)
+            if function:
+                getattr(module, function)()
     gc.collect()
     gc.freeze()  # collections in workers do not copy the pages of these objects
 

@@ -44,10 +44,19 @@ FORKLESS_KIND = "forkless_scripted"
 """Its server cannot fork twice."""
 
 
+prepared: list[int] = []
+"""The processes that have called `prepare`: the server, in its workers."""
+
+
+def prepare() -> None:
+    """Called by the server before it forks workers."""
+    prepared.append(os.getpid())
+
+
 class ScriptedWorker(Worker):
     """Runs the action that the payload names."""
 
-    preload = ("helpers.scripted_backend",)
+    preload = ("helpers.scripted_backend:prepare",)
 
     def compile(self, payload: bytes) -> str:
         script = json.loads(payload)
@@ -105,6 +114,7 @@ def _report(script: dict[str, Any]) -> None:
         "settings": asdict(config.settings()),
         "threads": threading.active_count(),
         "pid": os.getpid(),
+        "prepared": prepared,
         "main": list(vars(sys.modules["__main__"])),
         "modules": sorted(sys.modules),
     }

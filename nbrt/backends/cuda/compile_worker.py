@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cuda.compiler import KernelSource
     from nbrt.backends.cuda.kernel_images import Target
 
-__all__ = ["CudaWorker", "compile_jobs", "target_of", "targets_of"]
+__all__ = ["CudaWorker", "compile_jobs", "load_dialect", "target_of", "targets_of"]
 
 
 def targets_of(names: Sequence[str]) -> list[Target]:
@@ -86,10 +86,18 @@ def compile_jobs(
     return jobs
 
 
+def load_dialect() -> None:
+    """Load what kernels can call, as numba-cuda does in its first compilation of a process."""
+    from numba.cuda.descriptor import cuda_target
+
+    cuda_target.typing_context.refresh()
+    cuda_target.target_context.refresh()
+
+
 class CudaWorker(Worker):
     """numba-cuda in a compile process."""
 
-    preload = ("numba.cuda", "nbrt.backends.cuda.compile_worker", "numba.cuda.np.arrayobj")
+    preload = ("numba.cuda", "nbrt.backends.cuda.compile_worker:load_dialect")
 
     def compile(self, payload: bytes) -> str:
         """Compile for launches on devices of the job's target, and put the code into the store."""

@@ -321,6 +321,16 @@ def test_worker_compiles_for_one_kind_of_device(tmp_path: Path) -> None:
         assert len(pool.processes()) == 2  # the server, and the worker for the other kind
 
 
+def test_server_prepares_once_for_all_workers(tmp_path: Path) -> None:
+    with AsyncCompile(1, clock=ManualClock().monotonic) as pool:
+        for kind in (KIND, OTHER_KIND):
+            pid_of(pool, tmp_path / kind, kind)
+        server = pool.processes()[0]
+
+    for kind in (KIND, OTHER_KIND):
+        assert json.loads((tmp_path / kind).read_text())["prepared"] == [server]
+
+
 def test_worker_with_much_memory_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +105,31 @@ def test_mistakes_are_found_before_a_process_is_asked() -> None:
 def test_kernels_that_cannot_be_stored_have_no_job() -> None:
     assert jobs_of(cuda.jit(debug=True, opt=False)(scaled.py_func), np.zeros(4)) == []
     assert jobs_of(scaled, np.zeros(4), np.datetime64(1, "s")) == []
+
+
+_FIRST_JOB = """
+import sys
+from nbrt.backends.cuda.compile_worker import CudaWorker
+from nbrt.compilation.server import preload
+
+preload(CudaWorker.preload)
+before = set(sys.modules)
+CudaWorker("cuda", (), 0).compile(sys.stdin.buffer.read())
+print([name for name in sys.modules.keys() - before if name.startswith("numba.cuda")])
+"""
+
+
+@pytest.mark.slow
+def test_a_job_finds_all_of_numba_cuda_imported(folder: Path) -> None:
+    (job,) = jobs_of(scaled, np.zeros(4), targets=("A100",))
+    done = subprocess.run(
+        [sys.executable, "-c", _FIRST_JOB],
+        env=os.environ | {"NBRT_CACHE_DIR": str(folder)},
+        input=job.payload,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.returncode) == (b"[]", 0), done.stderr.decode()
 
 
 @pytest.mark.slow
