@@ -36,7 +36,8 @@ demo: $(VENV)/.demo  ## Run the main job on a photograph; results in demo-output
 
 test: $(VENV)/.dev  ## Run every test; what cannot run here is skipped by name
 	@echo "==> pytest: every test (without a GPU, CUDA tests run on a simulated driver)"
-	$(BIN)/pytest -n auto
+	@# A worker that runs out of tests takes some of another one's.
+	$(BIN)/pytest -n auto --dist worksteal
 
 stress: $(VENV)/.dev  ## Run every test three times, 4 workers and 2 busy loops on 2 cores
 	@echo "==> pytest beside busy loops: no test may depend on the load"

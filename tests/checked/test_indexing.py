@@ -23,19 +23,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def launch(form: str, arguments: dict[str, Callable[[], Any]], *, check: bool) -> str:
-    """Launch the kernel of a form; return its file."""
-    kernel, file = kernel_of(form, arguments)
+def launch(form: str, arguments: dict[str, Callable[[], Any]], *, check: bool) -> None:
+    """Launch the kernel of a form."""
+    kernel, _ = kernel_of(form, arguments)
     args = [make() for make in arguments.values()]
     with nbrt.device("cpu:0"):
         nbrt.kernel(check=check)(kernel)[GRID, BLOCK, None, SHARED](*args)
-    return file
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_form_is_guarded(form: str) -> None:
-    with pytest.raises(KernelCheckError) as caught:
-        launch(form, FORMS[form], check=True)
+@pytest.fixture(scope="module", params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    """One of the forms; the tests of a form follow each other."""
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def checked_kernel(form: str) -> Any:
+    """The kernel of the form in checked mode, compiled once."""
+    return nbrt.kernel(check=True)(kernel_of(form, FORMS[form])[0])
+
+
+def test_a_form_is_guarded(form: str, checked_kernel: Any) -> None:
+    args = [make() for make in FORMS[form].values()]
+    with nbrt.device("cpu:0"), pytest.raises(KernelCheckError) as caught:
+        checked_kernel[GRID, BLOCK, None, SHARED](*args)
     (report,) = (each for each in caught.value.reports if each.kind == "out_of_bounds")
     assert (report.file, report.function) == (f"<indexing {form}>", "kernel")
     assert report.line == 2 + form.count(";") + 1
@@ -44,13 +56,11 @@ def test_a_form_is_guarded(form: str) -> None:
     assert "thread (3, 0, 0) of block (1, 0, 0)" in str(caught.value)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_is_inside_is_no_fault(form: str) -> None:
+def test_what_is_inside_is_no_fault(form: str, checked_kernel: Any) -> None:
     """Of three quarters of the threads, none of which is outside."""
-    kernel, _ = kernel_of(form, FORMS[form])
     args = [make() for make in FORMS[form].values()]
     with nbrt.device("cpu:0"):
-        nbrt.kernel(check=True)(kernel)[1, BLOCK, None, SHARED](*args)
+        checked_kernel[1, BLOCK, None, SHARED](*args)
 
 
 @pytest.mark.parametrize("form", REFUSED)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import cuda
+from numba.core import errors
 
 from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
@@ -20,6 +21,7 @@ from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.diagnostics import translated
 from nbrt.backends.cpu.simt.thread_context import SimtContextType
 from nbrt.backends.cuda.ptx import compile_ptx
+from nbrt.backends.plain_messages import plain_messages
 from nbrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ def cpu_refusal(function: Any, arguments: Sequence[Any]) -> str | None:
     """Return why the CPU compiler refuses a kernel, or None; it makes LLVM IR of it only."""
     types = argument_types(function, arguments)
     try:
-        KernelBody(Captures(function)).whole((SimtContextType((1, 1, 1)), *types))
+        with plain_messages(errors):
+            KernelBody(Captures(function)).whole((SimtContextType((1, 1, 1)), *types))
     except Exception as error:  # noqa: BLE001 - as the launch does
         return str(translated(function, error))
     return None

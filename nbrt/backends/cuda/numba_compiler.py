@@ -33,6 +33,7 @@ from nbrt.backends.cuda.numba_kernel import NumbaKernel
 from nbrt.backends.cuda.numpy_loops import add_numpy_overloads, complete_numpy_loops
 from nbrt.backends.cuda.packing import shapes_of
 from nbrt.backends.fake_arguments import refuse_fake_array
+from nbrt.backends.plain_messages import plain_messages
 from nbrt.errors import (
     ArgumentTypeError,
     BackendUnavailableError,
@@ -41,6 +42,7 @@ from nbrt.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
+    from contextlib import AbstractContextManager
     from types import FunctionType
 
     from nbrt.backends.cuda.driver import Driver
@@ -162,6 +164,14 @@ class NumbaCudaCompiler:
         return kind
 
 
+def _plain_messages() -> AbstractContextManager[None]:
+    """Let numba-cuda write its errors without terminal colours."""
+    from numba.core import errors
+    from numba.cuda.core import errors as cuda_errors
+
+    return plain_messages(errors, cuda_errors)
+
+
 class NumbaSource:
     """A numba-cuda dispatcher as a `KernelSource`."""
 
@@ -268,7 +278,7 @@ class NumbaSource:
         try:
             # numba-cuda locks its compilation but not its loading: two threads that bind one
             # library would race in its tables.
-            with global_compiler_lock:
+            with global_compiler_lock, _plain_messages():
                 self._compiler.prepare(self.captures, target)
                 if self._target not in (None, target):
                     # numba-cuda would link the code that it compiled for another capability.
@@ -295,7 +305,7 @@ class NumbaSource:
         from numba.cuda.core.compiler_lock import global_compiler_lock
 
         try:
-            with global_compiler_lock, compiling_for(target):
+            with global_compiler_lock, _plain_messages(), compiling_for(target):
                 self._compiler.prepare(self.captures, target)
                 image = cross_compile(self._dispatcher, types, target, is_linked=is_linked)
         except Exception as error:

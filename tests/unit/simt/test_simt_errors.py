@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numba import cuda
-from numba.core import errors
+from numba.core import errors as cpu_errors
 from numba.cuda import bf16, libdevice
+from numba.cuda.core import errors as cuda_errors
 
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.backends.cpu.simt.runtime.plain_messages import plain_messages
+from nbrt.backends.plain_messages import plain_messages
 from nbrt.errors import ArgumentTypeError, CompileError, UnsupportedConstructError
 
 if TYPE_CHECKING:
@@ -256,13 +257,14 @@ def test_the_traceback_leaves_the_compiler_out(broken: str) -> None:
     assert cause is None or cause.__traceback__ is None
 
 
-def test_the_errors_of_numba_are_plain_within_a_compilation_only() -> None:
+@pytest.mark.parametrize("modules", [(cpu_errors,), (cpu_errors, cuda_errors)])
+def test_the_errors_of_numba_are_plain_within_a_compilation_only(modules: Any) -> None:
     def said() -> str:
-        return str(errors.TypingError("wrong"))
+        return str(modules[-1].TypingError("wrong"))
 
     before = said()
-    with plain_messages():
-        with plain_messages():
+    with plain_messages(*modules):
+        with plain_messages(*modules):
             assert said() == "wrong"
         assert said() == "wrong"
     assert said() == before

@@ -24,8 +24,8 @@ from nbrt._internal.gc_control import gc_disabled
 from nbrt.backends import in_flight as in_flight_jobs
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types, numba_type
-from nbrt.backends.cpu.simt.runtime.plain_messages import plain_messages
 from nbrt.backends.cpu.simt.target import SimtDispatcher
+from nbrt.backends.plain_messages import plain_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,7 +211,7 @@ class EntryDispatcher(SimtDispatcher):
         self._addresses[arguments] = address
 
     @gc_disabled()
-    @plain_messages()
+    @plain_messages(errors)
     def _compile(self, arguments: tuple[Any, ...]) -> Any:
         from nbrt.backends.cpu.simt.codegen.entry import BlockLoop, run_blocks
         from nbrt.backends.cpu.simt.codegen.polled_library import polled_compiler
