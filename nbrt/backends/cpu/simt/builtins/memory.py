@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba.core import errors, types
 from numba.core.datamodel.models import StructModel
+from numba.core.funcdesc import default_mangler
 from numba.core.typing.npydecl import parse_dtype
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin
@@ -127,9 +128,11 @@ def _shared_array(
 
 def _site(function: Any, number: int) -> str:
     """Return the name of a call site, unique for each compiled function."""
-    # The mangled name distinguishes two closures of one text, and one function compiled for two
-    # types; the label in front helps readers of the assembly.
-    digest = hashlib.sha256(function.mangled_name.encode()).hexdigest()[:16]
+    # Numba's symbol distinguishes two closures of one text, and one function compiled for two
+    # types, and is the same in every process; the label in front helps readers of the assembly.
+    name = f"{function.modname}.{function.qualname}"
+    symbol = default_mangler(name, function.argtypes, abi_tags=function.abi_tags, uid=function.uid)
+    digest = hashlib.sha256(symbol.encode()).hexdigest()[:16]
     label = re.sub(r"\W", "_", function.qualname.rpartition(".")[2], flags=re.ASCII)
     return f"{label}_{number}_{digest}"
 
