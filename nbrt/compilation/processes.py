@@ -49,9 +49,10 @@ class Server:
             raise FileNotFoundError("expected the path of a Python interpreter, got none")
         self._control, theirs = socket.socketpair()
         self._control.settimeout(_EXIT_TIMEOUT)
-        variables = os.environ | SINGLE_THREADED | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        # Without "" and with -P, modules in the current folder do not hide others.
+        path = os.pathsep.join(filter(None, sys.path))
+        variables = os.environ | SINGLE_THREADED | {"PYTHONPATH": path}
         with theirs:
-            # -P: modules in the current folder do not hide others.
             command = [sys.executable, "-P", "-m", "nbrt.compilation.server"]
             try:
                 with _interrupts_blocked():
