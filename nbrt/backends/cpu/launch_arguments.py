@@ -12,9 +12,14 @@ from nbrt.errors import DeviceMismatchError
 __all__ = ["as_numpy", "check_owners"]
 
 
+_MAY_HAVE_OWNERS = (np.ndarray, tuple, memoryview)
+
+
 def check_owners(args: tuple[Any, ...], index: int) -> None:
     """Raise `DeviceMismatchError` for memory of another CPU device than the one with the index."""
     for position, argument in enumerate(args):
+        if not isinstance(argument, _MAY_HAVE_OWNERS):
+            continue
         items = [argument]
         while items:
             item = items.pop()
