@@ -113,7 +113,7 @@ def _is_foreign(registration: Any) -> bool:
     if not any(map(_is_foreign_module, modules)):
         return False
     module = getattr(key, "__module__", None)
-    return not isinstance(module, str) or not _is_foreign_module(module)
+    return not isinstance(module, str) or is_stable_module(module)
 
 
 @cache
