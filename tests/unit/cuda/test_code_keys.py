@@ -309,6 +309,13 @@ def test_overloads_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
         hash_of(monkeypatch, OVERLOADS, "overload(np.cbrt, target='cuda')(unknown)")
 
 
+def test_overloads_of_functions_of_the_program_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = "def own(x): pass\noverload(own)(unknown)\noverload(own, target='cuda')(unknown)\n"
+    assert hash_of(monkeypatch, OVERLOADS, own) == hash_of(monkeypatch, OVERLOADS, "") == b""
+
+
 def test_overloads_are_a_part_of_the_key(
     compiler: NumbaCudaCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
