@@ -13,9 +13,10 @@ import os
 import sys
 import weakref
 from functools import cached_property, partial
+from types import BuiltinFunctionType
 from typing import Any
 
-from numba.core import cpu, errors, typing
+from numba.core import cpu, errors, types, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.decorators import jit
 from numba.core.descriptors import TargetDescriptor
@@ -48,16 +49,43 @@ class _SimtTypingContext(typing.Context):
 
     _seen = 0
 
+    def init(self) -> None:
+        """Start without known types."""
+        self._names: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._signatures: dict[Any, Any] = {}
+
     def refresh(self) -> None:
         """Load new registrations with Numba, if there are any."""
         if self._seen != _count(typings, *self._registries):
             with target_override(_NAME):
                 super().refresh()
             self._seen = _count(typings, *self._registries)
+            self._names.clear()
+            self._signatures.clear()
 
     def resolve_value_type(self, val: Any) -> Any:
         """Return the type of a value in code, and for a jitted function of its copy."""
-        return super().resolve_value_type(_for_kernels(val))
+        if type(val) not in (BuiltinFunctionType, type):
+            return super().resolve_value_type(_for_kernels(val))
+        known = self._names.get(val)
+        if known is None:
+            known = self._names[val] = super().resolve_value_type(val)
+        return known
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        """Return the signature of a call; those of operators on numbers are looked up once.
+
+        Numba tries up to ten templates for each operator of each function.
+        """
+        if kws or not _is_on_numbers(func, args):
+            return super().resolve_function_type(func, args, kws)
+        key = func, tuple(args)
+        known = self._signatures.get(key)
+        if known is None:
+            known = super().resolve_function_type(func, args, kws)
+            if known is not None:
+                self._signatures[key] = known
+        return known
 
     def resolve_value_type_prefer_literal(self, value: Any) -> Any:
         """Return the same, as a literal type if there is one."""
@@ -181,10 +209,23 @@ if sys.platform != "win32":
     os.register_at_fork(after_in_child=_new_process_tag)
 
 
+def _is_on_numbers(function: Any, arguments: Any) -> bool:
+    """Return whether a call is an operator, or a conversion to a type, of numbers."""
+    if type(function) is types.Function:
+        function = function.typing_key
+    if type(function) not in (BuiltinFunctionType, types.NumberClass):
+        return False
+    return all(isinstance(each, types.Number | types.Boolean) for each in arguments)
+
+
 def _count(*registries: Any) -> int:
     """Return the number of registrations of all kinds."""
-    members = (member for registry in registries for member in vars(registry).values())
-    return sum(len(member) for member in members if isinstance(member, list))
+    count = 0
+    for registry in registries:
+        for member in vars(registry).values():
+            if type(member) is list:
+                count += len(member)
+    return count
 
 
 class _SimtTarget(TargetDescriptor):

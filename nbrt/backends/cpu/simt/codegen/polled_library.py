@@ -12,10 +12,10 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import LoweringPass, register_pass
-from numba.core.typed_passes import AnnotateTypes
 
+from nbrt.backends.cpu.simt.frontend.passes import CheckLegality, kernel_passes
 from nbrt.backends.cpu.simt.llvm.polls import add_polls
 from nbrt.backends.cpu.simt.stop_codes import (
     ATTEND,
@@ -177,8 +177,8 @@ class _PolledCompiler(CompilerBase):
 
     def define_pipelines(self) -> list[Any]:
         """Return Numba's passes, with a library that polls."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "nbrt_simt_entry")
-        passes.add_pass_after(_UsePolledLibrary, AnnotateTypes)
+        passes = kernel_passes(self.state, "nbrt_simt_entry")
+        passes.add_pass_after(_UsePolledLibrary, CheckLegality)
         passes.finalize()
         return [passes]
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import llvmlite.binding as llvm
 from numba.core import errors, types
 from numba.core.analysis import compute_cfg_from_blocks
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
-from numba.core.typed_passes import AnnotateTypes
 from numba.core.untyped_passes import InlineClosureLikes
 
 from nbrt.backends.captures import Captures
@@ -25,6 +24,7 @@ from nbrt.backends.cpu.simt.frontend.bounds_checks import (
     remove_bounds_checks,
 )
 from nbrt.backends.cpu.simt.frontend.grid_stride import interchange_grid_strides
+from nbrt.backends.cpu.simt.frontend.passes import CheckLegality, kernel_passes
 from nbrt.backends.cpu.simt.frontend.python_semantics import (
     adapt_python_calls,
     refuse_names,
@@ -172,14 +172,24 @@ class DeviceCompiler(CompilerBase):
         """Return the dispatcher of a device function that the compiled function calls."""
         return self.devices.dispatcher(callee, hidden)
 
+    _passes: ClassVar[Any]
+    """The passes of this class, once it has compiled a function."""
+
     def define_pipelines(self) -> list[Any]:
         """Return Numba's passes, with the passes of this compiler."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "nbrt_simt")
+        kind = type(self)
+        if "_passes" not in vars(kind):
+            kind._passes = self.make_passes()
+            kind._passes.finalize()
+        return [kind._passes]
+
+    def make_passes(self) -> Any:
+        """Return the passes, which are the same for all functions."""
+        passes = kernel_passes(self.state, "nbrt_simt")
         # After closures are inlined, so that names used inside them are seen as well.
         passes.add_pass_after(_ResolveDialect, InlineClosureLikes)
-        passes.add_pass_after(_RefuseUnsupported, AnnotateTypes)
-        passes.finalize()
-        return [passes]
+        passes.add_pass_after(_RefuseUnsupported, CheckLegality)
+        return passes
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
         """Remove the guards before the body, and record them in `use`."""
