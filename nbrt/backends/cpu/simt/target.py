@@ -89,7 +89,9 @@ class _SimtTypingContext(typing.Context):
 
     def resolve_value_type_prefer_literal(self, value: Any) -> Any:
         """Return the same, as a literal type if there is one."""
-        return super().resolve_value_type_prefer_literal(_for_kernels(value))
+        if type(value) not in types.Literal.ctor_map:
+            return self.resolve_value_type(value)
+        return super().resolve_value_type_prefer_literal(value)
 
 
 class _Registered:
@@ -104,6 +106,9 @@ class _Registered:
 
         self.whole_library = False
         """Whether all functions of Numba's CPU target are registered."""
+
+        self.operators: dict[Any, Any] = {}
+        """The code of operators on numbers."""
 
 
 class LinkedLibrary(JITCodeLibrary):
@@ -152,6 +157,20 @@ class _SimtContext(cpu.CPUContext):
             super().refresh()
         self.install_registry(self.registered.generated)
         self.registered.seen = _count(implementations, *self._registries)
+        self.registered.operators.clear()
+
+    def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
+        """Return the code of a function; that of operators on numbers is looked up once."""
+        if not _is_on_numbers(fn, sig.args):
+            return super().get_function(fn, sig, _firstcall)
+        key = fn, sig.args
+        known = self.registered.operators.get(key)
+        if known is None:
+            known = super().get_function(fn, sig, _firstcall)
+            self.registered.operators[key] = known
+        bound = object.__new__(type(known))
+        vars(bound).update(vars(known), _context=self, _sig=sig.as_function())
+        return bound
 
     def load_additional_registries(self) -> None:
         """Register the functions that kernels usually call."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import llvmlite.binding as llvm
 from numba.core import errors, types
 from numba.core.analysis import compute_cfg_from_blocks
+from numba.core.codegen import CodeLibrary
 from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
 from numba.core.untyped_passes import InlineClosureLikes
@@ -107,6 +108,21 @@ class ThreadLibrary(LinkedLibrary):
     """
 
     _shared_module: Any
+    _final_module: Any
+
+    def __init__(self, codegen: Any, name: str) -> None:
+        CodeLibrary.__init__(self, codegen, name)  # Numba's parses an empty module first
+        self._linking_libraries: list[Any] = []
+        self._final_module = None
+        self._shared_module = None
+
+    def add_llvm_module(self, ll_module: Any) -> None:
+        """Add a module, which this library owns."""
+        if self._final_module is None:
+            ll_module.name = self.name
+            self._final_module = ll_module
+        else:
+            self._final_module.link_in(ll_module)
 
     def _optimize_functions(self, ll_module: Any) -> None:
         pass
