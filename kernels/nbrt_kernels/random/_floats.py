@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -30,27 +30,6 @@ def from_hex(real: type[Any], *numbers: str) -> tuple[Any, ...]:
     return tuple(real(float.fromhex(number)) for number in numbers)
 
 
-def _link(higher: DeviceFunction, terms: Sequence[Scalar]) -> DeviceFunction:
-    """Make ``terms[0] + x (terms[1] + ... x higher(x))`` of one, three or eight terms."""
-    a, b, c, d, e, f, g, h = [*terms, *[terms[0]] * (8 - len(terms))]
-
-    @device_function
-    def one(x: Scalar) -> Scalar:
-        return cuda.fma(higher(x), x, a)
-
-    @device_function
-    def three(x: Scalar) -> Scalar:
-        return cuda.fma(cuda.fma(cuda.fma(higher(x), x, c), x, b), x, a)
-
-    @device_function
-    def eight(x: Scalar) -> Scalar:
-        total = cuda.fma(cuda.fma(higher(x), x, h), x, g)
-        total = cuda.fma(cuda.fma(cuda.fma(total, x, f), x, e), x, d)
-        return cuda.fma(cuda.fma(cuda.fma(total, x, c), x, b), x, a)
-
-    return {1: one, 3: three, 8: eight}[len(terms)]
-
-
 def polynomial(coefficients: Sequence[Scalar]) -> DeviceFunction:
     """Make the device function of a polynomial, by Horner's rule with fused multiply-adds.
 
@@ -64,18 +43,22 @@ def polynomial(coefficients: Sequence[Scalar]) -> DeviceFunction:
     DeviceFunction
         A function of one scalar of that dtype.
     """
-    *rest, second, first = coefficients
+    # One function for all terms: the compilers need some milliseconds for every function.
+    names = [f"c{power}" for power in range(len(coefficients))]
+    *rest, value = names
+    for name in reversed(rest):
+        value = f"cuda.fma({value}, x, {name})"
+    namespace: dict[str, Any] = {"cuda": cuda, "__name__": __name__}
+    exec(_POLYNOMIAL.format(names=", ".join(names), value=value), namespace)
+    return device_function(cast("DeviceFunction", namespace["make"](*coefficients)))
 
-    @device_function
-    def evaluate(x: Scalar) -> Scalar:
-        return cuda.fma(first, x, second)
 
-    while rest:
-        # As many terms per function as possible: every function must be compiled.
-        length = next(n for n in (8, 3, 1) if n <= len(rest))
-        evaluate = _link(evaluate, rest[-length:])
-        del rest[-length:]
-    return evaluate
+_POLYNOMIAL = """
+def make({names}):
+    def polynomial(x):
+        return {value}
+    return polynomial
+"""
 
 
 @device_function

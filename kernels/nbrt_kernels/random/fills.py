@@ -127,7 +127,7 @@ def fill(
     """
     plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
-    draw, transform = tile_of(blocks), plan.transform
+    draw, transform, whole = tile_of(blocks), plan.transform, plan.whole
     put, put_part, redraw = plan.put, plan.put_part, make_redraw(rejects, wide, False, size)
 
     def fill_elements(out: Array, state: Array, skip: Scalar, a: Any, b: Any, c: Any) -> None:
@@ -142,7 +142,7 @@ def fill(
             redraw(words, block, key0, key1, b, c)
             transform(words, variates)
             if start + size <= out.shape[0]:
-                put(out, start, variates, 0, size, a, b, c)
+                put(out, start, variates, 0, whole, a, b, c)
             else:
                 put_part(out, start, variates, 0, out.shape[0] - start, a, b, c)
 
@@ -263,7 +263,7 @@ def each_integer_kernel(wide: bool, listed: bool) -> Callable[..., None]:
 def _whole_tile(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
     """Return the device function that stores all elements of consecutive blocks."""
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
-    draw, transform, put = tile_of(blocks), plan.transform, plan.put
+    draw, transform, put, whole = tile_of(blocks), plan.transform, plan.put, plan.whole
     redraw = make_redraw(rejects, wide, False, size)
 
     @device_function
@@ -275,7 +275,7 @@ def _whole_tile(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable
         draw(tile, near, key0, key1)
         redraw(words, near, key0, key1, b, c)
         transform(words, variates)
-        put(out, to, variates, 0, size, a, b, c)
+        put(out, to, variates, 0, whole, a, b, c)
 
     return fill_whole
 
@@ -376,5 +376,8 @@ class _Plan:
         self.put, self.put_part = make_element_stores(
             None if pairs else standard, finish, arrays, self.size
         )
+        self.whole: Any = self.size
         if blocks > 1:
             self.put_part = self.put
+            # Of the type of a part's size: a literal one would be compiled as well.
+            self.whole = np.int64(self.size)

@@ -14,7 +14,7 @@ ever:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,54 +30,50 @@ __all__ = [
     "words_reference",
 ]
 
+#: Four uint64 values of which only the low halves count.
+Block: TypeAlias = tuple[Scalar, Scalar, Scalar, Scalar]
+
 # Multipliers and Weyl increments of the paper, table 2.
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
 _W0 = np.uint64(0x9E3779B9)
 _W1 = np.uint64(0xBB67AE85)
+_W0_TWICE, _W1_TWICE = np.uint64(2) * _W0, np.uint64(2) * _W1
+_W0_THRICE, _W1_THRICE = np.uint64(3) * _W0, np.uint64(3) * _W1
+_W0_SIX, _W1_SIX = np.uint64(6) * _W0, np.uint64(6) * _W1
+_W0_NINE, _W1_NINE = np.uint64(9) * _W0, np.uint64(9) * _W1
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _ROUNDS = 10
 
 
+# A block is a tuple between rounds: every name that a tuple is unpacked to is compiled.
 @device_function
-def _round(
-    c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar, k0: Scalar, k1: Scalar
-) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+def _round(block: Block, k0: Scalar, k1: Scalar) -> Block:
     """One Philox4x32 round on uint64 values of which only the low halves count."""
+    c0, c1, c2, c3 = block
     p0 = _M0 * (c0 & _LOW)
     p1 = _M1 * (c2 & _LOW)
     return (p1 >> _HALF) ^ c1 ^ k0, p1, (p0 >> _HALF) ^ c3 ^ k1, p0
 
 
 @device_function
-def _nine_rounds(
-    c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar, k0: Scalar, k1: Scalar
-) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar, Scalar]:
-    """Return the state before the tenth round, and the key of that round."""
+def _three_rounds(block: Block, k0: Scalar, k1: Scalar) -> Block:
     # The rounds are unrolled: a loop would be the innermost loop of a fill kernel, and only
     # innermost loops are vectorised. Words stay in 64-bit lanes with arbitrary high halves:
     # widening multiplications read low halves only, so no round packs, masks or shuffles words
     # (14 % to 29 % faster with AVX2).
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    return c0, c1, c2, c3, k0, k1
+    once = _round(block, k0, k1)
+    twice = _round(once, k0 + _W0, k1 + _W1)
+    return _round(twice, k0 + _W0_TWICE, k1 + _W1_TWICE)
+
+
+@device_function
+def _nine_rounds(block: Block, k0: Scalar, k1: Scalar) -> Block:
+    """Return the state before the tenth round."""
+    three = _three_rounds(block, k0, k1)
+    six = _three_rounds(three, k0 + _W0_THRICE, k1 + _W1_THRICE)
+    return _three_rounds(six, k0 + _W0_SIX, k1 + _W1_SIX)
 
 
 @device_function
@@ -85,18 +81,17 @@ def _ten_rounds(
     c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar, k0: Scalar, k1: Scalar
 ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """Return one block; only the low halves of the uint64 arguments count."""
-    c0, c1, c2, c3, k0, k1 = _nine_rounds(c0, c1, c2, c3, k0, k1)
-    w0, w1, w2, w3 = _round(c0, c1, c2, c3, k0, k1)
+    nine = _nine_rounds((c0, c1, c2, c3), k0, k1)
+    w0, w1, w2, w3 = _round(nine, k0 + _W0_NINE, k1 + _W1_NINE)
     return np.uint32(w0 & _LOW), np.uint32(w1 & _LOW), np.uint32(w2 & _LOW), np.uint32(w3 & _LOW)
 
 
 @device_function
-def _last_round(
-    c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar, k0: Scalar, k1: Scalar
-) -> tuple[Scalar, Scalar]:
+def _last_round(block: Block, k0: Scalar, k1: Scalar) -> tuple[Scalar, Scalar]:
     """Compute one more round with its words joined in pairs, low words of products high."""
     # The key joins before the halves are exchanged. A shift of the bare product would be folded
     # into the multiplication, and that is then one of 64 by 64 bits.
+    c0, c1, c2, c3 = block
     p0 = _M0 * (c0 & _LOW) ^ ((c3 ^ k1) << _HALF)
     p1 = _M1 * (c2 & _LOW) ^ ((c1 ^ k0) << _HALF)
     return (p1 >> _HALF) | (p1 << _HALF), (p0 >> _HALF) | (p0 << _HALF)
@@ -120,26 +115,18 @@ def block_values(
     v0, v1 : uint64
         ``w0 | w1 << 32`` and ``w2 | w3 << 32``.
     """
-    c0, c1, c2, c3, k0, k1 = _nine_rounds(block, block >> _HALF, attempt, np.uint64(0), key0, key1)
-    return _last_round(c0, c1, c2, c3, k0, k1)
+    nine = _nine_rounds((block, block >> _HALF, attempt, np.uint64(0)), key0, key1)
+    return _last_round(nine, key0 + _W0_NINE, key1 + _W1_NINE)
 
 
 @device_function
-def _three_rounds(
-    a0: Scalar, a1: Scalar, a2: Scalar, a3: Scalar, b0: Scalar, b1: Scalar, b2: Scalar, b3: Scalar,
-    k0: Scalar, k1: Scalar,
-) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar, Scalar, Scalar, Scalar]:  # fmt: skip
+def _three_and_three(first: Block, second: Block, k0: Scalar, k1: Scalar) -> tuple[Block, Block]:
     """Compute three rounds of two blocks."""
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    a0, a1, a2, a3 = _round(a0, a1, a2, a3, k0, k1)
-    b0, b1, b2, b3 = _round(b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0, k1 + _W1
-    return a0, a1, a2, a3, b0, b1, b2, b3
+    a, b = _round(first, k0, k1), _round(second, k0, k1)
+    l0, l1 = k0 + _W0, k1 + _W1
+    c, d = _round(a, l0, l1), _round(b, l0, l1)
+    m0, m1 = k0 + _W0_TWICE, k1 + _W1_TWICE
+    return _round(c, m0, m1), _round(d, m0, m1)
 
 
 @device_function
@@ -164,17 +151,13 @@ def two_blocks(
         The values of the first and of the second block.
     """
     zero = np.uint64(0)
-    a0, a1, a2, a3 = first, first >> _HALF, zero, zero
-    b0, b1, b2, b3 = second, second >> _HALF, zero, zero
-    k0, k1 = key0, key1
-    a0, a1, a2, a3, b0, b1, b2, b3 = _three_rounds(a0, a1, a2, a3, b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0 + _W0 + _W0, k1 + _W1 + _W1 + _W1
-    a0, a1, a2, a3, b0, b1, b2, b3 = _three_rounds(a0, a1, a2, a3, b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0 + _W0 + _W0, k1 + _W1 + _W1 + _W1
-    a0, a1, a2, a3, b0, b1, b2, b3 = _three_rounds(a0, a1, a2, a3, b0, b1, b2, b3, k0, k1)
-    k0, k1 = k0 + _W0 + _W0 + _W0, k1 + _W1 + _W1 + _W1
-    v0, v1 = _last_round(a0, a1, a2, a3, k0, k1)
-    u0, u1 = _last_round(b0, b1, b2, b3, k0, k1)
+    a, b = _three_and_three(
+        (first, first >> _HALF, zero, zero), (second, second >> _HALF, zero, zero), key0, key1
+    )
+    c, d = _three_and_three(a, b, key0 + _W0_THRICE, key1 + _W1_THRICE)
+    e, f = _three_and_three(c, d, key0 + _W0_SIX, key1 + _W1_SIX)
+    v0, v1 = _last_round(e, key0 + _W0_NINE, key1 + _W1_NINE)
+    u0, u1 = _last_round(f, key0 + _W0_NINE, key1 + _W1_NINE)
     return v0, v1, u0, u1
 
 
