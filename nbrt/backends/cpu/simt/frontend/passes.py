@@ -111,7 +111,7 @@ _PLAIN_EXPRESSIONS = frozenset(
 
 def _is_plain(statement: Any) -> bool:
     """Return whether no peephole of Numba's interpreter can apply to a statement."""
-    value = statement.value if type(statement) is ir.Assign else None
+    value: Any = statement.value if type(statement) is ir.Assign else None
     if type(value) is not ir.Expr:
         return isinstance(statement, _PLAIN_STATEMENTS)
     if value.op == "call":
@@ -146,7 +146,7 @@ class Translate(FunctionPass):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Canonicalize(FunctionPass):
-    """Give every loop one back edge, as `IRProcessing` does; no lifetimes."""
+    """Make the back edges of every loop one, as `IRProcessing` does; no lifetimes."""
 
     _name = "nbrt_simt_canonicalize"
 
