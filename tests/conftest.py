@@ -73,7 +73,7 @@ def fresh() -> Iterator[ModuleType]:
 @pytest.fixture
 def no_garbage() -> Iterator[None]:
     """No array of an earlier test is freed during the test, as a collection may: hooks see it."""
-    _freeze()  # so that the next collection does not look at the objects of compilers again
+    freeze_objects()  # so that the next collection does not look at the objects of compilers again
     gc.disable()
     yield
     gc.enable()
