@@ -30,9 +30,11 @@ class ForkServer:
 
     def __enter__(self) -> ForkServer:
         path = os.pathsep.join(map(str, (ROOT, ROOT / "kernels", TESTS)))
+        # Two versions of a module within a second would share their bytecode.
+        added = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "helpers.fork_server"],
-            env={**environment_of_users(), "PYTHONPATH": path},
+            env=environment_of_users() | added,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
