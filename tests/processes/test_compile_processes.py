@@ -362,11 +362,22 @@ def test_ctrl_c_ends_the_wait_and_all_processes(
     gate: Gate, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     code = """
-        print("waits", flush=True)
+        import threading, traceback
+        from concurrent.futures import Future
+        from nbrt.backends import in_flight
+
+        def announce():
+            functions = future.result, Future.result, threading.Condition.wait
+            waiting, codes = [function.__code__ for function in functions], []
+            while codes != waiting:
+                frame = sys._current_frames()[threading.main_thread().ident]
+                codes = [caller.f_code for caller, _ in traceback.walk_stack(frame)][2::-1]
+            print("waits", flush=True)
+
+        threading.Thread(target=announce).start()
         try:
             future.result()
         except KeyboardInterrupt:
-            from nbrt.backends import in_flight
             print(future.cancelled(), in_flight.find(job.key) is None, flush=True)
             raise
     """
@@ -387,8 +398,8 @@ def test_ctrl_c_while_the_server_starts(tmp_path: Path, environment: dict[str, s
         future = compiled(pool, scale, np.ones(1))
         while not pool.processes():
             pass
-        print(*pool.processes(), flush=True)
         try:
+            print(*pool.processes(), flush=True)
             while True:
                 pass
         except KeyboardInterrupt:
