@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.compile_kernels import FORTY
 from benchmarks.compile_systems import write_kernels
-from benchmarks.environment import ROOT, version_of
+from benchmarks.environment import last_line, version_of
 from benchmarks.harness import Measurement
 from benchmarks.report import Report, Sheet, Table, Target, run
 
@@ -106,19 +104,9 @@ def _groups() -> dict[str, list[_Case]]:
 def _run(arguments: str, kernels: str, folder: str, most: int) -> dict[str, Any]:
     """Return the figures of one process, or raise RuntimeError with its last line."""
     system, *rest = arguments.split()
-    environment = {**os.environ, "NBRT_CACHE_DIR": folder, "NUMBA_CACHE_DIR": folder}
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.compile_systems", system, kernels]
-    done = subprocess.run(
-        [*command, *rest, "--most", str(most)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError((done.stderr.splitlines() or ["no message"])[-1][:90])
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    command = ["-m", "benchmarks.compile_systems", system, kernels, *rest, "--most", str(most)]
+    folders = {"NBRT_CACHE_DIR": folder, "NUMBA_CACHE_DIR": folder}
+    found: dict[str, Any] = json.loads(last_line(command, folders))
     return found
 
 

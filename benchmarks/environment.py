@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "describe_environment", "pin", "run_pinned", "version_of"]
+__all__ = ["ROOT", "describe_environment", "last_line", "pin", "run_pinned", "version_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -91,6 +91,27 @@ def run_pinned(module: str, cores: int, *arguments: str, threads: int | None = N
     if done.returncode != 0:
         raise RuntimeError(f"{module} failed on {cores} core(s):\n{done.stdout}{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def last_line(arguments: list[str], variables: dict[str, str]) -> str:
+    """Run Python with arguments and more environment variables; return the last line it prints.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails, with the last line of its errors.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError((done.stderr.splitlines() or ["no message"])[-1][:90])
+    return done.stdout.splitlines()[-1]
 
 
 def _processor() -> str:

@@ -7,13 +7,10 @@ code; the others find the code that a cold process left.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 
-from benchmarks.environment import ROOT, version_of
+from benchmarks.environment import ROOT, last_line, version_of
 from benchmarks.harness import Measurement
 from benchmarks.report import Report, Table, Target, run
 
@@ -110,18 +107,7 @@ _PEERS = (
 def _seconds(case: _Case, folder: str) -> float:
     """Return the CPU time of one process, or raise RuntimeError with its last line."""
     code = f"from time import process_time\n{case.code}\nprint(process_time() - start)"
-    environment = {**os.environ, "NBRT_CACHE_DIR": folder, **dict(case.environment)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError((done.stderr.splitlines() or ["no message"])[-1][:90])
-    return float(done.stdout.splitlines()[-1])
+    return float(last_line(["-c", code], {"NBRT_CACHE_DIR": folder, **dict(case.environment)}))
 
 
 def _measured(cases: tuple[_Case, ...], passes: int) -> tuple[list[Measurement], list[Measurement]]:

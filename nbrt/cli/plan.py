@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nbrt.cli.scripts import check_script, status_of
+from nbrt.cli.scripts import add_script, check_script, script_arguments, status_of
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print all known GPUs; exit with status 3 if the script does not fit the GPU",
     )
-    parser.add_argument("script", help="a Python file")
-    arguments = parser.add_argument("arguments", nargs="...", help="arguments of the script")
-    arguments.required = False  # also in the message without a script
+    add_script(parser)
 
 
 def run_plan(options: argparse.Namespace) -> int:
@@ -56,7 +54,7 @@ def run_plan(options: argparse.Namespace) -> int:
     check_script(options.script)
     for name in ("html", "json", "snapshot"):
         setattr(options, name, _checked_output(name, getattr(options, name)))
-    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    arguments = script_arguments(options)
     mode = fake(
         options.device,
         gpu=options.gpu,

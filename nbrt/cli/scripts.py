@@ -1,4 +1,4 @@
-"""Running a script as ``python script`` does."""
+"""Scripts on the command line: their arguments, and running them as ``python script`` does."""
 
 from __future__ import annotations
 
@@ -11,9 +11,23 @@ from typing import TYPE_CHECKING, Any
 from nbrt.errors import ArgumentError
 
 if TYPE_CHECKING:
+    import argparse
     from types import TracebackType
 
-__all__ = ["check_script", "run_script", "status_of"]
+__all__ = ["add_script", "check_script", "run_script", "script_arguments", "status_of"]
+
+
+def add_script(parser: argparse.ArgumentParser) -> None:
+    """Add a script and its arguments to a parser."""
+    parser.add_argument("script", help="a Python file")
+    arguments = parser.add_argument("arguments", nargs="...", help="arguments of the script")
+    arguments.required = False  # also in the message without a script
+
+
+def script_arguments(options: argparse.Namespace) -> list[str]:
+    """Return the arguments of the script, without a ``--`` before them."""
+    arguments: list[str] = options.arguments
+    return arguments[1:] if arguments[:1] == ["--"] else arguments
 
 
 def check_script(script: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbrt.cli.scripts import check_script, status_of
+from nbrt.cli.scripts import add_script, check_script, script_arguments, status_of
 
 if TYPE_CHECKING:
     import argparse
@@ -29,9 +29,7 @@ def add_warm(parser: argparse.ArgumentParser) -> None:
         help="the values that the script reads from a device (%(default)s)",
     )
     parser.add_argument("--workers", type=int, help="number of processes; default: of CPUs")
-    parser.add_argument("script", help="a Python file")
-    arguments = parser.add_argument("arguments", nargs="...", help="arguments of the script")
-    arguments.required = False  # also in the message without a script
+    add_script(parser)
 
 
 def run_warm(options: argparse.Namespace) -> int:
@@ -46,7 +44,7 @@ def run_warm(options: argparse.Namespace) -> int:
     from nbrt.planning.warm import collect_kernels, compile_collected
 
     check_script(options.script)
-    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    arguments = script_arguments(options)
     targets = tuple(name.strip() for name in options.targets.split(",") if name.strip())
     with collect_kernels(
         targets=targets, device=options.device, devices=options.devices, reads=options.reads
