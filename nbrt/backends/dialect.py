@@ -44,9 +44,14 @@ def _members(namespace: object) -> list[str]:
 
 
 def is_of_dialect(value: object) -> bool:
-    """Return whether a value is defined by a package of the dialect, publicly or not."""
+    """Return whether a value is defined by a package of the dialect, publicly or not.
+
+    What the tests of a package define is of a program.
+    """
     module = getattr(value, "__module__", None)
-    return isinstance(module, str) and module.startswith(_PACKAGES)
+    if not isinstance(module, str):
+        return False
+    return module.startswith(_PACKAGES) and ".tests." not in f"{module}."
 
 
 def _refresh() -> None:

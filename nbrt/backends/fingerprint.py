@@ -75,7 +75,10 @@ def fingerprint(
 
 
 def _is_versioned(module: str | None) -> bool:
-    return (module or "").partition(".")[0] in _VERSIONED or is_standard_module(module)
+    root, _, rest = (module or "").partition(".")
+    if root in _VERSIONED:
+        return ".tests." not in f".{rest}."  # its tests are programs
+    return is_standard_module(module)
 
 
 def _has_while(code: types.CodeType) -> bool:

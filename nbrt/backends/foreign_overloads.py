@@ -18,6 +18,15 @@ from typing import TYPE_CHECKING, Any
 from numba.core import types
 
 from nbrt.backends.fingerprint import UnhashableError, fingerprint
+from nbrt.backends.program_registrations import (
+    is_of_program,
+    is_program_module,
+    lowering_registries,
+    modules_of,
+    modules_of_template,
+    registered_by_program,
+    typing_registries,
+)
 from nbrt.backends.stable_modules import is_stable_module
 
 if TYPE_CHECKING:
@@ -25,15 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["hash_overloads", "option_text"]
 
-_PACKAGES = ("numba.core", "numba.cuda")
-"""The packages with registries. Kernels for CPU devices may use those of both."""
-
 _TYPINGS = ("functions", "attributes", "globals")
 _LOWERINGS = ("functions", "getattrs", "setattrs", "casts", "constants")
 _PLAIN = (type(None), bool, int, float, str)
-
-_scanned: dict[int, tuple[list[Any], int, list[Any]]] = {}
-"""By the id of a list of registrations: the list, how many were examined, those of the program."""
 
 
 def hash_overloads(options: Callable[[Any], bytes]) -> bytes:
@@ -56,10 +59,12 @@ def hash_overloads(options: Callable[[Any], bytes]) -> bytes:
         registrations than overloads are known by its version.
     """
     digests = []
-    for package in _PACKAGES:
-        digests += [_digest(each, options) for each in _foreign(f"{package}.typing.templates")]
-        lowerings = (each[0] for each in _foreign(f"{package}.imputils"))
-        digests += [_library_digest(_modules_of(each), each.__qualname__) for each in lowerings]
+    for cuda in (False, True):  # kernels for CPU devices use the registrations of both
+        for registry in typing_registries(cuda=cuda):
+            digests += [_digest(each, options) for each in _foreign(registry, _TYPINGS)]
+        for registry in lowering_registries(cuda=cuda):
+            lowerings = (each[0] for each in _foreign(registry, _LOWERINGS))
+            digests += [_library_digest(modules_of(each), each.__qualname__) for each in lowerings]
     return hashlib.sha256(b"".join(sorted(set(digests)))).digest() if digests else b""
 
 
@@ -82,19 +87,13 @@ def option_text(value: Any) -> str:
     raise UnhashableError(f"the compiler option {value!r}")
 
 
-def _foreign(module: str) -> Iterator[Any]:
-    """Yield the program's registrations in a module's registry: templates, or lowerings."""
-    registry = getattr(sys.modules.get(module), "builtin_registry", None)
-    for name in _TYPINGS if module.endswith("templates") else _LOWERINGS:
-        registered = getattr(registry, name, [])
-        # Numba has two thousand; a key is computed for each kernel.
-        _, count, found = _scanned.get(id(registered), (None, 0, []))
-        if count != len(registered):
-            new = registered[count:] if count < len(registered) else registered
-            found = [*(found if new is not registered else ()), *filter(_is_foreign, new)]
-            _scanned[id(registered)] = registered, len(registered), found
-        for each in found:
-            yield from _templates_of(each) if name == "globals" else [each]
+def _foreign(registry: Any, names: tuple[str, ...]) -> Iterator[Any]:
+    """Yield the registrations of a registry that count: templates, or lowerings."""
+    for name in names:
+        for each in registered_by_program(registry, name):
+            for part in _templates_of(each) if name == "globals" else [each]:
+                if _is_foreign(part):
+                    yield part
 
 
 def _templates_of(registration: Any) -> list[Any]:
@@ -103,53 +102,26 @@ def _templates_of(registration: Any) -> list[Any]:
 
 
 def _is_foreign(registration: Any) -> bool:
-    if isinstance(registration, type):
-        key: Any = getattr(registration, "key", None)
-        modules = _modules_of_template(registration)
-    elif isinstance(registration[0], FunctionType) and len(registration) > 2:
-        key, modules = registration[1], _modules_of(registration[0])
-    else:
-        return any(map(_is_foreign, _templates_of(registration)))
-    if not any(map(_is_foreign_module, modules)):
+    """Return whether a registration is of the program, and for names that are not."""
+    if not is_of_program(registration):
         return False
+    if isinstance(registration, type):
+        return _is_stable(getattr(registration, "key", None))
+    if not isinstance(registration[0], FunctionType):
+        return any(map(_is_foreign, _templates_of(registration)))
+    _, *key, types_of_key = registration
+    return all(map(_is_stable, (*key, *types_of_key)))
+
+
+def _is_stable(key: Any) -> bool:
     module = getattr(key, "__module__", None)
     return not isinstance(module, str) or is_stable_module(module)
-
-
-@cache
-def _is_foreign_module(name: str) -> bool:
-    return name.partition(".")[0] != "nbrt" and not is_stable_module(name)
-
-
-def _modules_of_template(template: type) -> set[str]:
-    function = getattr(template, "_overload_func", None)
-    if function is not None:
-        return {function.__module__ or "builtins"}
-    if not template.__module__.endswith(".extending"):
-        return {template.__module__}
-    # Made by `numba.extending.type_callable`.
-    members = (getattr(each, "__func__", each) for each in vars(template).values())
-    functions = [each for each in members if isinstance(each, FunctionType)]
-    return {template.__module__}.union(*map(_modules_of, functions))
-
-
-def _modules_of(function: FunctionType) -> set[str]:
-    """Return the modules of a function and of functions in its closure, which it may decorate."""
-    found = {function.__module__ or "builtins"}
-    for cell in function.__closure__ or ():
-        try:
-            content = cell.cell_contents
-        except ValueError:  # empty
-            continue
-        if isinstance(content, FunctionType):
-            found.add(content.__module__ or "builtins")
-    return found
 
 
 def _digest(template: Any, options: Callable[[Any], bytes]) -> bytes:
     function = getattr(template, "_overload_func", None)
     if function is None:
-        return _library_digest(_modules_of_template(template), template.__name__)
+        return _library_digest(modules_of_template(template), template.__name__)
     key = template.key
     if name := getattr(key, "__qualname__", None) or getattr(key, "__name__", None):
         key = f"{getattr(key, '__module__', None)}.{name}"
@@ -173,7 +145,7 @@ def _digest(template: Any, options: Callable[[Any], bytes]) -> bytes:
 
 def _library_digest(modules: set[str], name: str) -> bytes:
     """Hash a registration by the versions of the installed libraries that it comes from."""
-    roots = sorted({each.partition(".")[0] for each in filter(_is_foreign_module, modules)})
+    roots = sorted({each.partition(".")[0] for each in filter(is_program_module, modules)})
     versions = {root: _version_of(root) for root in roots}
     if not versions or None in versions.values():
         raise UnhashableError(f"the registration of {name} by {', '.join(roots)}")

@@ -40,7 +40,10 @@ def is_stable_module(name: str | None) -> bool:
     name : str or None
         The full name of a module, or the ``__module__`` of an object.
     """
-    return (name or "").partition(".")[0] in STABLE_PACKAGES or is_standard_module(name)
+    root, _, rest = (name or "").partition(".")
+    if root in STABLE_PACKAGES:
+        return ".tests." not in f".{rest}."  # its tests are programs
+    return is_standard_module(name)
 
 
 def is_standard_module(name: str | None) -> bool:

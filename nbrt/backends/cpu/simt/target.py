@@ -12,9 +12,9 @@ import copy
 import os
 import sys
 import weakref
-from functools import cached_property, partial
+from functools import cached_property
 from types import BuiltinFunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba.core import cpu, errors, types, typing
 from numba.core.codegen import JITCodeLibrary
@@ -33,15 +33,25 @@ from numba.core.target_extension import (
 )
 from numba.core.typing.templates import builtin_registry as typings
 
+from nbrt.backends.cpu.simt.extensions import Extensions, is_for_other_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = [
     "LinkedDispatcher",
     "LinkedLibrary",
     "SimtDispatcher",
+    "extensions",
+    "of_program",
     "register_whole_library",
     "simt_target",
 ]
 
 _NAME = "nbrt-simt"
+
+extensions = Extensions(_NAME)
+"""The program's registrations for CUDA."""
 
 
 class _SimtTypingContext(typing.Context):
@@ -55,13 +65,40 @@ class _SimtTypingContext(typing.Context):
         self._signatures: dict[Any, Any] = {}
 
     def refresh(self) -> None:
-        """Load new registrations with Numba, if there are any."""
-        if self._seen != _count(typings, *self._registries):
+        """Load new registrations with Numba and for CUDA, if there are any."""
+        if self._seen != self._count():
+            extensions.update()
             with target_override(_NAME):
                 super().refresh()
-            self._seen = _count(typings, *self._registries)
+            self._seen = self._count()
             self._names.clear()
             self._signatures.clear()
+
+    def _count(self) -> int:
+        return _count(typings, *self._registries) + extensions.count()
+
+    def load_additional_registries(self) -> None:
+        """Register Numba's functions, and the program's for CUDA."""
+        super().load_additional_registries()
+        self.install_registry(extensions.typings)
+
+    def insert_function(self, ft: Any) -> None:
+        """Add a template, unless it is an overload that the CUDA target does not see."""
+        if not is_for_other_target(type(ft)):
+            super().insert_function(ft)
+
+    def insert_attributes(self, at: Any) -> None:
+        """Add a template of attributes, unless the CUDA target does not see it."""
+        if not is_for_other_target(type(at)):
+            super().insert_attributes(at)
+
+    def _insert_global(self, gv: Any, gty: Any) -> None:
+        if isinstance(gty, types.Function) and any(map(is_for_other_target, gty.templates)):
+            known = tuple(each for each in gty.templates if not is_for_other_target(each))
+            if not known:
+                return
+            gty = types.Function(known)
+        super()._insert_global(gv, gty)
 
     def resolve_value_type(self, val: Any) -> Any:
         """Return the type of a value in code, and for a jitted function of its copy."""
@@ -138,6 +175,7 @@ class _SimtContext(cpu.CPUContext):
         self._internal_codegen = copy.copy(shared.codegen())
         self._internal_codegen._library_class = LinkedLibrary
         self.registered = _Registered()
+        self.data_model_manager = extensions.models
         self.install_registry(self.registered.generated)  # Numba uses the first registry
 
     def mangler(self, name: str, types: Any, *, abi_tags: Any = (), uid: Any = None) -> str:
@@ -149,15 +187,19 @@ class _SimtContext(cpu.CPUContext):
         return str(super().mangler(name, types, abi_tags=(*abi_tags, _process_tag), uid=uid))
 
     def refresh(self) -> None:
-        """Load new registrations with Numba, if there are any."""
-        if self.registered.seen == _count(implementations, *self._registries):
+        """Load new registrations with Numba and for CUDA, if there are any."""
+        if self.registered.seen == self._count():
             self.typing_context.refresh()
             return
+        extensions.update()
         with target_override(_NAME):
             super().refresh()
         self.install_registry(self.registered.generated)
-        self.registered.seen = _count(implementations, *self._registries)
+        self.registered.seen = self._count()
         self.registered.operators.clear()
+
+    def _count(self) -> int:
+        return _count(implementations, *self._registries) + extensions.count()
 
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
         """Return the code of a function; that of operators on numbers is looked up once."""
@@ -173,7 +215,8 @@ class _SimtContext(cpu.CPUContext):
         return bound
 
     def load_additional_registries(self) -> None:
-        """Register the functions that kernels usually call."""
+        """Register the functions that kernels usually call, and the program's for CUDA."""
+        self.install_registry(extensions.lowerings)
         if self.registered.whole_library:
             super().load_additional_registries()
             return
@@ -329,6 +372,23 @@ class _Simt(CPU):
     """The target in the tables of Numba, by which it finds overloads and compiles them."""
 
 
+of_program: list[Callable[[Any], Any]] = []
+"""Functions that return the dispatcher of an implementation of an overload, or None."""
+
+
+def _compile_implementation(**options: Any) -> Callable[[Any], Any]:
+    """Return the decorator that Numba applies to the implementations of overloads."""
+
+    def decorated(function: Any) -> Any:
+        for compiler in of_program:
+            dispatcher = compiler(function)
+            if dispatcher is not None:
+                return dispatcher
+        return jit(_target=_NAME, **options)(function)
+
+    return decorated
+
+
 target_registry[_NAME] = _Simt
 dispatcher_registry[_Simt] = LinkedDispatcher
-jit_registry[_Simt] = partial(jit, _target=_NAME)
+jit_registry[_Simt] = _compile_implementation

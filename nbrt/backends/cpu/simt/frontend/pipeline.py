@@ -25,6 +25,7 @@ from nbrt.backends.cpu.simt.frontend.bounds_checks import (
     remove_bounds_checks,
 )
 from nbrt.backends.cpu.simt.frontend.grid_stride import interchange_grid_strides
+from nbrt.backends.cpu.simt.frontend.overloads import compile_implementations_with
 from nbrt.backends.cpu.simt.frontend.passes import CheckLegality, kernel_passes
 from nbrt.backends.cpu.simt.frontend.python_semantics import (
     adapt_python_calls,
@@ -110,6 +111,9 @@ class ThreadLibrary(LinkedLibrary):
     _shared_module: Any
     _final_module: Any
 
+    use: DialectUse
+    """The use of the dialect by the function itself."""
+
     def __init__(self, codegen: Any, name: str) -> None:
         CodeLibrary.__init__(self, codegen, name)  # Numba's parses an empty module first
         self._linking_libraries: list[Any] = []
@@ -139,7 +143,7 @@ class ThreadLibrary(LinkedLibrary):
         """Return the module with all that it calls, for linking into several others."""
         if self._shared_module is None:
             whole = self._final_module.clone()
-            for library in self._called():
+            for library in _linked(self, through=ThreadLibrary):
                 is_thread = isinstance(library, ThreadLibrary)
                 module = library._final_module if is_thread else library._get_module_for_linking()
                 whole.link_in(module, preserve=True)
@@ -149,17 +153,21 @@ class ThreadLibrary(LinkedLibrary):
             self._shared_module = whole
         return self._shared_module
 
-    def _called(self) -> list[Any]:
-        """Return the libraries that this one and its own call, each once."""
-        found: dict[Any, None] = {}
-        pending = list(reversed(self._linking_libraries))
-        while pending:
-            library = pending.pop()
-            if library not in found:
-                found[library] = None
-                if isinstance(library, ThreadLibrary):
-                    pending += reversed(library._linking_libraries)
-        return list(found)
+
+def _linked(library: Any, *, through: type[Any] = CodeLibrary) -> list[Any]:
+    """Return the libraries that a library and its own call, each once.
+
+    `through` is the class of those whose own libraries are listed as well.
+    """
+    found: dict[Any, None] = {}
+    pending = list(reversed(library._linking_libraries))
+    while pending:
+        current = pending.pop()
+        if current not in found:
+            found[current] = None
+            if isinstance(current, through):
+                pending += reversed(current._linking_libraries)
+    return list(found)
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -174,6 +182,7 @@ class _RefuseUnsupported(LoweringPass):
     def run_pass(self, state: Any) -> bool:
         refuse_types(state)
         state.library = ThreadLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.use = state.metadata[METADATA]
         return False
 
 
@@ -325,6 +334,7 @@ class DeviceFunctions:
 
 
 DeviceCompiler.devices = DeviceFunctions(DeviceCompiler)
+compile_implementations_with(lambda function: DeviceCompiler.devices.dispatcher(function, False))
 
 
 class KernelBody:
@@ -367,9 +377,10 @@ class KernelBody:
         limits, dispatcher = self._limits_result(self._turn_limits, arguments), self._turn
         if limits is None:
             limits, dispatcher = self._limits_result(self._limits, arguments), self._guarded
-        return self._checked(
-            (self._whole if limits is None else dispatcher).result(arguments)
-        ), limits
+        body = self._checked((self._whole if limits is None else dispatcher).result(arguments))
+        if limits is not None and marker_kinds(body):  # in an overload, which has no name here
+            return self.whole(arguments), None
+        return body, limits
 
     def whole(self, arguments: tuple[Any, ...]) -> Any:
         """Compile for argument types, with the guards in the body."""
@@ -424,12 +435,20 @@ def may_spin(body: Any) -> bool:
 
 
 def dialect_uses(result: Any) -> Iterator[DialectUse]:
-    """Yield the `DialectUse` of a compiled function and of all functions that it calls."""
+    """Yield the `DialectUse` of a compiled function and of all functions that it calls.
+
+    Implementations of overloads are known once the function has its library.
+    """
     pending, seen = [result], set()
     while pending:
-        use = pending.pop().metadata[METADATA]
-        yield use
-        for callee in use.callees:
-            if id(callee) not in seen:
-                seen.add(id(callee))
-                pending.extend(callee.overloads.values())
+        current = pending.pop()
+        uses = [current.metadata[METADATA]]
+        if current.library is not None:
+            linked = _linked(current.library)
+            uses += [each.use for each in linked if isinstance(each, ThreadLibrary)]
+        for use in uses:
+            if id(use) not in seen:
+                seen.add(id(use))
+                yield use
+                for callee in use.callees:
+                    pending.extend(callee.overloads.values())

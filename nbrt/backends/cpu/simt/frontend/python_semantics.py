@@ -19,6 +19,7 @@ from numba.core.unsafe.eh import mark_try_block
 
 from nbrt.backends.cpu.simt.builtins.python import PYTHON
 from nbrt.backends.cpu.simt.builtins.ufuncs import REDUCTIONS, UFUNCS
+from nbrt.backends.cpu.simt.target import extensions
 from nbrt.backends.cpu.simt.thread_context import SimtContextType
 from nbrt.errors import UnsupportedConstructError
 
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 REPLACEMENTS = PYTHON | REDUCTIONS | UFUNCS
+extensions.stand_for(REPLACEMENTS)
 _KINDS: tuple[type[Any], ...] = tuple(
     {BuiltinFunctionType, *map(type, REDUCTIONS), *map(type, UFUNCS)}
 )

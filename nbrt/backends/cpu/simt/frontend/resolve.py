@@ -17,7 +17,6 @@ from numba.core.ir_utils import build_definitions
 
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind, vector_type
-from nbrt.backends.cpu.simt.frontend.overloads import extension_of
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 from nbrt.backends.dialect import (
     AXES,
@@ -61,7 +60,7 @@ class DialectUse:
     """The function itself has a loop that may wait for what another thread writes."""
 
     callees: list[Any] = field(default_factory=list)
-    """Dispatchers of the device functions it calls."""
+    """Dispatchers of the device functions that it names."""
 
     sites: list[Any] = field(default_factory=list)
     """Source locations for reports of checked mode."""
@@ -220,21 +219,14 @@ class _Resolver:
         body.append(statement)
 
     def _rewrite_value(self, statement: Any) -> None:
-        """Replace names that Numba does not know: registered extensions, types, modules."""
+        """Replace names that Numba does not know: types and modules of the dialect."""
         value = statement.value
         known, constant = self._constant_value(value)
         if not known or isinstance(value, ir.Var | ir.Const):
             return
-        extension = extension_of(constant, self._implementation_dispatcher)
-        if extension is not None:
-            self.use.callees.append(extension)
-            statement.value = ir.Global(constant.__name__, extension.function, statement.loc)
-        elif isinstance(value, ir.Expr) and is_dialect_module(self._constant(value.value)[1]):
+        if isinstance(value, ir.Expr) and is_dialect_module(self._constant(value.value)[1]):
             # A type such as cuda.float32, or a module.
             statement.value = ir.Global(value.attr, constant, statement.loc)
-
-    def _implementation_dispatcher(self, function: Any) -> Any:
-        return self._device_dispatcher(_Implementation(function), False)
 
     def _rewrite_index(self, statement: Any) -> bool:
         """Replace ``cuda.threadIdx.x`` and the like by an attribute of the hidden argument."""
@@ -423,13 +415,6 @@ def _uses_values(value: Any) -> bool:
 
 def _where(loc: Any) -> str:
     return f"{loc.filename}:{loc.line}"
-
-
-class _Implementation:
-    """The implementation of an overload for certain types, as a device function."""
-
-    def __init__(self, function: Any) -> None:
-        self.py_func = function
 
 
 class _Missing:

@@ -11,7 +11,6 @@ from numba.core.analysis import compute_cfg_from_blocks
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import MARKER_NAMES, barriers, marker_kind, warp
 from nbrt.backends.cpu.simt.builtins.places import mark_place, number_of
-from nbrt.backends.cpu.simt.frontend.overloads import is_extended
 from nbrt.backends.dialect import dialect_name
 
 if TYPE_CHECKING:
@@ -121,19 +120,17 @@ class _Marker:
 
 
 def mentions_markers(function: types.FunctionType) -> bool:
-    """Return whether a function, or one that it may call, names an operation of several threads.
+    """Return whether a function, or one that it names, names an operation of several threads.
 
-    Only names are compared before compiling, so True may be wrong; False is not.
+    Only names are compared before compiling, so True may be wrong. False is wrong only if a
+    registered overload has such an operation.
 
     Parameters
     ----------
     function : function
         The kernel.
     """
-    # The implementations of registered extensions are not known before they are typed.
-    return _mentions(
-        function, MARKER_NAMES, lambda name: marker_kind(name) is not None, extended=True
-    )
+    return _mentions(function, MARKER_NAMES, lambda name: marker_kind(name) is not None)
 
 
 _OF_THREAD = frozenset(
@@ -154,20 +151,15 @@ def mentions_thread(function: types.FunctionType) -> bool:
     function : function
         A device function.
     """
-    return _mentions(function, _OF_THREAD, _OF_THREAD.__contains__, extended=False)
+    return _mentions(function, _OF_THREAD, _OF_THREAD.__contains__)
 
 
 def _mentions(
     function: types.FunctionType,
     attributes: frozenset[str],
     is_wanted: Callable[[str], bool],
-    *,
-    extended: bool,
 ) -> bool:
-    """Return whether a function, or one that it may call, has one of some attributes or names.
-
-    `extended` is the result for functions that call registered extensions.
-    """
+    """Return whether a function, or one that it names, has one of some attributes or names."""
     pending, seen = [function], set[int]()
     while pending:
         current = pending.pop()
@@ -180,8 +172,6 @@ def _mentions(
         for value in _values(current, names):
             kind = dialect_name(value)
             if kind is not None and is_wanted(kind):
-                return True
-            if extended and kind is None and is_extended(value):
                 return True
             if is_device_function(value):
                 pending.append(getattr(value, "py_func"))  # noqa: B009 - no type has it

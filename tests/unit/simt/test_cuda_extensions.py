@@ -1,0 +1,455 @@
+"""Types and functions that a program registers with numba-cuda, in kernels on CPU devices."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numba.extending
+import numpy as np
+import pytest
+from llvmlite import ir
+from numba import cuda
+from numba.core import types
+from numba.cuda import cgutils, cudadecl, cudaimpl
+from numba.cuda.extending import (
+    core_models,
+    intrinsic,
+    lower_builtin,
+    lower_cast,
+    make_attribute_wrapper,
+    overload,
+    overload_attribute,
+    overload_method,
+    register_jitable,
+    register_model,
+    type_callable,
+    typeof_impl,
+)
+from numba.cuda.typing.templates import AttributeTemplate, ConcreteTemplate, signature
+
+from helpers.processes import ROOT, output_of
+from nbrt.backends.cpu.launch import CpuProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def run(kernel: Callable[..., None], *arguments: Any, threads: int = 1) -> None:
+    """Launch a kernel with one block."""
+    program = CpuProgram(kernel, cache=False)
+    program.plan(0, (1, 1, 1), (threads, 1, 1))(*arguments)
+
+
+# -- a type, as the documentation of numba-cuda makes one ------------------------------------------
+
+
+class Interval:
+    """A half-open interval of numbers."""
+
+    def __init__(self, lo: float, hi: float) -> None:
+        self.lo = lo
+        self.hi = hi
+
+
+class IntervalType(types.Type):
+    """The type of `Interval` in kernels."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Interval")
+
+
+interval_type = IntervalType()
+
+
+@typeof_impl.register(Interval)
+def _typeof_interval(_value: Any, _c: Any) -> Any:
+    return interval_type
+
+
+@type_callable(Interval)
+def _type_interval(_context: Any) -> Any:
+    def typer(lo: Any, hi: Any) -> Any:
+        return interval_type if isinstance(lo, types.Float) else None
+
+    return typer
+
+
+@register_model(IntervalType)
+class _IntervalModel(core_models.StructModel):
+    def __init__(self, manager: Any, fe_type: Any) -> None:
+        members = [("lo", types.float64), ("hi", types.float64)]
+        super().__init__(manager, fe_type, members)
+
+
+make_attribute_wrapper(IntervalType, "lo", "lo")
+make_attribute_wrapper(IntervalType, "hi", "hi")
+
+
+@lower_builtin(Interval, types.Float, types.Float)
+def _make_interval(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    interval = cgutils.create_struct_proxy(sig.return_type)(context, builder)
+    interval.lo, interval.hi = args
+    return interval._getvalue()
+
+
+@cudadecl.registry.register_attr
+class _IntervalAttributes(AttributeTemplate):
+    key = IntervalType
+
+    def resolve_width(self, _interval: Any) -> Any:
+        return types.float64
+
+
+@cudaimpl.lower_attr(IntervalType, "width")
+def _width(_context: Any, builder: Any, _sig: Any, arg: Any) -> Any:
+    return builder.fsub(builder.extract_value(arg, 1), builder.extract_value(arg, 0))
+
+
+@lower_cast(IntervalType, types.float64)
+def _interval_to_float(_context: Any, builder: Any, _from: Any, _to: Any, value: Any) -> Any:
+    return builder.extract_value(value, 0)
+
+
+@overload_method(IntervalType, "shifted")
+def _shifted(interval: Any, by: Any = 1.0) -> Any:
+    # Numba compares the parameters of both functions, annotations included.
+    def implementation(interval: Any, by: Any = 1.0) -> Any:
+        return Interval(interval.lo + by, interval.hi + by)
+
+    return implementation
+
+
+@overload_attribute(IntervalType, "middle")
+def _middle(interval: Any) -> Any:
+    def implementation(interval: Any) -> Any:
+        return (interval.lo + interval.hi) / 2
+
+    return implementation
+
+
+@cuda.jit(device=True)
+def hull(a: Any, b: Any) -> Any:
+    return Interval(min(a.lo, b.lo), max(a.hi, b.hi))
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def width_of(interval: Any) -> Any:
+    return interval.width
+
+
+def test_a_type_of_the_program_is_a_value_in_kernels() -> None:
+    def kernel(out: Any, x: Any) -> None:
+        interval = Interval(x[0], x[1])
+        out[0] = interval.lo
+        out[1] = interval.width
+        out[2] = interval.shifted(2.0).hi
+        out[3] = interval.shifted().lo
+        out[4] = interval.middle
+        out[5] = width_of(hull(interval, interval.shifted(by=10.0)))
+
+    out = np.zeros(6)
+    run(kernel, out, np.array([1.5, 4.0]))
+    np.testing.assert_array_equal(out, [1.5, 2.5, 6.0, 2.5, 2.75, 12.5])
+
+
+def test_arrays_hold_values_of_a_type_of_the_program() -> None:
+    def kernel(out: Any) -> None:
+        own = cuda.local.array(2, interval_type)
+        block = cuda.shared.array(4, interval_type)
+        i = cuda.threadIdx.x
+        own[0] = Interval(1.0 * i, 2.0 * i)
+        block[i] = own[0].shifted(0.5)
+        cuda.syncthreads()
+        out[i] = block[3 - i].width + own[0].lo * 100
+
+    out = np.zeros(4)
+    run(kernel, out, threads=4)
+    np.testing.assert_array_equal(out, [3, 102, 201, 300])
+
+
+def test_a_cast_of_the_program_joins_two_branches() -> None:
+    def convert(x: Any) -> Any: ...
+
+    @type_callable(convert)
+    def _type_convert(_context: Any) -> Any:
+        return lambda x: types.float64 if isinstance(x, IntervalType) else None
+
+    @lower_builtin(convert, IntervalType)
+    def _convert(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.cast(builder, args[0], sig.args[0], types.float64)
+
+    def kernel(out: Any) -> None:
+        out[0] = convert(Interval(3.0, 4.0))
+
+    out = np.zeros(1)
+    run(kernel, out)
+    assert out[0] == 3.0
+
+
+# -- functions, operators, methods and attributes --------------------------------------------------
+
+
+def twice(_x: Any) -> Any:
+    """Stand for code that only kernels have."""
+
+
+class _TwiceTemplate(ConcreteTemplate):
+    key = twice
+    cases = [signature(types.int32, types.int32), signature(types.float64, types.float64)]  # noqa: RUF012
+
+
+cudadecl.registry.register_global(twice, types.Function(_TwiceTemplate))
+
+
+@cudaimpl.lower(twice, types.int32)
+def _twice_of_integer(_context: Any, builder: Any, _sig: Any, args: Any) -> Any:
+    return builder.shl(args[0], ir.Constant(args[0].type, 1))
+
+
+@cudaimpl.lower(twice, types.float64)
+def _twice_of_float(_context: Any, builder: Any, _sig: Any, args: Any) -> Any:
+    return builder.fadd(args[0], args[0])
+
+
+def test_code_in_the_registries_of_numba_cuda_is_called() -> None:
+    def kernel(out: Any, x: Any) -> None:
+        out[0] = twice(x[0])
+        out[1] = twice(np.int32(21))
+
+    out = np.zeros(2)
+    run(kernel, out, np.array([1.25]))
+    np.testing.assert_array_equal(out, [2.5, 42])
+
+
+@overload(operator.add)
+def _add_intervals(a: Any, b: Any) -> Any:
+    if not (isinstance(a, IntervalType) and isinstance(b, IntervalType)):
+        return None
+
+    def implementation(a: Any, b: Any) -> Any:
+        return Interval(a.lo + b.lo, a.hi + b.hi)
+
+    return implementation
+
+
+@overload(math.sqrt)
+def _sqrt_of_interval(x: Any) -> Any:
+    if not isinstance(x, IntervalType):
+        return None
+
+    def implementation(x: Any) -> Any:
+        return Interval(math.sqrt(x.lo), math.sqrt(x.hi))
+
+    return implementation
+
+
+@overload(max)
+def _max_of_interval(a: Any, b: Any) -> Any:
+    if not isinstance(a, IntervalType):
+        return None
+
+    def implementation(a: Any, b: Any) -> Any:
+        return max(a.hi, b.hi)
+
+    return implementation
+
+
+def test_operators_and_functions_of_python_take_a_type_of_the_program() -> None:
+    def kernel(out: Any, x: Any) -> None:
+        interval = Interval(x[0], x[1]) + Interval(1.0, 2.0)
+        out[0] = interval.hi
+        out[1] = math.sqrt(interval).lo
+        out[2] = max(interval, Interval(0.0, 50.0))
+        out[3] = math.sqrt(x[1])
+        out[4] = max(x[0], x[1])
+
+    out = np.zeros(5)
+    run(kernel, out, np.array([8.0, 16.0]))
+    np.testing.assert_array_equal(out, [18, 3, 50, 4, 16])
+
+
+@overload_method(types.Array, "cuda_total")
+def _total(array: Any, start: Any = 0) -> Any:
+    def implementation(array: Any, start: Any = 0) -> Any:
+        total = start
+        for i in range(array.size):
+            total += array[i]
+        return total
+
+    return implementation
+
+
+@numba.extending.overload_attribute(types.Array, "cuda_last", target="cuda")
+def _last(array: Any) -> Any:
+    def implementation(array: Any) -> Any:
+        return array[array.size - 1]
+
+    return implementation
+
+
+def test_methods_and_attributes_of_arrays_are_found() -> None:
+    def kernel(out: Any, x: Any) -> None:
+        out[0] = x.cuda_total()
+        out[1] = x.cuda_total(start=10.0)
+        out[2] = x.cuda_last
+
+    out = np.zeros(3)
+    run(kernel, out, np.arange(5.0))
+    np.testing.assert_array_equal(out, [10, 20, 4])
+
+
+@overload_method(types.Array, "cuda_reversed_by_block")
+def _reversed_by_block(array: Any, i: Any) -> Any:
+    def implementation(array: Any, i: Any) -> Any:
+        shared = cuda.shared.array(32, types.float64)
+        shared[i] = array[i]
+        cuda.syncthreads()
+        return shared[31 - i]
+
+    return implementation
+
+
+def test_a_barrier_in_a_method_is_one() -> None:
+    def kernel(out: Any, x: Any) -> None:
+        i = cuda.threadIdx.x
+        if i < out.size:
+            out[i] = x.cuda_reversed_by_block(i)
+
+    out = np.zeros(32)
+    run(kernel, out, np.arange(32.0), threads=32)
+    np.testing.assert_array_equal(out, np.arange(32.0)[::-1])
+
+
+@register_jitable  # type: ignore[untyped-decorator]
+def plus_one(x: Any) -> Any:
+    return x + 1
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def ones_complement(_typing: Any, x: Any) -> Any:
+    return signature(x, x), lambda _context, builder, _sig, args: builder.not_(args[0])
+
+
+def test_jitable_functions_and_intrinsics_are_called() -> None:
+    def kernel(out: Any) -> None:
+        out[0] = plus_one(ones_complement(np.int64(4)))
+
+    out = np.zeros(1, np.int64)
+    run(kernel, out)
+    assert out[0] == -4
+
+
+# -- registries of the program, and targets --------------------------------------------------------
+
+
+def test_a_registry_in_the_contexts_of_numba_cuda_is_read() -> None:
+    assert output_of(_OWN_REGISTRY).split() == ["12.0"]
+
+
+_OWN_REGISTRY = """
+import numpy as np
+from numba import cuda
+from numba.core import types
+from numba.cuda import descriptor
+from numba.cuda.core.imputils import Registry as Lowerings
+from numba.cuda.typing.templates import ConcreteTemplate, Registry as Typings, signature
+from nbrt.backends.cpu.launch import CpuProgram
+
+def thrice(x): ...
+
+typings, lowerings = Typings(), Lowerings("program")
+
+class Template(ConcreteTemplate):
+    key = thrice
+    cases = [signature(types.float64, types.float64)]
+
+typings.register_global(thrice, types.Function(Template))
+
+@lowerings.lower(thrice, types.float64)
+def lower(context, builder, sig, args):
+    return builder.fmul(args[0], args[0].type(3.0))
+
+descriptor.cuda_target.typing_context.install_registry(typings)
+class Target:
+    _registries = [lowerings]
+# The context of code needs a driver; it lists its registries as the one of types does.
+descriptor.cuda_target._targetctx = Target()
+
+def kernel(out):
+    out[0] = thrice(4.0)
+
+out = np.zeros(1)
+CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(out)
+print(out[0])
+"""
+
+
+def test_overloads_for_other_targets_are_not_taken() -> None:
+    def chosen() -> Any: ...
+
+    numba.extending.overload(chosen, target="cpu")(lambda: lambda: 1)
+    numba.extending.overload(chosen, target="generic")(lambda: lambda: 2)
+
+    def kernel(out: Any) -> None:
+        out[0] = chosen()
+
+    out = np.zeros(1)
+    run(kernel, out)
+    assert out[0] == 2  # as numba-cuda, which does not know those for CPUs
+
+
+def test_registrations_for_cuda_are_not_seen_by_other_code() -> None:
+    @numba.njit  # type: ignore[untyped-decorator]
+    def host(x: Any) -> Any:
+        return x.cuda_last
+
+    with pytest.raises(numba.errors.TypingError):
+        host(np.ones(3))
+
+
+# -- code on disk ----------------------------------------------------------------------------------
+
+_STORED = """
+import sys
+import numpy as np
+from numba import cuda
+from numba.core import types
+from numba.cuda.extending import overload_method
+from nbrt.backends.cpu.launch import CpuProgram
+
+FACTOR = float(sys.argv[1])
+
+@overload_method(types.Array, "scaled")
+def scaled(array, i):
+    def implementation(array, i):
+        return array[i] * FACTOR
+    return implementation
+
+def kernel(out):
+    out[0] = out.scaled(0)
+
+out = np.ones(1)
+CpuProgram(kernel).plan(0, (1, 1, 1), (1, 1, 1))(out)
+print(out[0])
+"""
+
+
+def test_code_on_disk_depends_on_the_overloads(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(_STORED)
+    for factor in ("2.0", "3.0", "2.0"):
+        done = subprocess.run(
+            [sys.executable, script, factor],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "NBRT_CACHE_DIR": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == factor
+    assert len(list(tmp_path.rglob("*.nbrtc"))) == 2
