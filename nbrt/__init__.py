@@ -96,7 +96,10 @@ else:
 
 
 def load_ipython_extension(shell: object) -> None:
-    """Add ``%nbrt_warm`` to IPython, which calls this for ``%load_ext nbrt``."""
-    import nbrt.planning.notebook as notebook  # `lazy_exports` reads lines that begin with "from"
+    """Add nbrt's magics to IPython, which calls this for ``%load_ext nbrt``."""
+    # `lazy_exports` reads lines that begin with "from".
+    import nbrt.compat.notebook as numba_cuda
+    import nbrt.planning.notebook as warm
 
-    notebook.load_extension(shell)
+    warm.load_extension(shell)
+    numba_cuda.load_extension(shell)

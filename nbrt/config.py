@@ -66,6 +66,9 @@ class Settings:
         Whether ranks of MPI and NCCL compare their operations before each one, and ranks of any
         kind the states of their generators before each draw and its success afterwards
         (``NBRT_DISTRIBUTED_CHECK``, 0 or 1); the same on all ranks.
+    numba_cuda : bool
+        Whether programs for ``numba.cuda`` run on nbrt from the start of the interpreter
+        (``NBRT_NUMBA_CUDA``, 0 or 1); see `nbrt.compat.numba_cuda`.
     mpi_cuda_aware : bool or None
         Whether MPI reads GPU memory (``NBRT_MPI_CUDA_AWARE``, 0 or 1); None: as MPI reports.
     stale_captures : str
@@ -87,6 +90,7 @@ class Settings:
     compile_workers: int | None = None
     deadlock_timeout: int = 10
     distributed_check: bool = False
+    numba_cuda: bool = False
     mpi_cuda_aware: bool | None = None
     stale_captures: str = "recompile"
     interpret: bool = False
@@ -151,6 +155,7 @@ _RULES = {
     "compile_workers": _integer(0, 1024),
     "deadlock_timeout": _integer(0, 10**6),
     "distributed_check": _FLAG,
+    "numba_cuda": _FLAG,
     "mpi_cuda_aware": _FLAG,
     "stale_captures": _Rule("recompile or warn", str, ("recompile", "warn").__contains__),
     "interpret": _FLAG,

@@ -12,6 +12,7 @@ from nbrt._version import __version__
 from nbrt.cli.audit import add_audit, run_audit
 from nbrt.cli.cache import add_cache, run_cache
 from nbrt.cli.plan import add_plan, run_plan
+from nbrt.cli.run import add_run, run_program
 from nbrt.cli.warm import add_warm, run_warm
 from nbrt.errors import NbrtError
 
@@ -26,7 +27,8 @@ _DEMO_DEVICES = "4"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of the process; return the exit status."""
     options = _parser().parse_args(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # kernels have names that ASCII does not have
+    # Kernels have names that ASCII does not have. The output of a program is that of the program.
+    if isinstance(sys.stdout, io.TextIOWrapper) and options.command != "run":
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if options.command == "info":
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_cache(options)
         if options.command == "plan":
             return run_plan(options)
+        if options.command == "run":
+            return run_program(options)
         if options.command == "warm":
             return run_warm(options)
         return _demo(options)
@@ -58,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add_audit(commands.add_parser("audit", help="record random draws, and compare two runs"))
     add_cache(commands.add_parser("cache", help="list, clear, bundle and load compiled kernels"))
     add_plan(commands.add_parser("plan", help="plan the memory of a script, without its GPU"))
+    add_run(commands.add_parser("run", help="run a program for numba.cuda without a GPU"))
     add_warm(commands.add_parser("warm", help="compile all kernels of a script, in parallel"))
     demo = commands.add_parser("demo", help="denoise a photograph on two streams; check every step")
     demo.add_argument("image", nargs="?", help="a picture; by default the photograph in matplotlib")

@@ -22,42 +22,115 @@ array([2., 4., 6.])
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
 
+from nbrt.compat.numba_cuda.import_hook import ImportHook, add_import_hook, check_numba_cuda
 from nbrt.compat.numba_cuda.patches import Patches
 
-__all__ = ["install", "is_installed", "uninstall"]
+__all__ = ["install", "install_at_import", "is_installed", "uninstall"]
 
 _lock = threading.RLock()
+_hook: Patches | None = None
+"""What `install_at_import` changed; None: nothing."""
+
 _patches: Patches | None = None
+"""What is changed in the modules of numba-cuda; None: nothing."""
 
 
 def install() -> None:
-    """Run programs for ``numba.cuda`` on nbrt from now on; do nothing if they do already."""
+    """Run programs for ``numba.cuda`` on nbrt from now on; do nothing if they do already.
+
+    The default device of nbrt decides: on a CPU device, all of numba-cuda's host API runs on nbrt.
+    If it is a CUDA device, programs run on numba-cuda as without nbrt, and allocate from the pools
+    of nbrt.
+
+    Imports of ``numba_cuda_mlir`` give the modules of numba-cuda. Child processes do the same, by
+    the variable ``NBRT_NUMBA_CUDA``. numba-cuda's simulator is switched off.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If numba-cuda is not installed, or if ``numba.cuda`` is imported as the simulator.
+    """
+    check_numba_cuda()
+    try:
+        install_at_import()
+        # Outside the lock: another thread may be importing the module, and then installs.
+        importlib.import_module("numba.cuda")
+        _patch()
+    except BaseException:
+        uninstall()
+        raise
+
+
+def install_at_import() -> None:
+    """Install when the program first imports ``numba.cuda``; now, if it has.
+
+    ``NBRT_NUMBA_CUDA=1`` calls this at the start of the interpreter. A program that does not import
+    ``numba.cuda`` pays for a look at the names of its imports only.
+    """
+    global _hook
+    with _lock:
+        if _hook is None:
+            patches = Patches()
+            try:
+                add_import_hook(patches, ImportHook(_patch, _replaces_successor))
+            except BaseException:
+                patches.undo()
+                raise
+            _hook = patches
+    if "numba.cuda" in sys.modules:
+        _patch()
+
+
+def uninstall() -> None:
+    """Restore numba-cuda, the import system and the environment as they were before `install`."""
+    global _hook, _patches
+    with _lock:
+        for patches in (_patches, _hook):
+            if patches is not None:
+                patches.undo()
+        _hook = _patches = None
+
+
+def is_installed() -> bool:
+    """Return whether programs for ``numba.cuda`` run on nbrt, or will once they import it."""
+    return _hook is not None
+
+
+def _patch() -> None:
+    """Change the modules of numba-cuda, which is imported, unless that is done or undone."""
     global _patches
     with _lock:
-        if _patches is not None:
+        if _patches is not None or _hook is None:
             return
-        from nbrt.compat.numba_cuda.installation import apply
-
         patches = Patches()
         try:
-            apply(patches)
+            _apply(patches)
         except BaseException:
             patches.undo()
             raise
         _patches = patches
 
 
-def uninstall() -> None:
-    """Restore numba-cuda as it was before `install`."""
-    global _patches
-    with _lock:
-        if _patches is not None:
-            _patches.undo()
-            _patches = None
+def _apply(patches: Patches) -> None:
+    if _runs_on_cuda():
+        return
+    from nbrt.compat.numba_cuda.installation import apply
+
+    apply(patches)
 
 
-def is_installed() -> bool:
-    """Return whether programs for ``numba.cuda`` run on nbrt."""
-    return _patches is not None
+def _runs_on_cuda() -> bool:
+    from nbrt.runtime.device import default_device
+
+    return default_device().kind == "cuda"
+
+
+def _replaces_successor() -> bool:
+    """Return whether ``numba_cuda_mlir`` is numba-cuda: always, but for a real one on a GPU."""
+    from importlib.machinery import PathFinder
+
+    return not _runs_on_cuda() or PathFinder.find_spec("numba_cuda_mlir") is None

@@ -1,4 +1,4 @@
-"""A wheel and an editable install provide `nbrt` and `nbrt_kernels`, and nothing else."""
+"""A wheel and an editable install provide `nbrt`, `nbrt_kernels` and a path file, no more."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import nbrt
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = {".py", ".typed", ".ll"}  # .ll: LLVM IR that the SIMT compiler puts together
+PATH_FILE = "nbrt_numba_cuda.pth"
 FOLDERS = ["benchmarks", "docs", "kernels", "notebooks", "requirements", "tests", "tools"]
 
 # Prints where each name would be imported from; None: nowhere.
@@ -50,10 +51,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_wheel_holds_the_two_packages_and_nothing_beside(wheel: Path) -> None:
+def test_wheel_holds_the_packages_a_path_file_and_nothing_beside(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     metadata = f"nbrt-{nbrt.__version__}.dist-info"
-    assert {name.partition("/")[0] for name in names} == {"nbrt", "nbrt_kernels", metadata}
+    provided = {"nbrt", "nbrt_kernels", PATH_FILE, metadata}
+    assert {name.partition("/")[0] for name in names} == provided
     assert {"nbrt/py.typed", "nbrt_kernels/py.typed"} <= set(names)
 
 
