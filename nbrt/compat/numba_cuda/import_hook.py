@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from nbrt.compat.numba_cuda.patches import Patches
 
-__all__ = ["VARIABLE", "ImportHook", "add_import_hook", "check_numba_cuda"]
+__all__ = ["ImportHook", "add_import_hook", "check_numba_cuda", "is_requested"]
 
-VARIABLE = "NBRT_NUMBA_CUDA"
+_VARIABLE = "NBRT_NUMBA_CUDA"
 _SIMULATOR = "NUMBA_ENABLE_CUDASIM"
 _NUMBA_CUDA = "numba.cuda"
 _SUCCESSOR = "numba_cuda_mlir"
@@ -101,14 +101,23 @@ def add_import_hook(patches: Patches, hook: ImportHook) -> None:
     if loaded is not None and loaded.ENABLE_CUDASIM:
         raise BackendUnavailableError(
             f"expected numba.cuda without its simulator, got {_SIMULATOR}=1, with which numba.cuda "
-            f"was imported; start a new process without the variable or with {VARIABLE}=1, which "
+            f"was imported; start a new process without the variable or with {_VARIABLE}=1, which "
             f"has precedence"
         )
-    patches.set_item(os.environ, VARIABLE, "1")
+    if not is_requested():
+        patches.set_item(os.environ, _VARIABLE, "1")
     _switch_simulator_off(patches)
     _take_aside_successor(patches)
     sys.meta_path.insert(0, hook)  # type: ignore[arg-type]  # a finder by its method
     patches.add_undo(lambda: sys.meta_path.remove(hook))  # type: ignore[arg-type]  # the same
+
+
+def is_requested() -> bool:
+    """Return whether the environment asks for the hook.
+
+    A wrong value does; the import of ``numba.cuda`` reads the settings of nbrt, and raises.
+    """
+    return os.environ.get(_VARIABLE, "").strip() not in ("", "0")
 
 
 def _switch_simulator_off(patches: Patches) -> None:
