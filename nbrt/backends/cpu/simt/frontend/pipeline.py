@@ -25,6 +25,7 @@ from nbrt.backends.cpu.simt.frontend.bounds_checks import (
     remove_bounds_checks,
 )
 from nbrt.backends.cpu.simt.frontend.grid_stride import interchange_grid_strides
+from nbrt.backends.cpu.simt.frontend.inlining import inline_functions
 from nbrt.backends.cpu.simt.frontend.overloads import compile_implementations_with
 from nbrt.backends.cpu.simt.frontend.passes import CheckLegality, kernel_passes
 from nbrt.backends.cpu.simt.frontend.python_semantics import (
@@ -88,6 +89,7 @@ class _ResolveDialect(FunctionPass):
     def run_pass(self, state: Any) -> bool:
         compiler = state.pipeline
         func_ir = state.func_ir
+        inline_functions(func_ir, compiler.devices.captured)
         refuse_names(func_ir)
         use = resolve_dialect(func_ir, compiler.device_dispatcher, is_kernel=compiler.is_kernel)
         simplify_positions(func_ir)
@@ -319,8 +321,7 @@ class DeviceFunctions:
         A function that does not read its thread's index takes none: it is then compiled once for
         all block shapes.
         """
-        kernel, function = _captures.get(), callee.py_func
-        captures = Captures(function) if kernel is None else kernel.of(function)
+        captures = self._captures_of(callee)
         known = self._known.get(callee)
         if known is None or not known[0].agrees(captures):
             reads = self._is_instrumented or mentions_thread(captures.frozen)
@@ -331,6 +332,14 @@ class DeviceFunctions:
             copy = (with_context if hidden else without_context)(captures.frozen)
             versions[hidden] = ThreadDispatcher(copy, self._compiler, takes_context=hidden)
         return versions[hidden]
+
+    def captured(self, callee: Any) -> FunctionType:
+        """Return the function of a device function, over the values that it is compiled with."""
+        return self._captures_of(callee).frozen
+
+    def _captures_of(self, callee: Any) -> Captures:
+        kernel, function = _captures.get(), callee.py_func
+        return Captures(function) if kernel is None else kernel.of(function)
 
 
 DeviceCompiler.devices = DeviceFunctions(DeviceCompiler)

@@ -17,7 +17,9 @@ from numba.core.ir_utils import build_definitions
 
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind, vector_type
+from nbrt.backends.cpu.simt.builtins.device_arrays import array_of, captured_array
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
+from nbrt.backends.device_arrays import is_device_array
 from nbrt.backends.dialect import (
     AXES,
     dialect_member,
@@ -213,13 +215,13 @@ class _Resolver:
             if special is not None:
                 self._rewrite_reference(statement, special, body)
                 return
-            self._rewrite_value(statement)
+            self._rewrite_value(statement, body)
         if not isinstance(statement, ir.Del):
             self._reject_stray_names(statement)
         body.append(statement)
 
-    def _rewrite_value(self, statement: Any) -> None:
-        """Replace names that Numba does not know: types and modules of the dialect."""
+    def _rewrite_value(self, statement: Any, body: list[Any]) -> None:
+        """Replace names that Numba does not know: types, modules and device arrays."""
         value = statement.value
         known, constant = self._constant_value(value)
         if not known or isinstance(value, ir.Var | ir.Const):
@@ -227,6 +229,20 @@ class _Resolver:
         if isinstance(value, ir.Expr) and is_dialect_module(self._constant(value.value)[1]):
             # A type such as cuda.float32, or a module.
             statement.value = ir.Global(value.attr, constant, statement.loc)
+            return
+        name = str(value.attr if isinstance(value, ir.Expr) else value.name)
+        statement.value = self._array_of(constant, name, statement.loc, body) or value
+
+    def _array_of(self, constant: Any, name: str, loc: Any, body: list[Any]) -> Any:
+        """Return the expression of a device array, or of a tuple of some; None for other values."""
+        if type(constant) is tuple and any(map(is_device_array, constant)):
+            items = [self._array_of(item, name, loc, body) or item for item in constant]
+            return ir.Expr.build_tuple([self._assign(item, name, loc, body) for item in items], loc)
+        array = captured_array(constant, name)
+        if array is None:
+            return None
+        function = self._bind(array_of, loc, body)
+        return ir.Expr.call(function, [self._bind(array, loc, body)], (), loc)
 
     def _rewrite_index(self, statement: Any) -> bool:
         """Replace ``cuda.threadIdx.x`` and the like by an attribute of the hidden argument."""

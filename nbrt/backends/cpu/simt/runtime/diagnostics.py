@@ -28,7 +28,13 @@ _NOT_THE_KERNELS = (str(Path(numba.__file__).parent), str(Path(__file__).parents
 
 _ADVICE = (
     (
-        ("NRT required", "Only accept returning of array"),
+        ("Only accept returning of array",),
+        "Only accept returning of array passed into the function as argument: a device function "
+        "that returns a slice or its cuda.local.array needs inline='always'; or pass it the array "
+        "to fill. Kernels allocate no other arrays: use cuda.local.array",
+    ),
+    (
+        ("NRT required",),
         "the kernel makes a new array, list, string or the like, and a kernel cannot allocate "
         "memory; use cuda.local.array, or pass an array in",
     ),
