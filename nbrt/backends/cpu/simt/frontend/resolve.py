@@ -236,8 +236,12 @@ class _Resolver:
     def _array_of(self, constant: Any, name: str, loc: Any, body: list[Any]) -> Any:
         """Return the expression of a device array, or of a tuple of some; None for other values."""
         if type(constant) is tuple and any(map(is_device_array, constant)):
-            items = [self._array_of(item, name, loc, body) or item for item in constant]
-            return ir.Expr.build_tuple([self._assign(item, name, loc, body) for item in items], loc)
+            values = [
+                self._array_of(item, name, loc, body) or ir.Global(name, item, loc)
+                for item in constant
+            ]
+            items = [self._assign(value, name, loc, body) for value in values]
+            return ir.Expr.build_tuple(items, loc)
         array = captured_array(constant, name)
         if array is None:
             return None
