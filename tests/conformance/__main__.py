@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.conformance import PACKAGES_OF_TESTS
 from tests.conformance.report import page
 from tests.conformance.runner import ENGINES, files, run_file
 
@@ -31,8 +32,11 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="write the page here")
     options = parser.parse_args()
     tests = (options.tests or installed_tests()).resolve()
+    for package in PACKAGES_OF_TESTS:
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f"numba-cuda's tests use {package}; run: pip install {package}")
     if not files(tests):
-        sys.exit(f"expected a folder with cudapy/ and doc_examples/, got {tests}")
+        sys.exit(f"expected a folder with cudapy/, cudadrv/ and others, got {tests}")
     results: dict[str, dict[str, list[dict[str, object]]]] = {}
     if options.json and options.json.exists():
         results = json.loads(options.json.read_text())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import textwrap
 from collections import Counter, defaultdict
 from typing import Any
+
+from tests.conformance import FOLDERS, PACKAGES_OF_TESTS
+from tests.conformance.rules import ERRORS, REASONS, TESTS, WITHOUT_NBRT
 
 __all__ = ["cause", "escaped", "failures_by_cause", "list_item", "page"]
 
@@ -15,15 +19,24 @@ Results = dict[str, dict[str, list[dict[str, Any]]]]
 _INTRODUCTION = """\
 # Conformance
 
-numba-cuda {version}'s own tests of `cudapy` and `doc_examples`, their kernels compiled by nbrt for
-the CPU, beside the same tests under numba-cuda's simulator (`NUMBA_ENABLE_CUDASIM=1`). This page is
+numba-cuda {version}'s own tests ({folders}), host side included, under `NBRT_NUMBA_CUDA=1` on CPU
+devices, beside the same tests under numba-cuda's simulator (`NUMBA_ENABLE_CUDASIM=1`). This page is
 written by `python -m tests.conformance --json results.json --report docs/conformance.md`; nothing
 in it is edited by hand. The tests themselves are not part of nbrt: they come with numba-cuda.
 
-A test is *not applicable* (n.a.) where it asks for what only a GPU or numba-cuda's compiler has, or
-passes without compiling a kernel. The rules are in `tests/conformance/rules.py`; a feature of the
-language that nbrt lacks is a failure. Tests that skip themselves, because a package or a second GPU
-is missing, count as n.a. as well, and as skipped for the simulator.
+nbrt: **{nbrt[0]} passed, {nbrt[1]} failed, {nbrt[2]} not applicable**.
+Simulator: {simulator[0]} passed, {simulator[1]} failed, {simulator[2]} skipped.
+
+- A pass counts in the same way for both. Below numba-cuda's host API, nbrt replaces the driver,
+  `cuda.jit` and the compiler of kernels; the rest is numba-cuda's own Python code, which runs as it
+  is. {without} of the tests that pass under nbrt reached no part of nbrt: they test that code, or
+  numba-cuda's compiler to PTX, which `cuda.compile` uses under nbrt too. The column *reach nbrt*
+  counts the others.
+- A test is *not applicable* (n.a.) only by a rule that names the hardware or the feature of a GPU
+  compiler that it is about (`tests/conformance/rules.py`), or where it skips itself. What nbrt
+  lacks is a failure.
+- The packages that the tests import ({packages}) were installed for this run. A GPU, the
+  CUDA driver, nvJitLink and nvdisasm were not.
 """
 _COLUMNS = ("passed", "failed", "skipped")
 _CAUSE_LENGTH = 150
@@ -32,12 +45,23 @@ _WIDTH = 118
 
 def page(results: Results, version: str) -> str:
     """Write the page."""
+    of_nbrt, of_simulator = (_outcomes(results, engine) for engine in ("nbrt", "simulator"))
+    introduction = _INTRODUCTION.format(
+        version=version,
+        folders=", ".join(f"`{folder}`" for folder in FOLDERS),
+        nbrt=_counts(of_nbrt),
+        simulator=_counts(of_simulator),
+        without=_passed(of_nbrt) - _reaching(of_nbrt),
+        packages=", ".join(PACKAGES_OF_TESTS),
+    )
     sections = [
-        _INTRODUCTION.format(version=version),
+        introduction,
         _table(results),
-        "## Failures under nbrt, by cause\n",
+        "## Failures under nbrt, by reason\n",
         _failure_list(results),
-        "## Passed by the simulator, failed by nbrt\n",
+        "## Files in which nbrt passes fewer tests than the simulator\n",
+        _files_behind(results),
+        "## Passed by the simulator, not by nbrt\n",
         _behind(results),
         "## Not applicable, by reason\n",
         _reasons(results),
@@ -60,12 +84,19 @@ def cause(detail: str) -> str:
 
 
 def failures_by_cause(results: Results) -> list[tuple[str, list[str]]]:
-    """Group the failed tests under nbrt, most frequent cause first."""
+    """Group the failed tests under nbrt by reason, else by error, the most frequent first."""
     groups: dict[str, list[str]] = defaultdict(list)
     for outcome in _outcomes(results, "nbrt"):
         if outcome["outcome"] == "failed":
-            groups[cause(outcome["detail"])].append(outcome["test"])
+            groups[_reason(outcome)].append(outcome["test"])
     return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
+def _reason(outcome: dict[str, Any]) -> str:
+    for pattern, reason in REASONS.items():
+        if fnmatch.fnmatch(outcome["test"], pattern):
+            return reason
+    return f"without a reason: {escaped(cause(outcome['detail']))}"
 
 
 def _outcomes(results: Results, engine: str) -> list[dict[str, Any]]:
@@ -77,47 +108,70 @@ def _counts(outcomes: list[dict[str, Any]]) -> list[int]:
     return [counted[column] for column in _COLUMNS]
 
 
+def _passed(outcomes: list[dict[str, Any]]) -> int:
+    return sum(outcome["outcome"] == "passed" for outcome in outcomes)
+
+
+def _reaching(outcomes: list[dict[str, Any]]) -> int:
+    """Count the tests that pass and reach a part of nbrt."""
+    return sum(o["outcome"] == "passed" and o["detail"] != WITHOUT_NBRT for o in outcomes)
+
+
 def _table(results: Results) -> str:
     nbrt, simulator = results.get("nbrt", {}), results.get("simulator", {})
     rows = [
-        "| File | nbrt passed | failed | n.a. | simulator passed | failed | skipped |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| File | nbrt passed | reach nbrt | failed | n.a. | simulator passed | failed | skipped |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        _row("**all**", _outcomes(results, "nbrt"), _outcomes(results, "simulator")),
     ]
-    totals = [*_counts(_outcomes(results, "nbrt")), *_counts(_outcomes(results, "simulator"))]
-    rows.append(_row("**all**", totals))
     for module in sorted({*nbrt, *simulator}):
-        counts = [*_counts(nbrt.get(module, [])), *_counts(simulator.get(module, []))]
-        rows.append(_row(module.replace(".", "/"), counts))
+        name = module.replace(".", "/")
+        rows.append(_row(name, nbrt.get(module, []), simulator.get(module, [])))
     return "\n".join(rows) + "\n"
 
 
-def _row(name: str, counts: list[int]) -> str:
+def _row(name: str, nbrt: list[dict[str, Any]], simulator: list[dict[str, Any]]) -> str:
+    passed, failed, skipped = _counts(nbrt)
+    counts = [passed, _reaching(nbrt), failed, skipped, *_counts(simulator)]
     return f"| {name} | {' | '.join(map(str, counts))} |"
 
 
 def _failure_list(results: Results) -> str:
     lines: list[str] = []
     for reason, tests in failures_by_cause(results):
-        lines += [
-            list_item(f"{len(tests)}: {escaped(reason)}"),
-            *(f"    - `{test}`" for test in tests),
-        ]
+        lines += [list_item(f"{len(tests)}: {reason}"), *(f"    - `{test}`" for test in tests)]
+    return "\n".join(lines or ["None."]) + "\n"
+
+
+def _files_behind(results: Results) -> str:
+    nbrt = results.get("nbrt", {})
+    lines = [
+        f"- {module.replace('.', '/')}: {_passed(nbrt.get(module, []))} of {_passed(outcomes)}"
+        for module, outcomes in sorted(results.get("simulator", {}).items())
+        if _passed(nbrt.get(module, [])) < _passed(outcomes)
+    ]
     return "\n".join(lines or ["None."]) + "\n"
 
 
 def _behind(results: Results) -> str:
-    passed = {o["test"] for o in _outcomes(results, "simulator") if o["outcome"] == "passed"}
-    failed = [o["test"] for o in _outcomes(results, "nbrt") if o["outcome"] == "failed"]
-    lines = [f"- `{test}`" for test in failed if test in passed]
+    of_nbrt = {o["test"]: o["outcome"] for o in _outcomes(results, "nbrt")}
+    names = {"failed": "failed", "skipped": "n.a."}
+    lines = [
+        f"- `{test}` ({names[of_nbrt[test]]})"
+        for test in (o["test"] for o in _outcomes(results, "simulator") if o["outcome"] == "passed")
+        if of_nbrt.get(test, "passed") != "passed"
+    ]
     return "\n".join(lines or ["None."]) + "\n"
 
 
 def _reasons(results: Results) -> str:
     groups: dict[str, Counter[str]] = defaultdict(Counter)
+    rules = {*TESTS.values(), *ERRORS.values()}
     for outcome in _outcomes(results, "nbrt"):
         if outcome["outcome"] == "skipped":
             file = outcome["test"].partition("::")[0]
-            groups[" ".join(outcome["detail"].split())][file] += 1
+            detail = " ".join(outcome["detail"].split())
+            groups[detail if detail in rules else f"skips itself: {detail}"][file] += 1
     ordered = sorted(groups.items(), key=lambda item: (-item[1].total(), item[0]))
     lines = []
     for reason, files in ordered:

@@ -13,15 +13,17 @@ import inspect
 import json
 import os
 import sys
-import tempfile
 import time
 import traceback
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.conformance import FOLDERS
-from tests.conformance.rules import NO_KERNEL, PACKAGES, TESTS
+from tests.conformance.rules import ERRORS, PACKAGES, TESTS, WITHOUT_NBRT
+
+if TYPE_CHECKING:
+    from tests.conformance.uses import Uses
 
 SKIPS = ("SkipTest", "NotApplicable", "MissingPackageError", "Skipped")
 
@@ -37,20 +39,20 @@ class Report:
 
 
 class Result(unittest.TestResult):
-    """Reports each test; one that passes without a byte more in the file of uses is skipped."""
+    """Reports each test; one that passes and reached no part of nbrt says so in its detail."""
 
-    def __init__(self, report: Report, prefix: str, uses: str | None) -> None:
+    def __init__(self, report: Report, prefix: str, uses: Uses | None) -> None:
         super().__init__()
         self._report = report
         self._prefix = prefix
         self._uses = uses
+        self._found: dict[str, str] = {}
 
     def _used(self) -> int:
-        return os.path.getsize(self._uses) if self._uses else -1
+        return self._uses.count if self._uses else -1
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
-        self._found: dict[str, str] = {}
         self._begin = time.perf_counter(), self._used()
         self._report(start=identity(self._prefix, test))
 
@@ -58,10 +60,18 @@ class Result(unittest.TestResult):
         super().stopTest(test)
         began, used = self._begin
         found = self._found or {"outcome": "passed", "detail": ""}
-        if found["outcome"] == "passed" and used >= 0 and self._used() == used:
-            found = {"outcome": "skipped", "detail": NO_KERNEL}
+        if found["outcome"] == "passed" and self._used() == used >= 0:
+            found = {"outcome": "passed", "detail": WITHOUT_NBRT}
+        self._found = {}
         seconds = round(time.perf_counter() - began, 3)
         self._report(id=identity(self._prefix, test), seconds=seconds, **found)
+
+    def run(self, test: unittest.TestCase) -> None:
+        """Run a test with what its class sets up; where that ends it, report the test."""
+        unittest.TestSuite([test]).run(self)
+        if self._found:
+            self._report(id=identity(self._prefix, test), seconds=0, **self._found)
+            self._found = {}
 
     def addSkip(self, test: Any, reason: str) -> None:
         self._found = self._found or {"outcome": "skipped", "detail": reason}
@@ -89,6 +99,9 @@ def outcome_of(err: Any) -> dict[str, str]:
     if issubclass(kind, ModuleNotFoundError) and value.name in PACKAGES:
         detail = f"needs the package {value.name}, which is not installed"
         return {"outcome": "skipped", "detail": detail}
+    for module, reason in ERRORS.items():
+        if kind.__module__.startswith(module):
+            return {"outcome": "skipped", "detail": reason}
     return {"outcome": "failed", "detail": described(err)}
 
 
@@ -122,26 +135,16 @@ def tests_of(module: Any) -> list[unittest.TestCase]:
     return found
 
 
-def prepare(engine: str) -> None:
-    """Set the engine up, for this process and those that its tests start."""
-    from tests.conformance import stubs
+def prepare(engine: str) -> Uses | None:
+    """Set the engine up, for this process; the environment does for those that its tests start."""
+    from numba.cuda import testing
 
-    stubs.install()
-    if engine == "nbrt":
-        from tests.conformance import adapter
+    testing.CUDATestCase._dump_failed_filechecks = False  # an option of numba-cuda's conftest.py
+    if engine != "nbrt":
+        return None
+    from tests.conformance.uses import Uses  # imports modules that the simulator lacks
 
-        adapter.install()
-
-
-def prepare_children(engine: str, uses: str) -> None:
-    root = Path(__file__).parents[2]
-    startup = str(Path(__file__).parent / "startup")
-    os.environ |= {
-        "NBRT_CONFORMANCE_ENGINE": engine,
-        "NBRT_CONFORMANCE_ROOT": str(root),
-        "NBRT_CONFORMANCE_USES": uses,
-        "PYTHONPATH": os.pathsep.join([startup, os.environ.get("PYTHONPATH", "")]),
-    }
+    return Uses()
 
 
 def redirect(tests: str) -> None:
@@ -161,26 +164,23 @@ def excluded(engine: str, test: str) -> str:
 def main(engine: str, tests: str, module: str, descriptor: str) -> None:
     done = set(sys.stdin.read().split("\n"))
     report = Report(int(descriptor))
-    with tempfile.NamedTemporaryFile() as uses:
-        prepare(engine)
-        prepare_children(engine, uses.name)
-        redirect(tests)
-        prefix = module.replace(".", "/") + ".py"
-        result = Result(report, prefix, uses.name if engine == "nbrt" else None)
-        try:
-            found = tests_of(importlib.import_module(f"numba.cuda.tests.{module}"))
-        except BaseException:  # noqa: BLE001  # pytest's skip is one
-            report(id=prefix, seconds=0, **outcome_of(sys.exc_info()))
-            return
-        for test in found:
-            name = identity(prefix, test)
-            reason = excluded(engine, name)
-            if name in done:
-                continue
-            if reason:
-                report(id=name, outcome="skipped", detail=reason, seconds=0)
-            else:
-                unittest.TestSuite([test]).run(result)
+    prefix = module.replace(".", "/") + ".py"
+    result = Result(report, prefix, prepare(engine))
+    redirect(tests)
+    try:
+        found = tests_of(importlib.import_module(f"numba.cuda.tests.{module}"))
+    except BaseException:  # noqa: BLE001  # pytest's skip is one
+        report(id=prefix, seconds=0, **outcome_of(sys.exc_info()))
+        return
+    for test in found:
+        name = identity(prefix, test)
+        reason = excluded(engine, name)
+        if name in done:
+            continue
+        if reason:
+            report(id=name, outcome="skipped", detail=reason, seconds=0)
+        else:
+            result.run(test)
 
 
 if __name__ == "__main__":
