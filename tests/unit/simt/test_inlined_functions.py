@@ -134,7 +134,7 @@ def test_a_cost_model_decides() -> None:
             return array[1:]
 
         def kernel(out: Any, x: Any) -> None:
-            out[0] = tail_of(x)[0]  # noqa: B023
+            out[0] = tail_of(x)[0]
 
         out = np.zeros(1)
         if accepted:

@@ -6,11 +6,12 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import pytest
 from numba import cuda
 from numba.core import errors as cpu_errors
-from numba.cuda import bf16, libdevice
+from numba.cuda import bf16, compiler, libdevice, vectorizers
 from numba.cuda.core import errors as cuda_errors
 
 from nbrt.backends.cpu.launch import CpuProgram
@@ -274,3 +275,66 @@ def test_the_errors_of_numba_are_plain_within_a_compilation_only(modules: Any) -
 
     compile_error(kernel)
     assert said() == before
+
+
+# -- errors that numba-cuda raises ---------------------------------------------------------------
+
+
+def test_a_helper_with_an_error_is_named_as_numba_cuda_names_it() -> None:
+    @cuda.jit(device=True)
+    def helper(x: Any) -> Any:
+        return missing_function(x)  # type: ignore[name-defined]  # noqa: F821
+
+    def kernel(x: Any) -> None:
+        x[0] = helper(1.5)
+
+    error = compile_error(kernel)
+    assert "name 'missing_function' is not defined" in str(error)
+    assert "resolving callee type: type(CUDADispatcher" in str(error.__cause__)
+
+
+def test_functions_compiled_for_the_host_alone_are_refused() -> None:
+    @numba.njit("int64(int64)")  # type: ignore[untyped-decorator]
+    def add(x: Any) -> Any:
+        return x + 1
+
+    def kernel(x: Any) -> None:
+        x[0] = add(x[0])
+
+    text = str(compile_error(kernel))
+    assert "Untyped global name 'add': using cpu function on device" in text
+
+
+def test_ufuncs_of_the_target_cuda_are_refused_by_name() -> None:
+    ufunc = object.__new__(vectorizers.CUDAGeneralizedUFunc)
+
+    def kernel(x: Any) -> None:
+        ufunc(x, x)
+
+    text = str(compile_error(kernel))
+    assert "Untyped global name 'ufunc'" in text
+    assert "cuda.jit(device=True)" in text
+
+
+def test_functions_in_cuda_source_are_refused_by_name() -> None:
+    external = compiler.ExternFunction("external", "int32(int32)")
+
+    def kernel(x: Any) -> None:
+        x[0] = external(1)
+
+    assert "external is a function in CUDA C++ or PTX" in str(compile_error(kernel))
+
+
+@pytest.mark.parametrize(
+    ("mask", "predicate", "message"),
+    [
+        (1.5, 1, "Mask type must be an integer"),
+        (True, 1, "Mask type must be an integer"),
+        (1, 1.5, "Predicate must be an integer or boolean"),
+    ],
+)
+def test_votes_take_integers(mask: Any, predicate: Any, message: str) -> None:
+    def kernel(x: Any) -> None:
+        x[0] = cuda.all_sync(mask, predicate)
+
+    assert message in str(compile_error(kernel))

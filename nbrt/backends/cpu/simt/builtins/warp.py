@@ -59,11 +59,9 @@ def _vote(kind: str) -> Callable[..., Any]:
     @intrinsic
     def vote(_typingctx: Any, mask: Any, predicate: Any) -> Any:
         if not isinstance(mask, types.Integer):
-            raise errors.NumbaTypeError(f"the mask of a warp vote is an integer, got {mask}")
+            raise errors.NumbaTypeError(f"Mask type must be an integer, got {mask}")
         if not isinstance(predicate, types.Integer | types.Boolean):
-            raise errors.NumbaTypeError(
-                f"the predicate of a warp vote is an integer or a boolean, got {predicate}"
-            )
+            raise errors.NumbaTypeError(f"Predicate must be an integer or boolean, got {predicate}")
 
         def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
             members = context.cast(builder, args[0], mask, types.int32)

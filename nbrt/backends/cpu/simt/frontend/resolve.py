@@ -18,6 +18,7 @@ from numba.core.ir_utils import build_definitions
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind, vector_type
 from nbrt.backends.cpu.simt.builtins.device_arrays import array_of, captured_array
+from nbrt.backends.cpu.simt.frontend.host_objects import refuse_host_object
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 from nbrt.backends.device_arrays import is_device_array
 from nbrt.backends.dialect import (
@@ -173,6 +174,11 @@ class _Resolver:
                 return constant is not _MISSING, constant
         return False, None
 
+    def _name_of(self, variable: Any) -> str:
+        """Return the name in the program of the one value that a variable holds."""
+        value = self._assignments[variable.name][0]
+        return str(getattr(value, "attr", "") if isinstance(value, ir.Expr) else value.name)
+
     def _special(self, value: Any) -> Any:
         """Return the object of the dialect that a value names, or None for all others."""
         known, constant = self._constant_value(value)
@@ -231,6 +237,7 @@ class _Resolver:
             statement.value = ir.Global(value.attr, constant, statement.loc)
             return
         name = str(value.attr if isinstance(value, ir.Expr) else value.name)
+        refuse_host_object(constant, name, statement.loc)
         statement.value = self._array_of(constant, name, statement.loc, body) or value
 
     def _array_of(self, constant: Any, name: str, loc: Any, body: list[Any]) -> Any:
@@ -280,6 +287,7 @@ class _Resolver:
         name = dialect_name(callee)
         if name is None:
             return False
+        refuse_host_object(callee, self._name_of(value.func), value.loc)
         if name in _GRIDS:
             statement.value = self._grid(value, name)
             return True
@@ -310,6 +318,7 @@ class _Resolver:
             self.use.places.append(f"cuda.{name} at {_where(loc)}")
 
     def _call_device_function(self, call: Any, callee: Any, body: list[Any]) -> None:
+        refuse_host_object(callee, callee.__name__, call.loc)
         dispatcher = self._device_dispatcher(callee, ARGUMENT in self._ir.arg_names)
         self.use.callees.append(dispatcher)
         call.func = self._bind(dispatcher, call.loc, body)
