@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from numba import cloudpickle
 from numba.core.serialize import NumbaPickler
+from numba.core.typing.templates import signature
 
 from nbrt.backends.captures import is_device_function
+from nbrt.backends.declared_signatures import declared_signatures
 from nbrt.backends.stable_modules import is_stable_module
 
 if TYPE_CHECKING:
@@ -104,7 +106,8 @@ class _Pickler(NumbaPickler):  # type: ignore[misc]  # numba has no types
             read = {name: scope[name] for name in sorted(self._names & scope.keys())}
             return types.ModuleType, (obj.__name__,), read
         if is_device_function(obj):
-            return _device_function, (_dispatcher_class(obj), obj.py_func, obj.targetoptions)
+            parts = (_dispatcher_class(obj), obj.py_func, obj.targetoptions)
+            return _device_function, (*parts, declared_signatures(obj))
         if isinstance(obj, (types.FunctionType, enum.EnumMeta)) or (
             isinstance(obj, type) and issubclass(obj, (tuple, BaseException))
         ):
@@ -135,10 +138,19 @@ def _dispatcher_class(dispatcher: Any) -> Any:
     return kind if is_stable_module(kind.__module__) else None
 
 
-def _device_function(kind: Any, function: types.FunctionType, options: dict[str, Any]) -> Any:
-    """Return a dispatcher without compiled versions."""
+def _device_function(
+    kind: Any,
+    function: types.FunctionType,
+    options: dict[str, Any],
+    declared: list[tuple[tuple[Any, ...], Any]],
+) -> Any:
+    """Return a dispatcher without compiled versions, but with its explicit signatures."""
     if kind is None:
         from numba.cuda.dispatcher import CUDADispatcher
 
         kind = CUDADispatcher
-    return kind(function, targetoptions=dict(options))
+    dispatcher = kind(function, targetoptions=dict(options))
+    if declared:
+        dispatcher.declared_signatures = [signature(result, *args) for args, result in declared]
+        dispatcher._can_compile = False
+    return dispatcher

@@ -18,6 +18,7 @@ import numpy as np
 from numba.core import types as numba_types
 
 from nbrt.backends.captures import is_device_function
+from nbrt.backends.declared_signatures import declared_signatures
 from nbrt.backends.dialect import dialect_name, is_dialect_module
 from nbrt.backends.stable_modules import is_standard_module
 
@@ -203,6 +204,8 @@ class _Walk:
             self._numpy(value)
         elif is_device_function(value):
             self._put("jitted", self._options(value))
+            for args, result in declared_signatures(value):
+                self._put("declared", str(args), str(result))
             self.function(self._freeze(value.py_func))
         elif isinstance(value, numba_types.Type):
             self._put("type", str(value))

@@ -30,6 +30,8 @@ def compile_jobs(
         If the number or a type of the arguments does not fit.
     """
     entry = program.entry(block)
+    if program.declared is not None:
+        args = program.declared.converted(args)
     types = entry.types_of(args)
     key = entry.key(types)
     if key is None:

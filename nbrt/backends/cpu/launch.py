@@ -18,6 +18,7 @@ from nbrt.backends.cpu.launch_arguments import as_numpy, check_owners
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache
+from nbrt.backends.cpu.simt.runtime.declared_types import declared_types
 from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher, lost_exceptions_raised
 from nbrt.backends.graphs import RecordingQueue
 from nbrt.backends.synchronous import SynchronousQueue
@@ -80,6 +81,8 @@ class CpuProgram:
         `function`.
     function : function
         The kernel's Python function, over the captured values.
+    declared : DeclaredTypes or None
+        The types that launches convert their arguments to, if `function` has explicit signatures.
     has_many_devices : bool
         As given.
 
@@ -97,6 +100,7 @@ class CpuProgram:
         self.source = function
         self.captures = Captures(kernel_function(function))
         self.function = self.captures.frozen
+        self.declared = declared_types(function, self.function)
         self.has_many_devices = has_many_devices
         self._cache = KernelCache(self.captures) if cache else None
         self._entries: dict[tuple[Dim3, bool | None], EntryDispatcher] = {}
@@ -236,7 +240,7 @@ class CpuPlan:
         self._is_single = self._total == 1
         self._is_short = self._is_single and check is None
         self._converts = False
-        self._adapts = self._index is not None
+        self._adapts = self._index is not None or program.declared is not None
 
     def __repr__(self) -> str:
         return f"<CpuPlan {self._program.function.__name__}[{self.grid}, {self.block}]>"
@@ -277,7 +281,7 @@ class CpuPlan:
         try:
             if type(queue) is not SynchronousQueue:
                 # Wrong types raise here, in the caller, not in the thread that runs the work.
-                self.prepare(args)
+                self._entry.prepare(args)
                 queue.put(self, *args)
                 return
             with queue.lock:
@@ -340,7 +344,7 @@ class CpuPlan:
         CompileError
             If the kernel does not compile for these types.
         """
-        self._entry.prepare(args)
+        self._entry.prepare(self._adapted(args) if self._adapts else args)
 
     def is_prepared(self, queue: Queue, args: tuple[Any, ...]) -> bool:
         """Return whether a launch with the arguments compiles and loads nothing."""
@@ -372,12 +376,19 @@ class CpuPlan:
         return NativeEntry(address, tuple(types[1:]))
 
     def _adapted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments as NumPy arrays; raise `DeviceMismatchError` for other devices."""
-        if self._converts:
+        """Return the arguments as NumPy arrays, and with the types that the kernel declares.
+
+        Raises
+        ------
+        DeviceMismatchError
+            For arrays of other devices.
+        """
+        declared = self._program.declared
+        if self._converts or declared is not None:
             args = as_numpy(args)
         if self._index is not None:
             check_owners(args, self._index)
-        return args
+        return args if declared is None else declared.converted(args)
 
     def _converted(self, error: Exception, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return refused arguments as NumPy arrays; None if that was not the fault."""
@@ -415,7 +426,7 @@ class CpuPlan:
             return
         done, expected = 0, self._expected_ns
         if expected is None:
-            self.prepare(args)
+            self._entry.prepare(args)
             first = self._new_record(1, 1, 0)
             elapsed = self._timed(args, first)
             if first.activity:  # blocks that wait for each other: it has run them all

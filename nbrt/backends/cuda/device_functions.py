@@ -11,11 +11,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nbrt.backends.declared_signatures import declared_signatures
+
 if TYPE_CHECKING:
     from nbrt.backends.captures import Captures
     from nbrt.backends.cuda.kernel_images import Target
 
-__all__ = ["activate", "explicit_signatures"]
+__all__ = ["activate"]
 
 _CUDA_VERSION = "_CUDATypingContext__dispatcher"
 """The attribute of a CPU dispatcher that holds numba-cuda's dispatcher of the same function."""
@@ -55,7 +57,7 @@ def activate(captures: Captures, target: Target) -> None:
         if not isinstance(callee, CUDADispatcher):
             _activate_version(callee, code)
             continue
-        if not code.overloads and (signatures := explicit_signatures(callee)):
+        if not code.overloads and (signatures := declared_signatures(callee)):
             declared.append((callee, signatures, callee.overloads))
         callee.overloads = code.overloads
     for callee, signatures, before in declared:
@@ -66,16 +68,6 @@ def activate(captures: Captures, target: Target) -> None:
             _codes.pop(callee)
             callee.overloads = before
             raise
-
-
-def explicit_signatures(dispatcher: Any) -> list[tuple[tuple[Any, ...], Any]]:
-    """Return the argument types and the result of the signatures that a dispatcher is limited to.
-
-    Empty if it compiles for any types.
-    """
-    if getattr(dispatcher, "_can_compile", True):
-        return []
-    return [(args, each.signature.return_type) for args, each in dispatcher.overloads.items()]
 
 
 def _activate_version(callee: Any, code: _Code) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from nbrt.backends.cuda.device_functions import explicit_signatures
+from nbrt.backends.declared_signatures import declared_signatures
 from nbrt.backends.fingerprint import UnhashableError
 from nbrt.backends.foreign_overloads import option_text
 
@@ -42,7 +42,7 @@ def hash_options(dispatcher: Any) -> bytes:
     if options.get("extensions"):
         raise UnhashableError("a function with extensions of its launches")
     parts = [f"{name}={option_text(options[name])}" for name in sorted(options) if name != "link"]
-    parts += sorted(map(str, explicit_signatures(dispatcher)))
+    parts += sorted(map(str, declared_signatures(dispatcher)))
     if options.get("lineinfo"):
         parts.append(repr(list(_places(dispatcher.py_func.__code__))))
     digest = hashlib.sha256(repr(parts).encode())

@@ -8,6 +8,7 @@ CPU target, so that the types and operators that the dialect adds are not seen b
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import sys
@@ -238,6 +239,9 @@ class _SimtContext(cpu.CPUContext):
         from numba.misc import literal  # noqa: F401
         from numba.np import arrayobj, npdatetime, npyimpl  # noqa: F401
         from numba.np.unsafe import ndarray  # noqa: F401
+
+        with contextlib.suppress(ImportError):  # part of `boxing` before Numba 0.66
+            from numba.np.types import datetime_registry  # noqa: F401
 
         for module in (cmathimpl, mathimpl, npyimpl, printimpl):
             self.install_registry(module.registry)

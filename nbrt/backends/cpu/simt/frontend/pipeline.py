@@ -16,6 +16,7 @@ from numba.core.analysis import compute_cfg_from_blocks
 from numba.core.codegen import CodeLibrary
 from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
+from numba.core.typing.templates import make_concrete_template, signature
 from numba.core.untyped_passes import InlineClosureLikes
 
 from nbrt.backends.captures import Captures
@@ -43,10 +44,11 @@ from nbrt.backends.cpu.simt.frontend.wait_points import (
     mentions_thread,
 )
 from nbrt.backends.cpu.simt.target import LinkedDispatcher, LinkedLibrary, register_whole_library
+from nbrt.backends.declared_signatures import declared_signatures
 from nbrt.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import FunctionType
 
 __all__ = [
@@ -273,10 +275,29 @@ class ThreadDispatcher(LinkedDispatcher):
         captures: Captures | None = None,
         *,
         takes_context: bool = True,
+        declared: Sequence[tuple[tuple[Any, ...], Any]] = (),
     ) -> None:
         super().__init__(function, targetoptions=dict(_OPTIONS), pipeline_class=compiler)
         self._captures = captures
+        self._declared = declared
         self.takes_context = takes_context
+
+    def __repr__(self) -> str:
+        return f"CUDADispatcher({self.py_func})"  # as numba-cuda's messages name it
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Return how a call is typed: with the arguments' types, or as the signatures declare."""
+        if not self._declared:
+            return super().get_call_template(args, kws)
+        args = self._compiler.fold_argument_types(args, kws)[1]
+        context = args[:1] if self.takes_context else ()
+        signatures = []
+        for types_of_arguments, result in self._declared:
+            declared = (*context, *types_of_arguments)
+            self.compile(declared if result is None else signature(result, *declared))
+            signatures.append(self.overloads[declared].signature)
+        name = self.py_func.__name__
+        return make_concrete_template(name, name, signatures), None, args, {}
 
     def result(self, arguments: tuple[Any, ...]) -> Any:
         """Return Numba's compile result for argument types."""
@@ -330,7 +351,12 @@ class DeviceFunctions:
         hidden = hidden and reads
         if hidden not in versions:
             copy = (with_context if hidden else without_context)(captures.frozen)
-            versions[hidden] = ThreadDispatcher(copy, self._compiler, takes_context=hidden)
+            versions[hidden] = ThreadDispatcher(
+                copy,
+                self._compiler,
+                takes_context=hidden,
+                declared=declared_signatures(callee),
+            )
         return versions[hidden]
 
     def captured(self, callee: Any) -> FunctionType:

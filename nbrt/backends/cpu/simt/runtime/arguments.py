@@ -34,6 +34,7 @@ _SCALARS = (
     types.NoneType,
     types.CharSeq,
     types.UnicodeCharSeq,
+    types.CPointer,
 )
 
 

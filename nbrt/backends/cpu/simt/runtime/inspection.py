@@ -11,6 +11,7 @@ from nbrt.backends.captures import Captures
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.llvm.text import FunctionText
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
+from nbrt.backends.cpu.simt.runtime.declared_types import declared_types
 from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
 from nbrt.backends.inspection import Loop
 
@@ -39,7 +40,8 @@ class CpuCode:
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...], block: Dim3) -> None:
         self._function = kernel_function(function)
         self._block = block
-        self._args = args
+        declared = declared_types(function, self._function)
+        self._args = args if declared is None else declared.converted(args)
 
     @cached_property
     def signature(self) -> str:
