@@ -26,8 +26,13 @@ WITHOUT_NBRT = "reached no part of nbrt"
 PACKAGES = ("cffi", "cupy", "ml_dtypes", "psutil")
 """Packages that tests import; where one is missing, its tests are left out under every engine."""
 
-ERRORS = {"cupy_backends.": "calls CuPy, which needs a GPU"}
-"""Beginnings of the modules of errors with which a test ends, and what it needs."""
+_LINK = "links CUDA C++, PTX or device bitcode, which is code for a GPU"
+
+ERRORS = {
+    r"^cupy_backends\.": "calls CuPy, which needs a GPU",
+    r"is a function in CUDA C\+\+ or PTX, declared with cuda.declare_device": _LINK,
+}
+"""Errors with which a test ends, and what it needs: patterns of ``module.class: text``."""
 
 TESTS: dict[str, str] = {}
 """Tests by pattern (`fnmatch`) of ``folder/file.py::Class.test``, and what they need."""

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -99,8 +100,8 @@ def outcome_of(err: Any) -> dict[str, str]:
     if issubclass(kind, ModuleNotFoundError) and value.name in PACKAGES:
         detail = f"needs the package {value.name}, which is not installed"
         return {"outcome": "skipped", "detail": detail}
-    for module, reason in ERRORS.items():
-        if kind.__module__.startswith(module):
+    for pattern, reason in ERRORS.items():
+        if re.search(pattern, f"{kind.__module__}.{kind.__name__}: {value}"):
             return {"outcome": "skipped", "detail": reason}
     return {"outcome": "failed", "detail": described(err)}
 
