@@ -188,6 +188,8 @@ class _InstallingLoader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         os.environ.pop(_SIMULATOR, None)  # set by the program
+        if "numba.core.config" in sys.modules:
+            sys.modules["numba.core.config"].ENABLE_CUDASIM = 0  # type: ignore[attr-defined]
         self._loader.exec_module(module)
         self._install()
 

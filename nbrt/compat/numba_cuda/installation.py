@@ -30,6 +30,7 @@ def apply(patches: Patches) -> Binding:
     patches.set(driver, "get_cuda_native_handle", int)
     patches.set(driver, "ExperimentalDevice", lambda index: _CoreDevice(index, binding.contexts))
     patches.set(driver, "_to_core_stream", lambda stream: CoreStream.of(stream, binding.streams))
+    patches.set(driver, "_memory_manager", driver._memory_manager)  # the first context sets it
     _restart_driver(patches, driver.driver)
     _forget_devices(patches, devices)
     Dispatcher.binding = binding

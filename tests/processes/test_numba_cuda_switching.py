@@ -1,0 +1,306 @@
+"""The ways to run programs for numba.cuda on nbrt, each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.clocks import HANG_TIMEOUT
+from helpers.processes import environment_of_users, output_of, run_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SWITCHED_ON = {"NBRT_NUMBA_CUDA": "1", "NBRT_DEVICE": "cpu"}
+
+# A program written for a GPU: it does not import nbrt.
+PROGRAM = """
+import multiprocessing
+import sys
+
+import numpy as np
+from numba import cuda, njit
+
+
+@cuda.jit
+def double(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] *= 2
+
+
+@njit
+def plus_one(x):
+    return x + 1
+
+
+def send(queue):
+    queue.put(cuda.is_available() and cuda.to_device(np.arange(3.0)).copy_to_host().sum())
+
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):  # before the parent uses a device, as CUDA demands
+        context = multiprocessing.get_context(method)
+        queue = context.SimpleQueue()
+        child = context.Process(target=send, args=(queue,))
+        child.start()
+        child.join()
+        print(child.exitcode or queue.get())
+    print(__file__ == sys.argv[0], "nbrt" in globals(), sys.path[0] in __file__, sys.argv[1:])
+    if "launch" in sys.argv:
+        x = cuda.to_device(np.arange(4.0))
+        double[1, 64](x)
+        print(x.copy_to_host(), plus_one(1))
+    if "fail" in sys.argv:
+        undefined
+    sys.exit(7)
+"""
+OUTPUT = "3.0\n3.0\nTrue False True {arguments}\n"
+
+
+def _run(
+    arguments: list[str], folder: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment_of_users() | {"NBRT_DEVICE": "cpu", **environment},
+        capture_output=True,
+        text=True,
+        timeout=HANG_TIMEOUT,
+        check=False,
+    )
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_the_variable_switches_a_program_and_its_children_on(program: str, tmp_path: Path) -> None:
+    switched_on = {"NBRT_NUMBA_CUDA": "1", "NUMBA_ENABLE_CUDASIM": "1"}
+    done = _run([program, "launch"], tmp_path, **switched_on)
+    assert done.stdout == OUTPUT.format(arguments=["launch"]) + "[0. 2. 4. 6.] 2\n", done.stderr
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize("target", [["program.py"], ["-m", "program"]], ids=["script", "module"])
+def test_the_command_runs_a_program_as_python_does(
+    program: str, tmp_path: Path, target: list[str]
+) -> None:
+    run = ["-m", "nbrt", "run", *target]
+    if target == ["program.py"]:
+        run[-1] = program
+    done = _run([*run, "-x", "--y", "fail"], tmp_path)
+    assert done.stdout == OUTPUT.format(arguments=["-x", "--y", "fail"])
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert f'File "{program}", line ' in lines[1], "the first frame is the program's"
+    assert lines[-1] == "NameError: name 'undefined' is not defined"
+    assert done.returncode == 1
+
+
+def test_the_command_gives_scripts_what_python_gives_them(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "__main__.py").write_text("import sys; print('folder', sys.argv, sys.path[0])")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, pickle, sys, threading\n"
+        "class Value: pass\n"
+        "def late(): print(type(pickle.loads(pickle.dumps(Value()))).__name__, __name__)\n"
+        "atexit.register(late)\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('numba', 'numpy')])\n"
+        "print(__spec__, __package__, type(__loader__).__name__, sys.path[0])\n"
+        "sys.exit('the reason')\n"
+    )
+    mine = _run(["-m", "nbrt", "run", "folder", "a"], tmp_path)
+    assert (mine.stdout, mine.stderr) == ("folder ['folder', 'a'] folder\n", "")
+    mine = _run(["-m", "nbrt", "run", str(script)], tmp_path)
+    python = _run([str(script)], tmp_path)
+    assert (mine.stdout, mine.stderr, mine.returncode) == (
+        python.stdout,
+        python.stderr,
+        python.returncode,
+    )
+    for wrong in ([], ["missing.py"], ["-m"]):
+        done = _run(["-m", "nbrt", "run", *wrong], tmp_path)
+        assert done.stderr.startswith("nbrt: expected a ")
+        assert done.returncode == 1
+
+
+def test_the_pytest_option_acts_before_conftest_and_in_workers(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from numba import cuda\nassert cuda.is_available()\n")
+    (tmp_path / "test_it.py").write_text(
+        "import subprocess, sys\n"
+        "from numba import cuda\n"
+        "def test_array(): assert list(cuda.to_device([1, 2]).copy_to_host()) == [1, 2]\n"
+        "def test_child():\n"
+        "    code = 'from numba import cuda; print(cuda.is_available())'\n"
+        "    assert subprocess.check_output([sys.executable, '-c', code]) == b'True\\n'\n"
+    )
+    run = ["-m", "pytest", "-p", "no:cacheprovider", "--nbrt-numba-cuda"]
+    alone = _run(run, tmp_path)
+    assert "numba.cuda: nbrt on cpu:0" in alone.stdout
+    assert "2 passed" in alone.stdout
+    assert "2 passed" in _run([*run, "-n", "1"], tmp_path).stdout
+
+
+def test_the_magic_switches_on_and_off(tmp_path: Path) -> None:
+    pytest.importorskip("IPython")
+    code = """
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance()
+        cells = [
+            "%load_ext nbrt",
+            "%nbrt_numba_cuda",
+            "from numba import cuda; print(cuda.is_available())",
+            "%nbrt_numba_cuda off",
+            "from nbrt.compat import numba_cuda; print(numba_cuda.is_installed())",
+        ]
+        for cell in cells:
+            shell.run_cell(cell, store_history=True).raise_error()
+        print(type(shell.run_cell("%nbrt_numba_cuda maybe").error_in_exec).__name__)
+    """
+    environment = {"NBRT_DEVICE": "cpu", "IPYTHONDIR": str(tmp_path)}
+    lines = run_python(code, environment=environment).stdout.splitlines()
+    assert lines[:3] == ["numba.cuda: nbrt on cpu:0", "True", "False"]
+    assert lines[-1] == "ArgumentError"
+
+
+def test_uninstall_restores_all_that_was_there() -> None:
+    code = """
+        import os, sys
+        from types import ModuleType
+
+        import numba
+        from numba import cuda
+        from numba.core.target_extension import dispatcher_registry, target_registry
+        import numba.cuda.random, numba.cuda.extending, numba.cuda.vectorizers
+        from nbrt.compat import numba_cuda
+        import nbrt.compat.numba_cuda.installation
+
+        def names():
+            found = {}
+            for name, module in list(sys.modules.items()):
+                if name.startswith("numba.cuda") and isinstance(module, ModuleType):
+                    for key, value in list(vars(module).items()):
+                        found[name, key] = value
+                        if isinstance(value, type) and value.__module__ == name:
+                            found |= {(name, key, *item[:1]): item[1] for item in
+                                      vars(value).items()}
+            return found
+
+        def state():
+            return (list(sys.meta_path), dict(os.environ),
+                    dispatcher_registry[target_registry["cuda"]],
+                    {name for name in sys.modules if "mlir" in name})
+
+        names_before, state_before = names(), state()
+        for _ in range(2):
+            numba_cuda.install()
+            numba_cuda.install()
+            from numba_cuda_mlir import cuda as successor
+            assert successor is cuda and numba_cuda.is_installed()
+            x = cuda.to_device([1.0, 2.0])
+            cuda.jit(lambda y: None)[1, 1](x)
+            assert state() != state_before
+            del x
+            numba_cuda.uninstall()
+            numba_cuda.uninstall()
+        names_after = names()
+        changed = {key for key in names_before
+                   if names_after.get(key, None) is not names_before[key]}
+        print(sorted(changed), state() == state_before, numba_cuda.is_installed())
+        added = {key for key in set(names_after) - set(names_before)
+                 if not isinstance(names_after[key], ModuleType)}
+        added -= {("numba.cuda.cudadrv.driver", "_logger")}  # numba-cuda's, when it first logs
+        added = {key for key in added if key[1] != "__warningregistry__"}
+        print({key[0] for key in added} & {key[0] for key in names_before})
+    """
+    assert output_of(code, "-W", "ignore", environment={"NBRT_DEVICE": "cpu"}) == (
+        "[] True False\nset()\n"
+    )
+
+
+def test_modules_of_the_successor_are_those_of_numba_cuda() -> None:
+    code = """
+        import sys
+        assert not [name for name in sys.modules if name.split(".")[0] in ("numba", "numpy")]
+        import numba_cuda_mlir
+        from numba_cuda_mlir import cuda, types
+        import numba_cuda_mlir.cuda.cudadrv.devicearray as devicearray
+        import numba_cuda_mlir.numba_cuda.random
+        from numba_cuda_mlir.cuda.shared import array
+        import numba, numba.cuda, numba.cuda.cudadrv.devicearray
+
+        assert cuda is numba.cuda is numba_cuda_mlir.cuda and types is numba.cuda.types
+        assert devicearray is numba.cuda.cudadrv.devicearray
+        assert numba_cuda_mlir.numba_cuda.random is numba.cuda.random
+        assert array is numba.cuda.shared.array
+        assert numba.cuda.__spec__.name == numba.cuda.__name__ == "numba.cuda"
+        assert numba.cuda.__spec__.loader.get_source("numba.cuda")
+        for name in ("extending", "cuda.experimental"):
+            try:
+                __import__(f"numba_cuda_mlir.{name}")
+            except ModuleNotFoundError as error:
+                print(error)
+    """
+    lines = output_of(code, environment=SWITCHED_ON).splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "numba.cuda on nbrt has no equivalent of numba_cuda_mlir.extending",
+        "numba.cuda on nbrt has no equivalent of numba_cuda_mlir.cuda.experimental",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "before", "message"),
+    [
+        ({"NBRT_NUMBA_CUDA": "yes"}, "", "expected NBRT_NUMBA_CUDA to be 0 or 1, got 'yes'"),
+        (SWITCHED_ON, "sys.modules['numba_cuda'] = None", "expected the package numba-cuda"),
+        (
+            {"NUMBA_ENABLE_CUDASIM": "1", "NBRT_DEVICE": "cpu"},
+            "import numba.cuda; from nbrt.compat import numba_cuda; numba_cuda.install()",
+            "expected numba.cuda without its simulator",
+        ),
+    ],
+    ids=["value", "missing", "simulator"],
+)
+def test_what_cannot_work_says_so(environment: dict[str, str], before: str, message: str) -> None:
+    code = f"import sys\n{before}\nfrom numba import cuda"
+    done = run_python(code, environment=environment)
+    assert message in done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+
+
+def test_a_simulator_set_by_the_program_is_not_used() -> None:
+    code = """
+        import os, sys
+        os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+        import numba
+        from numba import cuda
+        print(numba.config.ENABLE_CUDASIM, cuda.jit(lambda x: None).__class__.__module__)
+        print("numba.cuda.simulator_init" in sys.modules, "NUMBA_ENABLE_CUDASIM" in os.environ)
+    """
+    assert output_of(code, environment=SWITCHED_ON) == (
+        "0 nbrt.compat.numba_cuda.dispatcher\nFalse False\n"
+    )
+
+
+def test_zero_and_empty_switch_nothing_on() -> None:
+    code = """
+        import sys
+        print([name for name in sys.modules if name.startswith("nbrt.compat")], sys.meta_path[0])
+        from nbrt.compat import numba_cuda
+        print(numba_cuda.is_installed())
+    """
+    for value in ("0", "", " "):
+        lines = output_of(code, environment={"NBRT_NUMBA_CUDA": value}).splitlines()
+        assert "ImportHook" not in lines[0]
+        assert lines[1] == "False"
+    assert "compat" not in output_of(code).splitlines()[0]
