@@ -186,6 +186,8 @@ def modules_of_template(template: Any) -> set[str]:
 
 def modules_of(function: FunctionType) -> set[str]:
     """Return the modules of a function and of functions in its closure, which it may decorate."""
+    if function.__closure__ is None:
+        return {function.__module__ or "builtins"}
     return {each.__module__ or "builtins" for each in _with_decorated(function)}
 
 

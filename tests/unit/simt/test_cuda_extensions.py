@@ -16,6 +16,8 @@ from llvmlite import ir
 from numba import cuda
 from numba.core import types
 from numba.cuda import cgutils, cudadecl, cudaimpl
+from numba.cuda.core import config as cuda_config
+from numba.cuda.core.errors import NumbaWarning
 from numba.cuda.extending import (
     core_models,
     intrinsic,
@@ -34,6 +36,7 @@ from numba.cuda.typing.templates import AttributeTemplate, ConcreteTemplate, sig
 
 from helpers.processes import ROOT, output_of
 from nbrt.backends.cpu.launch import CpuProgram
+from nbrt.errors import UnsupportedConstructError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -453,3 +456,59 @@ def test_code_on_disk_depends_on_the_overloads(tmp_path: Path) -> None:
         )
         assert done.stdout.strip() == factor
     assert len(list(tmp_path.rglob("*.nbrtc"))) == 2
+
+
+# -- overloads that numba-cuda may inline ----------------------------------------------------------
+
+
+def first_column(_array: Any) -> Any:
+    """Stand for code that only kernels have."""
+
+
+@overload(first_column, inline="always")
+def _first_column(array: Any) -> Any:
+    def implementation(array: Any) -> Any:
+        return array[:, 0]
+
+    return implementation
+
+
+def own_array() -> Any:
+    """Stand for code that only kernels have."""
+
+
+@overload(own_array, inline="always")
+def _own_array() -> Any:
+    def implementation() -> Any:
+        return cuda.local.array(3, types.float64)
+
+    return implementation
+
+
+def test_an_inlined_overload_returns_a_view() -> None:
+    def kernel(table: Any) -> None:
+        column = first_column(table)
+        column[1] += 10
+
+    table = np.zeros((3, 2))
+    run(kernel, table)
+    np.testing.assert_array_equal(table, [[0, 0], [10, 0], [0, 0]])
+
+
+def test_an_overload_does_not_return_its_own_array() -> None:
+    def kernel(out: Any) -> None:
+        out[0] = own_array()[0]
+
+    with pytest.raises(UnsupportedConstructError, match="let the kernel declare it"):
+        run(kernel, np.zeros(1))
+
+
+def test_variables_without_a_value_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(out: Any, n: Any) -> None:
+        if n > 0:
+            value = 1.0
+        out[0] = value
+
+    monkeypatch.setattr(cuda_config, "ALWAYS_WARN_UNINIT_VAR", 1)
+    with pytest.warns(NumbaWarning, match="Detected uninitialized variable value"):
+        run(kernel, np.zeros(1), 1)

@@ -151,7 +151,7 @@ class Extensions:
         function = getattr(template, "_overload_func", None)
         if function is None:
             return template
-        inline = template._inline.value
+        inline = "never"  # LLVM inlines them
         if hasattr(template, "_attr"):
             is_method = template.is_method
             base = _Method if is_method else _Attribute
@@ -159,7 +159,7 @@ class Extensions:
                 *(template.key, template._attr, function, inline, template.prefer_literal, base),
                 **metadata,
             )
-        options = {key: value for key, value in template._jit_options.items() if key != "inline"}
+        options = {**template._jit_options, "inline": template._inline.value}
         return templates.make_overload_template(
             *(template.key, function, options, template._strict, inline, template.prefer_literal),
             **metadata,

@@ -376,8 +376,8 @@ class _Simt(CPU):
     """The target in the tables of Numba, by which it finds overloads and compiles them."""
 
 
-of_program: list[Callable[[Any], Any]] = []
-"""Functions that return the dispatcher of an implementation of an overload, or None."""
+of_program: list[Callable[[Any, dict[str, Any]], Any]] = []
+"""Functions that return the dispatcher of an overload's implementation with options, or None."""
 
 
 def _compile_implementation(**options: Any) -> Callable[[Any], Any]:
@@ -385,7 +385,7 @@ def _compile_implementation(**options: Any) -> Callable[[Any], Any]:
 
     def decorated(function: Any) -> Any:
         for compiler in of_program:
-            dispatcher = compiler(function)
+            dispatcher = compiler(function, options)
             if dispatcher is not None:
                 return dispatcher
         return jit(_target=_NAME, **options)(function)

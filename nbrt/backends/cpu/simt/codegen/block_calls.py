@@ -19,11 +19,11 @@ from nbrt.backends.cpu.simt.codegen.lowering import (
 from nbrt.backends.cpu.simt.codegen.polled_library import emit_leave
 from nbrt.backends.cpu.simt.codegen.thread_ir import thread_code
 from nbrt.backends.cpu.simt.frontend.pipeline import (
-    ThreadLibrary,
     marker_kinds,
     marker_places,
     may_spin,
 )
+from nbrt.backends.cpu.simt.frontend.thread_library import ThreadLibrary
 from nbrt.backends.cpu.simt.placeholders import SHARED, shared_extent
 from nbrt.backends.cpu.simt.stop_codes import INTERRUPTED, WAIT_INTERRUPTED
 from nbrt.errors import LaunchError, OutOfMemoryError

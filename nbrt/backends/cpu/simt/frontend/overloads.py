@@ -24,18 +24,19 @@ class _Implementation:
         self.py_func = function
 
 
-def compile_implementations_with(compiler: Callable[[Any], Any]) -> None:
+def compile_implementations_with(compiler: Callable[[Any, bool], Any]) -> None:
     """Compile the program's implementations of overloads with a function.
 
     Parameters
     ----------
     compiler : callable
-        Returns the dispatcher of an object with ``py_func``.
+        Returns the dispatcher of an object with ``py_func``. The second argument is whether it is
+        an implementation that numba-cuda may inline, which may return a view of an array.
     """
 
-    def compiled(function: Any) -> Any:
+    def compiled(function: Any, options: dict[str, Any]) -> Any:
         if not is_program_module(function.__module__):
             return None
-        return compiler(_Implementation(function))
+        return compiler(_Implementation(function), options.get("inline", "never") != "never")
 
     of_program.append(compiled)

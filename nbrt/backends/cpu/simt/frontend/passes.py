@@ -7,10 +7,13 @@ use. Kernels call many small functions, and most of their compile time was spent
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
-from numba.core import errors, ir, types
+from numba.core import config, errors, ir, types
 from numba.core.compiler import DefaultPassBuilder
 from numba.core.compiler_machinery import (
     AnalysisPass,
@@ -30,6 +33,7 @@ from numba.core.typed_passes import (
     IRLegalization,
     NativeLowering,
     NopythonRewrites,
+    NopythonTypeInference,
     PreLowerStripPhis,
 )
 from numba.core.untyped_passes import (
@@ -49,7 +53,7 @@ from nbrt.backends.cpu.simt.frontend.function_lowering import LowerFunction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CheckLegality", "StripPhis", "Translate", "kernel_passes"]
+__all__ = ["CheckLegality", "InferTypesOfView", "StripPhis", "Translate", "kernel_passes"]
 
 
 class _KernelPassManager(PassManager):
@@ -183,6 +187,26 @@ class _RewriteUntyped(FunctionPass):
         return True
 
 
+@contextlib.contextmanager
+def _warnings_of_cuda() -> Iterator[None]:
+    """Warn of variables without a value if the configuration of numba-cuda says so."""
+    cuda_config = sys.modules.get("numba.cuda.core.config")
+    if not getattr(cuda_config, "ALWAYS_WARN_UNINIT_VAR", 0):
+        yield
+        return
+    from numba.cuda.core.errors import NumbaWarning
+
+    before, config.ALWAYS_WARN_UNINIT_VAR = config.ALWAYS_WARN_UNINIT_VAR, 1
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+    finally:
+        config.ALWAYS_WARN_UNINIT_VAR = before
+    for each in caught:
+        warnings.warn(NumbaWarning(str(each.message)), stacklevel=2)
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _ReconstructSSA(FunctionPass):
     """Rename variables that are assigned several times, as `ReconstructSSA` does."""
@@ -193,7 +217,8 @@ class _ReconstructSSA(FunctionPass):
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:
-        state.func_ir = reconstruct_ssa(state.func_ir)
+        with _warnings_of_cuda():
+            state.func_ir = reconstruct_ssa(state.func_ir)
         state.func_ir._definitions = build_definitions(state.func_ir.blocks)
         return True
 
@@ -226,6 +251,22 @@ class CheckLegality(AnalysisPass):
         enforce_no_phis(state.func_ir)
         enforce_no_dels(state.func_ir)
         return False
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class InferTypesOfView(NopythonTypeInference):
+    """Infer types in a function that may return a view of an array."""
+
+    _name = "nbrt_simt_infer_types_of_view"
+
+    def run_pass(self, state: Any) -> bool:
+        """Infer them; Numba accepts any array from functions that may allocate."""
+        known = state.targetctx
+        state.targetctx = known.subtarget(enable_nrt=True)
+        try:
+            return bool(super().run_pass(state))
+        finally:
+            state.targetctx = known
 
 
 _REPLACED = {

@@ -10,12 +10,11 @@ import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import llvmlite.binding as llvm
 from numba.core import errors, types
 from numba.core.analysis import compute_cfg_from_blocks
-from numba.core.codegen import CodeLibrary
 from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
+from numba.core.typed_passes import NopythonTypeInference
 from numba.core.typing.templates import make_concrete_template, signature
 from numba.core.untyped_passes import InlineClosureLikes
 
@@ -28,22 +27,31 @@ from nbrt.backends.cpu.simt.frontend.bounds_checks import (
 from nbrt.backends.cpu.simt.frontend.grid_stride import interchange_grid_strides
 from nbrt.backends.cpu.simt.frontend.inlining import inline_functions
 from nbrt.backends.cpu.simt.frontend.overloads import compile_implementations_with
-from nbrt.backends.cpu.simt.frontend.passes import CheckLegality, kernel_passes
+from nbrt.backends.cpu.simt.frontend.passes import (
+    CheckLegality,
+    InferTypesOfView,
+    kernel_passes,
+)
 from nbrt.backends.cpu.simt.frontend.python_semantics import (
     adapt_python_calls,
     refuse_names,
     refuse_types,
 )
 from nbrt.backends.cpu.simt.frontend.ranges import adapt_ranges
-from nbrt.backends.cpu.simt.frontend.resolve import DialectUse, resolve_dialect
+from nbrt.backends.cpu.simt.frontend.resolve import (
+    DialectUse,
+    refuse_own_arrays,
+    resolve_dialect,
+)
 from nbrt.backends.cpu.simt.frontend.source import with_context, without_context
 from nbrt.backends.cpu.simt.frontend.thread_index_analysis import simplify_positions
+from nbrt.backends.cpu.simt.frontend.thread_library import ThreadLibrary, linked_libraries
 from nbrt.backends.cpu.simt.frontend.wait_points import (
     mark_places,
     mentions_markers,
     mentions_thread,
 )
-from nbrt.backends.cpu.simt.target import LinkedDispatcher, LinkedLibrary, register_whole_library
+from nbrt.backends.cpu.simt.target import LinkedDispatcher, register_whole_library
 from nbrt.backends.declared_signatures import declared_signatures
 from nbrt.errors import CompileError
 
@@ -57,7 +65,6 @@ __all__ = [
     "DeviceFunctions",
     "KernelBody",
     "ThreadDispatcher",
-    "ThreadLibrary",
     "bounds_of",
     "dialect_uses",
     "marker_kinds",
@@ -106,74 +113,6 @@ class _ResolveDialect(FunctionPass):
         return True
 
 
-class ThreadLibrary(LinkedLibrary):
-    """LLVM code of Numba before optimisation, which follows when it is linked into a block.
-
-    The code that it calls is linked once, with the outermost function.
-    """
-
-    _shared_module: Any
-    _final_module: Any
-
-    use: DialectUse
-    """The use of the dialect by the function itself."""
-
-    def __init__(self, codegen: Any, name: str) -> None:
-        CodeLibrary.__init__(self, codegen, name)  # Numba's parses an empty module first
-        self._linking_libraries: list[Any] = []
-        self._final_module = None
-        self._shared_module = None
-
-    def add_llvm_module(self, ll_module: Any) -> None:
-        """Add a module, which this library owns."""
-        if self._final_module is None:
-            ll_module.name = self.name
-            self._final_module = ll_module
-        else:
-            self._final_module.link_in(ll_module)
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        pass
-
-    def finalize(self) -> None:
-        """Add nothing more; the libraries that this one calls stay apart."""
-        self._raise_if_finalized()
-        for library in self._linking_libraries:
-            self._reload_init.update(library._reload_init)
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-    def _get_module_for_linking(self) -> Any:
-        """Return the module with all that it calls, for linking into several others."""
-        if self._shared_module is None:
-            whole = self._final_module.clone()
-            for library in _linked(self, through=ThreadLibrary):
-                is_thread = isinstance(library, ThreadLibrary)
-                module = library._final_module if is_thread else library._get_module_for_linking()
-                whole.link_in(module, preserve=True)
-            for function in whole.functions:
-                if not function.is_declaration and function.linkage == llvm.Linkage.external:
-                    function.linkage = "linkonce_odr"
-            self._shared_module = whole
-        return self._shared_module
-
-
-def _linked(library: Any, *, through: type[Any] = CodeLibrary) -> list[Any]:
-    """Return the libraries that a library and its own call, each once.
-
-    `through` is the class of those whose own libraries are listed as well.
-    """
-    found: dict[Any, None] = {}
-    pending = list(reversed(library._linking_libraries))
-    while pending:
-        current = pending.pop()
-        if current not in found:
-            found[current] = None
-            if isinstance(current, through):
-                pending += reversed(current._linking_libraries)
-    return list(found)
-
-
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _RefuseUnsupported(LoweringPass):
     """Refuse constructs that CUDA does not have, and select the library of the code."""
@@ -185,6 +124,7 @@ class _RefuseUnsupported(LoweringPass):
 
     def run_pass(self, state: Any) -> bool:
         refuse_types(state)
+        refuse_own_arrays(state, state.metadata[METADATA])
         state.library = ThreadLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.use = state.metadata[METADATA]
         return False
@@ -222,6 +162,21 @@ class DeviceCompiler(CompilerBase):
 
     def handle_guards(self, func_ir: Any, use: DialectUse) -> None:
         """Remove the guards before the body, and record them in `use`."""
+
+
+class _ViewCompiler(DeviceCompiler):
+    """Compiles the implementation of an overload that may return a view of an array.
+
+    LLVM inlines it. What it declares itself lives as long as the call, and is not returned.
+    """
+
+    def make_passes(self) -> Any:
+        """Return the passes of device functions, with another type inference."""
+        passes = super().make_passes()
+        steps = [pass_class for pass_class, _ in passes.passes]
+        number = steps.index(NopythonTypeInference)
+        passes.passes[number] = InferTypesOfView, passes.passes[number][1]
+        return passes
 
 
 class _WholeKernelCompiler(DeviceCompiler):
@@ -369,7 +324,12 @@ class DeviceFunctions:
 
 
 DeviceCompiler.devices = DeviceFunctions(DeviceCompiler)
-compile_implementations_with(lambda function: DeviceCompiler.devices.dispatcher(function, False))
+_views = DeviceFunctions(_ViewCompiler)
+compile_implementations_with(
+    lambda function, is_inlined: (_views if is_inlined else DeviceCompiler.devices).dispatcher(
+        function, False
+    )
+)
 
 
 class KernelBody:
@@ -479,7 +439,7 @@ def dialect_uses(result: Any) -> Iterator[DialectUse]:
         current = pending.pop()
         uses = [current.metadata[METADATA]]
         if current.library is not None:
-            linked = _linked(current.library)
+            linked = linked_libraries(current.library)
             uses += [each.use for each in linked if isinstance(each, ThreadLibrary)]
         for use in uses:
             if id(use) not in seen:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from numba.core import ir
+from numba.core import ir, types
 from numba.core.ir_utils import build_definitions
 
 from nbrt.backends.captures import is_device_function
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cpu.simt.frontend.bounds_checks import Bound
 
-__all__ = ["DialectUse", "resolve_dialect"]
+__all__ = ["DialectUse", "refuse_own_arrays", "resolve_dialect"]
 
 _DIMENSIONS = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _CONSTANTS = ("laneid", "warpsize")
@@ -429,6 +429,30 @@ class _Resolver:
             return self._returns_none(value.value)
         # A call, for one: its type decides, and is checked once it is known.
         return isinstance(value, ir.Expr) and value.op == "call"
+
+
+def refuse_own_arrays(state: Any, use: DialectUse) -> None:
+    """Raise if a function returns an array and declares one, whose memory ends with the call.
+
+    Parameters
+    ----------
+    state : numba.core.compiler.StateDict
+        The compiler's state after type inference.
+    use : DialectUse
+        The use of the dialect by the function.
+
+    Raises
+    ------
+    UnsupportedConstructError
+        Only of functions that may return arrays other than their arguments.
+    """
+    if not (use.local_arrays and isinstance(state.return_type, types.Array)):
+        return
+    raise UnsupportedConstructError(
+        f"{_where(state.func_ir.loc)}: {state.func_id.func_qualname}, the implementation of an "
+        "overload, declares a cuda.local.array and returns an array; let the kernel declare it, "
+        "and pass it in"
+    )
 
 
 def _is_value(name: str) -> bool:
