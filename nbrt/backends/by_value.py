@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from numba import cloudpickle
+from numba.core.registry import CPUDispatcher
 from numba.core.serialize import NumbaPickler
 from numba.core.typing.templates import signature
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.captures import Captures
 
-__all__ = ["dumps", "loaded"]
+__all__ = ["dumps", "loaded", "pickled", "unpickled"]
 
 _lock = threading.Lock()  # the registry of cloudpickle is global
 
@@ -82,6 +83,21 @@ def loaded(payload: bytes) -> Iterator[tuple[Any, ...]]:
             sys.modules.pop(name, None)
 
 
+def pickled(value: object) -> bytes:
+    """Pickle an object for a process that can import the modules of the program.
+
+    What such a process finds by name goes by name, everything else by value.
+    """
+    with io.BytesIO() as buffer:
+        _NamePickler(buffer, protocol=5).dump(value)
+        return buffer.getvalue()
+
+
+def unpickled(payload: bytes) -> Any:
+    """Return the object of `pickled`."""
+    return cloudpickle.loads(payload)
+
+
 def _sources(captures: Captures) -> dict[str, list[str]]:
     """Return the lines of files that are not on disk, such as notebook cells, for errors."""
     files = {function.__code__.co_filename for function in captures.functions}
@@ -107,7 +123,7 @@ class _Pickler(NumbaPickler):  # type: ignore[misc]  # numba has no types
             return types.ModuleType, (obj.__name__,), read
         if is_device_function(obj):
             parts = (_dispatcher_class(obj), obj.py_func, obj.targetoptions)
-            return _device_function, (*parts, declared_signatures(obj))
+            return _new_dispatcher, (*parts, declared_signatures(obj))
         if isinstance(obj, (types.FunctionType, enum.EnumMeta)) or (
             isinstance(obj, type) and issubclass(obj, (tuple, BaseException))
         ):
@@ -132,13 +148,23 @@ class _Pickler(NumbaPickler):  # type: ignore[misc]  # numba has no types
             cloudpickle.unregister_pickle_by_value(module)
 
 
+class _NamePickler(NumbaPickler):  # type: ignore[misc]  # numba has no types
+    def reducer_override(self, obj: Any) -> Any:
+        """Return the reduction of an object; NotImplemented: the usual one."""
+        # numba-cuda pickles a dispatcher without its explicit signatures.
+        is_for_cuda = is_device_function(obj) and not isinstance(obj, CPUDispatcher)
+        if is_for_cuda and (declared := declared_signatures(obj)):
+            return _new_dispatcher, (type(obj), obj.py_func, obj.targetoptions, declared)
+        return super().reducer_override(obj)
+
+
 def _dispatcher_class(dispatcher: Any) -> Any:
     """Return the class of a jitted function; None for objects of the program, such as kernels."""
     kind = type(dispatcher)
     return kind if is_stable_module(kind.__module__) else None
 
 
-def _device_function(
+def _new_dispatcher(
     kind: Any,
     function: types.FunctionType,
     options: dict[str, Any],

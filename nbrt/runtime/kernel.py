@@ -126,9 +126,17 @@ class Kernel:
             f"{self.__name__}[grid, block](...) or {self.__name__}.forall(n)(...)"
         )
 
-    def __reduce__(self) -> str:
-        # As for functions: pickled by name.
-        return self.__qualname__
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # Imported by programs that pickle kernels only: it needs Numba.
+        from nbrt.runtime.kernel_pickles import reduced
+
+        return reduced(self)
+
+    def __copy__(self) -> Kernel:
+        return self  # as functions
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Kernel:
+        return self
 
     def __repr__(self) -> str:
         return f"<nbrt.Kernel {self.__qualname__}>"
