@@ -304,3 +304,15 @@ def test_zero_and_empty_switch_nothing_on() -> None:
         assert "ImportHook" not in lines[0]
         assert lines[1] == "False"
     assert "compat" not in output_of(code).splitlines()[0]
+
+
+def test_a_gpu_runs_programs_unless_the_default_device_is_a_cpu(cuda_interface: object) -> None:
+    code = """
+        from numba import cuda
+        from nbrt.compat import numba_cuda
+        print(numba_cuda.is_installed(), type(cuda.jit(lambda x: None)).__module__)
+    """
+    numba_cuda, drop_in = "numba.cuda.dispatcher", "nbrt.compat.numba_cuda.dispatcher"
+    for device, line in (("", f"True {numba_cuda}"), ("cpu", f"True {drop_in}")):
+        environment = {"NBRT_NUMBA_CUDA": "1", "NBRT_DEVICE": device}
+        assert output_of(code, environment=environment, simulated_cuda=True) == f"{line}\n"
