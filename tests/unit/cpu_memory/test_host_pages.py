@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import resource
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from helpers.allocation_traces import SYNTHETIC
-from nbrt.backends.cpu.memory import ExpandablePool, HostBlock, PinnedPool, PlainPool
+from nbrt.backends.cpu.memory import ExpandablePool, HostBlock, PinnedPool, PlainPool, mapping
 from nbrt.backends.cpu.memory.mapping import PAGE, lock_pages, reserve_segment
 
 if TYPE_CHECKING:
@@ -174,6 +175,45 @@ def test_pinned_memory_is_locked_or_says_why_not() -> None:
     pool.deallocate(None, block)
     pool.empty_cache()
     assert locked_bytes() == before
+
+
+@on_linux
+def test_pinned_pages_are_locked_when_they_are_touched() -> None:
+    """The pool touches none of them, so a block costs what its user writes."""
+    pool = PinnedPool()
+    if not pool.is_page_locked or not hasattr(LIBRARY, "mlock2"):
+        pytest.skip("this system does not lock pages at their first touch")
+    locked, before = locked_bytes(), resident()
+    block = pool.allocate(None, 64 * MIB)
+    if not pool.is_page_locked:
+        pytest.skip(str(pool.why_not))
+    assert locked_bytes() - locked == 64 * MIB
+    assert resident() - before < 4 * MIB
+    block.handle(None)[:] = 1
+    assert resident() - before > 60 * MIB
+
+
+@on_linux
+@pytest.mark.parametrize("number", [None, errno.ENOSYS, errno.EINVAL])
+def test_a_system_without_locks_at_first_touch_locks_at_once(
+    number: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old C library has no such function, an old kernel refuses it."""
+    call = mapping._call
+
+    def old(name: str, address: int, nbytes: int, *rest: object) -> None:
+        if name == "mlock2":
+            raise AttributeError(name) if number is None else OSError(number, "old")
+        call(name, address, nbytes, *rest)
+
+    monkeypatch.setattr(mapping, "_call", old)
+    before = resident()
+    pool = PinnedPool()
+    block = pool.allocate(None, 16 * MIB)
+    if not pool.is_page_locked:
+        pytest.skip(str(pool.why_not))
+    assert resident() - before > 12 * MIB
+    pool.deallocate(None, block)
 
 
 def test_memory_that_may_not_be_locked_is_ordinary_memory() -> None:

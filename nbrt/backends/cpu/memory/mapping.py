@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import resource
@@ -34,6 +35,7 @@ MAPPING_ERRORS = (OSError, OverflowError, MemoryError, ValueError)
 # Private: mmap's default would share the pages with forked children, and shared memory gets no huge
 # pages on most systems.
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_MLOCK_ONFAULT = 1
 # Python has the name since 3.13; the value is Linux's on x86, ARM and RISC-V.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
@@ -76,14 +78,37 @@ def protect_none(address: int, nbytes: int) -> None:
 
 
 def lock_pages(address: int, nbytes: int) -> str | None:
-    """Lock pages in memory until they are unmapped; return the reason of a refusal."""
+    """Lock pages in memory until they are unmapped; return the reason of a refusal.
+
+    On Linux each page is locked at its first touch. Elsewhere all pages are touched here.
+    """
     try:
-        _call("mlock", address, nbytes)
+        if not _is_locked_on_fault(address, nbytes):
+            _call("mlock", address, nbytes)
     except OSError as error:
         limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         hint = "" if limit == resource.RLIM_INFINITY else f"; RLIMIT_MEMLOCK is {limit} bytes"
         return f"the system refused to lock {nbytes} bytes: {error.strerror}{hint}"
     return None
+
+
+def _is_locked_on_fault(address: int, nbytes: int) -> bool:
+    """Lock pages from their first touch on; return False if the system has no such call.
+
+    Raises
+    ------
+    OSError
+        If the system refuses it.
+    """
+    try:
+        _call("mlock2", address, nbytes, ctypes.c_uint(_MLOCK_ONFAULT))
+    except AttributeError:  # the C library has no such function
+        return False
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EINVAL):  # the kernel has none
+            return False
+        raise
+    return True
 
 
 def _advise_huge(mapping: mmap.mmap, nbytes: int) -> None:
@@ -93,7 +118,7 @@ def _advise_huge(mapping: mmap.mmap, nbytes: int) -> None:
             mapping.madvise(mmap.MADV_HUGEPAGE)
 
 
-def _call(name: str, address: int, nbytes: int, *args: int) -> None:
+def _call(name: str, address: int, nbytes: int, *args: Any) -> None:
     if _library()[name](ctypes.c_void_p(address), ctypes.c_size_t(nbytes), *args) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -56,7 +56,7 @@ class PinnedPool(CachingPool):
         return self.why_not is None
 
     def _roomy(self, arena: Arena, size: int) -> int:
-        # Locked pages occupy memory at once, so nothing is mapped in advance.
+        # Locked addresses count against a limit of the system: nothing is mapped in advance.
         return round_up(size, LARGE_UNIT) if arena is self._large else super()._roomy(arena, size)
 
     def _map(self, nbytes: int, guard: int = 0) -> Mapping | str:
