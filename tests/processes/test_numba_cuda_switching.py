@@ -245,17 +245,30 @@ def test_modules_of_the_successor_are_those_of_numba_cuda() -> None:
         assert array is numba.cuda.shared.array
         assert numba.cuda.__spec__.name == numba.cuda.__name__ == "numba.cuda"
         assert numba.cuda.__spec__.loader.get_source("numba.cuda")
-        for name in ("extending", "cuda.experimental"):
+        assert cuda.DeviceNDArray is devicearray.DeviceNDArray
+        assert cuda.random.create_xoroshiro128p_states
+        assert not hasattr(cuda, "inline_ptx") and not hasattr(cuda, "nonsense")
+        for line in (
+            "import numba_cuda_mlir.extending",
+            "import numba_cuda_mlir.cuda.experimental",
+            "from numba_cuda_mlir.cuda import inline_ptx",
+            "cuda.half2",
+            "from numba_cuda_mlir.cuda import nonsense",
+        ):
             try:
-                __import__(f"numba_cuda_mlir.{name}")
-            except ModuleNotFoundError as error:
-                print(error)
+                exec(line)
+            except (AttributeError, ImportError) as error:
+                print(type(error).__name__, error)
     """
     lines = output_of(code, environment=SWITCHED_ON).splitlines()
     assert [line.partition(":")[0] for line in lines] == [
-        "numba.cuda on nbrt has no equivalent of numba_cuda_mlir.extending",
-        "numba.cuda on nbrt has no equivalent of numba_cuda_mlir.cuda.experimental",
+        "ModuleNotFoundError numba.cuda on nbrt has no equivalent of numba_cuda_mlir.extending",
+        "ModuleNotFoundError numba.cuda on a CPU device of nbrt has no experimental",
+        "ImportError numba.cuda on a CPU device of nbrt has no inline_ptx",
+        "AttributeError numba.cuda on a CPU device of nbrt has no half2",
+        lines[-1],
     ]
+    assert "cannot import name 'nonsense' from 'numba.cuda'" in lines[-1]
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,10 @@ def _apply(patches: Patches) -> None:
     if _runs_on_cuda():
         return
     from nbrt.compat.numba_cuda.installation import apply
+    from nbrt.compat.numba_cuda.successor import add_names
 
     apply(patches)
+    add_names(patches)
 
 
 def _runs_on_cuda() -> bool:

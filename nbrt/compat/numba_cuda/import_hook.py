@@ -62,7 +62,16 @@ class ImportHook:
             return self._spec_of_numba_cuda(path, target)
         if name == _SUCCESSOR or name.startswith(f"{_SUCCESSOR}."):
             return self._spec_of_successor(name)
+        if name.startswith(f"{_NUMBA_CUDA}."):
+            self._refuse(name)
         return None
+
+    def _refuse(self, name: str) -> None:
+        """Raise ImportError for ``from numba_cuda_mlir.cuda import`` of a name that is refused."""
+        module = sys.modules.get("nbrt.compat.numba_cuda.successor")
+        last = name[len(_NUMBA_CUDA) + 1 :]
+        if module is not None and last in module.REFUSED and self._replaces_successor():
+            raise ImportError(module.refusal(last), name=name)
 
     def _spec_of_numba_cuda(
         self, path: Sequence[str] | None, target: ModuleType | None
@@ -215,7 +224,11 @@ class _SuccessorLoader:
 
 def _module_for(name: str) -> Any:
     """Return the module or class of numba-cuda for a module of numba-cuda-mlir."""
+    from nbrt.compat.numba_cuda.successor import REFUSED, refusal
+
     first, *rest = name.split(".")[1:]
+    if first == "cuda" and rest[:1] and rest[0] in REFUSED:
+        raise ModuleNotFoundError(refusal(rest[0]), name=name)
     if first in _SUCCESSOR_MODULES:
         parent = ".".join([_SUCCESSOR_MODULES[first], *rest[:-1]])
         full = ".".join([_SUCCESSOR_MODULES[first], *rest])
