@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cpu.simt.checked.launch import CheckedLaunch
     from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
+    from nbrt.backends.cpu.simt.runtime.declared_types import DeclaredTypes
     from nbrt.backends.interface import Check
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
@@ -81,8 +82,6 @@ class CpuProgram:
         `function`.
     function : function
         The kernel's Python function, over the captured values.
-    declared : DeclaredTypes or None
-        The types that launches convert their arguments to, if `function` has explicit signatures.
     has_many_devices : bool
         As given.
 
@@ -100,13 +99,20 @@ class CpuProgram:
         self.source = function
         self.captures = Captures(kernel_function(function))
         self.function = self.captures.frozen
-        self.declared = declared_types(function, self.function)
         self.has_many_devices = has_many_devices
         self._cache = KernelCache(self.captures) if cache else None
         self._entries: dict[tuple[Dim3, bool | None], EntryDispatcher] = {}
 
     def __repr__(self) -> str:
         return f"<CpuProgram {self.function.__name__}>"
+
+    @functools.cached_property
+    def declared(self) -> DeclaredTypes | None:
+        """The types that launches convert their arguments to, if `source` has signatures.
+
+        Read at the first launch: numba-cuda compiles the signatures before they limit the types.
+        """
+        return declared_types(self.source, self.function)
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int = 0) -> CpuPlan:
         """Return a plan that launches the kernel in one configuration; compiles nothing.
@@ -135,6 +141,11 @@ class CpuProgram:
         if entry is None:
             entry = self._entries.setdefault((block, seeded), self._new_entry(block, seeded))
         return entry
+
+    def compiled_types(self) -> set[tuple[Any, ...]]:
+        """Return the argument types for which launches have compiled or loaded code."""
+        entries = list(self._entries.values())
+        return {types[1:] for entry in entries for types in list(entry.overloads)}
 
     def is_stored(self, key: str) -> bool:
         """Return whether the code of a key is in the disk cache."""

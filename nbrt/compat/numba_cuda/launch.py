@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from cuda.core._utils.cuda_utils import CUDAError
 from numba.cuda.cudadrv.devicearray import DeviceNDArray
 from numba.cuda.dispatcher import _LaunchConfiguration
 
 from nbrt.compat.numba_cuda.arguments import PLAIN, prepared, view_of
 from nbrt.compat.numba_cuda.driver.handles import CUstream
+from nbrt.errors import ArgumentTypeError, LaunchError
 from nbrt.runtime.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from nbrt.compat.numba_cuda.dispatcher import Dispatcher
     from nbrt.compat.numba_cuda.driver.streams import Streams
     from nbrt.runtime.configured_kernel import ConfiguredKernel
 
-__all__ = ["CoreStream", "Launch"]
+__all__ = ["CoreStream", "Launch", "LaunchConfigurationError"]
+
+_COMPILE_HOOK = "_compile_for_args"
+"""The method that programs replace on a dispatcher to see its compilations."""
+
+
+class LaunchConfigurationError(LaunchError, CUDAError):  # type: ignore[misc]  # not annotated
+    """A kernel cannot run with a launch configuration."""
 
 
 class CoreStream:
@@ -83,17 +93,24 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         self, dispatcher: Dispatcher, griddim: Any, blockdim: Any, stream: Any, sharedmem: int
     ) -> None:
         super().__init__(dispatcher, griddim, blockdim, stream, sharedmem)
-        self._streams = dispatcher.binding.streams
-        self._contexts = dispatcher.binding.contexts
+        self._bind()
+
+    def _bind(self) -> None:
         self._handle = int(self.stream.handle)
+        self._streams = self.dispatcher.binding.streams
         self._configured: dict[Stream, ConfiguredKernel] = {}
-        self._is_plain = dispatcher.is_plain
+        # The first launch selects a version of the dispatcher; later ones leave the types to nbrt.
+        self._is_selected = False
 
     def __call__(self, *args: Any) -> None:
         """Launch; raise what a CUDA launch with these arguments would."""
         __tracebackhide__ = True
-        if not self._is_plain or self.pre_launch_callbacks:
-            self.dispatcher.call(args, self)
+        if (
+            not self._is_selected
+            or self.pre_launch_callbacks
+            or _COMPILE_HOOK in vars(self.dispatcher)
+        ):
+            self._select(args)
             return
         values = []
         for value in args:
@@ -105,17 +122,22 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
             elif type(value) in PLAIN:
                 values.append(value)
             else:
-                self.dispatcher.call(args, self)
+                self.launch(args)
                 return
-        self._launch(values)
+        try:
+            self._launch(values)
+        except ArgumentTypeError:
+            self.dispatcher.call(args, self)  # raises the error of numba-cuda, if it has one
+
+    def _select(self, args: tuple[Any, ...]) -> None:
+        self.dispatcher.call(args, self)
+        self._is_selected = self.dispatcher.is_plain
 
     def _launch(self, values: list[Any]) -> Stream:
         stream = self._streams.ordered(self._handle)
         configured = self._configured.get(stream)
         if configured is None:
-            kernel = self.dispatcher.kernel
-            configured = kernel[self.griddim, self.blockdim, stream, self.sharedmem]
-            self._configured[stream] = configured
+            configured = self._configured[stream] = self._configure(stream)
         try:
             configured(*values)
         except Exception as error:
@@ -123,25 +145,45 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
             raise
         return stream
 
-    def launch(self, args: tuple[Any, ...]) -> None:
-        """Launch with arguments of all kinds; wait if host arrays are among them."""
+    def _configure(self, stream: Stream) -> ConfiguredKernel:
+        threads, most = math.prod(self.blockdim), self.dispatcher.max_block
+        if most is not None and threads > most:
+            raise LaunchConfigurationError(
+                f"CUDA_ERROR_INVALID_VALUE: expected at most {most} threads in a block, as "
+                f"launch_bounds of the kernel declares, got {threads}"
+            )
+        return self.dispatcher.kernel[self.griddim, self.blockdim, stream, self.sharedmem]
+
+    def launch(self, args: tuple[Any, ...], types: Sequence[Any] = ()) -> None:
+        """Launch with arguments of all kinds; wait if host arrays are among them.
+
+        Parameters
+        ----------
+        args : tuple
+            The arguments.
+        types : sequence of numba types
+            The types of their version, for the dispatcher's extensions.
+        """
         after: list[Callable[[], object]] = []
         waits: list[bool] = []
-        values = [prepared(value, after, waits) for value in args]
-        stream = self._launch(values)
-        if waits:
+        for extension in reversed(self.dispatcher.extensions or ()):
+            pairs = [
+                extension.prepare_args(typ, value, stream=self.stream, retr=after)
+                for typ, value in zip(types, args, strict=True)
+            ]
+            types, args = [typ for typ, _ in pairs], tuple(value for _, value in pairs)
+        stream = self._launch([prepared(value, after, waits) for value in args])
+        if waits or after or self.dispatcher.is_debug:
             stream.synchronize()
         for function in after:
             function()
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        for name in ("_streams", "_contexts", "_configured"):
+        for name in ("_handle", "_streams", "_configured", "_is_selected"):
             del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._streams = self.dispatcher.binding.streams
-        self._contexts = self.dispatcher.binding.contexts
-        self._configured = {}
+        self._bind()
