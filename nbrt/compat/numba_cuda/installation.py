@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nbrt.compat.numba_cuda.driver.binding import Binding
+from nbrt.compat.numba_cuda.driver.binding import Binding, process_binding
 from nbrt.compat.numba_cuda.driver.contexts import COMPUTE_CAPABILITY, Contexts
 from nbrt.compat.numba_cuda.driver.handles import CUcontext
-from nbrt.compat.numba_cuda.patches import Patches
+from nbrt.compat.numba_cuda.driver.ipc import can_share
+
+if TYPE_CHECKING:
+    from nbrt.compat.numba_cuda.patches import Patches
 
 __all__ = ["apply"]
 
 
 def apply(patches: Patches) -> Binding:
     """Put nbrt under the modules of numba-cuda, which are imported by this."""
-    from cuda.bindings import driver as constants
     from numba import cuda
     from numba.core.target_extension import dispatcher_registry, target_registry
-    from numba.cuda import api, decorators, device_init, dispatcher
+    from numba.cuda import decorators, device_init
     from numba.cuda.cudadrv import devices, driver
 
+    from nbrt.compat.numba_cuda.device_arrays import replace_kernels
     from nbrt.compat.numba_cuda.dispatcher import Dispatcher
-    from nbrt.compat.numba_cuda.launch import CoreStream
 
-    binding = Binding(constants)
-    patches.set(driver, "binding", binding)
-    patches.set(driver, "get_cuda_native_handle", int)
-    patches.set(driver, "ExperimentalDevice", lambda index: _CoreDevice(index, binding.contexts))
-    patches.set(driver, "_to_core_stream", lambda stream: CoreStream.of(stream, binding.streams))
-    patches.set(driver, "_memory_manager", driver._memory_manager)  # the first context sets it
-    _restart_driver(patches, driver.driver)
+    binding = process_binding()
+    binding.contexts.forget_threads()
+    _replace_driver(patches, driver, binding)
+    _guard_finalizers(patches, driver, binding)
+    _restart_driver(patches, driver)
     _forget_devices(patches, devices)
+    replace_kernels(patches, binding.streams)
     Dispatcher.binding = binding
     patches.set(decorators, "CUDADispatcher", Dispatcher)
     patches.set_item(dispatcher_registry, target_registry["cuda"], Dispatcher)
     for module in (cuda, device_init):
-        patches.set(module, "is_available", lambda: True)
+        patches.set(module, "is_available", lambda: driver.driver.is_available)
         patches.set(module, "is_supported_version", lambda: True)
+    patches.add_undo(lambda: _free_pending(driver.driver))
     return binding
 
 
@@ -57,11 +60,69 @@ class _CoreDevice:
 
     def set_current(self) -> None:
         """Make the context of the device current."""
-        self._contexts.set_current(self.device_id)
+        self._contexts.replace(self._contexts.primary(self.device_id))
 
 
-def _restart_driver(patches: Patches, driver: Any) -> None:
-    """Let numba-cuda's driver object initialise anew, and forget the functions that it has bound."""
+def _replace_driver(patches: Patches, driver: Any, binding: Binding) -> None:
+    from nbrt.compat.numba_cuda.launch import CoreStream
+    from nbrt.runtime.stream import Stream
+
+    streams, handle_of = binding.streams, driver._stream_handle
+
+    def handle_of_any(stream: Any) -> Any:
+        return int(streams.handle_of(stream)) if isinstance(stream, Stream) else handle_of(stream)
+
+    patches.set(driver, "binding", binding)
+    patches.set(driver, "get_cuda_native_handle", int)
+    patches.set(driver, "ExperimentalDevice", lambda index: _CoreDevice(index, binding.contexts))
+    patches.set(driver, "_to_core_stream", lambda stream: CoreStream.of(stream, streams))
+    patches.set(driver, "_stream_handle", handle_of_any)
+    patches.set(driver, "SUPPORTS_IPC", can_share())
+    patches.set(driver, "_memory_manager", driver._memory_manager)  # programs choose one
+    patches.set(driver.Device, "supports_fp8", False)  # kernels on CPU devices lack these types
+
+
+def _guard_finalizers(patches: Patches, driver: Any, binding: Binding) -> None:
+    """Let arrays and streams that outlive the installation never reach the real driver."""
+    ends = {
+        "_alloc_finalizer": lambda _manager, address, *_: binding.memory.free_at_end(address),
+        "_hostalloc_finalizer": lambda _manager, address, *_: binding.memory.free_at_end(address),
+        "_pin_finalizer": lambda _manager, address, *_: binding.memory.free_at_end(address),
+        "_event_finalizer": lambda _, handle: binding.streams.destroy_event(handle),
+        "_stream_finalizer": lambda _, handle: binding.streams.destroy(handle),
+    }
+    for name, end in ends.items():
+        patches.set(driver, name, _guarded(getattr(driver, name), end, driver, binding))
+
+
+def _guarded(make: Any, end: Any, driver: Any, binding: Binding) -> Any:
+    @functools.wraps(make)
+    def make_guarded(*args: Any) -> Any:
+        finalize = make(*args)
+
+        def core() -> None:
+            if driver.binding is binding:
+                finalize()
+            else:
+                end(*args)
+
+        return core
+
+    return make_guarded
+
+
+def _free_pending(driver: Any) -> None:
+    """Free what numba-cuda keeps for a later, common free."""
+    for device in driver.devices.values():
+        context = device.primary_context
+        if context is not None:
+            context.deallocations.clear()
+            getattr(context.memory_manager, "deallocations", context.deallocations).clear()
+
+
+def _restart_driver(patches: Patches, module: Any) -> None:
+    """Let numba-cuda's driver object initialise anew, without the functions that it has bound."""
+    driver = module.driver
     before = dict(vars(driver))
 
     def restore() -> None:
@@ -71,8 +132,8 @@ def _restart_driver(patches: Patches, driver: Any) -> None:
     vars(driver).clear()
     vars(driver).update(
         devices=type(before["devices"])(),
-        is_initialized=False,
-        initialization_error=None,
+        is_initialized=bool(module.config.DISABLE_CUDA),
+        initialization_error=before["initialization_error"] if module.config.DISABLE_CUDA else None,
         pid=None,
         lib=None,
     )

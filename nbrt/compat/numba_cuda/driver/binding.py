@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from nbrt.compat.numba_cuda.driver import handles
 from nbrt.compat.numba_cuda.driver.contexts import Contexts, attribute_of
+from nbrt.compat.numba_cuda.driver.ipc import CUipcMemHandle
 from nbrt.compat.numba_cuda.driver.memory import Memory
 from nbrt.compat.numba_cuda.driver.results import DriverCallError, with_error_codes
 from nbrt.compat.numba_cuda.driver.streams import Streams
@@ -13,7 +15,7 @@ from nbrt.compat.numba_cuda.driver.streams import Streams
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Binding"]
+__all__ = ["Binding", "process_binding"]
 
 _DRIVER_VERSION = 13000
 """CUDA 13.0, as ``1000 * major + 10 * minor``."""
@@ -42,6 +44,7 @@ class Binding:
     CUdeviceptr = handles.CUdeviceptr
     CUevent = handles.CUevent
     CUstream = handles.CUstream
+    CUipcMemHandle = CUipcMemHandle
     CUstreamCallback = handles.Handle
 
     def __init__(self, constants: Any) -> None:
@@ -50,7 +53,7 @@ class Binding:
         self.streams = Streams(self.contexts)
         self.memory = Memory(self.contexts, self.streams)
         for name, function in self._functions().items():
-            setattr(self, name, with_error_codes(function, constants.CUresult))
+            setattr(self, name, with_error_codes(function, constants.CUresult, name))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("cu") and name[2:3].isupper():
@@ -58,8 +61,7 @@ class Binding:
             def unsupported(*_: Any) -> None:
                 raise DriverCallError("NOT_SUPPORTED")
 
-            unsupported.__name__ = name
-            return with_error_codes(unsupported, self._constants.CUresult)
+            return with_error_codes(unsupported, self._constants.CUresult, name)
         return getattr(self._constants, name)
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
@@ -73,9 +75,13 @@ class Binding:
             "cuDeviceCanAccessPeer": lambda device, peer: int(
                 contexts.checked_index(device) != contexts.checked_index(peer)
             ),
+            "cuDevicePrimaryCtxRetain": contexts.primary,
             "cuDevicePrimaryCtxRelease": lambda _: None,
             "cuDevicePrimaryCtxReset": lambda _: None,
+            "cuCtxCreate": contexts.create,
+            "cuCtxDestroy": contexts.destroy,
             "cuCtxGetCurrent": contexts.current,
+            "cuCtxSetCurrent": contexts.replace,
             "cuCtxGetDevice": self._current_device,
             "cuCtxPushCurrent": contexts.push,
             "cuCtxPopCurrent": contexts.pop,
@@ -106,8 +112,13 @@ class Binding:
             "cuMemGetAddressRange": memory.address_range,
             "cuMemGetInfo": memory.information,
             "cuPointerGetAttribute": memory.pointer_attribute,
-            "cuMemcpyHtoD": memory.copy,
-            "cuMemcpyDtoH": memory.copy,
+            "cuIpcGetMemHandle": memory.shared.share,
+            "cuIpcOpenMemHandle": lambda handle, flags: handles.CUdeviceptr(
+                memory.shared.open(handle, flags)
+            ),
+            "cuIpcCloseMemHandle": memory.shared.close,
+            "cuMemcpyHtoD": memory.copy_to_device,
+            "cuMemcpyDtoH": memory.copy_to_host,
             "cuMemcpyDtoD": memory.copy,
             "cuMemcpyHtoDAsync": memory.copy_to_device_async,
             "cuMemcpyDtoHAsync": memory.copy_to_host_async,
@@ -124,3 +135,11 @@ class Binding:
         if not self.contexts.stack:
             raise DriverCallError("INVALID_CONTEXT")
         return handles.CUdevice(self.contexts.current_index())
+
+
+@functools.cache
+def process_binding() -> Binding:
+    """Return the driver of the process: arrays and streams outlive an installation."""
+    from cuda.bindings import driver as constants
+
+    return Binding(constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from typing import Any
@@ -19,7 +20,10 @@ KIND = "cpu"
 COMPUTE_CAPABILITY = (9, 0)
 """The compute capability that programs see: everything that a kernel can name is available."""
 
-_MEMORY_FEATURES = (
+_FIRST_HANDLE = 0x10000
+"""Of the contexts that are not primary: above the numbers of devices."""
+
+_MEMORY_FEATURES = (  # noqa: SIM905  # shorter
     "UNIFIED_ADDRESSING CAN_MAP_HOST_MEMORY MANAGED_MEMORY CONCURRENT_MANAGED_ACCESS "
     "PAGEABLE_MEMORY_ACCESS HOST_REGISTER_SUPPORTED CONCURRENT_KERNELS COOPERATIVE_LAUNCH "
     "STREAM_PRIORITIES_SUPPORTED CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM MEMORY_POOLS_SUPPORTED "
@@ -57,6 +61,8 @@ def attribute_of(index: int, name: str) -> int:
         "CLOCK_RATE": 1_000_000,
         "MEMORY_CLOCK_RATE": 1_000_000,
         "GLOBAL_MEMORY_BUS_WIDTH": 64,
+        "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": 2,
+        "MAX_REGISTERS_PER_THREAD": 255,
         **{f"MAX_BLOCK_DIM_{axis}": limits.max_block_dim[i] for i, axis in enumerate("XYZ")},
         **{f"MAX_GRID_DIM_{axis}": limits.max_grid_dim[i] for i, axis in enumerate("XYZ")},
     }
@@ -64,19 +70,25 @@ def attribute_of(index: int, name: str) -> int:
 
 
 class Contexts:
-    """The stacks of contexts, one for each thread; device i has the context i + 1."""
+    """The stacks of contexts, one for each thread; device i has the primary context i + 1."""
 
     def __init__(self) -> None:
         self._local = threading.local()
+        self._handles = itertools.count(_FIRST_HANDLE)
+        self._created: dict[int, int] = {}
 
     @property
     def stack(self) -> list[int]:
-        """The devices whose contexts this thread has pushed."""
+        """The contexts that this thread has pushed."""
         try:
             stack: list[int] = self._local.stack
         except AttributeError:
             stack = self._local.stack = []
         return stack
+
+    def forget_threads(self) -> None:
+        """Empty the stacks of all threads."""
+        self._local = threading.local()
 
     def count(self) -> int:
         """Return the number of devices."""
@@ -85,7 +97,7 @@ class Contexts:
     def current_index(self) -> int:
         """Return the device of the current context; 0 without one."""
         stack = self.stack
-        return stack[-1] if stack else 0
+        return self._device_of(stack[-1]) if stack else 0
 
     def current_device(self) -> Device:
         """Return the same as a device of nbrt."""
@@ -98,26 +110,50 @@ class Contexts:
             raise DriverCallError("INVALID_DEVICE")
         return index
 
+    def primary(self, device: Any) -> CUcontext:
+        """Return the primary context of a device."""
+        return CUcontext(self.checked_index(device) + 1)
+
+    def create(self, *args: Any) -> CUcontext:
+        """Create a context for the device that is the last argument, and make it current."""
+        handle = next(self._handles)
+        self._created[handle] = self.checked_index(args[-1])
+        self.stack.append(handle)
+        return CUcontext(handle)
+
+    def destroy(self, context: Any) -> None:
+        """Forget a context that `create` made."""
+        handle = int(context)
+        if self._created.pop(handle, None) is None:
+            raise DriverCallError("INVALID_CONTEXT")
+        if self.stack[-1:] == [handle]:
+            self.stack.pop()
+
     def current(self) -> CUcontext:
         """Return the current context, or the null handle."""
-        return CUcontext(self.stack[-1] + 1 if self.stack else 0)
+        return CUcontext(self.stack[-1] if self.stack else 0)
 
     def push(self, context: Any) -> None:
         """Make a context current."""
-        index = int(context) - 1
-        if not 0 <= index < self.count():
-            raise DriverCallError("INVALID_CONTEXT")
-        self.stack.append(index)
+        self._device_of(int(context))
+        self.stack.append(int(context))
 
     def pop(self) -> CUcontext:
         """Remove the current context from the stack and return it."""
         if not self.stack:
             raise DriverCallError("INVALID_CONTEXT")
-        return CUcontext(self.stack.pop() + 1)
+        return CUcontext(self.stack.pop())
 
-    def set_current(self, index: int) -> None:
-        """Replace the current context by that of a device."""
-        self.stack[-1:] = [index]
+    def replace(self, context: Any) -> None:
+        """Replace the current context."""
+        self._device_of(int(context))
+        self.stack[-1:] = [int(context)]
+
+    def _device_of(self, context: int) -> int:
+        index = self._created.get(context, context - 1)
+        if not 0 <= index < self.count():
+            raise DriverCallError("INVALID_CONTEXT")
+        return index
 
     def uuid(self, index: int) -> uuid.UUID:
         """Return an identifier of a device that is the same in every process of the machine."""

@@ -2,60 +2,29 @@
 
 from __future__ import annotations
 
-import bisect
 import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbrt.backends.pools import SMALL_LIMIT
+from nbrt.compat.numba_cuda.driver.blocks import Blocks
 from nbrt.compat.numba_cuda.driver.handles import CUdeviceptr
+from nbrt.compat.numba_cuda.driver.ipc import PAGE, SharedBlocks
 from nbrt.compat.numba_cuda.driver.results import DriverCallError
 from nbrt.runtime.creation import empty, empty_pinned
 from nbrt.runtime.memory.functions import mem_get_info
+from nbrt.runtime.stream import default_stream
 
 if TYPE_CHECKING:
     from nbrt.compat.numba_cuda.driver.contexts import Contexts
     from nbrt.compat.numba_cuda.driver.streams import Streams
     from nbrt.runtime.stream import Stream
 
-__all__ = ["Blocks", "Memory"]
+__all__ = ["Memory"]
 
-
-class Blocks:
-    """Blocks of memory by address."""
-
-    def __init__(self) -> None:
-        self._owners: dict[int, tuple[int, Any]] = {}
-        self._starts: list[int] = []
-
-    def add(self, address: int, nbytes: int, owner: Any) -> None:
-        """Enter a block and what keeps it alive."""
-        bisect.insort(self._starts, address)
-        self._owners[address] = nbytes, owner
-
-    def remove(self, address: int) -> None:
-        """Remove a block; raise if none starts at the address."""
-        if self._owners.pop(address, None) is None:
-            raise DriverCallError("INVALID_VALUE")
-        del self._starts[bisect.bisect_left(self._starts, address)]
-
-    def find(self, address: int) -> tuple[int, int, Any] | None:
-        """Return start, size and owner of the block with an address, or None."""
-        position = bisect.bisect_right(self._starts, address) - 1
-        if position < 0:
-            return None
-        start = self._starts[position]
-        nbytes, owner = self._owners[start]
-        return (start, nbytes, owner) if address < start + nbytes else None
-
-    def starts_at(self, address: int) -> bool:
-        """Return whether a block starts at an address."""
-        return address in self._owners
-
-    def clear(self) -> None:
-        """Remove all blocks."""
-        self._owners.clear()
-        self._starts.clear()
+_ALIGNMENT = 512
+"""Of the addresses of blocks."""
 
 
 class Memory:
@@ -74,6 +43,8 @@ class Memory:
         Memory of devices.
     pinned : Blocks
         Page-locked host memory, allocated or registered.
+    shared : SharedBlocks
+        Memory shared with other processes.
     """
 
     def __init__(self, contexts: Contexts, streams: Streams) -> None:
@@ -81,6 +52,7 @@ class Memory:
         self._streams = streams
         self.device = Blocks()
         self.pinned = Blocks()
+        self.shared = SharedBlocks(self.device, streams)
 
     # -- allocation --------------------------------------------------------------------------------
 
@@ -89,7 +61,10 @@ class Memory:
         size = int(nbytes)
         if size <= 0:
             raise DriverCallError("INVALID_VALUE")
-        block = empty(size, np.uint8, device=self._contexts.current_device())
+        stream = default_stream(self._contexts.current_device())
+        block = empty(_with_whole_pages(size), np.uint8, stream=stream)
+        skipped = -block.ctypes.data % PAGE if block.size > size else 0
+        block = block[skipped : skipped + size]
         address = block.ctypes.data
         self.device.add(address, size, block)
         return CUdeviceptr(address)
@@ -101,7 +76,13 @@ class Memory:
     def free(self, address: Any) -> None:
         """Free memory; work that is queued may still use it."""
         if int(address):
-            self.device.remove(int(address))
+            self.shared.withdraw(int(address), self.device.remove(int(address)))
+
+    def free_at_end(self, address: Any) -> None:
+        """Free memory of any kind, if it is not freed."""
+        for blocks in (self.device, self.pinned):
+            if blocks.starts_at(int(address)):
+                blocks.remove(int(address))
 
     def allocate_host(self, nbytes: Any, flags: Any = 0) -> int:  # noqa: ARG002
         """Allocate page-locked host memory."""
@@ -150,20 +131,27 @@ class Memory:
 
     # -- copies ------------------------------------------------------------------------------------
 
-    def bytes_at(self, address: Any, nbytes: Any) -> Any:
-        """Return memory as an array of bytes, which keeps its block alive."""
+    def bytes_at(self, address: Any, nbytes: Any, *, of_device: bool = False) -> Any:
+        """Return memory as an array of bytes, which keeps its block alive.
+
+        Memory that the driver did not allocate is the program's, and taken as it is.
+        """
         start, size = int(address), int(nbytes)
         found = self.device.find(start) or self.pinned.find(start)
         if found is not None and found[2] is not None:
             offset = start - found[0]
+            if offset + size > found[1]:
+                raise DriverCallError("INVALID_VALUE")
             return found[2][offset : offset + size]
+        if of_device and (start == 0 or self.device.is_freed(start)):
+            raise DriverCallError("INVALID_VALUE")
         return np.frombuffer((ctypes.c_uint8 * size).from_address(start), np.uint8)
 
     def _copy(self, stream: Stream, target: Any, source: Any) -> None:
         stream.enqueue("copy", stream.interface.copy, (target, source))
 
     def copy(self, target: Any, source: Any, nbytes: Any) -> None:
-        """Copy on the default stream."""
+        """Copy between memory of devices on the default stream."""
         if int(nbytes):
             self.copy_async(target, source, nbytes, 0)
 
@@ -171,33 +159,35 @@ class Memory:
         """Copy between memory of devices on a stream."""
         self._copy(
             self._streams.ordered(stream),
-            self.bytes_at(target, nbytes),
-            self.bytes_at(source, nbytes),
+            self.bytes_at(target, nbytes, of_device=True),
+            self.bytes_at(source, nbytes, of_device=True),
         )
+
+    def copy_to_device(self, target: Any, source: Any, nbytes: Any) -> None:
+        """Copy from the host on the default stream."""
+        if int(nbytes):
+            self.copy_to_device_async(target, source, nbytes, 0)
 
     def copy_to_device_async(self, target: Any, source: Any, nbytes: Any, stream: Any) -> None:
         """Copy from the host on a stream; pageable memory is read before the call returns."""
         queue = self._streams.ordered(stream)
+        into = self.bytes_at(target, nbytes, of_device=True)
         values = self.bytes_at(source, nbytes)
-        if self._is_pageable(source) and not queue.query():
+        if self.pinned.find(int(source)) is None and queue is not default_stream(queue.device):
             values = values.copy()
-        self._copy(queue, self.bytes_at(target, nbytes), values)
-        if self._is_pageable(source):
-            self._wait_unless_copied(queue, values)
+        self._copy(queue, into, values)
+
+    def copy_to_host(self, target: Any, source: Any, nbytes: Any) -> None:
+        """Copy to the host on the default stream."""
+        if int(nbytes):
+            self.copy_to_host_async(target, source, nbytes, 0)
 
     def copy_to_host_async(self, target: Any, source: Any, nbytes: Any, stream: Any) -> None:
         """Copy to the host on a stream; pageable memory is written before the call returns."""
         queue = self._streams.ordered(stream)
-        self._copy(queue, self.bytes_at(target, nbytes), self.bytes_at(source, nbytes))
-        if self._is_pageable(target):
-            queue.synchronize()
-
-    def _is_pageable(self, address: Any) -> bool:
-        return self.pinned.find(int(address)) is None
-
-    def _wait_unless_copied(self, queue: Stream, values: Any) -> None:
-        """Wait for a copy that reads memory of the caller."""
-        if not values.flags.owndata:
+        values = self.bytes_at(source, nbytes, of_device=True)
+        self._copy(queue, self.bytes_at(target, nbytes), values)
+        if self.pinned.find(int(target)) is None:
             queue.synchronize()
 
     def fill(self, address: Any, value: Any, nbytes: Any) -> None:
@@ -207,5 +197,13 @@ class Memory:
     def fill_async(self, address: Any, value: Any, nbytes: Any, stream: Any) -> None:
         """Set bytes on a stream."""
         queue = self._streams.ordered(stream)
-        target = self.bytes_at(address, nbytes)
+        target = self.bytes_at(address, nbytes, of_device=True)
         queue.enqueue("fill", queue.interface.fill, (target, int(value) & 0xFF))
+
+
+def _with_whole_pages(nbytes: int) -> int:
+    """Return the size to allocate so that the pages of a block hold nothing else.
+
+    Then the block can be shared with other processes. Larger blocks of nbrt have whole pages.
+    """
+    return nbytes if nbytes > SMALL_LIMIT else (-(-nbytes // PAGE) + 1) * PAGE - _ALIGNMENT

@@ -18,8 +18,6 @@ from nbrt.runtime.event import Event
 from nbrt.runtime.stream import Stream, default_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nbrt._internal.device import Device
     from nbrt.compat.numba_cuda.driver.contexts import Contexts
 
@@ -30,6 +28,7 @@ LEGACY, PER_THREAD = 1, 2
 
 _FIRST_HANDLE, _HANDLE_STEP = 0x1000, 0x10  # distinct from the handles of default streams
 _EVENT_DISABLE_TIMING = 2
+_LAUNCH_FAILED = 719
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.py_object)
 
 
@@ -51,6 +50,7 @@ class Streams:
         self._contexts = contexts
         self._handles = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
         self._streams: dict[int, Stream] = {}
+        self._adopted: dict[Stream, int] = {}
         self._events: dict[int, Event] = {}
         self._per_thread = threading.local()
         self.busy: dict[Device, set[Stream]] = {}
@@ -64,12 +64,13 @@ class Streams:
         return CUstream(handle)
 
     def handle_of(self, stream: Stream) -> CUstream:
-        """Return a handle for a stream of nbrt."""
-        for handle, known in list(self._streams.items()):
-            if known is stream:
-                return CUstream(handle)
-        handle = next(self._handles)
-        self._streams[handle] = stream
+        """Return the handle of a stream of nbrt, which the program makes."""
+        handle = self._adopted.get(stream)
+        if handle is None:
+            if stream is default_stream(stream.device):
+                return CUstream(LEGACY)
+            handle = self._adopted[stream] = next(self._handles)
+            self._streams[handle] = stream
         return CUstream(handle)
 
     def destroy(self, handle: Any) -> None:
@@ -109,7 +110,11 @@ class Streams:
 
     def _finish(self, busy: set[Stream]) -> None:
         while busy:
-            busy.pop().synchronize()
+            try:
+                stream = busy.pop()
+            except KeyError:  # another thread waits for the last one
+                return
+            stream.synchronize()
 
     def synchronize(self, handle: Any) -> None:
         """Wait for a stream; raise what its work raised."""
@@ -132,19 +137,38 @@ class Streams:
         """Wait for all streams of the current device."""
         self.ordered(0).synchronize()
 
+    def synchronize_all(self) -> None:
+        """Wait for all streams of all devices."""
+        for device, busy in list(self.busy.items()):
+            self._finish(busy)
+            default_stream(device).synchronize()
+        default_stream(self._contexts.current_device()).synchronize()
+
+    def events_of_busy(self) -> list[Event]:
+        """Return events behind the work that is submitted and may be unfinished."""
+        return [each.record_event() for busy in list(self.busy.values()) for each in list(busy)]
+
     def call(self, handle: Any, callback: Any, data: Any, flags: Any) -> None:  # noqa: ARG002
         """Call a C function of a stream, a status and a Python object behind the work so far."""
         function = _CALLBACK(int(callback))
         argument = ctypes.cast(int(data), ctypes.py_object).value
-        stream = self.ordered(handle)
-        stream.call(_run_callback, function, int(handle), argument)
+        number = int(handle)
+        stream = self.ordered(number)
+
+        def call(failure: BaseException | None) -> bool:
+            function(number, 0 if failure is None else _LAUNCH_FAILED, argument)
+            return False  # a synchronisation raises the failure
+
+        (stream.deferral or stream.queue).add_done_callback(call)
 
     # -- events ------------------------------------------------------------------------------------
 
     def create_event(self, flags: Any = 0) -> CUevent:
         """Create an event."""
         handle = next(self._handles)
-        self._events[handle] = Event(enable_timing=not int(flags) & _EVENT_DISABLE_TIMING)
+        self._events[handle] = Event(
+            self._contexts.current_device(), enable_timing=not int(flags) & _EVENT_DISABLE_TIMING
+        )
         return CUevent(handle)
 
     def destroy_event(self, handle: Any) -> None:
@@ -185,7 +209,3 @@ class Streams:
             return first.elapsed_time(last)
         except EventError:
             raise DriverCallError("INVALID_HANDLE") from None
-
-
-def _run_callback(function: Callable[..., None], handle: int, argument: object) -> None:
-    function(handle, 0, argument)
