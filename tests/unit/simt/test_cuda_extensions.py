@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import os
 import subprocess
 import sys
@@ -36,7 +34,8 @@ from numba.cuda.typing.templates import AttributeTemplate, ConcreteTemplate, sig
 
 from helpers.processes import ROOT, output_of
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.errors import UnsupportedConstructError
+from nbrt.backends.cpu.simt.prepared import PreparedArgument
+from nbrt.errors import CompileError, UnsupportedConstructError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,51 +229,74 @@ def test_code_in_the_registries_of_numba_cuda_is_called() -> None:
     np.testing.assert_array_equal(out, [2.5, 42])
 
 
+def test_operators_and_functions_of_python_take_a_type_of_the_program() -> None:
+    assert output_of(_OPERATORS).split() == ["18.0", "3.0", "50.0", "4.0", "16.0"]
+
+
+_OPERATORS = """
+# In a process of its own: kernels cannot be stored on disk beside such overloads.
+import math, operator
+import numpy as np
+from numba.core import types
+from numba.cuda import cgutils
+from numba.cuda.extending import (
+    core_models, lower_builtin, make_attribute_wrapper, overload, register_model, type_callable
+)
+from nbrt.backends.cpu.launch import CpuProgram
+
+class Pair: ...
+
+class PairType(types.Type):
+    def __init__(self):
+        super().__init__(name="Pair")
+
+pair_type = PairType()
+
+@register_model(PairType)
+class Model(core_models.StructModel):
+    def __init__(self, manager, fe_type):
+        super().__init__(manager, fe_type, [("lo", types.float64), ("hi", types.float64)])
+
+make_attribute_wrapper(PairType, "lo", "lo")
+make_attribute_wrapper(PairType, "hi", "hi")
+
+@type_callable(Pair)
+def type_pair(context):
+    return lambda lo, hi: pair_type
+
+@lower_builtin(Pair, types.Float, types.Float)
+def make_pair(context, builder, sig, args):
+    pair = cgutils.create_struct_proxy(pair_type)(context, builder)
+    pair.lo, pair.hi = args
+    return pair._getvalue()
+
 @overload(operator.add)
-def _add_intervals(a: Any, b: Any) -> Any:
-    if not (isinstance(a, IntervalType) and isinstance(b, IntervalType)):
-        return None
-
-    def implementation(a: Any, b: Any) -> Any:
-        return Interval(a.lo + b.lo, a.hi + b.hi)
-
-    return implementation
-
+def add(a, b):
+    if a is pair_type and b is pair_type:
+        return lambda a, b: Pair(a.lo + b.lo, a.hi + b.hi)
 
 @overload(math.sqrt)
-def _sqrt_of_interval(x: Any) -> Any:
-    if not isinstance(x, IntervalType):
-        return None
-
-    def implementation(x: Any) -> Any:
-        return Interval(math.sqrt(x.lo), math.sqrt(x.hi))
-
-    return implementation
-
+def sqrt(x):
+    if x is pair_type:
+        return lambda x: Pair(math.sqrt(x.lo), math.sqrt(x.hi))
 
 @overload(max)
-def _max_of_interval(a: Any, b: Any) -> Any:
-    if not isinstance(a, IntervalType):
-        return None
+def maximum(a, b):
+    if a is pair_type:
+        return lambda a, b: max(a.hi, b.hi)
 
-    def implementation(a: Any, b: Any) -> Any:
-        return max(a.hi, b.hi)
+def kernel(out, x):
+    pair = Pair(x[0], x[1]) + Pair(1.0, 2.0)
+    out[0] = pair.hi
+    out[1] = math.sqrt(pair).lo
+    out[2] = max(pair, Pair(0.0, 50.0))
+    out[3] = math.sqrt(x[1])
+    out[4] = max(x[0], x[1])
 
-    return implementation
-
-
-def test_operators_and_functions_of_python_take_a_type_of_the_program() -> None:
-    def kernel(out: Any, x: Any) -> None:
-        interval = Interval(x[0], x[1]) + Interval(1.0, 2.0)
-        out[0] = interval.hi
-        out[1] = math.sqrt(interval).lo
-        out[2] = max(interval, Interval(0.0, 50.0))
-        out[3] = math.sqrt(x[1])
-        out[4] = max(x[0], x[1])
-
-    out = np.zeros(5)
-    run(kernel, out, np.array([8.0, 16.0]))
-    np.testing.assert_array_equal(out, [18, 3, 50, 4, 16])
+out = np.zeros(5)
+CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(out, np.array([8.0, 16.0]))
+print(*out)
+"""
 
 
 @overload_method(types.Array, "cuda_total")
@@ -512,3 +534,34 @@ def test_variables_without_a_value_are_warned_of(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cuda_config, "ALWAYS_WARN_UNINIT_VAR", 1)
     with pytest.warns(NumbaWarning, match="Detected uninitialized variable value"):
         run(kernel, np.zeros(1), 1)
+
+
+# -- arguments that an extension of the launch prepares --------------------------------------------
+
+
+def test_an_argument_is_passed_as_another_type() -> None:
+    def kernel(out: Any, interval: Any, x: Any) -> None:
+        out[0] = interval.width + x[1]
+        out[1] = hull(interval, Interval(0.0, 1.0)).lo
+
+    out, given = np.zeros(2), types.UniTuple(types.float64, 2)
+    argument = PreparedArgument(interval_type, given, (1.5, 4.0))
+    array = PreparedArgument(types.float64[::1], types.float64[::1], np.arange(2.0))
+    for _ in range(2):
+        run(kernel, out, argument, array)
+        np.testing.assert_array_equal(out, [3.5, 0])
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "message"),
+    [
+        (types.UniTuple(types.float64, 3), (1.0, 2.0, 3.0), "has 2 members"),
+        (types.UniTuple(types.float32, 2), (1.0, 2.0), "LLVM's type double"),
+    ],
+)
+def test_a_prepared_value_of_other_members_is_refused(given: Any, value: Any, message: str) -> None:
+    def kernel(out: Any, interval: Any) -> None:
+        out[0] = interval.width
+
+    with pytest.raises(CompileError, match=message):
+        run(kernel, np.zeros(1), PreparedArgument(interval_type, given, value))

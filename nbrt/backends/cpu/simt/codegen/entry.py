@@ -24,6 +24,7 @@ from nbrt.backends.cpu.simt.frontend.pipeline import (
     may_spin,
     strides_of,
 )
+from nbrt.backends.cpu.simt.prepared import kernel_types
 from nbrt.backends.cpu.simt.thread_context import SimtContextType
 
 __all__ = ["BlockLoop", "BlockLoopType", "Emitter", "run_blocks"]
@@ -70,7 +71,7 @@ class BlockLoop:
 @intrinsic
 def run_blocks(_typingctx: Any, loop: Any, launch: Any, *arguments: Any) -> Any:
     """Run blocks of a launch until none is left."""
-    body, limits = loop.body.results((SimtContextType(loop.block), *arguments))
+    body, limits = loop.body.results((SimtContextType(loop.block), *kernel_types(arguments)))
 
     def codegen(context: Any, builder: ir.IRBuilder, _sig: Any, args: Any) -> ir.Value:
         # Loops inlined into the wrapper that Python calls would not know the launch.

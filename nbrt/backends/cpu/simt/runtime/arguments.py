@@ -11,6 +11,7 @@ from numba.core.dispatcher import OmittedArg
 from numba.core.typing.typeof import Purpose, typeof
 from numba.np.numpy_support import from_dtype, map_layout
 
+from nbrt.backends.cpu.simt.prepared import PreparedType
 from nbrt.backends.fake_arguments import refuse_fake_array
 from nbrt.errors import ArgumentTypeError
 
@@ -33,6 +34,7 @@ _SCALARS = (
     types.EnumMember,
     types.NoneType,
     types.CharSeq,
+    PreparedType,
     types.UnicodeCharSeq,
     types.CPointer,
 )
@@ -93,8 +95,16 @@ def numba_type(value: object) -> Any:
     """
     if type(value) is not np.ndarray:
         return typeof(value, Purpose.argument)
-    dtype, layout = from_dtype(value.dtype), map_layout(value)
+    dtype, layout = _element_type(value.dtype), map_layout(value)
     return types.Array(dtype, value.ndim, layout, readonly=not value.flags.writeable)
+
+
+def _element_type(dtype: np.dtype[Any]) -> Any:
+    if dtype.name == "bfloat16":  # of ml_dtypes; NumPy has no such type
+        from nbrt.backends.cpu.simt.builtins.bfloat16 import bfloat16
+
+        return bfloat16
+    return from_dtype(dtype)
 
 
 def _is_too_large(value: object) -> bool:

@@ -18,9 +18,11 @@ from numba.core.registry import cpu_target
 from nbrt._version import __version__
 from nbrt.backends.code_store.compiler_info import CompilerInfo
 from nbrt.backends.code_store.store import CodeStore
+from nbrt.backends.cpu.simt.prepared import PreparedType
 from nbrt.backends.cpu.simt.runtime.stored_code import entry_of, result_of, target_of
-from nbrt.backends.fingerprint import UnhashableError, fingerprint
+from nbrt.backends.fingerprint import UnhashableError, exception_classes, fingerprint
 from nbrt.backends.foreign_overloads import hash_overloads, option_text
+from nbrt.backends.program_registrations import is_program_module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +73,7 @@ class KernelCache:
         if entry is None:
             return None
         try:
-            return result_of(entry, arguments, target)
+            return result_of(entry, arguments, target, self._exceptions)
         except Exception:  # noqa: BLE001 - the entry is unusable: compile
             return None
 
@@ -81,10 +83,13 @@ class KernelCache:
         arguments = ", ".join(map(str, result.signature.args[1:]))
         signature = f"{arguments}; block {'x'.join(map(str, block))}"
         try:
-            entry = entry_of(result, name, signature, compiler_versions())
+            entry = entry_of(result, name, signature, compiler_versions(), self._exceptions)
         except Exception:  # noqa: BLE001 - the kernel is compiled; a missing entry costs time only
             return
         self._store.put(key, entry)
+
+    def _exceptions(self) -> list[type[BaseException]]:
+        return exception_classes(self._captures.frozen, self._captures.freeze)
 
 
 def compiler_info() -> CompilerInfo:
@@ -125,7 +130,15 @@ def _hash_options(dispatcher: Any) -> bytes:
 
 
 def _description(kind: Any) -> object:
-    """Return a value whose text tells a type from all others: names of tuples lack their fields."""
+    """Return a value whose text tells a type from all others: names of tuples lack their fields.
+
+    Raises
+    ------
+    UnhashableError
+        For a type of the program, whose name says nothing of its members.
+    """
+    if isinstance(kind, PreparedType) or is_program_module(type(kind).__module__):
+        raise UnhashableError(f"the type {kind}")
     if not isinstance(kind, types.BaseTuple):
         return kind
     return kind, getattr(kind, "fields", ()), tuple(map(_description, kind.types))

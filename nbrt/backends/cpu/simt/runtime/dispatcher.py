@@ -23,6 +23,7 @@ from numba.core.environment import lookup_environment
 from nbrt._internal.gc_control import gc_disabled
 from nbrt.backends import in_flight as in_flight_jobs
 from nbrt.backends.cpu.block_scheduler import LaunchRecord
+from nbrt.backends.cpu.simt.prepared import kernel_types
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types, numba_type
 from nbrt.backends.cpu.simt.target import SimtDispatcher
 from nbrt.backends.plain_messages import plain_messages
@@ -219,7 +220,7 @@ class EntryDispatcher(SimtDispatcher):
 
         body = self._body()
         # The kernel first: its errors must not appear as errors of the entry.
-        thread, _ = body.results((SimtContextType(self._block), *arguments[1:]))
+        thread, _ = body.results((SimtContextType(self._block), *kernel_types(arguments[1:])))
         self._threads[arguments] = thread
         names = self.py_func.__globals__
         names["__run__"] = run_blocks
