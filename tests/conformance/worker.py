@@ -52,27 +52,18 @@ class Result(unittest.TestResult):
     def _used(self) -> int:
         return self._uses.count if self._uses else -1
 
-    def startTest(self, test: unittest.TestCase) -> None:
-        super().startTest(test)
-        self._begin = time.perf_counter(), self._used()
-        self._report(start=identity(self._prefix, test))
-
-    def stopTest(self, test: unittest.TestCase) -> None:
-        super().stopTest(test)
-        began, used = self._begin
+    def run(self, test: unittest.TestCase) -> None:
+        """Run a test, with what its class and module set up, and report it."""
+        name = identity(self._prefix, test)
+        self._found = {}
+        began, used = time.perf_counter(), self._used()
+        self._report(start=name)
+        unittest.TestSuite([test]).run(self)
+        self._previousTestClass = None  # unittest would take the next one's class for set up
         found = self._found or {"outcome": "passed", "detail": ""}
         if found["outcome"] == "passed" and self._used() == used >= 0:
             found = {"outcome": "passed", "detail": WITHOUT_NBRT}
-        self._found = {}
-        seconds = round(time.perf_counter() - began, 3)
-        self._report(id=identity(self._prefix, test), seconds=seconds, **found)
-
-    def run(self, test: unittest.TestCase) -> None:
-        """Run a test with what its class sets up; where that ends it, report the test."""
-        unittest.TestSuite([test]).run(self)
-        if self._found:
-            self._report(id=identity(self._prefix, test), seconds=0, **self._found)
-            self._found = {}
+        self._report(id=name, seconds=round(time.perf_counter() - began, 3), **found)
 
     def addSkip(self, test: Any, reason: str) -> None:
         self._found = self._found or {"outcome": "skipped", "detail": reason}
