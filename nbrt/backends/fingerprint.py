@@ -20,12 +20,12 @@ from numba.core import types as numba_types
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.declared_signatures import declared_signatures
 from nbrt.backends.dialect import dialect_name, is_dialect_module
-from nbrt.backends.stable_modules import is_standard_module
+from nbrt.backends.stable_modules import is_stable_class, is_standard_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["UnhashableError", "fingerprint"]
+__all__ = ["UnhashableError", "exception_classes", "fingerprint"]
 
 _VERSIONED = frozenset({"builtins", "numba", "numba_cuda", "llvmlite", "numpy"})
 """Packages whose versions are part of every key, so that their objects are known by name."""
@@ -75,6 +75,24 @@ def fingerprint(
     return walk.hash.digest()
 
 
+def exception_classes(
+    function: types.FunctionType,
+    freeze: Callable[[types.FunctionType], types.FunctionType] = lambda function: function,
+) -> list[type[BaseException]]:
+    """Return the exception classes of the program that a function refers to.
+
+    In the order of the hash: functions with equal fingerprints have as many, in the same order.
+
+    Parameters
+    ----------
+    function, freeze
+        As of `fingerprint`.
+    """
+    walk = _Walk(freeze, lambda _: b"")
+    walk.function(function)
+    return walk.exceptions
+
+
 def _is_versioned(module: str | None) -> bool:
     root, _, rest = (module or "").partition(".")
     if root in _VERSIONED:
@@ -101,6 +119,7 @@ class _Walk:
         self._keep_alive: list[object] = []
         self._places: list[object] = []
         self._may_spin = False
+        self.exceptions: list[type[BaseException]] = []
 
     def _put(self, *parts: object) -> None:
         for part in parts:
@@ -123,7 +142,10 @@ class _Walk:
             self._put("visit", self._seen["function", id(function)])
             return
         self._is_first_visit(("function", id(function)), function)
-        self._put("function", function.__module__, function.__qualname__)
+        # The name of a module of the program has no effect on the code: it differs between
+        # `__main__` and `__mp_main__`, and may between runs where `exec` makes the function.
+        module = function.__module__ if _is_versioned(function.__module__) else ""
+        self._put("function", module, function.__qualname__)
         self.value(function.__defaults__)
         self._put(sorted(function.__kwdefaults__ or {}))
         for value in (function.__kwdefaults__ or {}).values():
@@ -240,10 +262,12 @@ class _Walk:
             # NumPy's own only: users' ones, also those of numba.vectorize, have other types.
             known = getattr(np, value.__name__, None) is value
             module, name = ("numpy", value.__name__) if known else (None, None)
-        if isinstance(name, str) and _is_versioned(module):
+        is_known = not isinstance(value, type) or is_stable_class(value)
+        if isinstance(name, str) and _is_versioned(module) and is_known:
             self._put("named", module, name)
         elif isinstance(value, type) and issubclass(value, BaseException):
             self._put("exception", module, name)
+            self.exceptions.append(value)
         elif isinstance(value, type) and issubclass(value, enum.Enum):
             self._put("enum class", module, name, [member.name for member in value])
             for member in value:

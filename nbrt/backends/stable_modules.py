@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 
-__all__ = ["STABLE_PACKAGES", "is_stable_module", "is_standard_module"]
+__all__ = ["STABLE_PACKAGES", "is_stable_class", "is_stable_module", "is_standard_module"]
 
 STABLE_PACKAGES = frozenset(
     {"builtins", "numba", "numba_cuda", "numba_cuda_mlir", "llvmlite", "numpy"}
@@ -44,6 +44,24 @@ def is_stable_module(name: str | None) -> bool:
     if root in STABLE_PACKAGES:
         return ".tests." not in f".{rest}."  # its tests are programs
     return is_standard_module(name)
+
+
+def is_stable_class(value: type) -> bool:
+    """Return whether a class is of the standard library, NumPy or Numba: it is there by its name.
+
+    A class that ``exec`` makes in a namespace without ``__name__`` calls itself one of `builtins`.
+
+    Parameters
+    ----------
+    value : type
+        The class.
+    """
+    if not is_stable_module(value.__module__):
+        return False
+    found: object = sys.modules.get(value.__module__)
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is value
 
 
 def is_standard_module(name: str | None) -> bool:

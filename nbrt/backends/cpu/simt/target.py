@@ -34,6 +34,7 @@ from numba.core.target_extension import (
 )
 from numba.core.typing.templates import builtin_registry as typings
 
+from nbrt.backends.cpu.simt.exception_references import ReferringAPI
 from nbrt.backends.cpu.simt.extensions import Extensions, is_for_other_target
 
 if TYPE_CHECKING:
@@ -186,6 +187,10 @@ class _SimtContext(cpu.CPUContext):
         name: Numba's own names count the functions of a process.
         """
         return str(super().mangler(name, types, abi_tags=(*abi_tags, _process_tag), uid=uid))
+
+    def get_python_api(self, builder: Any) -> ReferringAPI:
+        """Return the functions of Python for the code of a builder."""
+        return ReferringAPI(self, builder)
 
     def refresh(self) -> None:
         """Load new registrations with Numba and for CUDA, if there are any."""

@@ -20,9 +20,13 @@ from numba.core.environment import Environment, lookup_environment
 
 from nbrt.backends.code_store.entry import Entry, EntryError
 from nbrt.backends.code_store.plain_values import decode, encode
+from nbrt.backends.cpu.simt.exception_references import class_of, resolve, tokens_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    Exceptions = Callable[[], list[type[BaseException]]]
+    """Returns the exception classes that a kernel captures, in the same order in all processes."""
 
 __all__ = ["StoredFunction", "entry_of", "result_of", "target_of"]
 
@@ -59,7 +63,9 @@ class _LoadedLibrary:
         return int(self.codegen._engine.get_function_address(name))
 
 
-def entry_of(result: Any, name: str, signature: str, versions: Mapping[str, str]) -> Entry:
+def entry_of(
+    result: Any, name: str, signature: str, versions: Mapping[str, str], exceptions: Exceptions
+) -> Entry:
     """Return the entry of a compile result.
 
     Parameters
@@ -70,11 +76,14 @@ def entry_of(result: Any, name: str, signature: str, versions: Mapping[str, str]
         The kernel, for tables.
     versions : Mapping[str, str]
         As of `Entry`.
+    exceptions : callable
+        Returns the exception classes that the kernel captures.
 
     Raises
     ------
     ValueError
-        If an environment has a constant that is no plain value, or a function is not importable.
+        If an environment has a constant that is no plain value, or the code raises an exception
+        that the kernel does not capture.
     """
     if not all(environment.can_cache() for environment in result.referenced_envs):
         raise EntryError("a function has an environment without a module")
@@ -95,6 +104,7 @@ def entry_of(result: Any, name: str, signature: str, versions: Mapping[str, str]
             described.llvm_cpython_wrapper_name,
         ],
         "module": described.modname,
+        "exceptions": _exceptions_in(code, exceptions),
         "environments": [
             [env.env_name, env.globals["__name__"], encode(tuple(env.consts))]
             for env in environments
@@ -118,8 +128,12 @@ def target_of(target: Any) -> tuple[str, str]:
     return f"{triple.partition('-')[0]}-{cpu}", str(features)
 
 
-def result_of(entry: Entry, arguments: tuple[Any, ...], target: Any) -> CompileResult | None:
-    """Link the code of an entry; return its compile result, or None if a symbol is unknown.
+def result_of(
+    entry: Entry, arguments: tuple[Any, ...], target: Any, exceptions: Exceptions
+) -> CompileResult | None:
+    """Link the code of an entry; return its compile result, or None if it cannot be used.
+
+    A symbol may be unknown, or the code of this process raise another exception of the same name.
 
     Parameters
     ----------
@@ -129,10 +143,12 @@ def result_of(entry: Entry, arguments: tuple[Any, ...], target: Any) -> CompileR
         The types of the arguments of the entry function.
     target : numba target context
         The target to load the code into.
+    exceptions : callable
+        Returns the exception classes that the kernel captures.
 
     Raises
     ------
-    KeyError, TypeError, ValueError
+    IndexError, KeyError, TypeError, ValueError
         If the entry is not one of `entry_of`.
     """
     data = entry.data
@@ -142,6 +158,10 @@ def result_of(entry: Entry, arguments: tuple[Any, ...], target: Any) -> CompileR
     if not _are_known(symbols):
         target.refresh()  # registers all functions that Numba's code may call
         if not _are_known(symbols):
+            return None
+    if data["exceptions"]:
+        captured = exceptions()
+        if not all(resolve(token, captured[index]) for token, index in data["exceptions"]):
             return None
     environments = tuple(_environment(*each) for each in stored)
     library = _LoadedLibrary(target.codegen(), entry.sections[_OBJECT])
@@ -182,6 +202,13 @@ def _symbols(library: Any) -> list[str]:
         for value in values
         if value.is_declaration and not value.name.startswith("llvm.")
     ]
+
+
+def _exceptions_in(code: bytes, exceptions: Exceptions) -> list[tuple[str, int]]:
+    """Return the references to exception classes in code, and their numbers in the kernel."""
+    tokens = tokens_in(code)
+    captured = exceptions() if tokens else []
+    return [(token, captured.index(class_of(token))) for token in tokens]
 
 
 def _are_known(symbols: list[str]) -> bool:
