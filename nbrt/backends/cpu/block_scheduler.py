@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
+import re
 import threading
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,9 @@ from nbrt.errors import ArgumentError, KernelDeadlockError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LaunchRecord", "get_num_threads", "run_shared", "set_num_threads"]
+    from nbrt.typing import Dim3
+
+__all__ = ["LaunchRecord", "get_num_threads", "raising_thread", "run_shared", "set_num_threads"]
 
 
 _NONE = -1
@@ -88,6 +91,20 @@ class LaunchRecord(ctypes.Structure):
             error.args = (f"{error}; one of them is {thread}",)
         else:
             error.add_note(f"in {thread}")
+
+
+_INDEX = r"\((\d+), (\d+), (\d+)\)"
+_THREAD = re.compile(f"in block {_INDEX}, thread {_INDEX}")
+
+
+def raising_thread(error: BaseException) -> tuple[Dim3, Dim3] | None:
+    """Return the block and the thread that raised an exception, as noted; None: no kernel did."""
+    for note in getattr(error, "__notes__", ()):
+        found = _THREAD.fullmatch(note)
+        if found:
+            index = tuple(map(int, found.groups()))
+            return (index[0], index[1], index[2]), (index[3], index[4], index[5])
+    return None
 
 
 _num_threads: int | None = None

@@ -85,7 +85,7 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
     @property
     def is_plain(self) -> bool:
         """Whether launches need no more than their arguments as NumPy arrays."""
-        return not (self.extensions or self.is_debug)
+        return not (self.extensions or self.is_debug or isinstance(self._cache, VersionCache))
 
     @property
     def max_block(self) -> int | None:
@@ -205,8 +205,6 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
             if known is not None:
                 return known
             self._check_options()
-            if self.is_device:
-                raise RuntimeError("Cannot compile a device function as a kernel")
             version = self._new_version(types, is_compiled=True)
             self.add_overload(version, types)
             return version
@@ -242,8 +240,10 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
     def _check_options(self) -> None:
         """Raise for options that numba-cuda refuses, and for linked code."""
         options = self.targetoptions
+        if self.is_device:
+            raise RuntimeError("Cannot compile a device function as a kernel")
         unknown = sorted(options.keys() - _OPTIONS)
-        if unknown and not self.is_device:
+        if unknown:
             raise TypeError(
                 f"cuda.jit() got an unexpected keyword argument {unknown[0]!r}; expected one of "
                 f"{', '.join(sorted(_OPTIONS))}, cache"

@@ -10,6 +10,7 @@ from numba.cuda.cudadrv.devicearray import DeviceNDArray
 from numba.cuda.dispatcher import _LaunchConfiguration
 
 from nbrt.compat.numba_cuda.arguments import PLAIN, prepared, view_of
+from nbrt.compat.numba_cuda.debug import debug_error
 from nbrt.compat.numba_cuda.driver.handles import CUstream
 from nbrt.errors import ArgumentTypeError, LaunchError
 from nbrt.runtime.stream import Stream
@@ -141,9 +142,15 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         try:
             configured(*values)
         except Exception as error:
-            self.dispatcher.raise_as_numba(error)
+            self._raise_as_numba(error)
             raise
         return stream
+
+    def _raise_as_numba(self, error: Exception) -> None:
+        """Raise numba-cuda's exception for one of a launch; return if it is the same."""
+        self.dispatcher.raise_as_numba(error)
+        if self.dispatcher.is_debug and (other := debug_error(error)) is not None:
+            raise other from error
 
     def _configure(self, stream: Stream) -> ConfiguredKernel:
         threads, most = math.prod(self.blockdim), self.dispatcher.max_block
@@ -174,7 +181,11 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
             types, args = [typ for typ, _ in pairs], tuple(value for _, value in pairs)
         stream = self._launch([prepared(value, after, waits) for value in args])
         if waits or after or self.dispatcher.is_debug:
-            stream.synchronize()
+            try:
+                stream.synchronize()
+            except Exception as error:
+                self._raise_as_numba(error)
+                raise
         for function in after:
             function()
 

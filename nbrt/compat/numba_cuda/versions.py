@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from numba.cuda import typing
@@ -171,11 +172,15 @@ class KernelVersion:
 def _machine_code(version: KernelVersion, method: str) -> Any:
     from numba.cuda.cudadrv.driver import _have_nvjitlink
 
+    if shutil.which("nvdisasm") is None:
+        raise BackendUnavailableError(
+            "nvdisasm was not found on the PATH: expected NVIDIA's disassembler; install it with: "
+            "pip install nvidia-cuda-nvdisasm"
+        )
     if not _have_nvjitlink():
         raise BackendUnavailableError(
             "expected NVIDIA's linker nvJitLink, which makes machine code without a GPU, but it is "
-            "not installed; install it with: pip install nvidia-nvjitlink, and nvdisasm with: pip "
-            "install nvidia-cuda-nvdisasm"
+            "not installed; install it with: pip install nvidia-nvjitlink"
         )
     return getattr(version.gpu_code._codelibrary, method)()
 

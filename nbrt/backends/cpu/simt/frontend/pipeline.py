@@ -43,7 +43,7 @@ from nbrt.backends.cpu.simt.frontend.resolve import (
     refuse_own_arrays,
     resolve_dialect,
 )
-from nbrt.backends.cpu.simt.frontend.source import with_context, without_context
+from nbrt.backends.cpu.simt.frontend.source import is_debug, with_context, without_context
 from nbrt.backends.cpu.simt.frontend.thread_index_analysis import simplify_positions
 from nbrt.backends.cpu.simt.frontend.thread_library import ThreadLibrary, linked_libraries
 from nbrt.backends.cpu.simt.frontend.wait_points import (
@@ -231,8 +231,11 @@ class ThreadDispatcher(LinkedDispatcher):
         *,
         takes_context: bool = True,
         declared: Sequence[tuple[tuple[Any, ...], Any]] = (),
+        is_debug: bool = False,
     ) -> None:
-        super().__init__(function, targetoptions=dict(_OPTIONS), pipeline_class=compiler)
+        # As with numba-cuda, a division by zero raises in code for debugging only.
+        options = {**_OPTIONS, "error_model": "python" if is_debug else "numpy"}
+        super().__init__(function, targetoptions=options, pipeline_class=compiler)
         self._captures = captures
         self._declared = declared
         self.takes_context = takes_context
@@ -311,6 +314,7 @@ class DeviceFunctions:
                 self._compiler,
                 takes_context=hidden,
                 declared=declared_signatures(callee),
+                is_debug=is_debug(callee),
             )
         return versions[hidden]
 
@@ -341,10 +345,16 @@ class KernelBody:
         The kernel, with the values that it is compiled with.
     instrumented : type, optional
         A compiler that adds probes: guards then stay in the body, and there are no limits.
+    is_debug : bool, default False
+        Whether divisions by zero raise.
     """
 
     def __init__(
-        self, captures: Captures, instrumented: type[DeviceCompiler] | None = None
+        self,
+        captures: Captures,
+        instrumented: type[DeviceCompiler] | None = None,
+        *,
+        is_debug: bool = False,
     ) -> None:
         self._is_instrumented = instrumented is not None
         self._function = captures.frozen
@@ -352,11 +362,15 @@ class KernelBody:
         self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._unlimited: set[ThreadDispatcher] = set()
         copy = with_context(self._function)
-        self._whole = ThreadDispatcher(copy, instrumented or _WholeKernelCompiler, captures)
-        self._guarded = ThreadDispatcher(copy, _GuardedKernelCompiler, captures)
-        self._limits = ThreadDispatcher(copy, _LimitsCompiler, captures)
-        self._turn = ThreadDispatcher(copy, _TurnCompiler, captures)
-        self._turn_limits = ThreadDispatcher(copy, _TurnLimitsCompiler, captures)
+
+        def dispatcher(compiler: type[DeviceCompiler]) -> ThreadDispatcher:
+            return ThreadDispatcher(copy, compiler, captures, is_debug=is_debug)
+
+        self._whole = dispatcher(instrumented or _WholeKernelCompiler)
+        self._guarded = dispatcher(_GuardedKernelCompiler)
+        self._limits = dispatcher(_LimitsCompiler)
+        self._turn = dispatcher(_TurnCompiler)
+        self._turn_limits = dispatcher(_TurnLimitsCompiler)
 
     def results(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         """Return the compile results of the body and of the limits function, which may be None."""
