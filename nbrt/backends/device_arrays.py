@@ -69,7 +69,7 @@ def _dtype_of(interface: dict[str, Any]) -> np.dtype[Any]:
     described = interface.get("descr")
     if interface["typestr"].startswith("|V") and described:
         return np.dtype([tuple(field) for field in described])
-    return np.dtype(interface["typestr"])
+    return np.dtype(str(interface["typestr"]))
 
 
 def _is_readable(address: int) -> bool:

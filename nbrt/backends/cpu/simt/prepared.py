@@ -71,7 +71,7 @@ def _model(manager: Any, fe_type: PreparedType) -> Any:
     return manager.lookup(fe_type.kernel_type)
 
 
-@unbox(PreparedType)  # type: ignore[untyped-decorator]  # numba has no types
+@unbox(PreparedType)
 def _unbox(typ: PreparedType, obj: Any, c: Any) -> Any:
     value = c.pyapi.object_getattr_string(obj, "value")
     native = c.unbox(typ.given, value)
