@@ -1,4 +1,4 @@
-"""The ways to run programs for numba.cuda on nbrt, each in a process of its own."""
+"""The ways to run programs for numba.cuda on nbrt, each in a new process."""
 
 from __future__ import annotations
 

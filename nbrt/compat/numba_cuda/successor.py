@@ -19,7 +19,6 @@ SUPPLIED = {
     "carray": ("numba", "carray"),
     "farray": ("numba", "farray"),
     "fp16": ("numba.cuda.fp16", ""),
-    "libdevice": ("numba.cuda.libdevice", ""),
     "libdevicefuncs": ("numba.cuda.libdevicefuncs", ""),
     "random": ("numba.cuda.random", ""),
     "vector_types": ("numba.cuda.vector_types", ""),
