@@ -56,6 +56,8 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
     ----------
     binding : Binding
         The driver that launches use; set while the drop-in is installed.
+    is_selected : bool
+        Whether a launch has selected a version: later ones leave the types to nbrt.
     """
 
     binding: ClassVar[Binding]
@@ -66,6 +68,7 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         self._gpu_code: OrderedDict[Any, Any] = OrderedDict()
         super().__init__(py_func, targetoptions, **keywords)
         self._launches: dict[Any, Launch] = {}
+        self.is_selected = False
 
     @functools.cached_property
     def kernel(self) -> Kernel:
@@ -142,6 +145,7 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
             if version.argument_types not in self._versions:
                 self.add_overload(version, version.argument_types)
             self._launched_types.update(self._types_of_launches())
+            self.is_selected = self.is_plain
         finally:
             launch_config._pop_args(before)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copyreg
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
 from cuda.core._utils.cuda_utils import CUDAError
-from numba.cuda.cudadrv.devicearray import DeviceNDArray
 from numba.cuda.dispatcher import _LaunchConfiguration
 
-from nbrt.compat.numba_cuda.arguments import PLAIN, prepared, view_of
+from nbrt.compat.numba_cuda.arguments import prepared
 from nbrt.compat.numba_cuda.debug import debug_error
 from nbrt.compat.numba_cuda.driver.handles import CUstream
+from nbrt.compat.numba_cuda.driver.streams import LEGACY, PER_THREAD
+from nbrt.compat.numba_cuda.fast_launch import COMPILE_HOOK, fast_launch
 from nbrt.errors import ArgumentTypeError, LaunchError
 from nbrt.runtime.stream import Stream
 
@@ -23,9 +26,6 @@ if TYPE_CHECKING:
     from nbrt.runtime.configured_kernel import ConfiguredKernel
 
 __all__ = ["CoreStream", "Launch", "LaunchConfigurationError"]
-
-_COMPILE_HOOK = "_compile_for_args"
-"""The method that programs replace on a dispatcher to see its compilations."""
 
 
 class LaunchConfigurationError(LaunchError, CUDAError):  # type: ignore[misc]  # not annotated
@@ -97,42 +97,47 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         self._bind()
 
     def _bind(self) -> None:
+        binding = self.dispatcher.binding
         self._handle = int(self.stream.handle)
-        self._streams = self.dispatcher.binding.streams
+        self._streams, self._contexts = binding.streams, binding.contexts
         self._configured: dict[Stream, ConfiguredKernel] = {}
-        # The first launch selects a version of the dispatcher; later ones leave the types to nbrt.
-        self._is_selected = False
+        self._names = vars(self.dispatcher)
 
     def __call__(self, *args: Any) -> None:
         """Launch; raise what a CUDA launch with these arguments would."""
         __tracebackhide__ = True
-        if (
-            not self._is_selected
-            or self.pre_launch_callbacks
-            or _COMPILE_HOOK in vars(self.dispatcher)
-        ):
-            self._select(args)
-            return
-        values = []
-        for value in args:
-            if type(value) is DeviceNDArray:
-                try:
-                    values.append(value._nbrt_view)
-                except AttributeError:
-                    values.append(view_of(value))
-            elif type(value) in PLAIN:
-                values.append(value)
-            else:
-                self.launch(args)
-                return
-        try:
-            self._launch(values)
-        except ArgumentTypeError:
-            self.dispatcher.call(args, self)  # raises the error of numba-cuda, if it has one
+        self.launch_slowly(args)
+        if self.dispatcher.is_plain:
+            self._become_fast(len(args))
 
-    def _select(self, args: tuple[Any, ...]) -> None:
-        self.dispatcher.call(args, self)
-        self._is_selected = self.dispatcher.is_plain
+    def launch_slowly(self, args: tuple[Any, ...]) -> None:
+        """Launch with arguments of all kinds, and with what the program wants called."""
+        dispatcher = self.dispatcher
+        if dispatcher.is_selected and not (
+            self.pre_launch_callbacks or COMPILE_HOOK in self._names
+        ):
+            try:
+                self.launch(args)
+            except ArgumentTypeError:
+                pass
+            else:
+                return
+        dispatcher.call(args, self)  # raises the error of numba-cuda, if it has one
+
+    def _become_fast(self, count: int) -> None:
+        """Let later launches run less code, if all are on the same stream."""
+        if self._contexts.count() != 1 or self._handle == PER_THREAD:
+            return
+        stream = self._streams.ordered(self._handle)
+        self._busy = self._streams.busy.setdefault(stream.device, set())
+        self._submit = self._configured.get(stream) or self._configure(stream)
+        is_default = self._handle in (0, LEGACY)
+        self._order: Callable[[], object] = (
+            functools.partial(self._streams.ordered, self._handle)
+            if is_default
+            else functools.partial(self._busy.add, stream)
+        )
+        self.__class__ = _fast_class(count, is_default=is_default)
 
     def _launch(self, values: list[Any]) -> Stream:
         stream = self._streams.ordered(self._handle)
@@ -142,12 +147,12 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         try:
             configured(*values)
         except Exception as error:
-            self._raise_as_numba(error)
+            self.raise_as_numba(error)
             raise
         return stream
 
-    def _raise_as_numba(self, error: Exception) -> None:
-        """Raise numba-cuda's exception for one of a launch; return if it is the same."""
+    def raise_as_numba(self, error: Exception) -> None:
+        """Raise numba-cuda's exception for one of a launch; return if it has none."""
         self.dispatcher.raise_as_numba(error)
         if self.dispatcher.is_debug and (other := debug_error(error)) is not None:
             raise other from error
@@ -184,17 +189,29 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
             try:
                 stream.synchronize()
             except Exception as error:
-                self._raise_as_numba(error)
+                self.raise_as_numba(error)
                 raise
         for function in after:
             function()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         state: dict[str, Any] = super().__getstate__()
-        for name in ("_handle", "_streams", "_configured", "_is_selected"):
+        for name in _STATE_OF_LAUNCHES & state.keys():
             del state[name]
-        return state
+        return copyreg.__newobj__, (Launch,), state  # type: ignore[attr-defined]  # of copyreg
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._bind()
+
+
+_STATE_OF_LAUNCHES = {
+    "_busy", "_configured", "_contexts", "_handle", "_names", "_order", "_streams", "_submit",
+}  # fmt: skip
+
+
+@functools.cache
+def _fast_class(count: int, *, is_default: bool) -> type[Launch]:
+    """Return the class of launches with a number of arguments; see `fast_launch`."""
+    members = {"__module__": __name__, "__call__": fast_launch(count, is_default=is_default)}
+    return type("Launch", (Launch,), members)
