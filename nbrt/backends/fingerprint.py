@@ -266,13 +266,13 @@ class _Walk:
         if isinstance(name, str) and _is_versioned(module) and is_known:
             self._put("named", module, name)
         elif isinstance(value, type) and issubclass(value, BaseException):
-            self._put("exception", module, name)
+            self._put("exception", name)
             self.exceptions.append(value)
         elif isinstance(value, type) and issubclass(value, enum.Enum):
-            self._put("enum class", module, name, [member.name for member in value])
+            self._put("enum class", name, [member.name for member in value])
             for member in value:
                 self.value(member.value)
         elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
-            self._put("named tuple", module, name, value._fields)
+            self._put("named tuple", name, value._fields)
         else:
             raise UnhashableError(f"{value!r} of type {type(value).__name__}")

@@ -36,9 +36,9 @@ def reduced(kernel: Any) -> str | tuple[Any, ...]:
     ArgumentTypeError
         If the kernel goes by value, and a value that it captures cannot be pickled.
     """
+    name: str = kernel.__qualname__
     found = _found_by_name(kernel)
     if found is kernel:
-        name: str = kernel.__qualname__
         return name
     if isinstance(found, type(kernel)) and found.function is kernel.function:
         return _with_check, (found, kernel.check)

@@ -28,7 +28,7 @@ _classes: dict[str, type[BaseException]] = {}
 _tokens: WeakKeyDictionary[type[BaseException], str] = WeakKeyDictionary()
 
 
-class ReferringAPI(PythonAPI):  # type: ignore[misc]  # numba has no types
+class ReferringAPI(PythonAPI):
     """Numba's interface to Python for compiled code, with references to exception classes."""
 
     def serialize_object(self, obj: Any) -> Any:
