@@ -117,6 +117,9 @@ def _patch() -> None:
 
 def _apply(patches: Patches) -> None:
     if _runs_on_cuda():
+        from nbrt.compat.numba_cuda.memory_manager import select
+
+        select(patches)
         return
     from nbrt.compat.numba_cuda.installation import apply
     from nbrt.compat.numba_cuda.successor import add_names

@@ -8,14 +8,17 @@ request for kernels whose exceptions the launch raises, where nothing is copied 
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cuda.core import Buffer
 from cuda.core.utils import StridedMemoryView
+from numba.cuda.api import external_stream
 from numba.cuda.args import ArgHint, In
 from numba.cuda.core import config
+from numba.cuda.core.errors import NumbaPerformanceWarning
 from numba.cuda.cudadrv.devicearray import DeviceNDArray, DeviceNDArrayBase, DeviceRecord
 
 from nbrt.backends.device_arrays import host_view
@@ -140,6 +143,7 @@ def _hinted(hint: Any, after: list[Callable[[], object]], waits: list[Any], *, c
 
 
 def _host(value: Any, after: list[Callable[[], object]], waits: list[Any], *, copies: bool) -> Any:
+    _warn_of_copy()
     is_record = isinstance(value, np.void)
     array = value if is_record else np.asarray(value)
     shares = not is_record and any(np.may_share_memory(array, other) for other in waits)
@@ -154,6 +158,13 @@ def _host(value: Any, after: list[Callable[[], object]], waits: list[Any], *, co
     else:
         copy.flags.writeable = False
     return copy
+
+
+def _warn_of_copy() -> None:
+    """Warn of the copy that a GPU would make, if the program asks for numba-cuda's warnings."""
+    if config.CUDA_WARN_ON_IMPLICIT_COPY and not config.DISABLE_PERFORMANCE_WARNINGS:
+        text = "Host array used in CUDA kernel will incur copy overhead to/from device."
+        warnings.warn(NumbaPerformanceWarning(text), stacklevel=5)
 
 
 def _assign_record(record: Any, values: Any) -> None:
@@ -177,7 +188,7 @@ def _of_interface(value: Any, interface: dict[str, Any]) -> Any:
         raise NotImplementedError("Masked arrays are not supported")
     stream = interface.get("stream")
     if stream is not None and config.CUDA_ARRAY_INTERFACE_SYNC:
-        process_binding().streams.synchronize(stream)
+        external_stream(stream).synchronize()
     array = host_view(value)
     if array is None:
         address = interface["data"][0]
@@ -192,5 +203,6 @@ def _of_cuda_core(value: Any) -> Any:
     dtype = np.dtype(value.dtype)
     strides = value.strides and tuple(step * dtype.itemsize for step in value.strides)
     array = array_over(int(value.ptr), tuple(value.shape), strides, dtype, value)
-    array.flags.writeable = not value.readonly
+    if value.readonly:
+        array.flags.writeable = False
     return array

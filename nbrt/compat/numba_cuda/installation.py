@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ def apply(patches: Patches) -> Binding:
     from numba import cuda
     from numba.core.target_extension import dispatcher_registry, target_registry
     from numba.cuda import decorators, device_init
+    from numba.cuda.core import config
     from numba.cuda.cudadrv import devices, driver
 
     from nbrt.compat.numba_cuda.device_arrays import replace_kernels
@@ -34,6 +36,7 @@ def apply(patches: Patches) -> Binding:
     _guard_finalizers(patches, driver, binding)
     _restart_driver(patches, driver)
     _forget_devices(patches, devices)
+    _quieten(patches, config)
     replace_kernels(patches, binding.streams)
     Dispatcher.binding = binding
     patches.set(decorators, "CUDADispatcher", Dispatcher)
@@ -91,22 +94,19 @@ def _guard_finalizers(patches: Patches, driver: Any, binding: Binding) -> None:
         "_event_finalizer": lambda _, handle: binding.streams.destroy_event(handle),
         "_stream_finalizer": lambda _, handle: binding.streams.destroy(handle),
     }
+    is_over = threading.Event()
     for name, end in ends.items():
-        patches.set(driver, name, _guarded(getattr(driver, name), end, driver, binding))
+        patches.set(driver, name, _guarded(getattr(driver, name), end, is_over))
+    patches.add_undo(is_over.set)
 
 
-def _guarded(make: Any, end: Any, driver: Any, binding: Binding) -> Any:
+def _guarded(make: Any, end: Any, is_over: threading.Event) -> Any:
+    """Return a function that makes finalizers: numba-cuda's until `is_over`, then `end`."""
+
     @functools.wraps(make)
     def make_guarded(*args: Any) -> Any:
         finalize = make(*args)
-
-        def core() -> None:
-            if driver.binding is binding:
-                finalize()
-            else:
-                end(*args)
-
-        return core
+        return lambda: end(*args) if is_over.is_set() else finalize()
 
     return make_guarded
 
@@ -118,6 +118,13 @@ def _free_pending(driver: Any) -> None:
         if context is not None:
             context.deallocations.clear()
             getattr(context.memory_manager, "deallocations", context.deallocations).clear()
+
+
+def _quieten(patches: Patches, config: Any) -> None:
+    """Switch off warnings about the speed of GPUs, unless the environment asks for them."""
+    for name in ("CUDA_LOW_OCCUPANCY_WARNINGS", "CUDA_WARN_ON_IMPLICIT_COPY"):
+        if f"NUMBA_{name}" not in os.environ:
+            patches.set(config, name, 0)
 
 
 def _restart_driver(patches: Patches, module: Any) -> None:
