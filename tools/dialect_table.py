@@ -41,13 +41,14 @@ _DIFFERS = {
     ),
     **dict.fromkeys(
         [
-            f"fp16.h{name}"
+            f"{module}.h{name}"
+            for module in ("bf16", "fp16")
             for name in (
                 *("sin", "cos", "exp", "exp2", "exp10", "log", "log2", "log10"),
                 *("rcp", "rsqrt", "tanh", "tanh_approx"),
             )
         ],
-        "rounded from double: the nearest float16, where the device may be one or two off",
+        "rounded from double: the nearest value, where the device may be one or two off",
     ),
 }
 _EMULATED = {
@@ -55,12 +56,6 @@ _EMULATED = {
     "grid": "all blocks run up to it before any goes on",
     "shared": "memory of the core that runs the block",
     "warp": "32 threads of a block with consecutive numbers",
-}
-_ABSENT = {
-    "fp16.atomicAdd": "takes a pointer, and arrays are all that a kernel on a CPU is given",
-    "bf16.": "bfloat16 has no CPU code yet; use float16 or float32",
-    "fp8.": "the 8-bit formats have no CPU code; use float16 or float32",
-    "libdevice.": "rounds otherwise than to the nearest, which CPU code does not do call by call",
 }
 
 
@@ -136,9 +131,6 @@ def status(name: str) -> tuple[str, str]:
         return "emulated", _EMULATED[kind]
     if known in REPLACEMENTS or name in _KNOWN or name in REPLACEMENTS:
         return "native", ""
-    for prefix, reason in _ABSENT.items():
-        if name.startswith(prefix):
-            return "not there", reason
     return "not there", "unknown to this version of nbrt"
 
 

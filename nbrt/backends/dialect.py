@@ -7,6 +7,7 @@ The table includes ``numba_cuda_mlir.cuda``, and either module only if the progr
 
 from __future__ import annotations
 
+import enum
 import importlib
 import sys
 from types import ModuleType
@@ -29,7 +30,7 @@ _SUBMODULES = ("bf16", "fp16", "libdevice")
 """Modules that numba.cuda imports only if there is a device; kernels name them in any case."""
 
 _STEPS = {
-    "bf16": "use float16 or float32",
+    "bf16": "move the bits of a bfloat16 as int32, with cuda.shfl_sync and its relatives",
     "libdevice": "use the function of the same meaning from the math module, if there is one",
 }
 _FALLBACK_STEP = "run the kernel on a CUDA device, or write this part with supported names"
@@ -129,6 +130,8 @@ def dialect_name(value: object) -> str | None:
         return name
     if not callable(value):
         return None
+    if isinstance(value, enum.EnumMeta):
+        return None  # Python's, as any other
     # Not a public name of numba.cuda, such as functions of libdevice or fp16.
     module = str(getattr(value, "__module__", "")).rpartition("cuda.")[2]
     if module == "vector_types":

@@ -30,8 +30,10 @@ __all__ = ["MARKER_NAMES", "REPLACEMENTS", "marker_kind", "vector_type"]
 
 _VECTOR = re.compile(r"(u?int|float)\d+x\d")
 _LATE = {
+    re.compile(r"bfloat16$|bf16\."): ("bfloat16", "bfloat16_functions", "bfloat16_pairs"),
     re.compile(r"fp16\."): ("half_functions",),
-    re.compile(r"libdevice\."): ("libdevice", "libdevice_bits"),
+    re.compile(r"fp8\."): ("fp8",),
+    re.compile(r"libdevice\."): ("libdevice", "libdevice_bits", "libdevice_rounding"),
     _VECTOR: ("vectors",),
 }
 """Names of the dialect -> files that are imported on first use."""

@@ -32,7 +32,7 @@ from nbrt.backends.cpu.simt.target import simt_target
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["from_double", "half_bits", "to_integer"]
+__all__ = ["from_double", "half_bits", "to_integer", "to_odd_single"]
 
 _HALF, _SINGLE, _DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 _BITS = ir.IntType(16)
@@ -65,8 +65,15 @@ def half_bits(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
 def from_double(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """Round a double to the nearest half, once.
 
-    LLVM would call a function of the C compiler's library, which may be missing. Rounding to float
-    first is safe if it rounds to odd: the last bit then records that the float is inexact.
+    LLVM would call a function of the C compiler's library, which may be missing.
+    """
+    return builder.fptrunc(to_odd_single(builder, value), _HALF)
+
+
+def to_odd_single(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """Round a double to a float, and if it is inexact to the one with an odd last bit.
+
+    A shorter format may be rounded from the result: the last bit records what was lost.
     """
     nearest = builder.fptrunc(value, _SINGLE)
     back = builder.fpext(nearest, _DOUBLE)
@@ -77,7 +84,7 @@ def from_double(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     odd = builder.or_(cut, ir.Constant(bits.type, 1))
     inexact = builder.fcmp_ordered("!=", back, value)
     chosen = builder.select(inexact, odd, bits)
-    return builder.fptrunc(builder.bitcast(chosen, _SINGLE), _HALF)
+    return builder.bitcast(chosen, _SINGLE)
 
 
 def to_integer(

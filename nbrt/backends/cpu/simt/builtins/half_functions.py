@@ -14,6 +14,7 @@ from numba.core import types
 from numba.core.typing.templates import signature
 
 from nbrt.backends.cpu.simt.builtins.half import from_double, half_bits, to_integer
+from nbrt.backends.cpu.simt.builtins.pointer_updates import update_atomically
 from nbrt.backends.cpu.simt.builtins.registry import (
     Emit,
     Values,
@@ -244,6 +245,21 @@ def _add_functions() -> None:
     REPLACEMENTS["fp16.htanh_approx"] = REPLACEMENTS["fp16.htanh"]
 
 
+# -- pointers ----------------------------------------------------------------------------------
+
+
+def _atomic_add(builder: ir.IRBuilder, args: Values) -> ir.Value:
+    """Add to a half in memory as one atomic operation; return the value before."""
+
+    def added(inner: ir.IRBuilder, bits: Values) -> ir.Value:
+        return half_bits(inner, inner.fadd(*(half_bits(inner, each) for each in bits)))
+
+    value = half_bits(builder, args[1])
+    old = update_atomically(builder, "nbrt_atomic_add_half", args[0], value, added)
+    return half_bits(builder, old)
+
+
+_add("atomicAdd", _f16, [types.CPointer(_f16), _f16], _atomic_add)
 _add_conversions()
 _add_arithmetic()
 _add_comparisons()
