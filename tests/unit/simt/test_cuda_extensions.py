@@ -16,6 +16,7 @@ from numba.core import types
 from numba.cuda import cgutils, cudadecl, cudaimpl
 from numba.cuda.core import config as cuda_config
 from numba.cuda.core.errors import NumbaWarning
+from numba.cuda.core.imputils import lower_constant
 from numba.cuda.extending import (
     core_models,
     intrinsic,
@@ -173,6 +174,26 @@ def test_arrays_hold_values_of_a_type_of_the_program() -> None:
     out = np.zeros(4)
     run(kernel, out, threads=4)
     np.testing.assert_array_equal(out, [3, 102, 201, 300])
+
+
+@lower_constant(IntervalType)
+def _interval_constant(context: Any, builder: Any, typ: Any, value: Any) -> Any:
+    interval = cgutils.create_struct_proxy(typ)(context, builder)
+    interval.lo = context.get_constant(types.float64, value.lo)
+    interval.hi = context.get_constant(types.float64, value.hi)
+    return interval._getvalue()
+
+
+UNIT = Interval(2.0, 3.5)
+
+
+def test_a_captured_object_of_the_program_is_a_constant() -> None:
+    def kernel(out: Any) -> None:
+        out[0] = UNIT.shifted(1.0).lo + UNIT.width
+
+    out = np.zeros(1)
+    run(kernel, out)
+    assert out[0] == 4.5
 
 
 def test_a_cast_of_the_program_joins_two_branches() -> None:
@@ -478,6 +499,67 @@ def test_code_on_disk_depends_on_the_overloads(tmp_path: Path) -> None:
         )
         assert done.stdout.strip() == factor
     assert len(list(tmp_path.rglob("*.nbrtc"))) == 2
+
+
+# -- overloads that read the index of their thread -------------------------------------------------
+
+
+@overload_method(types.Array, "cuda_own")
+def _own(array: Any) -> Any:
+    def implementation(array: Any) -> Any:
+        return array[cuda.grid(1)] * 100 + offset_of_thread()
+
+    return implementation
+
+
+@overload_attribute(types.Array, "cuda_next")
+def _next(array: Any) -> Any:
+    def implementation(array: Any) -> Any:
+        return array[(cuda.threadIdx.x + 1) % cuda.blockDim.x]
+
+    return implementation
+
+
+def block_and_lane(scale: Any = 1) -> Any:
+    raise NotImplementedError
+
+
+@overload(block_and_lane)
+def _block_and_lane(scale: Any = 1) -> Any:
+    def implementation(scale: Any = 1) -> Any:
+        return scale * (cuda.blockIdx.x * 10 + cuda.laneid)
+
+    return implementation
+
+
+@cuda.jit(device=True)
+def offset_of_thread() -> Any:
+    return block_and_lane(scale=0.5)
+
+
+@cuda.jit(device=True)
+def own_of(array: Any) -> Any:
+    return array.cuda_own()
+
+
+def test_overloads_read_the_index_of_their_thread() -> None:
+    def kernel(out: Any, x: Any) -> None:
+        i = cuda.grid(1)
+        if i < out.shape[0]:
+            out[i, 0] = x.cuda_own()
+            out[i, 1] = x.cuda_next
+            out[i, 2] = block_and_lane() + block_and_lane(100)
+            out[i, 3] = own_of(x)
+
+    x, out = np.arange(12.0), np.zeros((11, 4))
+    for threads in (4, 3):  # the shape of the block is a part of the type of the hidden argument
+        program = CpuProgram(kernel, cache=False)
+        program.plan(0, (12 // threads, 1, 1), (threads, 1, 1))(out, x)
+        block, thread = np.divmod(np.arange(11), threads)
+        number = block * 10 + thread
+        own = x[:11] * 100 + number / 2
+        expected = np.stack([own, x[(thread + 1) % threads], 101 * number, own], axis=1)
+        np.testing.assert_array_equal(out, expected)
 
 
 # -- overloads that numba-cuda may inline ----------------------------------------------------------

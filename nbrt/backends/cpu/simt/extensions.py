@@ -7,6 +7,7 @@ itself. Code outside of kernels does not see them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from nbrt.backends.program_registrations import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Extensions", "is_for_other_target"]
+__all__ = ["Extensions", "is_for_other_target", "type_of_constant"]
 
 _LOWERINGS = ("functions", "getattrs", "setattrs", "casts", "constants")
 _OTHERS = ("cpu", "generic")
@@ -51,6 +52,8 @@ class Extensions:
         Numba's registries of typing templates and of code.
     models : DataModelManager
         Data models of types: those for CUDA, and Numba's.
+    overloads : list of function
+        The functions that choose the implementations of overloads.
     """
 
     def __init__(self, target: str) -> None:
@@ -59,6 +62,7 @@ class Extensions:
         self.lowerings = LoweringRegistry(target)
         self._models = DataModelManager()
         self.models = self._models.chain(default_manager)
+        self.overloads: list[Any] = []
         self._copied: dict[tuple[int, str], int] = {}
         self._copies: dict[Any, Any] = {}
         self._stand_ins: dict[Any, Any] = {}
@@ -132,6 +136,8 @@ class Extensions:
         """Return the template for kernels, or None if there is another that they find."""
         if template not in self._copies:
             self._copies[template] = self._made(template, cuda)
+            if hasattr(template, "_overload_func"):
+                self.overloads.append(template._overload_func)
         return self._copies[template]
 
     def _made(self, template: Any, cuda: bool) -> Any:
@@ -168,6 +174,15 @@ class Extensions:
 
 _Attribute: Any = templates._OverloadAttributeTemplate
 _Method: Any = templates._OverloadMethodTemplate
+
+
+def type_of_constant(value: object) -> Any:
+    """Return the type of a value by the program's functions for CUDA, or None if there is none."""
+    typing = sys.modules.get("numba.cuda.typing.typeof")
+    handler = None if typing is None else typing.typeof_impl.dispatch(type(value))
+    if typing is None or not is_program_module(getattr(handler, "__module__", None)):
+        return None
+    return handler(value, typing._TypeofContext(typing.Purpose.constant))
 
 
 def is_for_other_target(template: Any) -> bool:

@@ -13,6 +13,7 @@ import copy
 import os
 import sys
 import weakref
+from contextvars import ContextVar
 from functools import cached_property
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from numba.core.target_extension import (
 from numba.core.typing.templates import builtin_registry as typings
 
 from nbrt.backends.cpu.simt.exception_references import ReferringAPI
-from nbrt.backends.cpu.simt.extensions import Extensions, is_for_other_target
+from nbrt.backends.cpu.simt.extensions import Extensions, is_for_other_target, type_of_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,7 @@ __all__ = [
     "LinkedDispatcher",
     "LinkedLibrary",
     "SimtDispatcher",
+    "argument_types_of_caller",
     "extensions",
     "of_program",
     "register_whole_library",
@@ -105,7 +107,13 @@ class _SimtTypingContext(typing.Context):
     def resolve_value_type(self, val: Any) -> Any:
         """Return the type of a value in code, and for a jitted function of its copy."""
         if type(val) not in (BuiltinFunctionType, type):
-            return super().resolve_value_type(_for_kernels(val))
+            try:
+                return super().resolve_value_type(_for_kernels(val))
+            except ValueError:
+                typ = type_of_constant(val)
+                if typ is None:
+                    raise
+                return typ
         known = self._names.get(val)
         if known is None:
             known = self._names[val] = super().resolve_value_type(val)
@@ -345,6 +353,10 @@ class SimtDispatcher(CPUDispatcher):
                 raise
 
 
+argument_types_of_caller: ContextVar[tuple[Any, ...]] = ContextVar("argument types", default=())
+"""The types of the arguments of the function that compiles, if it may call functions of kernels."""
+
+
 class LinkedDispatcher(SimtDispatcher):
     """Compiles a function that kernels call, and Python never."""
 
@@ -357,6 +369,14 @@ class LinkedDispatcher(SimtDispatcher):
     ) -> None:
         wrapped = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         super().__init__(py_func, locals, {**(targetoptions or {}), **wrapped}, **options)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for argument types."""
+        token = argument_types_of_caller.set(())
+        try:
+            return super().compile(sig)
+        finally:
+            argument_types_of_caller.reset(token)
 
     def add_overload(self, cres: Any) -> None:
         """Store a compiled version for other compiled code only."""

@@ -49,6 +49,7 @@ from numba.core.untyped_passes import (
 )
 
 from nbrt.backends.cpu.simt.frontend.function_lowering import LowerFunction
+from nbrt.backends.cpu.simt.target import argument_types_of_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,13 +62,17 @@ class _KernelPassManager(PassManager):
 
     def run(self, state: Any) -> None:
         """Run the passes that the function needs."""
-        if self._print_after or self._print_before or self._print_wrap:
-            super().run(state)  # the dumps of Numba's environment variables
-            return
-        for pass_class, description in self.passes:
-            is_needed = _CONDITIONS.get(pass_class)
-            if is_needed is None or is_needed(state):
-                self._run(_pass_registry.get(pass_class).pass_inst, description, state)
+        token = argument_types_of_caller.set(tuple(state.args))
+        try:
+            if self._print_after or self._print_before or self._print_wrap:
+                super().run(state)  # the dumps of Numba's environment variables
+                return
+            for pass_class, description in self.passes:
+                is_needed = _CONDITIONS.get(pass_class)
+                if is_needed is None or is_needed(state):
+                    self._run(_pass_registry.get(pass_class).pass_inst, description, state)
+        finally:
+            argument_types_of_caller.reset(token)
 
     def _run(self, instance: Any, description: str, state: Any) -> None:
         instance.analysis = self._analysis

@@ -26,7 +26,11 @@ from nbrt.backends.cpu.simt.frontend.bounds_checks import (
 )
 from nbrt.backends.cpu.simt.frontend.grid_stride import interchange_grid_strides
 from nbrt.backends.cpu.simt.frontend.inlining import inline_functions
-from nbrt.backends.cpu.simt.frontend.overloads import compile_implementations_with
+from nbrt.backends.cpu.simt.frontend.overloads import (
+    ImplementationCalls,
+    compile_implementations_with,
+    overloads_read_thread,
+)
 from nbrt.backends.cpu.simt.frontend.passes import (
     CheckLegality,
     InferTypesOfView,
@@ -272,6 +276,10 @@ class ThreadDispatcher(LinkedDispatcher):
         return self.overloads[arguments]
 
 
+class _ImplementationDispatcher(ImplementationCalls, ThreadDispatcher):
+    """Compiles the implementation of an overload."""
+
+
 _captures: ContextVar[Captures | None] = ContextVar("captures", default=None)
 """The captures of the kernel that compiles."""
 
@@ -303,7 +311,10 @@ class DeviceFunctions:
         captures = self._captures_of(callee)
         known = self._known.get(callee)
         if known is None or not known[0].agrees(captures):
-            reads = self._is_instrumented or mentions_thread(captures.frozen)
+            # An overload has no name here; what it reads is the argument of its caller.
+            reads = (
+                self._is_instrumented or mentions_thread(captures.frozen) or overloads_read_thread()
+            )
             known = self._known[callee] = (captures, reads, {})
         captures, reads, versions = known
         hidden = hidden and reads
@@ -318,6 +329,16 @@ class DeviceFunctions:
             )
         return versions[hidden]
 
+    def implementation(self, callee: Any) -> ThreadDispatcher:
+        """Return the dispatcher of the implementation of an overload."""
+        function = self.captured(callee)
+        plain = _ImplementationDispatcher(
+            without_context(function), self._compiler, takes_context=False
+        )
+        if mentions_thread(function):
+            plain.indexed = ThreadDispatcher(with_context(function), self._compiler)
+        return plain
+
     def captured(self, callee: Any) -> FunctionType:
         """Return the function of a device function, over the values that it is compiled with."""
         return self._captures_of(callee).frozen
@@ -330,8 +351,8 @@ class DeviceFunctions:
 DeviceCompiler.devices = DeviceFunctions(DeviceCompiler)
 _views = DeviceFunctions(_ViewCompiler)
 compile_implementations_with(
-    lambda function, is_inlined: (_views if is_inlined else DeviceCompiler.devices).dispatcher(
-        function, False
+    lambda function, is_inlined: (_views if is_inlined else DeviceCompiler.devices).implementation(
+        function
     )
 )
 
