@@ -12,6 +12,7 @@ from nbrt.compat.numba_cuda.driver.binding import Binding, process_binding
 from nbrt.compat.numba_cuda.driver.contexts import COMPUTE_CAPABILITY, Contexts
 from nbrt.compat.numba_cuda.driver.handles import CUcontext
 from nbrt.compat.numba_cuda.driver.ipc import can_share
+from nbrt.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from nbrt.compat.numba_cuda.patches import Patches
@@ -62,8 +63,10 @@ class _CoreDevice:
         self.context = SimpleNamespace(handle=CUcontext(index + 1))
 
     def set_current(self) -> None:
-        """Make the context of the device current."""
-        self._contexts.replace(self._contexts.primary(self.device_id))
+        """Make the context of the device current, above another one, which numba-cuda then pops."""
+        context = self._contexts.primary(self.device_id)
+        if self._contexts.current() != context:
+            self._contexts.push(context)
 
 
 def _replace_driver(patches: Patches, driver: Any, binding: Binding) -> None:
@@ -80,9 +83,17 @@ def _replace_driver(patches: Patches, driver: Any, binding: Binding) -> None:
     patches.set(driver, "ExperimentalDevice", lambda index: _CoreDevice(index, binding.contexts))
     patches.set(driver, "_to_core_stream", lambda stream: CoreStream.of(stream, streams))
     patches.set(driver, "_stream_handle", handle_of_any)
+    patches.set(driver, "load_module_image", _refuse_machine_code)
     patches.set(driver, "SUPPORTS_IPC", can_share())
     patches.set(driver, "_memory_manager", driver._memory_manager)  # programs choose one
     patches.set(driver.Device, "supports_fp8", False)  # kernels on CPU devices lack these types
+
+
+def _refuse_machine_code(*_: Any, **__: Any) -> None:
+    raise NotSupportedError(
+        "expected kernels in Python on CPU devices, got a module of PTX or of machine code for a "
+        "GPU; write the kernel in Python with cuda.jit, or run the program on a CUDA device"
+    )
 
 
 def _guard_finalizers(patches: Patches, driver: Any, binding: Binding) -> None:

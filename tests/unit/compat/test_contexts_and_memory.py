@@ -64,6 +64,23 @@ def test_memory_and_kernels_belong_to_the_current_device() -> None:
     assert [array.copy_to_host()[0] for array in arrays] == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("no_devices")
+def test_contexts_of_devices_nest() -> None:
+    seen = []
+    with cuda.gpus[2]:
+        with cuda.gpus[3]:
+            seen.append(cuda.get_current_device().id)
+            array = cuda.to_device([1.0])
+        seen.append(cuda.get_current_device().id)
+        assert array.copy_to_host()[0] == 1
+    assert seen == [3, 2]
+
+
+def test_machine_code_for_a_gpu_is_refused() -> None:
+    with pytest.raises(nbrt.errors.NotSupportedError, match="write the kernel in Python"):
+        cuda.current_context().create_module_ptx(".version 9.0")
+
+
 def test_contexts_belong_to_threads() -> None:
     seen: list[int] = []
 
