@@ -34,7 +34,18 @@ ERRORS = {
 }
 """Errors with which a test ends, and what it needs: patterns of ``module.class: text``."""
 
-TESTS: dict[str, str] = {}
+_MODULE = "loads PTX or machine code for a GPU into the driver"
+_CORE = "uses streams or graphs of cuda.core, which are those of NVIDIA's driver"
+
+TESTS: dict[str, str] = {
+    "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_cache_config": _MODULE,
+    "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_set_shared_memory_carveout": _MODULE,
+    "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_driver_basic": _MODULE,
+    "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_driver_stream_operations": _MODULE,
+    "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_driver_occupancy": _MODULE,
+    "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_core_*": _CORE,
+    "cudadrv/test_events.py::TestCudaEvent.test_event_elapsed_cuda_core_stream": _CORE,
+}
 """Tests by pattern (`fnmatch`) of ``folder/file.py::Class.test``, and what they need."""
 
 REASONS: dict[str, str] = {}

@@ -51,6 +51,7 @@ def run_file(engine: str, tests: Path, module: str, limit: float) -> list[Outcom
     with tempfile.TemporaryDirectory() as cache:
         environment = dict(os.environ, NBRT_DEVICE="cpu", NBRT_CACHE_DIR=cache)
         environment["NUMBA_ENABLE_CUDASIM"] = str(int(engine == "simulator"))
+        environment["NBRT_CPU_DEVICES"] = "2"  # for the tests of several GPUs
         environment["NBRT_NUMBA_CUDA"] = str(int(engine == "nbrt"))
         command = [sys.executable, "-m", "tests.conformance.worker", engine, str(tests), module]
         return run_worker(command, environment, limit, module.replace(".", "/") + ".py")
