@@ -144,6 +144,11 @@ class Contexts:
             raise DriverCallError("INVALID_CONTEXT")
         return CUcontext(self.stack.pop())
 
+    def replace(self, context: Any) -> None:
+        """Replace the current context."""
+        self._device_of(int(context))
+        self.stack[-1:] = [int(context)]
+
     def _device_of(self, context: int) -> int:
         index = self._created.get(context, context - 1)
         if not 0 <= index < self.count():
