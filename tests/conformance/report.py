@@ -21,8 +21,9 @@ _INTRODUCTION = """\
 
 numba-cuda {version}'s own tests ({folders}), host side included, under `NBRT_NUMBA_CUDA=1` on two
 virtual CPU devices, beside the same tests under numba-cuda's simulator (`NUMBA_ENABLE_CUDASIM=1`).
-This page is written by `python -m tests.conformance --json results.json --report docs/conformance.md`; nothing
-in it is edited by hand. The tests themselves are not part of nbrt: they come with numba-cuda.
+This page is written by
+`python -m tests.conformance --json results.json --report docs/conformance.md`; nothing in it is
+edited by hand. The tests themselves are not part of nbrt: they come with numba-cuda.
 
 nbrt: **{nbrt[0]} passed, {nbrt[1]} failed, {nbrt[2]} not applicable**.
 Simulator: {simulator[0]} passed, {simulator[1]} failed, {simulator[2]} skipped.
