@@ -31,6 +31,7 @@ _LINK = "links CUDA C++, PTX or device bitcode, which is code for a GPU"
 ERRORS = {
     r"^cupy_backends\.": "calls CuPy, which needs a GPU",
     r"is a function in CUDA C\+\+ or PTX, declared with cuda.declare_device": _LINK,
+    r"expected a kernel without link= on CPU devices": _LINK,
 }
 """Errors with which a test ends, and what it needs: patterns of ``module.class: text``."""
 
@@ -44,6 +45,9 @@ TESTS: dict[str, str] = {
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_driver_stream_operations": _MODULE,
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_driver_occupancy": _MODULE,
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_core_*": _CORE,
+    "cudadrv/test_linker.py::TestLinker.test_linking_*": _LINK,
+    "cudadrv/test_linker.py::TestLinker.test_try_to_link_nonexistent": _LINK,
+    "cudadrv/test_module_callbacks.py::TestMultithreadedCallbacks.*": _LINK,
     "cudadrv/test_events.py::TestCudaEvent.test_event_elapsed_cuda_core_stream": _CORE,
 }
 """Tests by pattern (`fnmatch`) of ``folder/file.py::Class.test``, and what they need."""
