@@ -144,11 +144,11 @@ def test_the_pytest_option_acts_before_conftest_and_in_workers(tmp_path: Path) -
         "    code = 'from numba import cuda; print(cuda.is_available())'\n"
         "    assert subprocess.check_output([sys.executable, '-c', code]) == b'True\\n'\n"
     )
-    run = ["-m", "pytest", "-p", "no:cacheprovider", "--nbrt-numba-cuda"]
-    alone = _run(run, tmp_path)
-    assert "numba.cuda: nbrt on cpu:0" in alone.stdout
-    assert "2 passed" in alone.stdout
-    assert "2 passed" in _run([*run, "-n", "1"], tmp_path).stdout
+    # pytest imports conftest.py in this process and in the worker.
+    run = ["-m", "pytest", "-p", "no:cacheprovider", "--nbrt-numba-cuda", "-n", "1"]
+    done = _run(run, tmp_path)
+    assert "numba.cuda: nbrt on cpu:0" in done.stdout
+    assert "2 passed" in done.stdout
 
 
 def test_the_magic_switches_on_and_off(tmp_path: Path) -> None:
@@ -329,3 +329,27 @@ def test_a_gpu_runs_programs_unless_the_default_device_is_a_cpu(cuda_interface: 
     for device, line in (("", f"True {numba_cuda}"), ("cpu", f"True {drop_in}")):
         environment = {"NBRT_NUMBA_CUDA": "1", "NBRT_DEVICE": device}
         assert output_of(code, environment=environment, simulated_cuda=True) == f"{line}\n"
+
+
+def test_a_kernel_is_unpickled_before_numba_cuda_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "kernels_of_user.py").write_text(
+        "from numba import cuda\n@cuda.jit\ndef double(x):\n    x[cuda.grid(1)] *= 2\n"
+    )
+    code = """
+        import pickle, sys
+        from kernels_of_user import double
+        sys.stdout.write(pickle.dumps(double).hex())
+    """
+    data = output_of(code, environment=SWITCHED_ON, path=(tmp_path,))
+    code = f"""
+        import pickle, sys
+        import nbrt.compat.numba_cuda.dispatcher as dispatcher
+        assert dispatcher is sys.modules["nbrt.compat.numba_cuda.dispatcher"]
+        double = pickle.loads(bytes.fromhex({data!r}))
+        import numpy as np
+        x = np.ones(3)
+        double[1, 3](x)
+        print(x, type(double) is dispatcher.Dispatcher)
+    """
+    printed = output_of(code, "-W", "ignore", environment=SWITCHED_ON, path=(tmp_path,))
+    assert printed == "[2. 2. 2.] True\n"

@@ -64,6 +64,8 @@ class ImportHook:
             return self._spec_of_successor(name)
         if name.startswith(f"{_NUMBA_CUDA}."):
             self._refuse(name)
+        if name.startswith(f"{__package__}.") and _NUMBA_CUDA not in sys.modules:
+            return _spec_of_own(name)
         return None
 
     def _refuse(self, name: str) -> None:
@@ -152,6 +154,33 @@ def _take_aside_successor(patches: Patches) -> None:
         sys.modules.update(before)
 
     patches.add_undo(restore)
+
+
+def _spec_of_own(name: str) -> ModuleSpec | None:
+    """Return the specification of a module of the drop-in that is imported before ``numba.cuda``.
+
+    Unpickling a kernel does that. The modules import ``numba.cuda``, and the installation imports
+    them, so it comes first.
+    """
+    importlib.import_module(_NUMBA_CUDA)
+    # With the module in place, the import system would take its specification, and load it anew.
+    # Until the loader puts it back, this thread holds its lock.
+    module = sys.modules.pop(name, None)
+    return None if module is None else ModuleSpec(name, _LoadedLoader(module))
+
+
+class _LoadedLoader:
+    """Gives a module that is loaded."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Let the import system create a module, which `exec_module` replaces."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the loaded module in the place of the new one."""
+        sys.modules[module.__name__] = self._module
 
 
 def check_numba_cuda() -> None:
