@@ -15,7 +15,8 @@ from nbrt.backends.cpu.block_scheduler import LaunchRecord, get_num_threads, run
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text, watch_for_crashes
 from nbrt.backends.cpu.interrupts import main_runner, run_stoppable, runners
 from nbrt.backends.cpu.launch_arguments import as_numpy, check_owners
-from nbrt.backends.cpu.simt.frontend.source import is_debug, kernel_function
+from nbrt.backends.cpu.simt.code_options import CodeOptions
+from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 from nbrt.backends.cpu.simt.runtime.declared_types import declared_types
@@ -100,8 +101,8 @@ class CpuProgram:
         self.captures = Captures(kernel_function(function))
         self.function = self.captures.frozen
         self.has_many_devices = has_many_devices
-        # The key of code on disk leaves out that divisions by zero raise.
-        self._cache = KernelCache(self.captures) if cache and not is_debug(function) else None
+        self._options = CodeOptions.of(function)
+        self._cache = KernelCache(self.captures, self._options) if cache else None
         self._entries: dict[tuple[Dim3, bool | None], EntryDispatcher] = {}
 
     def __repr__(self) -> str:
@@ -167,7 +168,7 @@ class CpuProgram:
         """The code of one thread, which all block shapes share."""
         from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
 
-        return KernelBody(self.captures, is_debug=is_debug(self.source))
+        return KernelBody(self.captures, options=self._options)
 
     @functools.cached_property
     def checked_body(self) -> KernelBody:
@@ -175,7 +176,7 @@ class CpuProgram:
         from nbrt.backends.cpu.simt.checked.compiler import CheckedKernelCompiler
         from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
 
-        return KernelBody(self.captures, CheckedKernelCompiler, is_debug=is_debug(self.source))
+        return KernelBody(self.captures, CheckedKernelCompiler, options=self._options)
 
 
 class CpuPlan:

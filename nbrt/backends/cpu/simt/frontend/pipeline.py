@@ -19,6 +19,7 @@ from numba.core.typing.templates import make_concrete_template, signature
 from numba.core.untyped_passes import InlineClosureLikes
 
 from nbrt.backends.captures import Captures
+from nbrt.backends.cpu.simt.code_options import CodeOptions
 from nbrt.backends.cpu.simt.frontend.bounds_checks import (
     Bound,
     keep_limits,
@@ -47,7 +48,7 @@ from nbrt.backends.cpu.simt.frontend.resolve import (
     refuse_own_arrays,
     resolve_dialect,
 )
-from nbrt.backends.cpu.simt.frontend.source import is_debug, with_context, without_context
+from nbrt.backends.cpu.simt.frontend.source import with_context, without_context
 from nbrt.backends.cpu.simt.frontend.thread_index_analysis import simplify_positions
 from nbrt.backends.cpu.simt.frontend.thread_library import ThreadLibrary, linked_libraries
 from nbrt.backends.cpu.simt.frontend.wait_points import (
@@ -83,9 +84,9 @@ METADATA = "nbrt.simt"
 _OPTIONS = {
     "nopython": True,
     "_nrt": False,
-    "error_model": "numpy",
     "forceinline": True,
 }
+_DEFAULTS = CodeOptions()
 
 
 class NothingToLimitError(Exception):
@@ -235,11 +236,10 @@ class ThreadDispatcher(LinkedDispatcher):
         *,
         takes_context: bool = True,
         declared: Sequence[tuple[tuple[Any, ...], Any]] = (),
-        is_debug: bool = False,
+        options: CodeOptions = _DEFAULTS,
     ) -> None:
-        # As with numba-cuda, a division by zero raises in code for debugging only.
-        options = {**_OPTIONS, "error_model": "python" if is_debug else "numpy"}
-        super().__init__(function, targetoptions=options, pipeline_class=compiler)
+        all_options = {**_OPTIONS, **options.of_target()}
+        super().__init__(function, targetoptions=all_options, pipeline_class=compiler)
         self._captures = captures
         self._declared = declared
         self.takes_context = takes_context
@@ -325,7 +325,7 @@ class DeviceFunctions:
                 self._compiler,
                 takes_context=hidden,
                 declared=declared_signatures(callee),
-                is_debug=is_debug(callee),
+                options=CodeOptions.of(callee),
             )
         return versions[hidden]
 
@@ -366,8 +366,8 @@ class KernelBody:
         The kernel, with the values that it is compiled with.
     instrumented : type, optional
         A compiler that adds probes: guards then stay in the body, and there are no limits.
-    is_debug : bool, default False
-        Whether divisions by zero raise.
+    options : CodeOptions, optional
+        The options of the kernel.
     """
 
     def __init__(
@@ -375,7 +375,7 @@ class KernelBody:
         captures: Captures,
         instrumented: type[DeviceCompiler] | None = None,
         *,
-        is_debug: bool = False,
+        options: CodeOptions = _DEFAULTS,
     ) -> None:
         self._is_instrumented = instrumented is not None
         self._function = captures.frozen
@@ -385,7 +385,7 @@ class KernelBody:
         copy = with_context(self._function)
 
         def dispatcher(compiler: type[DeviceCompiler]) -> ThreadDispatcher:
-            return ThreadDispatcher(copy, compiler, captures, is_debug=is_debug)
+            return ThreadDispatcher(copy, compiler, captures, options=options)
 
         self._whole = dispatcher(instrumented or _WholeKernelCompiler)
         self._guarded = dispatcher(_GuardedKernelCompiler)

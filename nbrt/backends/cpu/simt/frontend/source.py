@@ -18,18 +18,13 @@ from nbrt.errors import ArgumentTypeError, CompileError, UnsupportedConstructErr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["describe", "is_debug", "kernel_function", "with_context", "without_context"]
+__all__ = ["describe", "kernel_function", "with_context", "without_context"]
 
 
 def describe(function: types.FunctionType) -> str:
     """Return the name and the location of a function: ``name (file:line)``."""
     code = function.__code__
     return f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
-
-
-def is_debug(candidate: object) -> bool:
-    """Return whether a function is a dispatcher of ``cuda.jit(debug=True)``."""
-    return bool(getattr(candidate, "targetoptions", {}).get("debug"))
 
 
 def kernel_function(candidate: object) -> types.FunctionType:

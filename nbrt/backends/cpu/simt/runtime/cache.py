@@ -13,11 +13,12 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import config, types
-from numba.core.registry import cpu_target
+from numba.core.registry import CPUDispatcher, cpu_target
 
 from nbrt._version import __version__
 from nbrt.backends.code_store.compiler_info import CompilerInfo
 from nbrt.backends.code_store.store import CodeStore
+from nbrt.backends.cpu.simt.code_options import CodeOptions
 from nbrt.backends.cpu.simt.prepared import PreparedType
 from nbrt.backends.cpu.simt.runtime.stored_code import entry_of, result_of, target_of
 from nbrt.backends.fingerprint import UnhashableError, exception_classes, fingerprint
@@ -41,10 +42,13 @@ class KernelCache:
     ----------
     captures : Captures
         The kernel, with the values that it is compiled with.
+    options : CodeOptions
+        The options of the kernel.
     """
 
-    def __init__(self, captures: Captures) -> None:
+    def __init__(self, captures: Captures, options: CodeOptions) -> None:
         self._captures = captures
+        self._options = options
         self._store = CodeStore("cpu")
 
     def key(
@@ -55,7 +59,8 @@ class KernelCache:
             parts = (
                 repr(sorted(compiler_versions().items())).encode(),
                 repr(target.codegen().magic_tuple()).encode(),
-                fingerprint(self._captures.frozen, self._captures.freeze),
+                repr(self._options).encode(),
+                fingerprint(self._captures.frozen, self._captures.freeze, _code_options),
                 hash_overloads(_hash_options),
                 repr((block, [_description(kind) for kind in arguments])).encode(),
             )
@@ -122,6 +127,13 @@ def _fixed_versions() -> Mapping[str, str]:
         "llvmlite": llvmlite.__version__,
         "numpy": np.__version__,
     }
+
+
+def _code_options(dispatcher: Any) -> bytes:
+    """Hash the options of a device function, or of a function jitted for the CPU."""
+    if isinstance(dispatcher, CPUDispatcher):
+        return _hash_options(dispatcher)
+    return repr(CodeOptions.of(dispatcher)).encode()
 
 
 def _hash_options(dispatcher: Any) -> bytes:

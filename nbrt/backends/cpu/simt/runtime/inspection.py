@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.captures import Captures
-from nbrt.backends.cpu.simt.frontend.source import is_debug, kernel_function
+from nbrt.backends.cpu.simt.code_options import CodeOptions
+from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.llvm.text import FunctionText
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.declared_types import declared_types
@@ -39,7 +40,7 @@ class CpuCode:
 
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...], block: Dim3) -> None:
         self._function = kernel_function(function)
-        self._is_debug = is_debug(function)
+        self._options = CodeOptions.of(function)
         self._block = block
         declared = declared_types(function, self._function)
         self._args = args if declared is None else declared.converted(args)
@@ -88,7 +89,7 @@ class CpuCode:
 
         captures = self.captures
         return EntryDispatcher(
-            captures, lambda: KernelBody(captures, is_debug=self._is_debug), self._block, None
+            captures, lambda: KernelBody(captures, options=self._options), self._block, None
         )
 
 
