@@ -28,6 +28,7 @@ def apply(patches: Patches) -> Binding:
     from numba.cuda.core import config
     from numba.cuda.cudadrv import devices, driver
 
+    from nbrt.compat.numba_cuda.allocation_statistics import replace_statistics
     from nbrt.compat.numba_cuda.device_arrays import replace_kernels
     from nbrt.compat.numba_cuda.dispatcher import Dispatcher
 
@@ -39,6 +40,7 @@ def apply(patches: Patches) -> Binding:
     _forget_devices(patches, devices)
     _quieten(patches, config)
     replace_kernels(patches, binding.streams)
+    replace_statistics(patches)
     Dispatcher.binding = binding
     patches.set(decorators, "CUDADispatcher", Dispatcher)
     patches.set_item(dispatcher_registry, target_registry["cuda"], Dispatcher)
