@@ -6,7 +6,6 @@ import os.path
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbrt
 from nbrt.backends.cpu.block_scheduler import raising_thread
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["debug_error"]
 
-_PACKAGE = str(Path(nbrt.__file__).parent)
+_PACKAGE = str(Path(__file__).parents[2])
 
 
 def debug_error(error: Exception) -> Exception | None:

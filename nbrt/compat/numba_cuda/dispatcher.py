@@ -236,7 +236,8 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         from nbrt.backends.cpu.simt.runtime.eager import check_kernel
 
         try:
-            check_kernel(self.kernel.program(get_interface_for_device(KIND)), types)
+            program: Any = self.kernel.program(get_interface_for_device(KIND))
+            check_kernel(program.function, program.body, types)
         except Exception as error:
             self.raise_as_numba(error)
             raise

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FunctionType
 
-    from nbrt.backends.cpu.launch import CpuProgram
+    from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
 
 __all__ = ["check_kernel", "device_result"]
 
@@ -28,17 +28,24 @@ _BLOCK = (1, 1, 1)
 """Type inference does not depend on the block."""
 
 
-def check_kernel(program: CpuProgram, types: tuple[Any, ...]) -> None:
+def check_kernel(function: FunctionType, body: KernelBody, types: tuple[Any, ...]) -> None:
     """Compile the code of one thread of a kernel for argument types.
+
+    Parameters
+    ----------
+    function : function
+        The kernel.
+    body : KernelBody
+        Its code.
+    types : tuple of numba types
+        The types of its arguments.
 
     Raises
     ------
     CompileError
         If it does not compile for them.
     """
-    _translated(
-        program.function, lambda: program.body.results((SimtContextType(_BLOCK), *types)), types
-    )
+    _translated(function, lambda: body.results((SimtContextType(_BLOCK), *types)), types)
 
 
 def device_result(function: object, types: tuple[Any, ...], result: Any = None) -> Any:
