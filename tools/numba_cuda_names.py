@@ -12,7 +12,7 @@ import sys
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dialect_table import kernel_names
 from nbrt.compat.numba_cuda.successor import REFUSED, SUPPLIED
@@ -156,8 +156,8 @@ def host_names() -> list[str]:
     )
 
 
-def _vector_stubs() -> Iterable[type]:
-    stubs: list[type] = import_module("numba.cuda.stubs")._vector_type_stubs
+def _vector_stubs() -> Iterable[Any]:
+    stubs: list[Any] = import_module("numba.cuda.stubs")._vector_type_stubs
     return stubs
 
 

@@ -88,14 +88,16 @@ class ImportHook:
         finally:
             self._searches.is_running = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _InstallingLoader(spec.loader, self._install)
+            loader: Any = _InstallingLoader(spec.loader, self._install)
+            spec.loader = loader
         return spec
 
     def _spec_of_successor(self, name: str) -> ModuleSpec | None:
         importlib.import_module(_NUMBA_CUDA)
         if not self._replaces_successor():
             return None
-        return ModuleSpec(name, _SuccessorLoader(), is_package=True)
+        loader: Any = _SuccessorLoader()
+        return ModuleSpec(name, loader, is_package=True)
 
 
 def add_import_hook(patches: Patches, hook: ImportHook) -> None:
@@ -119,8 +121,8 @@ def add_import_hook(patches: Patches, hook: ImportHook) -> None:
         patches.set_item(os.environ, _VARIABLE, "1")
     _switch_simulator_off(patches)
     _take_aside_successor(patches)
-    sys.meta_path.insert(0, hook)  # type: ignore[arg-type]  # a finder by its method
-    patches.add_undo(lambda: sys.meta_path.remove(hook))  # type: ignore[arg-type]  # the same
+    sys.meta_path.insert(0, hook)
+    patches.add_undo(lambda: sys.meta_path.remove(hook))
 
 
 def is_requested() -> bool:
@@ -166,7 +168,10 @@ def _spec_of_own(name: str) -> ModuleSpec | None:
     # With the module in place, the import system would take its specification, and load it anew.
     # Until the loader puts it back, this thread holds its lock.
     module = sys.modules.pop(name, None)
-    return None if module is None else ModuleSpec(name, _LoadedLoader(module))
+    if module is None:
+        return None
+    loader: Any = _LoadedLoader(module)
+    return ModuleSpec(name, loader)
 
 
 class _LoadedLoader:

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +16,9 @@ from nbrt.compat.numba_cuda.import_hook import ImportHook, add_import_hook
 from nbrt.compat.numba_cuda.patches import Patches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from types import ModuleType
 
 NAMES = ("hooked", "hooked.cuda", "hooked.cuda.inner", "hooked.cuda.stubs")
 
@@ -25,10 +26,12 @@ NAMES = ("hooked", "hooked.cuda", "hooked.cuda.inner", "hooked.cuda.stubs")
 class AsksAllFinders:
     """A finder like numba-cuda's, which asks all finders for the name that it is asked for."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != "hooked.cuda":
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
+        others = [finder for finder in sys.meta_path if not isinstance(finder, AsksAllFinders)]
         specs = (finder.find_spec(name, path, target) for finder in others)
         return next(filter(None, specs), None)
 
