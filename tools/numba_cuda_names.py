@@ -82,7 +82,7 @@ FEATURES = {
     "is_bfloat16_supported": _SAME,
     "is_cuda_array": _SAME,
     "is_float16_supported": _SAME,
-    "is_fp8_supported": "False: kernels on CPU devices have no 8-bit floating-point types",
+    "is_fp8_supported": _SAME,
     "is_supported_version": "True",
     "jit": "see [its options](guide/numba_cuda.md#options-of-cudajit)",
     "legacy_default_stream": "as `default_stream`",
@@ -186,7 +186,6 @@ def successor_names() -> list[str]:
     """Return the names of ``numba_cuda_mlir.cuda`` that numba-cuda's module lacks."""
     cuda = import_module("numba.cuda")
     lines = _SUCCESSOR_NAMES.read_text(encoding="utf-8").splitlines()
-    # Submodules are attributes of the package once somebody imports them.
     names = {*lines[1:], *REFUSED}  # the package does not import all of its submodules
     return sorted(name for name in names if name not in vars(cuda) or name in SUPPLIED)
 

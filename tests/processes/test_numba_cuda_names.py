@@ -143,7 +143,7 @@ CALLS: dict[str, tuple[str, object]] = {
     "is_bfloat16_supported": ("cuda.is_bfloat16_supported()", True),
     "is_cuda_array": ("[cuda.is_cuda_array(device), cuda.is_cuda_array(ones)]", [True, False]),
     "is_float16_supported": ("cuda.is_float16_supported()", True),
-    "is_fp8_supported": ("cuda.is_fp8_supported()", False),
+    "is_fp8_supported": ("cuda.is_fp8_supported()", True),
     "is_supported_version": ("cuda.is_supported_version()", True),
     "managed_array": ("doubled(a := cuda.managed_array(1), a)", ...),
     "mapped": ("doubled(entered(cuda.mapped(a := np.ones(2))), a)", [2, 2]),

@@ -321,14 +321,19 @@ def test_zero_and_empty_switch_nothing_on() -> None:
 
 def test_a_gpu_runs_programs_unless_the_default_device_is_a_cpu(cuda_interface: object) -> None:
     code = """
+        import numpy as np
         from numba import cuda
+        import nbrt
         from nbrt.compat import numba_cuda
-        print(numba_cuda.is_installed(), type(cuda.jit(lambda x: None)).__module__)
+        x = cuda.to_device(np.arange(1000))
+        print(numba_cuda.is_installed(), type(cuda.jit(lambda x: None)).__module__,
+              nbrt.memory_allocated() >= x.nbytes, x.copy_to_host().sum())
     """
     numba_cuda, drop_in = "numba.cuda.dispatcher", "nbrt.compat.numba_cuda.dispatcher"
-    for device, line in (("", f"True {numba_cuda}"), ("cpu", f"True {drop_in}")):
+    for device, module in (("", numba_cuda), ("cpu", drop_in)):
         environment = {"NBRT_NUMBA_CUDA": "1", "NBRT_DEVICE": device}
-        assert output_of(code, environment=environment, simulated_cuda=True) == f"{line}\n"
+        printed = output_of(code, environment=environment, simulated_cuda=True)
+        assert printed == f"True {module} True 499500\n"
 
 
 def test_a_kernel_is_unpickled_before_numba_cuda_is_imported(tmp_path: Path) -> None:

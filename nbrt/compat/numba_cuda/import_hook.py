@@ -175,7 +175,7 @@ def _spec_of_own(name: str) -> ModuleSpec | None:
 
 
 class _LoadedLoader:
-    """Gives a module that is loaded."""
+    """A loader whose module is loaded."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module

@@ -88,7 +88,6 @@ def _replace_driver(patches: Patches, driver: Any, binding: Binding) -> None:
     patches.set(driver, "load_module_image", _refuse_machine_code)
     patches.set(driver, "SUPPORTS_IPC", can_share())
     patches.set(driver, "_memory_manager", driver._memory_manager)  # programs choose one
-    patches.set(driver.Device, "supports_fp8", False)  # kernels on CPU devices lack these types
 
 
 def _refuse_machine_code(*_: Any, **__: Any) -> None:
