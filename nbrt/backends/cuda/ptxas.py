@@ -77,6 +77,8 @@ def resources_of(
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx, encoding="utf-8")
         command = [ptxas, "-v", f"-arch={target}", "-o", str(source.with_suffix(".cubin"))]
+        if ".extern .func" in ptx:  # of CUDA's device runtime, which the linker adds
+            command.append("--compile-only")
         if max_registers:
             command.append(f"-maxrregcount={max_registers}")
         try:

@@ -97,6 +97,18 @@ def test_local_array_is_on_the_stack() -> None:
     assert resources(scratch, FLOATS, FLOATS).stack >= 64 * 8
 
 
+def test_calls_of_the_device_runtime() -> None:
+    def waits(x):  # type: ignore[no-untyped-def]
+        tile = cuda.shared.array(96, "float32")
+        tile[cuda.threadIdx.x] = x[cuda.threadIdx.x]
+        cuda.cg.this_grid().sync()
+        x[0] = tile[95 - cuda.threadIdx.x]
+
+    found = resources(waits, FLOATS)
+    assert found.registers > 0
+    assert found.static_shared == 96 * 4
+
+
 def test_default_values_are_filled_in() -> None:
     def scaled(x, factor=2.0):  # type: ignore[no-untyped-def]
         x[0] *= factor
