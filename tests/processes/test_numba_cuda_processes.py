@@ -163,3 +163,42 @@ def test_a_program_ends_with_arrays_streams_and_work(tmp_path: Path) -> None:
         NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS="0",
     )
     assert out == "end\n"
+
+
+def test_programs_run_without_the_packages_of_cuda() -> None:
+    out = output_of(
+        """
+        import sys
+
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name == "cuda" or name.startswith("cuda."):
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        sys.meta_path.insert(0, Absent())
+        import numpy as np
+        from nbrt.compat import numba_cuda
+        from numba import cuda
+
+        @cuda.jit
+        def add_one(x):
+            x[cuda.grid(1)] += 1
+
+        stream = cuda.stream()
+        array = cuda.to_device(np.arange(4), stream=stream)
+        add_one[1, 4, stream](array)
+        array[0] = 9
+        print(array.copy_to_host(stream=stream), cuda.get_current_device().WARP_SIZE)
+        host = np.zeros(2)
+        add_one[1, 2](host)
+        print(host)
+        try:
+            cuda.external_stream(77).synchronize()
+        except cuda.cudadrv.driver.CudaAPIError as error:
+            print(int(error.code))
+        numba_cuda.uninstall()
+        print([name for name in sys.modules if name.partition(".")[0] == "cuda"])
+        """,
+        environment=INSTALLED,
+    )
+    assert out.splitlines() == ["[9 2 3 4] 32", "[1. 1.]", "400", "[]"]

@@ -25,6 +25,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from functools import partial
 
 from nbrt.compat.numba_cuda.import_hook import ImportHook, add_import_hook, check_numba_cuda
 from nbrt.compat.numba_cuda.patches import Patches
@@ -76,7 +77,8 @@ def install_at_import() -> None:
         if _hook is None:
             patches = Patches()
             try:
-                add_import_hook(patches, ImportHook(_patch, _replaces_successor))
+                prepare = partial(_add_missing_packages, patches)
+                add_import_hook(patches, ImportHook(_patch, _replaces_successor, prepare))
             except BaseException:
                 patches.undo()
                 raise
@@ -126,6 +128,12 @@ def _apply(patches: Patches) -> None:
 
     apply(patches)
     add_names(patches)
+
+
+def _add_missing_packages(patches: Patches) -> None:
+    from nbrt.compat.numba_cuda.missing_packages import add_missing_packages
+
+    add_missing_packages(patches)
 
 
 def _runs_on_cuda() -> bool:

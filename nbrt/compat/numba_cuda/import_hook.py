@@ -47,11 +47,19 @@ class ImportHook:
         Called once ``numba.cuda`` is imported, in the thread that imports it.
     replaces_successor : callable
         Returns whether the modules of numba-cuda-mlir are those of numba-cuda.
+    prepare : callable
+        Called before ``numba.cuda`` is imported.
     """
 
-    def __init__(self, install: Callable[[], None], replaces_successor: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        install: Callable[[], None],
+        replaces_successor: Callable[[], bool],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
         self._install = install
         self._replaces_successor = replaces_successor
+        self._prepare = prepare
         self._searches = threading.local()
 
     def find_spec(
@@ -65,8 +73,14 @@ class ImportHook:
         if name.startswith(f"{_NUMBA_CUDA}."):
             self._refuse(name)
         if name.startswith(f"{__package__}.") and _NUMBA_CUDA not in sys.modules:
-            return _spec_of_own(name)
+            # The preparation imports a module that does not need ``numba.cuda``.
+            return None if self._is_searching else _spec_of_own(name)
         return None
+
+    @property
+    def _is_searching(self) -> bool:
+        """Whether this thread looks for ``numba.cuda``."""
+        return getattr(self._searches, "is_running", False)
 
     def _refuse(self, name: str) -> None:
         """Raise ImportError for ``from numba_cuda_mlir.cuda import`` of a name that is refused."""
@@ -79,11 +93,12 @@ class ImportHook:
         self, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
         # The finder of numba-cuda asks all finders, this one among them.
-        if getattr(self._searches, "is_running", False):
+        if self._is_searching:
             return None
         self._searches.is_running = True
         try:
             check_numba_cuda()
+            self._prepare()
             spec = _spec_of_others(self, _NUMBA_CUDA, path, target)
         finally:
             self._searches.is_running = False
