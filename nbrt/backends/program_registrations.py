@@ -123,7 +123,7 @@ def models_of_program() -> dict[Any, Any]:
     return {
         kind: model
         for kind, model in _cuda_models().items()
-        if is_program_module(kind.__module__)
+        if is_program_module(_module_of_type(kind))
         or is_program_module(getattr(model, "__module__", None))
     }
 
@@ -151,7 +151,7 @@ def is_of_program(registration: Any) -> bool:
         return any(map(is_of_program, templates))
     modules = modules_of(registration[0])
     if any(name.endswith(".extending") for name in modules):
-        modules |= {_module_of(typ) for typ in registration[-1]}
+        modules |= {_module_of_type(typ) for typ in registration[-1]}
     return any(map(is_program_module, modules))
 
 
@@ -159,6 +159,15 @@ def _module_of(value: Any) -> str:
     """Return the module of a function or class, or of the class of another value."""
     module = getattr(value, "__module__", None)
     return module if isinstance(module, str) else type(value).__module__
+
+
+def _module_of_type(typ: Any) -> str:
+    """Return the module of a type in a registration; "" for a class made by a call of `type`.
+
+    Such a class of types has the module of `abc.ABCMeta`; those of Numba have statements.
+    """
+    module = _module_of(typ)
+    return "" if module == "abc" else module
 
 
 @cache
@@ -171,8 +180,10 @@ def modules_of_template(template: Any) -> set[str]:
     """Return the modules that the meaning of a typing template comes from."""
     for name in ("_overload_func", "_definition_func"):
         function = getattr(template, name, None)
-        if function is not None:
+        if isinstance(function, FunctionType):
             return modules_of(function)
+        if function is not None:  # such as a partial
+            return {_module_of(function)}
     found = {base.__module__ for base in template.__mro__}
     if template.__module__ != "abc" and not template.__module__.endswith(".extending"):
         return found
@@ -180,7 +191,7 @@ def modules_of_template(template: Any) -> set[str]:
     members = (getattr(each, "__func__", each) for each in vars(template).values())
     functions = [each for each in members if isinstance(each, FunctionType)]
     key = getattr(template, "key", None)
-    keys = {key.__module__} if isinstance(key, type) else set[str]()
+    keys = {_module_of_type(key)} if isinstance(key, type) else set[str]()
     return found.union(keys, *map(modules_of, functions))
 
 

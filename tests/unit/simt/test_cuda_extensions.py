@@ -233,3 +233,23 @@ def test_a_prepared_value_of_other_members_is_refused(given: Any, value: Any, me
 
     with pytest.raises(CompileError, match=message):
         run(kernel, np.zeros(1), PreparedArgument(interval_type, given, value))
+
+
+def test_a_type_made_by_a_call_has_a_model() -> None:
+    made: Any = type("MadeType", (types.Type,), {})
+    made_type = made(name="Made")
+    register_model(made)(core_models.OpaqueModel)
+
+    @overload_attribute(made, "answer")
+    def _answer(value: Any) -> Any:
+        def implementation(value: Any) -> Any:
+            return 42
+
+        return implementation
+
+    def kernel(out: Any, value: Any) -> None:
+        out[0] = value.answer
+
+    out = np.zeros(1)
+    run(kernel, out, PreparedArgument(made_type, types.intp, 0))
+    assert out[0] == 42
