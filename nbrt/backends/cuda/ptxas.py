@@ -19,6 +19,9 @@ _INSTALL = (
     "in the version of nvidia-nvvm"
 )
 _ENTRY = re.compile(r"^\s*(?:\.visible|\.weak)?\s*\.entry\s+([\w$]+)", re.M)
+_EXTERNAL = re.compile(r"\.extern (\.func\s[^;{}]*);")
+"""Declarations of functions that the linker adds, such as those of CUDA's device runtime."""
+
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = {
     "registers": re.compile(r"Used (\d+) registers"),
@@ -53,7 +56,7 @@ def find_ptxas() -> str:
 def resources_of(
     ptx: str, capability: tuple[int, int], max_registers: int | None = None
 ) -> Resources:
-    """Assemble PTX and return the resources of its kernel.
+    """Assemble PTX and return the resources of its kernel, without those of external functions.
 
     Parameters
     ----------
@@ -75,10 +78,8 @@ def resources_of(
     target = f"sm_{capability[0]}{capability[1]}"
     with tempfile.TemporaryDirectory(prefix="nbrt-ptxas-") as folder:
         source = Path(folder, "kernel.ptx")
-        source.write_text(ptx, encoding="utf-8")
+        source.write_text(_EXTERNAL.sub(r"\1 {\n\ttrap;\n}", ptx), encoding="utf-8")
         command = [ptxas, "-v", f"-arch={target}", "-o", str(source.with_suffix(".cubin"))]
-        if ".extern .func" in ptx:  # of CUDA's device runtime, which the linker adds
-            command.append("--compile-only")
         if max_registers:
             command.append(f"-maxrregcount={max_registers}")
         try:
