@@ -78,7 +78,7 @@ def resources_of(
     target = f"sm_{capability[0]}{capability[1]}"
     with tempfile.TemporaryDirectory(prefix="nbrt-ptxas-") as folder:
         source = Path(folder, "kernel.ptx")
-        source.write_text(_EXTERNAL.sub(r"\1 {\n\ttrap;\n}", ptx), encoding="utf-8")
+        source.write_text(_EXTERNAL.sub(r"\1 {\n\tret;\n}", ptx), encoding="utf-8")
         command = [ptxas, "-v", f"-arch={target}", "-o", str(source.with_suffix(".cubin"))]
         if max_registers:
             command.append(f"-maxrregcount={max_registers}")
