@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from nbrt.backends.inspection import Resources
@@ -74,12 +75,25 @@ def resources_of(
     CompileError
         If it does not assemble.
     """
+    closed, external = _EXTERNAL.subn(r"\1 {\n\tret;\n}", ptx)
+    found = _assembled(closed, capability, max_registers)
+    if not external:
+        return found
+    # With empty bodies in their place, nothing is kept across calls, but memory is known.
+    calling = _assembled(ptx, capability, max_registers, "--compile-only")
+    return replace(calling, static_shared=found.static_shared, barriers=found.barriers)
+
+
+def _assembled(
+    ptx: str, capability: tuple[int, int], max_registers: int | None, *options: str
+) -> Resources:
     ptxas = find_ptxas()
     target = f"sm_{capability[0]}{capability[1]}"
     with tempfile.TemporaryDirectory(prefix="nbrt-ptxas-") as folder:
         source = Path(folder, "kernel.ptx")
-        source.write_text(_EXTERNAL.sub(r"\1 {\n\tret;\n}", ptx), encoding="utf-8")
-        command = [ptxas, "-v", f"-arch={target}", "-o", str(source.with_suffix(".cubin"))]
+        source.write_text(ptx, encoding="utf-8")
+        output = str(source.with_suffix(".cubin"))
+        command = [ptxas, "-v", f"-arch={target}", "-o", output, *options]
         if max_registers:
             command.append(f"-maxrregcount={max_registers}")
         try:

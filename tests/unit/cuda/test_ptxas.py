@@ -105,7 +105,7 @@ def test_calls_of_the_device_runtime() -> None:
         x[0] = tile[95 - cuda.threadIdx.x]
 
     found = resources(waits, FLOATS)
-    assert found.registers > 0
+    assert found.registers > 16  # values are kept across the calls
     assert found.static_shared == 96 * 4
 
 
