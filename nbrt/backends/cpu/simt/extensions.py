@@ -179,8 +179,10 @@ _Method: Any = templates._OverloadMethodTemplate
 def type_of_constant(value: object) -> Any:
     """Return the type of a value by the program's functions for CUDA, or None if there is none."""
     typing = sys.modules.get("numba.cuda.typing.typeof")
-    handler = None if typing is None else typing.typeof_impl.dispatch(type(value))
-    if typing is None or not is_program_module(getattr(handler, "__module__", None)):
+    if typing is None:
+        return None
+    handler = typing.typeof_impl.dispatch(type(value))
+    if not is_program_module(getattr(handler, "__module__", None)):
         return None
     return handler(value, typing._TypeofContext(typing.Purpose.constant))
 
