@@ -358,3 +358,25 @@ def test_a_kernel_is_unpickled_before_numba_cuda_is_imported(tmp_path: Path) -> 
     """
     printed = output_of(code, "-W", "ignore", environment=SWITCHED_ON, path=(tmp_path,))
     assert printed == "[2. 2. 2.] True\n"
+
+
+def test_settings_of_nbrt_apply_to_programs() -> None:
+    code = """
+        import numpy as np
+        from numba import cuda
+        from nbrt.errors import KernelCheckError
+
+        @cuda.jit
+        def ones(x):
+            x[cuda.grid(1)] = 1
+
+        larger = np.zeros(8)
+        try:
+            ones[1, 8](larger[:4])
+        except KernelCheckError as error:
+            print("out of bounds" in str(error), larger[4:].any())
+        with cuda.gpus[1]:
+            print(cuda.get_current_device().id, len(cuda.gpus))
+    """
+    environment = SWITCHED_ON | {"NBRT_CHECK": "1", "NBRT_CPU_DEVICES": "2"}
+    assert output_of(code, "-W", "ignore", environment=environment) == "True False\n1 2\n"

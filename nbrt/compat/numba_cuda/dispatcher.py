@@ -24,6 +24,7 @@ from nbrt.compat.numba_cuda.launch import Launch
 from nbrt.compat.numba_cuda.versions import DeviceVersion, KernelVersion, VersionCache
 from nbrt.errors import CompileError, NotSupportedError, UnsupportedConstructError
 from nbrt.runtime.kernel import Kernel
+from nbrt.runtime.kernel import kernel as as_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +74,7 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
     @functools.cached_property
     def kernel(self) -> Kernel:
         """The kernel that launches go through."""
-        return Kernel(self)
+        return as_kernel(self)  # in checked mode, if the settings say so
 
     @property
     def is_device(self) -> bool:
@@ -302,7 +303,7 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
             from nbrt.backends.cpu.simt.runtime.eager import device_result
 
             try:
-                result = device_result(self.py_func, types, return_type)
+                result = device_result(self, types, return_type)
             except Exception as error:
                 self.raise_as_numba(error)
                 raise
