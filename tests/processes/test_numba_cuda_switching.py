@@ -336,7 +336,7 @@ def test_a_gpu_runs_programs_unless_the_default_device_is_a_cpu(cuda_interface: 
         assert printed == f"True {module} True 499500\n"
 
 
-def test_a_kernel_is_unpickled_before_numba_cuda_is_imported(tmp_path: Path) -> None:
+def test_a_kernel_is_unpickled_where_nothing_is_imported(tmp_path: Path) -> None:
     (tmp_path / "kernels_of_user.py").write_text(
         "from numba import cuda\n@cuda.jit\ndef double(x):\n    x[cuda.grid(1)] *= 2\n"
     )
@@ -356,8 +356,9 @@ def test_a_kernel_is_unpickled_before_numba_cuda_is_imported(tmp_path: Path) -> 
         double[1, 3](x)
         print(x, type(double) is dispatcher.Dispatcher)
     """
-    printed = output_of(code, "-W", "ignore", environment=SWITCHED_ON, path=(tmp_path,))
-    assert printed == "[2. 2. 2.] True\n"
+    for environment in (SWITCHED_ON, {"NBRT_DEVICE": "cpu"}):
+        printed = output_of(code, "-W", "ignore", environment=environment, path=(tmp_path,))
+        assert printed == "[2. 2. 2.] True\n"
 
 
 def test_settings_of_nbrt_apply_to_programs() -> None:

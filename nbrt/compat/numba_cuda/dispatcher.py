@@ -71,6 +71,17 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         self._launches: dict[Any, Launch] = {}
         self.is_selected = False
 
+    @classmethod
+    def _rebuild(cls, **state: Any) -> CUDADispatcher:
+        """Rebuild from a pickle, also in a process that has not installed the drop-in.
+
+        Where the default device is a GPU, the result is numba-cuda's dispatcher.
+        """
+        from nbrt.compat.numba_cuda import install
+
+        install()
+        return (cls if hasattr(cls, "binding") else CUDADispatcher)(**state)
+
     @functools.cached_property
     def kernel(self) -> Kernel:
         """The kernel that launches go through."""
