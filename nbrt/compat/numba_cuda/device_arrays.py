@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba.cuda import args
+from numba.cuda.api import device_array
 from numba.cuda.cudadrv import devicearray
+from numba.cuda.kernels import transpose
 
 from nbrt.compat.numba_cuda.arguments import prepared
 from nbrt.compat.numba_cuda.launch import CoreStream
@@ -21,20 +24,30 @@ __all__ = ["replace_kernels"]
 
 
 class _Assignment:
-    """Assigns one device array to another, with the interface of the kernel that does on a GPU."""
+    """Assigns one array to another, with the interface of the kernel that does on a GPU."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Any:  # noqa: ARG002
         """Return a function that assigns on a stream."""
+        return partial(self._assign, stream, lambda source: source)
 
-        def assign(target: Any, source: Any) -> None:
-            handle = CoreStream.of(stream, self._streams).handle
-            arrays = [prepared(each, [], []) for each in (target, source)]
-            self._streams.ordered(handle).call(np.copyto, *arrays, "unsafe")
+    def transpose(self, a: Any, b: Any = None) -> Any:
+        """Assign the transposed of a matrix to another one, or a new one, and return that."""
+        stream = getattr(a, "stream", 0)
+        if b is None:
+            b = device_array(a.shape[::-1], a.dtype, stream=stream)
+        self._assign(stream, np.transpose, b, a)
+        return b
 
-        return assign
+    def _assign(self, stream: Any, view: Any, target: Any, source: Any) -> None:
+        queue = self._streams.ordered(CoreStream.of(stream, self._streams).handle)
+        hosts: list[Any] = []
+        into, values = (prepared(each, [], hosts) for each in (target, source))
+        queue.call(np.copyto, into, view(values), "unsafe")
+        if hosts:
+            queue.synchronize()
 
 
 def _input_to_device(hint: Any, retr: list[Callable[[], object]], stream: Any = 0) -> Any:
@@ -56,5 +69,6 @@ def replace_kernels(patches: Patches, streams: Streams) -> None:
     """Let device arrays and argument hints work without code of CUDA."""
     assignment = _Assignment(streams)
     patches.set(devicearray, "_assign_kernel", lambda ndim: assignment)  # noqa: ARG005
+    patches.set(transpose, "transpose", assignment.transpose)
     patches.set(args.In, "to_device", _input_to_device)
     patches.set(args.Out, "to_device", _output_to_device)

@@ -15,6 +15,7 @@ from numba.cuda.core import config
 from numba.cuda.cudadrv import devicearray, devices, driver
 
 import nbrt
+from helpers.processes import run_python
 from nbrt.compat import numba_cuda
 
 OWNERS: list[Any] = [
@@ -84,3 +85,33 @@ def test_installations_can_be_repeated() -> None:
         numba_cuda.uninstall()
         numba_cuda.uninstall()
         assert not numba_cuda.is_installed()
+
+
+@pytest.mark.gpu
+def test_on_a_cuda_device_numba_cuda_allocates_from_the_pools_of_nbrt() -> None:
+    done = run_python(
+        """
+        import numpy as np
+        import nbrt
+        from numba import cuda
+        from nbrt.compat import numba_cuda
+
+        numba_cuda.install()
+        array = cuda.to_device(np.arange(1000.0))
+        print(nbrt.memory.memory_allocated("cuda:0") >= 8000)
+
+        @cuda.jit
+        def add_one(x):
+            i = cuda.grid(1)
+            if i < x.size:
+                x[i] += 1
+
+        add_one[8, 128](array)
+        print(array.copy_to_host()[-1])
+        del array
+        print(nbrt.memory.memory_allocated("cuda:0"))
+        """,
+        environment={"NBRT_DEVICE": "cuda", "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"},
+        simulated_cuda=True,
+    )
+    assert done.stdout.splitlines() == ["True", "1000.0", "0"], done.stderr

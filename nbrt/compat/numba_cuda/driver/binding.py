@@ -65,7 +65,7 @@ class Binding:
         return getattr(self._constants, name)
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
-        contexts, streams, memory = self.contexts, self.streams, self.memory
+        contexts, streams = self.contexts, self.streams
         return {
             "cuInit": lambda _: None,
             "cuDriverGetVersion": lambda: _DRIVER_VERSION,
@@ -101,6 +101,12 @@ class Binding:
             "cuEventQuery": streams.query_event,
             "cuEventSynchronize": streams.synchronize_event,
             "cuEventElapsedTime": streams.elapsed,
+            **self._memory_functions(),
+        }
+
+    def _memory_functions(self) -> dict[str, Callable[..., Any]]:
+        memory = self.memory
+        return {
             "cuMemAlloc": memory.allocate,
             "cuMemAllocManaged": memory.allocate_managed,
             "cuMemFree": memory.free,

@@ -145,7 +145,7 @@ class Memory:
             return found[2][offset : offset + size]
         if of_device and (start == 0 or self.device.is_freed(start)):
             raise DriverCallError("INVALID_VALUE")
-        return np.frombuffer((ctypes.c_uint8 * size).from_address(start), np.uint8)
+        return np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(start)), np.uint8)
 
     def _copy(self, stream: Stream, target: Any, source: Any) -> None:
         stream.enqueue("copy", stream.interface.copy, (target, source))

@@ -101,12 +101,11 @@ class Streams:
         return stream
 
     def _per_thread_stream(self) -> Stream:
-        streams = vars(self._per_thread)
+        streams: dict[Any, Stream] = vars(self._per_thread)
         device = self._contexts.current_device()
         if device not in streams:
             streams[device] = Stream(device)
-        stream: Stream = streams[device]
-        return stream
+        return streams[device]
 
     def _finish(self, busy: set[Stream]) -> None:
         while busy:
