@@ -20,6 +20,7 @@ BENCHMARKS = (
     "memory",
     "fake",
     "launch",
+    "numba_cuda_launch",
     "graphs",
     "saxpy",
     "random",

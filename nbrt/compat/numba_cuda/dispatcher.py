@@ -16,7 +16,7 @@ from numba.cuda.core import errors, sigutils
 from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.dispatcher import _LAUNCH_CONFIG_KW, CUDADispatcher, _Kernel
 from numba.cuda.errors import normalize_kernel_dimensions
-from numba.cuda.types import none, void
+from numba.cuda.types import Type, none, void
 
 from nbrt.backends.registry import get_interface_for_device
 from nbrt.compat.numba_cuda.driver.contexts import COMPUTE_CAPABILITY, KIND
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nbrt.compat.numba_cuda.driver.binding import Binding
+    from nbrt.compat.numba_cuda.patches import Patches
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "adopt_dispatchers"]
 
 _MAX_LAUNCHES = 256
 _FORALL_BLOCK = 256
 _MAX_BOUNDS = 3
+_ADOPTED = "_nbrt_dispatcher"
 _OPTIONS = frozenset(inspect.signature(_Kernel.__init__).parameters) - {
     "self",
     "py_func",
@@ -144,6 +146,8 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
 
     def call(self, args: tuple[Any, ...], launch_config: Launch) -> None:
         """Launch in a configuration: select the version for the arguments, or make it."""
+        if self.is_device:
+            raise RuntimeError("Cannot compile a device function as a kernel")
         before = launch_config._push_args(args)
         try:
             if self.specialized:
@@ -290,8 +294,10 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         self._cache = VersionCache(self)
 
     def specialize(self, *args: Any) -> Dispatcher:
-        """Return the kernel for the types of arguments; there is one for each."""
-        types = tuple(self.typeof_pyval(value) for value in args)
+        """Return the kernel for the types of arguments, or for types; there is one for each."""
+        types = tuple(
+            value if isinstance(value, Type) else self.typeof_pyval(value) for value in args
+        )
         if self.specialized:
             raise RuntimeError("Dispatcher already specialized")
         known: Dispatcher | None = self.specializations.get((COMPUTE_CAPABILITY, types))
@@ -349,6 +355,32 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         bases = (getattr(errors, name), getattr(numba.core.errors, name))
         kind = type(name, tuple(dict.fromkeys(bases)), {})
         raise kind(f"{error}\n{cause or ''}") from error
+
+
+def adopt_dispatchers(patches: Patches) -> None:
+    """Let dispatchers that numba-cuda made before the installation launch on CPU devices."""
+    for name in ("__getitem__", "configure", "forall", "specialize"):
+        method = getattr(Dispatcher, name)
+
+        def adopted(
+            dispatcher: CUDADispatcher, *args: Any, _method: Any = method, **kw: Any
+        ) -> Any:
+            return _method(_adopted(dispatcher), *args, **kw)
+
+        patches.set(CUDADispatcher, name, functools.wraps(method)(adopted))
+
+
+def _adopted(dispatcher: CUDADispatcher) -> Dispatcher:
+    other: Dispatcher | None = vars(dispatcher).get(_ADOPTED)
+    if other is None:
+        other = Dispatcher(dispatcher.py_func, dispatcher.targetoptions)
+        if not dispatcher._can_compile:
+            for types in dispatcher.overloads:
+                other.compile(types)
+            other.disable_compile()
+            other._specialized = dispatcher.specialized
+        vars(dispatcher)[_ADOPTED] = other
+    return other
 
 
 _is_for_gpu: ContextVar[bool] = ContextVar("is_for_gpu", default=False)

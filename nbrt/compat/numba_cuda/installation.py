@@ -30,7 +30,7 @@ def apply(patches: Patches) -> Binding:
 
     from nbrt.compat.numba_cuda.allocation_statistics import replace_statistics
     from nbrt.compat.numba_cuda.device_arrays import replace_kernels
-    from nbrt.compat.numba_cuda.dispatcher import Dispatcher
+    from nbrt.compat.numba_cuda.dispatcher import Dispatcher, adopt_dispatchers
 
     binding = process_binding()
     binding.contexts.forget_threads()
@@ -43,6 +43,7 @@ def apply(patches: Patches) -> Binding:
     replace_statistics(patches)
     Dispatcher.binding = binding
     patches.set(decorators, "CUDADispatcher", Dispatcher)
+    adopt_dispatchers(patches)
     patches.set_item(dispatcher_registry, target_registry["cuda"], Dispatcher)
     for module in (cuda, device_init):
         patches.set(module, "is_available", lambda: driver.driver.is_available)
