@@ -104,6 +104,9 @@ class Captures:
         A kernel, or a device function.
     within : Captures, optional
         The captures of the kernel that compiles: values in them take precedence.
+    itself : object, optional
+        The value of the function's own name as long as it has none: a decorator compiles the
+        function before its name refers to it.
 
     Attributes
     ----------
@@ -116,8 +119,14 @@ class Captures:
         can change.
     """
 
-    def __init__(self, function: types.FunctionType, within: Captures | None = None) -> None:
+    def __init__(
+        self,
+        function: types.FunctionType,
+        within: Captures | None = None,
+        itself: object = _MISSING,
+    ) -> None:
         self._entries: _Entries = {}
+        self._itself = itself
         self._names: dict[int, tuple[types.FunctionType, list[str]]] = {}
         self._frozen: dict[int, types.FunctionType] = {}
         self._inner: dict[int, Captures] = {}
@@ -268,6 +277,8 @@ class Captures:
         entry = self._entries.get(key) or known.get(key)
         if entry is None:
             value = _read(owner, name)
+            if value is _MISSING and name == self._function.__name__:
+                value = self._itself
             entry = _Entry(owner, name, value, _frozen_value(value))
         self._entries[key] = entry
         self._visit_value(entry.value, chains, attributes, known)

@@ -261,16 +261,17 @@ class ThreadDispatcher(LinkedDispatcher):
         name = self.py_func.__name__
         return make_concrete_template(name, name, signatures), None, args, {}
 
-    def result(self, arguments: tuple[Any, ...]) -> Any:
-        """Return Numba's compile result for argument types."""
+    def result(self, arguments: tuple[Any, ...], returns: Any = None) -> Any:
+        """Return Numba's compile result for argument types, and the type of the result if given."""
+        wanted = arguments if returns is None else signature(returns, *arguments)
         token = _captures.set(self._captures)
         try:
             try:
-                self.compile(arguments)
+                self.compile(wanted)
             except errors.NumbaError:
                 if not register_whole_library():
                     raise
-                self.compile(arguments)
+                self.compile(wanted)
         finally:
             _captures.reset(token)
         return self.overloads[arguments]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from numba.core import errors
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.typing.templates import signature
 
-from nbrt.backends.captures import Captures
+from nbrt.backends.captures import Captures, is_device_function
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import check_count
 from nbrt.backends.cpu.simt.runtime.diagnostics import of_signal_handler, translated
@@ -68,16 +67,16 @@ def device_result(function: object, types: tuple[Any, ...], result: Any = None) 
     from nbrt.backends.cpu.simt.frontend.pipeline import DeviceCompiler, ThreadDispatcher
     from nbrt.backends.cpu.simt.frontend.source import with_context
 
-    captures = Captures(kernel_function(function))
+    own = {"itself": function} if is_device_function(function) else {}
+    captures = Captures(kernel_function(function), **own)
     dispatcher = ThreadDispatcher(with_context(captures.frozen), DeviceCompiler, captures)
     arguments = (SimtContextType(_BLOCK), *types)
 
-    def compiled() -> Any:
-        if result is not None:
-            dispatcher.compile(signature(result, *arguments))
-        return dispatcher.result(arguments).signature.return_type
-
-    return _translated(captures.frozen, compiled, types)
+    return _translated(
+        captures.frozen,
+        lambda: dispatcher.result(arguments, result).signature.return_type,
+        types,
+    )
 
 
 def _translated(function: FunctionType, run: Callable[[], Any], types: tuple[Any, ...]) -> Any:
