@@ -8,14 +8,17 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from cuda.core._utils.cuda_utils import CUDAError
+from numba.cuda.cudadrv import driver
+from numba.cuda.cudadrv.driver import CudaAPIError
 from numba.cuda.dispatcher import _LaunchConfiguration
 
 from nbrt.compat.numba_cuda.arguments import prepared
 from nbrt.compat.numba_cuda.debug import debug_error
 from nbrt.compat.numba_cuda.driver.handles import CUstream
+from nbrt.compat.numba_cuda.driver.results import api_error, stream_error_code
 from nbrt.compat.numba_cuda.driver.streams import LEGACY, PER_THREAD
 from nbrt.compat.numba_cuda.fast_launch import COMPILE_HOOK, fast_launch
-from nbrt.errors import ArgumentTypeError, LaunchError
+from nbrt.errors import ArgumentTypeError, LaunchError, StreamError
 from nbrt.runtime.stream import Stream
 
 if TYPE_CHECKING:
@@ -28,8 +31,20 @@ if TYPE_CHECKING:
 __all__ = ["CoreStream", "Launch", "LaunchConfigurationError"]
 
 
-class LaunchConfigurationError(LaunchError, CUDAError):  # type: ignore[misc]  # not annotated
-    """A kernel cannot run with a launch configuration."""
+class LaunchConfigurationError(LaunchError, CUDAError, CudaAPIError):  # type: ignore[misc]
+    """A kernel cannot run with a launch configuration.
+
+    Attributes
+    ----------
+    code : CUresult
+        ``CUDA_ERROR_INVALID_VALUE``.
+    msg : str
+        The text.
+    """
+
+    def __init__(self, text: str) -> None:
+        code = driver.binding.CUresult.CUDA_ERROR_INVALID_VALUE
+        CudaAPIError.__init__(self, code, f"CUDA_ERROR_INVALID_VALUE: {text}")
 
 
 class CoreStream:
@@ -154,17 +169,27 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
     def raise_as_numba(self, error: Exception) -> None:
         """Raise numba-cuda's exception for one of a launch; return if it has none."""
         self.dispatcher.raise_as_numba(error)
-        if self.dispatcher.is_debug and (other := debug_error(error)) is not None:
-            raise other from error
+        cause = error.__cause__ if isinstance(error, StreamError) else error
+        if self.dispatcher.is_debug and isinstance(cause, Exception):
+            other = debug_error(cause)
+            if other is not None:
+                raise other from cause
+        if isinstance(error, StreamError):
+            raise api_error(stream_error_code(error), "cuStreamSynchronize", error) from cause
+        if isinstance(error, LaunchError) and not isinstance(error, LaunchConfigurationError):
+            raise LaunchConfigurationError(str(error)) from error
 
     def _configure(self, stream: Stream) -> ConfiguredKernel:
         threads, most = math.prod(self.blockdim), self.dispatcher.max_block
         if most is not None and threads > most:
             raise LaunchConfigurationError(
-                f"CUDA_ERROR_INVALID_VALUE: expected at most {most} threads in a block, as "
-                f"launch_bounds of the kernel declares, got {threads}"
+                f"expected at most {most} threads in a block, as launch_bounds of the kernel "
+                f"declares, got {threads}"
             )
-        return self.dispatcher.kernel[self.griddim, self.blockdim, stream, self.sharedmem]
+        try:
+            return self.dispatcher.kernel[self.griddim, self.blockdim, stream, self.sharedmem]
+        except LaunchError as error:
+            raise LaunchConfigurationError(str(error)) from error
 
     def launch(self, args: tuple[Any, ...], types: Sequence[Any] = ()) -> None:
         """Launch with arguments of all kinds; wait if host arrays are among them.
@@ -177,14 +202,17 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
             The types of their version, for the dispatcher's extensions.
         """
         after: list[Callable[[], object]] = []
-        waits: list[bool] = []
+        waits: list[Any] = []
         for extension in reversed(self.dispatcher.extensions or ()):
             pairs = [
                 extension.prepare_args(typ, value, stream=self.stream, retr=after)
                 for typ, value in zip(types, args, strict=True)
             ]
             types, args = [typ for typ, _ in pairs], tuple(value for _, value in pairs)
-        stream = self._launch([prepared(value, after, waits) for value in args])
+        # With `debug`, nothing comes back from a kernel that raises.
+        copies = self.dispatcher.is_debug
+        values = [prepared(value, after, waits, copies=copies) for value in args]
+        stream = self._launch(values)
         if waits or after or self.dispatcher.is_debug:
             try:
                 stream.synchronize()

@@ -177,3 +177,43 @@ def test_constant_memory() -> None:
     out = np.zeros(8, np.int32)
     read[1, 8](out)
     assert out.tolist() == table[::-1].tolist()
+
+
+@pytest.mark.parametrize("is_on_stream", [False, True])
+def test_a_kernel_with_debug_that_raises_leaves_host_arrays_alone(*, is_on_stream: bool) -> None:
+    @cuda.jit(debug=True, opt=False)
+    def fail(x: Any) -> None:
+        x[0] = 5
+        if x[1] == 0:
+            raise ValueError("zero")
+
+    x = np.zeros(2)
+    with pytest.raises(ValueError, match=r"tid=\[0, 0, 0\] ctaid=\[0, 0, 0\]: zero"):
+        fail[1, 1, cuda.stream() if is_on_stream else 0](x)
+    assert x.tolist() == [0, 0]
+    x[1] = 1
+    fail[1, 1](x)
+    assert x.tolist() == [5, 1]
+
+
+def test_a_launch_on_a_stream_that_waits_raises_the_error_of_the_driver() -> None:
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
+    @cuda.jit
+    def fail(x: Any) -> None:
+        if x[0] == 0:
+            raise ValueError("zero")
+
+    with pytest.raises(CudaAPIError, match="CUDA_ERROR_LAUNCH_FAILED") as caught:
+        fail[1, 1, cuda.stream()](np.zeros(2))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_configurations_that_no_device_has_are_errors_of_the_driver(add: Any) -> None:
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
+    for configuration in ((1, 1025), (1 << 31, 1), (1, (1, 1, 65))):
+        with pytest.raises(CudaAPIError, match="CUDA_ERROR_INVALID_VALUE") as caught:
+            add[configuration](np.zeros(2), np.zeros(2))
+        assert isinstance(caught.value, nbrt.errors.LaunchError)
+        assert caught.value.code.value == 1
