@@ -203,9 +203,10 @@ class _BlockWriter:
         if item.detail == placeholders.SHARED_BYTES:
             return Value("i64", "scalar", f"%{placeholders.SHARED}bytes")
         if item.detail not in arrays:
-            size, _ = placeholders.shared_extent(item.detail)  # the stack's alignment is wider
-            slot = self._slots.allocate(size + 2 * _PADDING, "i8")
-            arrays[item.detail] = writer.op(f"getelementptr i8, ptr {slot}, i64 {_PADDING}")
+            size, align = placeholders.shared_extent(item.detail)
+            padding = max(_PADDING, align)
+            slot = self._slots.allocate(size + 2 * padding, "i8", align)
+            arrays[item.detail] = writer.op(f"getelementptr i8, ptr {slot}, i64 {padding}")
         return Value("ptr", "scalar", arrays[item.detail])
 
     # -- a region --------------------------------------------------------------------------------

@@ -28,9 +28,10 @@ VARYING: Stride = None
 
 
 def frame_size(alloca: Instruction) -> int:
-    """Return the size in bytes of a stack slot of one thread."""
+    """Return the size in bytes of a stack slot of one thread, a multiple of its alignment."""
     count = int(alloca.operands[0].text) if alloca.operands else 1
-    return -(-size_of(alloca.detail) * count // 16) * 16
+    align = max(alloca.align, 16)
+    return -(-size_of(alloca.detail) * count // align) * align
 
 
 def _address_indices(address: Instruction) -> list[tuple[Operand, int]] | None:

@@ -17,6 +17,8 @@ __all__ = ["SpillSlots"]
 _MAX_STACK = 256 * 1024
 """Maximum size in bytes of shared arrays, stack slots and spilled values."""
 
+_ALIGNMENT = 64
+
 
 class SpillSlots:
     """Allocates stack memory, and writes accesses of one group to it.
@@ -37,7 +39,7 @@ class SpillSlots:
         self._size = 0
         self.group = ""
 
-    def allocate(self, count: int, kind: str) -> str:
+    def allocate(self, count: int, kind: str, align: int = _ALIGNMENT) -> str:
         """Allocate an array on the stack, and return its address.
 
         Raises
@@ -51,7 +53,7 @@ class SpillSlots:
         self._size += count * lanes * size_of(element)
         if self._size > _MAX_STACK:
             raise CannotLowerError(f"a block needs more than {_MAX_STACK} bytes of stack")
-        return self._writer.slot(f"[{count} x {kind}]")
+        return self._writer.slot(f"[{count} x {kind}]", max(align, _ALIGNMENT))
 
     # -- stack slots of threads ------------------------------------------------------------------
 
@@ -60,7 +62,7 @@ class SpillSlots:
         size = frame_size(item)
         groups = self._groups if kept else 1
         self._frames[item.name] = (
-            self.allocate(groups * size * self._writer.width, "i8"),
+            self.allocate(groups * size * self._writer.width, "i8", item.align),
             size,
             kept,
         )
