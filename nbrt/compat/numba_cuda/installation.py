@@ -31,6 +31,7 @@ def apply(patches: Patches) -> Binding:
     from nbrt.compat.numba_cuda.allocation_statistics import replace_statistics
     from nbrt.compat.numba_cuda.device_arrays import replace_kernels
     from nbrt.compat.numba_cuda.dispatcher import Dispatcher, adopt_dispatchers
+    from nbrt.compat.numba_cuda.ufuncs import correct_broadcasting
 
     binding = process_binding()
     binding.contexts.forget_threads()
@@ -41,6 +42,7 @@ def apply(patches: Patches) -> Binding:
     _quieten(patches, config)
     replace_kernels(patches, binding.streams)
     replace_statistics(patches)
+    correct_broadcasting(patches)
     Dispatcher.binding = binding
     patches.set(decorators, "CUDADispatcher", Dispatcher)
     adopt_dispatchers(patches)
