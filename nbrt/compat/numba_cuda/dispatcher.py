@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 from collections import OrderedDict
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -219,9 +220,11 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         if result not in (None, none, void):
             raise TypeError("CUDA kernel must have void return type.")
         with global_compiler_lock:
+            known: KernelVersion | None
             if self.specialized:
-                return next(iter(self.overloads.values()))
-            known: KernelVersion | None = self.overloads.get(types)
+                known = next(iter(self.overloads.values()))
+            else:
+                known = self.overloads.get(types)
             if known is not None:
                 return known
             self._check_options()
@@ -287,7 +290,7 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         super().disable_compile(val)
         if self._launches:  # whose kernel converts to other types
             self._launches.clear()
-            vars(self).pop("kernel", None)
+            self.__dict__.pop("kernel", None)
 
     def enable_caching(self) -> None:
         """Keep an index of versions on disk, and count its hits; see `stats`."""
@@ -354,7 +357,15 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         name = type(cause).__name__ if hasattr(errors, type(cause).__name__) else "TypingError"
         bases = (getattr(errors, name), getattr(numba.core.errors, name))
         kind = type(name, tuple(dict.fromkeys(bases)), {})
-        raise kind(f"{error}\n{cause or ''}") from error
+        text = f"{error}\n{name}: {cause}" if cause else str(error)
+        raise kind(_with_names_of_dialect(text)) from error
+
+
+def _with_names_of_dialect(text: str) -> str:
+    """Replace the names of nbrt's implementations in a message by those in the program."""
+    text = re.sub(r", site=(?:Literal\[int\]\(\d+\)|int64)", "", text)
+    text = re.sub(r"<intrinsic _(shared|local)_array>", r"<function \1.array>", text)
+    return re.sub(r"\b_(shared|local)_array\b", r"\1.array", text)
 
 
 def adopt_dispatchers(patches: Patches) -> None:
