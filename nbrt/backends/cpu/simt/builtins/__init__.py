@@ -16,12 +16,13 @@ from numba import literal_unroll
 
 from nbrt.backends.cpu.simt.builtins import (
     arithmetic,
-    array_views,  # noqa: F401  # registers its code with Numba
+    array_views,
     atomics,
     barriers,
     half,  # noqa: F401  # registers the type float16 with Numba
     hints,
     memory,
+    printing,  # noqa: F401  # registers its code with Numba
     warp,
 )
 from nbrt.backends.cpu.simt.target import simt_target
@@ -71,6 +72,7 @@ class _Replacements(Mapping[str, Callable[..., Any]]):
 REPLACEMENTS: Mapping[str, Callable[..., Any]] = _Replacements(
     {
         **arithmetic.REPLACEMENTS,
+        **array_views.REPLACEMENTS,
         **atomics.REPLACEMENTS,
         **barriers.REPLACEMENTS,
         **hints.REPLACEMENTS,

@@ -219,6 +219,21 @@ _UNARY: dict[str, tuple[Any, Emit]] = {
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
+@_registry.lower("print_item", bfloat16)
+def _print(context: Any, builder: ir.IRBuilder, _sig: Any, args: Values) -> ir.Value:
+    """Print with six decimals, as CUDA does: Python has no other text for the format."""
+    api = context.get_python_api(builder)
+    real = api.float_from_double(builder.fpext(to_single(builder, args[0]), _DOUBLE))
+    method, arguments = api.object_getattr_string(real, "__format__"), api.tuple_new(1)
+    decimals = context.insert_const_string(builder.module, "f")
+    api.tuple_setitem(arguments, 0, api.string_from_string(decimals))
+    text = api.call(method, arguments)
+    api.print_object(text)
+    for each in (real, method, arguments, text):
+        api.decref(each)
+    return context.get_dummy_value()
+
+
 def _add_operators() -> None:
     simt_target.typing_context.refresh()
     for name, (base, emit) in _BINARY.items():

@@ -50,7 +50,7 @@ def _literal_alignment(name: str, alignment: Any) -> int | None:
         return None
     if not isinstance(alignment, types.IntegerLiteral):
         raise errors.RequireLiteralValue(
-            f"the alignment of {name} must be an integer known at compile time"
+            f"{name}: the alignment must be a constant integer"
         )
     value = int(alignment.literal_value)
     if value <= 0 or value & (value - 1) or value % _POINTER_BYTES:

@@ -155,6 +155,38 @@ def _gcd() -> Callable[..., Any]:
     return function
 
 
+def _rounded_to_digits() -> Callable[..., Any]:
+    """Return ``round``; to a number of digits, a float32 is computed in double, as for CUDA."""
+    function = stand_in("round")
+
+    class Template(AbstractTemplate):
+        key = function
+
+        def generic(self, args: Sequence[Any], kws: dict[str, Any]) -> Any:
+            if not kws and _is_single_with_digits(args):
+                return signature(_f32, *args)
+            return self.context.resolve_function_type(round, args, kws)
+
+    infer_global(function, types.Function(Template))
+
+    @lower_builtin(function, types.VarArg(types.Any))
+    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
+        if not _is_single_with_digits(sig.args):
+            return call_numba(context, builder, round, sig, args)
+        wide = signature(_f64, _f64, sig.args[1])
+        value = builder.fpext(args[0], ir.DoubleType())
+        rounded = context.compile_internal(
+            builder, lambda x, digits: round(x, digits), wide, (value, args[1])
+        )
+        return builder.fptrunc(rounded, ir.FloatType())
+
+    return function
+
+
+def _is_single_with_digits(args: Sequence[Any]) -> bool:
+    return len(args) == 2 and args[0] == _f32 and isinstance(args[1], types.Integer)
+
+
 _BINARY = [signature(t, t, t) for t in _REALS]
 _WITH_EXPONENT = [signature(t, t, _i32) for t in _REALS]
 
@@ -173,6 +205,7 @@ PYTHON: dict[Callable[..., Any], Callable[..., Any]] = {
         getattr(math, name): _half_or_numba(name)
         for name in ("cos", "exp", "exp2", "fabs", "log", "log10", "log2", "sin", "sqrt", "tanh")
     },
+    round: _rounded_to_digits(),
     math.gcd: _gcd(),
     math.fmod: register("fmod", _BINARY, _fmod),
     math.remainder: register("remainder", _BINARY, _remainder),

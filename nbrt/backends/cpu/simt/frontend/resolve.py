@@ -18,6 +18,7 @@ from numba.core.ir_utils import build_definitions
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.cpu.simt.builtins import REPLACEMENTS, marker_kind, vector_type
 from nbrt.backends.cpu.simt.builtins.device_arrays import array_of, captured_array
+from nbrt.backends.cpu.simt.builtins.dimensions import Dim3
 from nbrt.backends.cpu.simt.frontend.host_objects import refuse_host_object
 from nbrt.backends.cpu.simt.thread_context import ARGUMENT
 from nbrt.backends.device_arrays import is_device_array
@@ -333,7 +334,7 @@ class _Resolver:
             raise CompileError(
                 f"{_where(call.loc)}: cuda.{name} takes one constant, 1, 2 or 3 (the number of "
                 "dimensions)"
-            )
+            ) from errors.RequireLiteralValue(f"cuda.{name}: ndim must be a constant")
         attribute = f"{name}.{count}"
         return ir.Expr.getattr(self._context(f"cuda.{name}", call.loc), attribute, call.loc)
 
@@ -342,6 +343,10 @@ class _Resolver:
         if statement.target.name not in self._passed_on:
             return  # nothing is left that refers to it, and Numba could not type it
         name = dialect_name(special) or ""
+        if name in _DIMENSIONS:
+            statement.value = self._dimension(name, statement.loc, body)
+            body.append(statement)
+            return
         vector = vector_type(name)
         if vector is not None:
             # The type of an array's elements: as a constructor it would have been called.
@@ -362,6 +367,15 @@ class _Resolver:
         body.append(statement)
 
     # -- small parts -------------------------------------------------------------------------
+
+    def _dimension(self, name: str, loc: Any, body: list[Any]) -> Any:
+        """Return ``cuda.threadIdx`` or the like as a value, for instance to print it."""
+        context = self._context(f"cuda.{name}", loc)
+        parts = [
+            self._assign(ir.Expr.getattr(context, f"{name}.{axis}", loc), axis, loc, body)
+            for axis in AXES
+        ]
+        return ir.Expr.call(self._bind(Dim3, loc, body), parts, (), loc)
 
     def _context(self, what: str, loc: Any) -> Any:
         if ARGUMENT not in self._ir.arg_names:
@@ -394,7 +408,9 @@ class _Resolver:
                         f"{_where(node.loc)}: numba.cuda has no attribute {node.value.attr!r}"
                     )
                 name = dialect_name(constant) or ""
-                if name not in _CONSTANTS and vector_type(name) is None and not _is_value(name):
+                if name in (*_CONSTANTS, *_DIMENSIONS) or vector_type(name) is not None:
+                    continue
+                if not _is_value(name):
                     self._unsupported(name, node.loc)
 
     def _unsupported(self, name: str, loc: Any) -> NoReturn:
