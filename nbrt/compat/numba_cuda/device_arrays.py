@@ -46,6 +46,7 @@ class _Assignment:
         hosts: list[Any] = []
         into, values = (prepared(each, [], hosts) for each in (target, source))
         queue.call(np.copyto, into, view(values), "unsafe")
+        self._streams.submitted(queue)
         if hosts:
             queue.synchronize()
 

@@ -39,6 +39,7 @@ def __call__(self, *args):
     except Exception as error:
         self.raise_as_numba(error)
         raise
+    {after}
 """
 
 _VALUE = """
@@ -68,7 +69,8 @@ def fast_launch(count: int, *, is_default: bool) -> Callable[..., None]:
         unpack=f"{listed}{',' * (count == 1)} = args" if names else "() = args",
         values="".join(_VALUE.format(name) for name in names),
         names=listed,
-        order=_ORDER_DEFAULT if is_default else "self._order()",
+        order=_ORDER_DEFAULT if is_default else "",
+        after="" if is_default else "self._order()",
     )
     namespace: dict[str, Any] = {
         "ArgumentTypeError": ArgumentTypeError,

@@ -150,7 +150,7 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         self._order: Callable[[], object] = (
             functools.partial(self._streams.ordered, self._handle)
             if is_default
-            else functools.partial(self._busy.add, stream)
+            else functools.partial(self._streams.note, stream)
         )
         self.__class__ = _fast_class(count, is_default=is_default)
 
@@ -164,6 +164,7 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         except Exception as error:
             self.raise_as_numba(error)
             raise
+        self._streams.submitted(stream)
         return stream
 
     def raise_as_numba(self, error: Exception) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -185,3 +186,28 @@ def test_context_managers_of_streams_and_profiles(add_one: Any) -> None:
     with cuda.profiling(), cuda.stream().auto_synchronize() as stream:
         add_one[1, 32, stream](array)
     assert array.copy_to_host().tolist() == [1] * 4
+
+
+def test_threads_with_streams_do_not_lose_the_order_of_the_default_stream(add_one: Any) -> None:
+    def work(failures: list[int]) -> None:
+        stream, array = cuda.stream(), cuda.to_device(np.zeros(4))
+        for turn in range(300):
+            add_one[1, 32, stream](array)
+            add_one[1, 32](array)
+            if turn % 3 == 0:
+                stream.synchronize()
+        if array.copy_to_host()[0] != 600:
+            failures.append(1)
+
+    failures: list[int] = []
+    threads = [threading.Thread(target=work, args=(failures,)) for _ in range(6)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures

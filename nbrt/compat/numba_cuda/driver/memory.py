@@ -149,6 +149,7 @@ class Memory:
 
     def _copy(self, stream: Stream, target: Any, source: Any) -> None:
         stream.enqueue("copy", stream.interface.copy, (target, source))
+        self._streams.submitted(stream)
 
     def copy(self, target: Any, source: Any, nbytes: Any) -> None:
         """Copy between memory of devices on the default stream."""
@@ -199,6 +200,7 @@ class Memory:
         queue = self._streams.ordered(stream)
         target = self.bytes_at(address, nbytes, of_device=True)
         queue.enqueue("fill", queue.interface.fill, (target, int(value) & 0xFF))
+        self._streams.submitted(queue)
 
 
 def _with_whole_pages(nbytes: int) -> int:

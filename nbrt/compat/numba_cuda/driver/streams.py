@@ -53,6 +53,7 @@ class Streams:
         self._adopted: dict[Stream, int] = {}
         self._events: dict[int, Event] = {}
         self._per_thread = threading.local()
+        self._latest: dict[Stream, object] = {}
         self.busy: dict[Device, set[Stream]] = {}
 
     # -- streams -----------------------------------------------------------------------------------
@@ -90,9 +91,17 @@ class Streams:
             if busy:
                 self._finish(busy)
             return stream
-        stream = self._per_thread_stream() if number == PER_THREAD else self._of(number)
+        return self._per_thread_stream() if number == PER_THREAD else self._of(number)
+
+    def submitted(self, stream: Stream) -> None:
+        """Note that work was submitted to a stream, for which the default stream has to wait."""
+        if stream is not default_stream(stream.device):
+            self.note(stream)
+
+    def note(self, stream: Stream) -> None:
+        """Do the same for a stream that is not the default stream."""
+        self._latest[stream] = object()
         self.busy.setdefault(stream.device, set()).add(stream)
-        return stream
 
     def _of(self, number: int) -> Stream:
         stream = self._streams.get(number)
@@ -108,18 +117,24 @@ class Streams:
         return streams[device]
 
     def _finish(self, busy: set[Stream]) -> None:
-        while busy:
-            try:
-                stream = busy.pop()
-            except KeyError:  # another thread waits for the last one
-                return
+        for stream in list(busy):
+            self._wait(stream, busy)
+
+    def _wait(self, stream: Stream, busy: set[Stream]) -> None:
+        """Wait for a stream; it is not busy then, unless another thread has submitted to it."""
+        before = self._latest.get(stream)
+        try:
             stream.synchronize()
+        finally:
+            # After the wait: another thread must not pass by a stream that this one waits for.
+            busy.discard(stream)
+            if self._latest.get(stream) is not before:
+                busy.add(stream)
 
     def synchronize(self, handle: Any) -> None:
         """Wait for a stream; raise what its work raised."""
         stream = self.ordered(handle)
-        stream.synchronize()
-        self.busy.get(stream.device, set()).discard(stream)
+        self._wait(stream, self.busy.setdefault(stream.device, set()))
 
     def query(self, handle: Any) -> None:
         """Raise if work of a stream is pending."""
@@ -159,6 +174,7 @@ class Streams:
             return False  # a synchronisation raises the failure
 
         (stream.deferral or stream.queue).add_done_callback(call)
+        self.submitted(stream)
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -184,11 +200,15 @@ class Streams:
 
     def record(self, event: Any, stream: Any) -> None:
         """Record an event behind the work of a stream."""
-        self.event(event).record(self.ordered(stream))
+        queue = self.ordered(stream)
+        self.event(event).record(queue)
+        self.submitted(queue)
 
     def wait(self, stream: Any, event: Any, flags: Any = 0) -> None:  # noqa: ARG002
         """Let later work of a stream wait for an event."""
-        self.event(event).wait(self.ordered(stream))
+        queue = self.ordered(stream)
+        self.event(event).wait(queue)
+        self.submitted(queue)
 
     def query_event(self, event: Any) -> None:
         """Raise if work before an event is pending."""
