@@ -67,7 +67,7 @@ def device_result(function: object, types: tuple[Any, ...], result: Any = None) 
     from nbrt.backends.cpu.simt.frontend.pipeline import DeviceCompiler, ThreadDispatcher
     from nbrt.backends.cpu.simt.frontend.source import with_context
 
-    own = {"itself": function} if is_device_function(function) else {}
+    own: dict[str, Any] = {"itself": function} if is_device_function(function) else {}
     captures = Captures(kernel_function(function), **own)
     dispatcher = ThreadDispatcher(with_context(captures.frozen), DeviceCompiler, captures)
     arguments = (SimtContextType(_BLOCK), *types)
