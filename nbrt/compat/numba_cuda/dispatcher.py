@@ -365,6 +365,7 @@ def _with_names_of_dialect(text: str) -> str:
     """Replace the names of nbrt's implementations in a message by those in the program."""
     text = re.sub(r", site=(?:Literal\[int\]\(\d+\)|int64)", "", text)
     text = re.sub(r"<intrinsic _(shared|local)_array>", r"<function \1.array>", text)
+    text = re.sub(r">>> _(?:shared|local)_array\(", ">>> array(", text)
     return re.sub(r"\b_(shared|local)_array\b", r"\1.array", text)
 
 

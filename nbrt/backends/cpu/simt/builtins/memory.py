@@ -49,9 +49,7 @@ def _literal_alignment(name: str, alignment: Any) -> int | None:
     if alignment is None or isinstance(alignment, types.NoneType | types.Omitted):
         return None
     if not isinstance(alignment, types.IntegerLiteral):
-        raise errors.RequireLiteralValue(
-            f"{name}: the alignment must be a constant integer"
-        )
+        raise errors.RequireLiteralValue(f"{name}: the alignment must be a constant integer")
     value = int(alignment.literal_value)
     if value <= 0 or value & (value - 1) or value % _POINTER_BYTES:
         raise errors.NumbaValueError(
