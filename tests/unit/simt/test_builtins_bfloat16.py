@@ -289,7 +289,7 @@ def test_functions_that_are_exact_or_rounded_once() -> None:
 
 
 def test_transcendental_functions_are_the_nearest_value() -> None:
-    functions = {
+    functions: dict[str, Any] = {
         "hexp": np.exp, "hexp2": np.exp2, "hlog": np.log, "hlog2": np.log2, "hlog10": np.log10,
         "hsin": np.sin, "hcos": np.cos, "htanh": np.tanh, "htanh_approx": np.tanh,
         "hexp10": lambda x: np.power(10.0, x),

@@ -29,7 +29,7 @@ def launch(kernel: Callable[..., None], *arguments: Any, threads: int = 1) -> No
     CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (threads, 1, 1))(*arguments)
 
 
-@cuda.jit(device=True)
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]  # numba-cuda is not annotated
 def weighted(position: Any, size: Any) -> Any:
     return position.x + 100 * position.y + size.x
 

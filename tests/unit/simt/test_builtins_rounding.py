@@ -17,7 +17,7 @@ from nbrt.backends.cpu.launch import CpuProgram
 
 RANDOM = np.random.default_rng(2)
 MODES = ("rd", "ru", "rz")
-KINDS = {"f": np.float32, "d": np.float64}
+KINDS: dict[str, Any] = {"f": np.float32, "d": np.float64}
 _COUNT = 300
 
 
@@ -98,7 +98,8 @@ def test_square_roots(prefix: str) -> None:
         got = run(f"{prefix}sqrt_{mode}", real, inputs)
         for x, root in zip(inputs, got, strict=True):
             exact, square = Fraction(float(x)), Fraction(float(root)) ** 2
-            other = np.nextafter(root, real(np.inf if mode != "ru" else 0))
+            limit: Any = real(np.inf if mode != "ru" else 0)
+            other = np.nextafter(root, limit)
             if mode == "ru":
                 assert square >= exact > Fraction(float(other)) ** 2
             else:

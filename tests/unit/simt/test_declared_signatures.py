@@ -176,14 +176,15 @@ def test_checked_mode_refuses_pointers() -> None:
 def test_graphs_keep_the_conversion() -> None:
     kernel = declared(add, (OUT, F4, F4))
 
-    @nbrt.graph
-    def twice(r: Any) -> None:
+    def record(r: Any) -> None:
         kernel[1, 1](r, 1.0, 2.0**-25)
 
+    graph: Any = nbrt.graph
+    recorded = graph(record)
     r = np.zeros(1)
     for _ in range(2):
         r[0] = 0
-        twice(r)
+        recorded(r)
         assert r[0] == 1.0
 
 
@@ -234,6 +235,7 @@ def test_device_functions_of_other_processes_keep_their_signatures() -> None:
     def kernel(r: Any, a: Any, b: Any) -> None:
         r[0] = narrow_sum(a, b)
 
-    with loaded(dumps(Captures(kernel))) as (copy,):
-        (function,) = Captures(copy).device_functions
-        assert declared_signatures(function) == [((F4, F4), F4)]
+    function: Any = kernel
+    with loaded(dumps(Captures(function))) as (copy,):
+        (callee,) = Captures(copy).device_functions
+        assert declared_signatures(callee) == [((F4, F4), F4)]

@@ -33,7 +33,6 @@ from nbrt.backends.cpu.simt.builtins.bfloat16 import (
 from nbrt.backends.cpu.simt.builtins.registry import (
     Values,
     call_intrinsic,
-    lowering,
     real_to_integer,
     stand_in,
 )
@@ -221,6 +220,10 @@ def _cast_to_boolean(
         return ir.Constant(_FLAG, 1)
     size = builder.and_(value, ir.Constant(_BYTE, 0x7F))
     return builder.icmp_unsigned("!=", size, ir.Constant(_BYTE, 0))
+
+
+def _test(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
+    return context.cast(builder, args[0], sig.args[0], types.boolean)
 
 
 # -- constructors ------------------------------------------------------------------------------
@@ -412,9 +415,7 @@ def _add_all() -> None:
         _add_constructor(typ)
         for count in (2, 4):
             _add_vector(typ, count)
-        _registry.lower(bool, typ)(
-            lowering(lambda b, args, typ=typ: _cast_to_boolean(None, b, typ, None, args[0]))
-        )
+        _registry.lower(bool, typ)(_test)
     sources = {
         "float": types.float32,
         "float2": TYPES["float32x2"],

@@ -145,7 +145,8 @@ class DeclaredTypes:
             raise ArgumentTypeError(
                 f"Ambiguous overloading for {self._function} {_shown(found)}:\n{_listed(fitting)}"
             ) from None
-        return fitting[position]
+        selected: tuple[Any, ...] = fitting[position]
+        return selected
 
     # -- the conversion of one argument ----------------------------------------------------------
 

@@ -51,7 +51,7 @@ class PointerArgument:
         return np.frombuffer(memory, dtype)
 
 
-@unbox(types.CPointer)  # type: ignore[untyped-decorator]  # numba has no types
+@unbox(types.CPointer)
 def _unbox(typ: Any, obj: Any, c: Any) -> Any:
     address = c.pyapi.object_getattr_string(obj, "address")
     pointer = c.pyapi.long_as_voidptr(address)
