@@ -163,10 +163,14 @@ PROGRAMS = (
     Program(
         "ccam80/cubie",
         "0dfe92b4e59e834f54e261cfb77d7738abc62bbe",
-        "its tests of integrators and batch solving (ordinary differential equations)",
+        "its tests of solvers, norms, interpolation and step control (ordinary differential "
+        "equations)",
         tests=(
-            "tests/batchsolving/test_solver.py",
-            "tests/integrators/loops",
+            "tests/integrators/test_norms.py",
+            "tests/test_array_interpolator.py",
+            "tests/integrators/matrix_free_solvers",
+            "tests/integrators/step_control",
+            "tests/integrators/test_SingleIntegratorRun.py",
         ),
         paths=("src", "tests", "pyproject.toml", ":!tests/integrated_numerical_tests"),
         roots=("src", "."),

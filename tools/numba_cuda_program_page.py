@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["passed", "regressions", "write_page"]
 
 _PACKAGES = ("numba", "numba-cuda", "numpy")
+_MODES = ("simulator", "nbrt_cold", "nbrt_warm")
 _MODE_NAMES = {"simulator": "simulator", "nbrt_cold": "nbrt"}
 _MAX_MESSAGE = 150
 
@@ -38,9 +39,9 @@ below; none of its code is part of nbrt.
   functions for CPUs, or with the simulator.
 - Programs that keep their data in CuPy's arrays, in cuDF or in torch's CUDA tensors get a stand-in
   in host memory for that library, the same in both runs.
-- Random numbers have the same seed in both runs. A test that runs longer under the simulator than
-  its limit (column "Limit") fails there with the message "Timeout", and no test of a program starts
-  under the simulator after {limit} s.
+- Random numbers have the same seed in both runs. Column "Limits" is for the simulator: a test that
+  runs longer than the first number of seconds fails with the message "Timeout", and no test starts
+  after the second.
 - Cold: the cache of compiled code is empty. Warm: a second process uses the code of the first.
 - Times are the processor time of the process, all threads together, summed over the tests that pass
   in both runs, without imports: other work ran on the machine during the runs. The simulator's
@@ -55,6 +56,8 @@ def passed(result: Result, mode: str) -> set[str]:
 
 def regressions(result: Result) -> list[str]:
     """Return the tests that pass under the simulator and ran under nbrt without passing."""
+    if not result["nbrt_cold"]["tests"]:
+        return []
     return sorted(passed(result, "simulator") - passed(result, "nbrt_cold"))
 
 
@@ -68,9 +71,8 @@ def write_page(page: Path, results: Mapping[str, Result]) -> None:
     results : mapping
         The results of each program by mode, as ``run`` saves them.
     """
-    programs = [program for program in PROGRAMS if program.name in results]
-    limit = max(program.limit for program in programs)
-    lines = [_HEAD.format(limit=limit), *_machine(), "", *_table(programs, results)]
+    programs = [p for p in PROGRAMS if results[p.name]["nbrt_cold"]["tests"]]
+    lines = [_HEAD, *_machine(), "", *_table(programs, results)]
     lines += ["", "## What runs and what fails"]
     for program in programs:
         lines += ["", *_section(program, results[program.name])]
@@ -103,36 +105,41 @@ def _times(result: Result) -> tuple[float, float, float]:
 def _table(programs: list[Program], results: Mapping[str, Result]) -> list[str]:
     lines = [
         "| Program | Tests | Pass, simulator | Pass, nbrt | Lost | Simulator, s | nbrt cold, s "
-        "| nbrt warm, s | Cold / simulator | Warm / simulator | Limit, s |",
+        "| nbrt warm, s | Cold / simulator | Warm / simulator | Limits, s |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    sums, cold_ratios, warm_ratios = [0.0, 0.0, 0.0], [], []
-    counts = [0, 0, 0, 0]
+    ratios: dict[str, list[float]] = {"nbrt_cold": [], "nbrt_warm": []}
     for program in programs:
         result = results[program.name]
-        times = _times(result)
-        numbers = [
-            len(_ran(result)),
-            len(passed(result, "simulator")),
-            len(passed(result, "nbrt_cold")),
-            len(regressions(result)),
+        counts = [
+            str(len(_ran(result))),
+            *(
+                str(len(passed(result, m))) if result[m]["tests"] else "not run"
+                for m in _MODE_NAMES
+            ),
+            str(len(regressions(result))),
         ]
-        counts = [a + b for a, b in zip(counts, numbers, strict=True)]
-        ratios = "- | -"
-        if times[0] > 0:
-            sums = [a + b for a, b in zip(sums, times, strict=True)]
-            cold_ratios.append(times[1] / times[0])
-            warm_ratios.append(times[2] / times[0])
-            ratios = f"{cold_ratios[-1]:.3f} | {warm_ratios[-1]:.3f}"
-        row = " | ".join([*map(str, numbers), *(f"{t:.1f}" for t in times)])
-        lines.append(f"| {program.name} | {row} | {ratios} | {program.test_limit} |")
-    row = " | ".join([*map(str, counts), *(f"{t:.1f}" for t in sums)])
-    ratios = f"{sums[1] / sums[0]:.3f} | {sums[2] / sums[0]:.3f}" if sums[0] else "- | -"
-    lines.append(f"| All | {row} | {ratios} | |")
-    if cold_ratios:
-        cold, warm = (sum(r) / len(r) for r in (cold_ratios, warm_ratios))
-        lines += ["", f"Mean of the programs' ratios: {cold:.3f} cold, {warm:.3f} warm."]
+        times = dict(zip(_MODES, _times(result), strict=True))
+        # A mode that has not run, or no test that passes in both, gives no times.
+        shown = [f"{times[m]:.1f}" if times[m] and times["simulator"] else "-" for m in _MODES]
+        for mode, values in ratios.items():
+            known = times[mode] and times["simulator"]
+            shown.append(f"{times[mode] / times['simulator']:.3f}" if known else "-")
+            values += [times[mode] / times["simulator"]] if known else []
+        limits = [str(result["simulator"].get(name, "-")) for name in ("test_limit", "limit")]
+        row = " | ".join([program.name, *counts, *shown, ", ".join(limits)])
+        lines.append(f"| {row} |")
+    means = [
+        f"{sum(values) / len(values):.3f} {mode.removeprefix('nbrt_')} ({len(values)} programs)"
+        for mode, values in ratios.items()
+        if values
+    ]
+    lines += ["", f"Mean of the programs' ratios: {', '.join(means)}."] if means else []
     return [*lines, "", "Lost: tests that pass under the simulator and not under nbrt."]
+
+
+def _passes(result: Result, mode: str) -> str:
+    return str(len(passed(result, mode))) if result[mode]["tests"] else "not run"
 
 
 def _ran(result: Result) -> set[str]:
@@ -161,7 +168,9 @@ def _section(program: Program, result: Result) -> list[str]:
     if lost:
         lines += ["", f"Lost: {', '.join(f'`{_short(name)}`' for name in lost)}."]
     not_run = {
-        name: len(_ran(result) - result[mode]["tests"].keys()) for mode, name in _MODE_NAMES.items()
+        name: len(_ran(result) - result[mode]["tests"].keys())
+        for mode, name in _MODE_NAMES.items()
+        if result[mode]["tests"]
     }
     lines += [
         f"\n{count} tests did not start under {name}: the time was up."

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for program in programs:
             for mode in chosen.modes:
                 run(program, mode, work)
-    results = {p.name: r for p in PROGRAMS if (r := _read(p, work))}
+    results = {program.name: _read(program, work) for program in PROGRAMS}
     if chosen.command == "page":
         write_page(_PAGE, results)
     return int(any(regressions(result) for result in results.values()))
@@ -115,7 +115,8 @@ def run(program: Program, mode: str, work: Path) -> None:
         shutil.rmtree(cache, ignore_errors=True)
     environment = _environment(program, mode, work, cache)
     files = [str(_DRIVERS / driver) for driver in program.drivers] + list(program.tests)
-    result: dict[str, Any] = {"wall": 0.0, "ended": "", "tests": {}}
+    limits = {"test_limit": program.test_limit, "limit": program.limit}
+    result: dict[str, Any] = {"wall": 0.0, "ended": "", "tests": {}, **limits}
     with base.with_suffix(".log").open("w", encoding="utf-8") as log:
         for chosen in map(str.split, files) if program.separately else [files]:
             report = base.with_suffix(".xml")
@@ -205,11 +206,12 @@ def _tests(report: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read(program: Program, work: Path) -> dict[str, Any]:
-    """Return the results of a program by mode; {}: it has not run in every mode."""
+    """Return the results of a program by mode, without tests for a mode that has not run."""
     files = {mode: work / "results" / f"{program.folder}-{mode}.json" for mode in MODES}
-    if not all(file.exists() for file in files.values()):
-        return {}
-    return {mode: json.loads(file.read_text(encoding="utf-8")) for mode, file in files.items()}
+    return {
+        mode: json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"tests": {}}
+        for mode, file in files.items()
+    }
 
 
 def _git(repository: Path, *arguments: str) -> bytes:
