@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("tests", nargs="?", type=Path, help="numba-cuda's folder of tests")
     parser.add_argument("--engine", choices=ENGINES, help="run one engine only")
     parser.add_argument("--only", default="", help="run the files whose path contains this")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each test")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each test")
     parser.add_argument("--json", type=Path, help="read and write results here")
     parser.add_argument("--report", type=Path, help="write the page here")
     options = parser.parse_args()

@@ -36,6 +36,7 @@ Simulator: {simulator[0]} passed, {simulator[1]} failed, {simulator[2]} skipped.
 - A test is *not applicable* (n.a.) only by a rule that names the hardware or the feature of a GPU
   compiler that it is about (`tests/conformance/rules.py`), or where it skips itself. What nbrt
   lacks is a failure.
+- A test may take 300 s, and wait for a child process for 60 s, where numba-cuda sets 4.
 - The packages that the tests import ({packages}) were installed for this run. A GPU, the
   CUDA driver, nvJitLink and nvdisasm were not.
 """
