@@ -39,12 +39,14 @@ _MODULE = "loads PTX or machine code for a GPU into the driver"
 _CORE = "uses streams or graphs of cuda.core, which are those of NVIDIA's driver"
 _PASS = "adds a pass to numba-cuda's compiler for GPUs"
 _DUMP = "prints the code that numba-cuda compiles for a GPU"
+_LTO = "is about linking with nvJitLink, which only code for a GPU needs"
 
 TESTS: dict[str, str] = {
     "cudapy/test_caching.py::LaunchConfigSensitiveCachingTest.*": _PASS,
     "cudapy/test_debug.py::TestDebugOutput.test_dump_assembly": _DUMP,
     "cudapy/test_debug.py::TestDebugOutput.test_dump_llvm": _DUMP,
     "cudapy/test_launch_config_sensitive.py::*": _PASS,
+    "cudapy/test_warning.py::TestWarnings.test_float16_warn_if_lto_missing": _LTO,
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_cache_config": _MODULE,
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_set_shared_memory_carveout": _MODULE,
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_driver_basic": _MODULE,
