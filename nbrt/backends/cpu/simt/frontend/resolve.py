@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from numba.core import ir, types
+from numba.core import errors, ir, types
 from numba.core.ir_utils import build_definitions
 
 from nbrt.backends.captures import is_device_function
