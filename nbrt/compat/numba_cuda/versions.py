@@ -7,7 +7,9 @@ numba-cuda compiles for a GPU: its own compiler makes that code when a program a
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import pickle
 import re
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from numba.cuda.dispatcher import CUDACache, CUDACacheImpl, _Kernel
 from numba.cuda.types import void
 
 from nbrt.backends.cuda.ptxas import resources_of
+from nbrt.backends.device_arrays import is_device_array
 from nbrt.backends.occupancy import max_threads_by_registers, occupancy_of
 from nbrt.compat.numba_cuda.driver.contexts import COMPUTE_CAPABILITY
 from nbrt.errors import BackendUnavailableError
@@ -227,7 +230,14 @@ class _VersionCacheImpl(CUDACacheImpl):  # type: ignore[misc]  # numba-cuda is n
     """Stores the types of a version; the code is in the disk cache of nbrt."""
 
     def reduce(self, data: KernelVersion) -> Any:
-        """Return what is stored for a version."""
+        """Return what is stored for a version; raise PicklingError as numba-cuda does."""
+        captured = inspect.getclosurevars(data.py_func)
+        for name, value in {**captured.globals, **captured.nonlocals}.items():
+            if is_device_array(value):
+                raise pickle.PicklingError(
+                    f"cache=True is for kernels without global device arrays, got {name}; pass the "
+                    f"array as an argument"
+                )
         return data.argument_types
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:  # noqa: ARG002  # Numba's protocol
