@@ -1,7 +1,7 @@
 """The cost of a launch by programs for ``numba.cuda``: at most 0.5 µs above a launch of nbrt.
 
 Both run the same kernel over one block of 256 threads, with device arrays. numba-cuda's simulator,
-in a process of its own, runs it too.
+in another process, runs it too.
 """
 
 from __future__ import annotations
