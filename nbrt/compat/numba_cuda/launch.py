@@ -12,6 +12,7 @@ from numba.cuda.cudadrv import driver
 from numba.cuda.cudadrv.driver import CudaAPIError
 from numba.cuda.dispatcher import _LaunchConfiguration
 
+from nbrt.backends.cpu.simt.prepared import PreparedArgument
 from nbrt.compat.numba_cuda.arguments import prepared
 from nbrt.compat.numba_cuda.debug import debug_error
 from nbrt.compat.numba_cuda.driver.handles import CUstream
@@ -204,6 +205,7 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         """
         after: list[Callable[[], object]] = []
         waits: list[Any] = []
+        kernel_types = types
         for extension in reversed(self.dispatcher.extensions or ()):
             pairs = [
                 extension.prepare_args(typ, value, stream=self.stream, retr=after)
@@ -213,6 +215,12 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         # With `debug`, nothing comes back from a kernel that raises.
         copies = self.dispatcher.is_debug
         values = [prepared(value, after, waits, copies=copies) for value in args]
+        if self.dispatcher.extensions:
+            given = zip(kernel_types, types, values, strict=True)
+            values = [
+                value if typ == kernel_type else PreparedArgument(kernel_type, typ, value)
+                for kernel_type, typ, value in given
+            ]
         stream = self._launch(values)
         if waits or after or self.dispatcher.is_debug:
             try:
