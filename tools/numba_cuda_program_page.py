@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import textwrap
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -153,9 +154,10 @@ def _ran(result: Result) -> set[str]:
 
 def _section(program: Program, result: Result) -> list[str]:
     link = f"[{program.name}](https://github.com/{program.name}/tree/{program.commit})"
-    lines = [f"### {program.name}", "", f"{link} at `{program.commit[:12]}`: {program.runs}."]
+    text = f"{link} at `{program.commit[:12]}`: {program.runs}."
     if program.stand_ins:
-        lines.append(f"Stand-ins: {', '.join(program.stand_ins)}.")
+        text += f" Stand-ins: {', '.join(program.stand_ins)}."
+    lines = [f"### {program.name}", "", _wrapped(text)]
     rows = [
         (name, count, message)
         for mode, name in _MODE_NAMES.items()
@@ -166,7 +168,7 @@ def _section(program: Program, result: Result) -> list[str]:
         lines += [f"| {name} | {count} | {message} |" for name, count, message in rows]
     lost = regressions(result)
     if lost:
-        lines += ["", f"Lost: {', '.join(f'`{_short(name)}`' for name in lost)}."]
+        lines += ["", _wrapped(f"Lost: {', '.join(f'`{_short(name)}`' for name in lost)}.")]
     not_run = {
         name: len(_ran(result) - result[mode]["tests"].keys())
         for mode, name in _MODE_NAMES.items()
@@ -178,6 +180,10 @@ def _section(program: Program, result: Result) -> list[str]:
         if count
     ]
     return lines
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _failures(result: Result, mode: str) -> Counter[str]:
