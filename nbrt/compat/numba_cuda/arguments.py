@@ -155,7 +155,7 @@ def _host(value: Any, after: list[Callable[[], object]], waits: list[Any], *, co
     waits.append(array)
     if not (shares or copies):
         return array
-    copy = array.copy()
+    copy = array.copy() if is_record else np.array(array, order="K")
     if is_record:
         after.append(partial(_assign_record, array, copy))
     elif array.flags.writeable:

@@ -217,3 +217,17 @@ def test_configurations_that_no_device_has_are_errors_of_the_driver(add: Any) ->
             add[configuration](np.zeros(2), np.zeros(2))
         assert isinstance(caught.value, nbrt.errors.LaunchError)
         assert caught.value.code.value == 1
+
+
+def test_host_array_passed_twice_keeps_its_layout() -> None:
+    array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    out = np.zeros((2, 3))
+
+    @cuda.jit("void(float64[::1, :], float64[::1, :], float64[:, ::1])")
+    def add(x, y, z):
+        for i in range(2):
+            for j in range(3):
+                z[i, j] = x[i, j] + y[i, j]
+
+    add[1, 1](array, array, out)
+    np.testing.assert_array_equal(out, 2 * array)
