@@ -19,9 +19,10 @@ Results = dict[str, dict[str, list[dict[str, Any]]]]
 _INTRODUCTION = """\
 # Conformance
 
-numba-cuda {version}'s own tests ({folders}), host side included, under `NBRT_NUMBA_CUDA=1` on two
-virtual CPU devices, beside the same tests under numba-cuda's simulator (`NUMBA_ENABLE_CUDASIM=1`).
-This page is written by
+numba-cuda {version}'s own tests, host side included
+({folders}),
+under `NBRT_NUMBA_CUDA=1` on two virtual CPU devices, beside the same tests under numba-cuda's
+simulator (`NUMBA_ENABLE_CUDASIM=1`). This page is written by
 `python -m tests.conformance --json results.json --report docs/conformance.md`; nothing in it is
 edited by hand. The tests themselves are not part of nbrt: they come with numba-cuda.
 
@@ -37,8 +38,8 @@ Simulator: {simulator[0]} passed, {simulator[1]} failed, {simulator[2]} skipped.
   compiler that it is about (`tests/conformance/rules.py`), or where it skips itself. What nbrt
   lacks is a failure.
 - A test may take 300 s, and wait for a child process for 60 s, where numba-cuda sets 4.
-- The packages that the tests import ({packages}) were installed for this run. A GPU, the
-  CUDA driver, nvJitLink and nvdisasm were not.
+- Installed for this run: the packages that the tests import ({packages}),
+  and NVIDIA's NVVM, NVRTC and ptxas. Not installed: a GPU, the CUDA driver, nvJitLink, nvdisasm.
 """
 _COLUMNS = ("passed", "failed", "skipped")
 _CAUSE_LENGTH = 150

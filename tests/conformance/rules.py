@@ -40,6 +40,7 @@ _CORE = "uses streams or graphs of cuda.core, which are those of NVIDIA's driver
 _PASS = "adds a pass to numba-cuda's compiler for GPUs"
 _DUMP = "prints the code that numba-cuda compiles for a GPU"
 _LTO = "is about linking with nvJitLink, which only code for a GPU needs"
+_VISIBLE = "hides one of two GPUs by CUDA_VISIBLE_DEVICES"
 
 TESTS: dict[str, str] = {
     "cudapy/test_caching.py::LaunchConfigSensitiveCachingTest.*": _PASS,
@@ -53,6 +54,7 @@ TESTS: dict[str, str] = {
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_driver_stream_operations": _MODULE,
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_driver_occupancy": _MODULE,
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_core_*": _CORE,
+    "cudadrv/test_runtime.py::TestVisibleDevices.*": _VISIBLE,
     "cudadrv/test_linker.py::TestLinker.test_linking_*": _LINK,
     "cudadrv/test_linker.py::TestLinker.test_try_to_link_nonexistent": _LINK,
     "cudadrv/test_module_callbacks.py::TestMultithreadedCallbacks.*": _LINK,
@@ -65,8 +67,8 @@ _CAPTURES = (
     "numba-cuda keeps the code with the old values, also on disk"
 )
 _SHARED_INDEX = (
-    "counts the files of a cache index that numba-cuda shares with the installed Numba; fails on a "
-    "CUDA driver too"
+    "counts the files of a cache index that numba-cuda shares with the installed Numba; fails on "
+    "the simulated CUDA driver too"
 )
 
 REASONS: dict[str, str] = {

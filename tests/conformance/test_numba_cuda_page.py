@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from tests.conformance import report
 from tests.conformance.rules import WITHOUT_NBRT
+
+_PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+_MIN_PASSED, _MAX_FAILED = 1500, 25
 
 
 def outcome(test: str, outcome: str, detail: str = "") -> dict[str, object]:
@@ -37,3 +43,12 @@ def test_page_counts_passes_and_lists_reasons(monkeypatch):
     assert "- `cudadrv/test_b.py::T.x` (failed)" in page
     assert "- 1: needs two GPUs (cudapy/test_a.py 1)" in page
     assert "- 1: skips itself: only on Windows (cudapy/test_a.py 1)" in page
+
+
+def test_page_in_the_documentation() -> None:
+    text = _PAGE.read_text(encoding="utf-8")
+    counts = re.search(r"nbrt: \*\*(\d+) passed, (\d+) failed", text)
+    assert counts is not None
+    assert int(counts[1]) >= _MIN_PASSED
+    assert int(counts[2]) <= _MAX_FAILED
+    assert "without a reason" not in text
