@@ -31,8 +31,8 @@ def __call__(self, *args):
         {unpack}{values}
     except (AttributeError, ValueError):  # the first launch of an array; another number of them
         return self.launch_slowly(args)
-    {order}
     try:
+        {order}
         self._submit({names})
     except ArgumentTypeError:
         self.dispatcher.call(args, self)  # raises the error of numba-cuda, if it has one
@@ -49,7 +49,7 @@ _VALUE = """
             return self.launch_slowly(args)"""
 
 _ORDER_DEFAULT = """if self._busy:
-        self._order()"""
+            self._order()"""
 
 
 @functools.cache

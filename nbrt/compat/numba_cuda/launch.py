@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copyreg
 import functools
 import math
 from typing import TYPE_CHECKING, Any
@@ -10,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from cuda.core._utils.cuda_utils import CUDAError
 from numba.cuda.cudadrv import driver
 from numba.cuda.cudadrv.driver import CudaAPIError
+from numba.cuda.cudadrv.error import CudaDriverError
 from numba.cuda.dispatcher import _LaunchConfiguration
 
 from nbrt.backends.cpu.simt.prepared import PreparedArgument
 from nbrt.compat.numba_cuda.arguments import prepared
 from nbrt.compat.numba_cuda.debug import debug_error
 from nbrt.compat.numba_cuda.driver.handles import CUstream
-from nbrt.compat.numba_cuda.driver.results import api_error, stream_error_code
+from nbrt.compat.numba_cuda.driver.results import DriverCallError, api_error, stream_error_code
 from nbrt.compat.numba_cuda.driver.streams import LEGACY, PER_THREAD
 from nbrt.compat.numba_cuda.fast_launch import COMPILE_HOOK, fast_launch
-from nbrt.errors import ArgumentTypeError, LaunchError, StreamError
+from nbrt.errors import ArgumentTypeError, ForkedProcessError, LaunchError, StreamError
 from nbrt.runtime.stream import Stream
 
 if TYPE_CHECKING:
@@ -156,11 +156,11 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         self.__class__ = _fast_class(count, is_default=is_default)
 
     def _launch(self, values: list[Any]) -> Stream:
-        stream = self._streams.ordered(self._handle)
-        configured = self._configured.get(stream)
-        if configured is None:
-            configured = self._configured[stream] = self._configure(stream)
         try:
+            stream = self._streams.ordered(self._handle)
+            configured = self._configured.get(stream)
+            if configured is None:
+                configured = self._configured[stream] = self._configure(stream)
             configured(*values)
         except Exception as error:
             self.raise_as_numba(error)
@@ -171,6 +171,10 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
     def raise_as_numba(self, error: Exception) -> None:
         """Raise numba-cuda's exception for one of a launch; return if it has none."""
         self.dispatcher.raise_as_numba(error)
+        if isinstance(error, DriverCallError):
+            raise api_error(error.code, "cuLaunchKernel") from error
+        if isinstance(error, ForkedProcessError):
+            raise CudaDriverError("CUDA initialized before forking") from error
         cause = error.__cause__ if isinstance(error, StreamError) else error
         if self.dispatcher.is_debug and isinstance(cause, Exception):
             other = debug_error(cause)
@@ -235,7 +239,7 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
         state: dict[str, Any] = super().__getstate__()
         for name in _STATE_OF_LAUNCHES & state.keys():
             del state[name]
-        return copyreg.__newobj__, (Launch,), state  # type: ignore[attr-defined]  # of copyreg
+        return _new_launch, (), state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -245,6 +249,11 @@ class Launch(_LaunchConfiguration):  # type: ignore[misc]  # numba-cuda is not a
 _STATE_OF_LAUNCHES = {
     "_busy", "_configured", "_contexts", "_handle", "_names", "_order", "_streams", "_submit",
 }  # fmt: skip
+
+
+def _new_launch() -> Launch:
+    """Return a launch without its state, for `pickle`."""
+    return object.__new__(Launch)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 __all__ = ["CUcontext", "CUdevice", "CUdeviceptr", "CUevent", "CUstream", "Handle"]
 
@@ -37,6 +38,12 @@ class Handle:
     def getPtr(self) -> int:  # noqa: N802  # the name in cuda.bindings
         """Return the address of the integer."""
         return ctypes.addressof(self._cell)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"expected something that can be pickled, got a {type(self).__name__}, which belongs "
+            f"to one process"
+        )
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (int, Handle)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.compat.numba_cuda.driver.handles import CUevent, CUstream
 from nbrt.compat.numba_cuda.driver.results import DriverCallError
-from nbrt.errors import EventError
+from nbrt.errors import EventError, StreamError
 from nbrt.runtime.event import Event
 from nbrt.runtime.stream import Stream, default_stream
 
@@ -123,13 +123,17 @@ class Streams:
     def _wait(self, stream: Stream, busy: set[Stream]) -> None:
         """Wait for a stream; it is not busy then, unless another thread has submitted to it."""
         before = self._latest.get(stream)
+        failure = None
         try:
             stream.synchronize()
-        finally:
-            # After the wait: another thread must not pass by a stream that this one waits for.
-            busy.discard(stream)
-            if self._latest.get(stream) is not before:
-                busy.add(stream)
+        except StreamError as error:  # not by an interrupt, after which the work still runs
+            failure = error
+        # After the wait: another thread must not pass by a stream that this one waits for.
+        busy.discard(stream)
+        if self._latest.get(stream) is not before:
+            busy.add(stream)
+        if failure is not None:
+            raise failure
 
     def synchronize(self, handle: Any) -> None:
         """Wait for a stream; raise what its work raised."""
