@@ -8,7 +8,7 @@ import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from nbrt.compat.numba_cuda.driver.binding import Binding, process_binding
+from nbrt.compat.numba_cuda.driver.binding import DRIVER_VERSION, Binding, process_binding
 from nbrt.compat.numba_cuda.driver.contexts import COMPUTE_CAPABILITY, Contexts
 from nbrt.compat.numba_cuda.driver.handles import CUcontext
 from nbrt.compat.numba_cuda.driver.ipc import can_share
@@ -47,6 +47,7 @@ def apply(patches: Patches) -> Binding:
     patches.set(decorators, "CUDADispatcher", Dispatcher)
     adopt_dispatchers(patches)
     patches.set_item(dispatcher_registry, target_registry["cuda"], Dispatcher)
+    _do_without_toolkit(patches, decorators)
     for module in (cuda, device_init):
         patches.set(module, "is_available", lambda: driver.driver.is_available)
         patches.set(module, "is_supported_version", lambda: True)
@@ -140,6 +141,28 @@ def _quieten(patches: Patches, config: Any) -> None:
     for name in ("CUDA_LOW_OCCUPANCY_WARNINGS", "CUDA_WARN_ON_IMPLICIT_COPY"):
         if f"NUMBA_{name}" not in os.environ:
             patches.set(config, name, 0)
+
+
+def _do_without_toolkit(patches: Patches, decorators: Any) -> None:
+    """Answer what numba-cuda asks of libraries for GPUs, which kernels on CPU devices do without.
+
+    Link-time optimisation is accepted, and the version of the toolkit is that of the driver where
+    NVRTC is not installed.
+    """
+    from cuda.pathfinder import DynamicLibNotFoundError
+    from numba.cuda.cudadrv.runtime import Runtime
+
+    version_of = Runtime.get_version
+
+    def get_version(runtime: Any) -> tuple[int, int]:
+        try:
+            version: tuple[int, int] = version_of(runtime)
+        except DynamicLibNotFoundError:
+            return DRIVER_VERSION // 1000, DRIVER_VERSION % 1000 // 10
+        return version
+
+    patches.set(Runtime, "get_version", get_version)
+    patches.set(decorators, "_have_nvjitlink", lambda: True)
 
 
 def _restart_driver(patches: Patches, module: Any) -> None:

@@ -223,3 +223,9 @@ def test_forall_covers_all_tasks() -> None:
     np.testing.assert_array_equal(x.copy_to_host(), np.full(1001, 4.0))
     with pytest.raises(ValueError, match="negative task count"):
         kernel.forall(-1)
+
+
+def test_link_time_optimisation_is_accepted_without_its_library() -> None:
+    x = np.ones(4)
+    cuda.jit(lto=True)(scale)[1, 4](x, 2.0)
+    np.testing.assert_array_equal(x, np.full(4, 2.0))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import cuda
+from numba import cuda, njit
 
 from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.errors import CompileError
@@ -178,3 +178,26 @@ def test_what_cuda_refuses_is_refused(call: str, array: Any, message: str) -> No
     exec(f"def kernel(a):\n    cuda.atomic.{call}\n", scope)
     with pytest.raises(CompileError, match=message):
         run(scope["kernel"], array)
+
+
+@njit
+def _bin(x: Any) -> Any:
+    if x < 0:
+        return None
+    return x // 10
+
+
+def test_an_index_that_may_be_none() -> None:
+    def kernel(x: Any, counts: Any, pairs: Any) -> None:
+        i = cuda.grid(1)
+        place = _bin(x[i])
+        if place is not None:
+            cuda.atomic.add(counts, place, 1)
+            cuda.atomic.add(pairs, (place, 0), 2)
+
+    x = np.random.default_rng(3).integers(-20, 40, 64)
+    counts, pairs = np.zeros(4, np.int32), np.zeros((4, 1))
+    run(kernel, x, counts, pairs)
+    expected = np.bincount(x[x >= 0] // 10, minlength=4)
+    np.testing.assert_array_equal(counts, expected)
+    np.testing.assert_array_equal(pairs[:, 0], 2 * expected)

@@ -15,9 +15,9 @@ from nbrt.compat.numba_cuda.driver.streams import Streams
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Binding", "process_binding"]
+__all__ = ["DRIVER_VERSION", "Binding", "process_binding"]
 
-_DRIVER_VERSION = 13000
+DRIVER_VERSION = 13000
 """CUDA 13.0, as ``1000 * major + 10 * minor``."""
 
 _ATTRIBUTE_PREFIX = "CU_DEVICE_ATTRIBUTE_"
@@ -68,7 +68,7 @@ class Binding:
         contexts, streams = self.contexts, self.streams
         return {
             "cuInit": lambda _: None,
-            "cuDriverGetVersion": lambda: _DRIVER_VERSION,
+            "cuDriverGetVersion": lambda: DRIVER_VERSION,
             "cuDeviceGetCount": contexts.count,
             "cuDeviceGet": lambda index: handles.CUdevice(contexts.checked_index(index)),
             "cuDeviceGetAttribute": self._attribute,

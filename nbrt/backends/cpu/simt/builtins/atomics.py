@@ -32,14 +32,22 @@ def index_type(name: str, array: Any, index: Any, *, reals: bool = False) -> Any
     """Check an array and an index; return the type that the index is converted to."""
     if not isinstance(array, types.Array):
         raise errors.NumbaTypeError(f"{name} works on an array, got {array}")
-    members = index.types if isinstance(index, types.BaseTuple) else (index,)
+    given = index.types if isinstance(index, types.BaseTuple) else (index,)
+    members = tuple(_present(member) for member in given)
     kinds = (types.Integer, types.Boolean, types.Float)[: 3 if reals else 2]
     if len(members) != array.ndim or not all(isinstance(member, kinds) for member in members):
         raise errors.NumbaTypeError(
             f"{name}: an array of {array.ndim} dimensions takes as many integers as its index, "
             f"got {index}"
         )
-    return index if isinstance(index, types.BaseTuple) else types.intp
+    if not isinstance(index, types.BaseTuple):
+        return types.intp
+    return index if members == tuple(given) else types.Tuple(members)
+
+
+def _present(kind: Any) -> Any:
+    """Return the type of a value that is not None, as which a kernel uses an optional one."""
+    return kind.type if isinstance(kind, types.Optional) else kind
 
 
 def _checked_index(name: str, array: Any, index: Any, accepted: tuple[Any, ...]) -> Any:

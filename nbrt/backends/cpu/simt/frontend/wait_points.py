@@ -203,4 +203,5 @@ def _values(function: types.FunctionType, names: set[str]) -> Iterator[object]:
         yield value
         if isinstance(value, types.ModuleType) and id(value) not in seen:
             seen.add(id(value))
-            values += [getattr(value, name) for name in names if hasattr(value, name)]
+            members = vars(value)  # not what a module computes, such as names that are deprecated
+            values += [members[name] for name in names if name in members]
