@@ -24,7 +24,7 @@ __all__ = [
 AXES = ("x", "y", "z")
 
 _MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
-_PACKAGES = ("numba.cuda", "numba_cuda", "numba_cuda_mlir")
+_PACKAGES = ("numba.cuda.", "numba_cuda.", "numba_cuda_mlir.")
 _NAMESPACES = ("local", "shared", "const", "atomic", "cg")
 _SUBMODULES = ("bf16", "fp16", "libdevice")
 """Modules that numba.cuda imports only if there is a device; kernels name them in any case."""
@@ -52,7 +52,7 @@ def is_of_dialect(value: object) -> bool:
     module = getattr(value, "__module__", None)
     if not isinstance(module, str):
         return False
-    return module.startswith(_PACKAGES) and ".tests." not in f"{module}."
+    return f"{module}.".startswith(_PACKAGES) and ".tests." not in f"{module}."
 
 
 def _refresh() -> None:

@@ -10,20 +10,22 @@ from collections import OrderedDict
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numba.core.errors
 from numba.cuda import launchconfig, typing
 from numba.cuda.cext import _dispatcher
-from numba.cuda.core import errors, sigutils
+from numba.cuda.core import sigutils
 from numba.cuda.core.compiler_lock import global_compiler_lock
+from numba.cuda.core.errors import NumbaError
 from numba.cuda.dispatcher import _LAUNCH_CONFIG_KW, CUDADispatcher, _Kernel
 from numba.cuda.errors import normalize_kernel_dimensions
 from numba.cuda.types import Type, none, void
 
+from nbrt.backends.dialect import is_of_dialect
 from nbrt.backends.registry import get_interface_for_device
+from nbrt.compat.numba_cuda.compile_errors import compile_error
 from nbrt.compat.numba_cuda.driver.contexts import COMPUTE_CAPABILITY, KIND
 from nbrt.compat.numba_cuda.launch import Launch
 from nbrt.compat.numba_cuda.versions import DeviceVersion, KernelVersion, VersionCache
-from nbrt.errors import CompileError, NotSupportedError, UnsupportedConstructError
+from nbrt.errors import CompileError, DeviceMismatchError, NotSupportedError
 from nbrt.runtime.kernel import Kernel
 from nbrt.runtime.kernel import kernel as as_kernel
 
@@ -38,6 +40,7 @@ __all__ = ["Dispatcher", "adopt_dispatchers"]
 _MAX_LAUNCHES = 256
 _FORALL_BLOCK = 256
 _MAX_BOUNDS = 3
+_DEVICES = re.compile(r"(got an array of cpu:(\d+)); copy it with nbrt\.to\(array, 'cpu:(\d+)'\)")
 _ADOPTED = "_nbrt_dispatcher"
 _OPTIONS = frozenset(inspect.signature(_Kernel.__init__).parameters) - {
     "self",
@@ -88,6 +91,8 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
     @functools.cached_property
     def kernel(self) -> Kernel:
         """The kernel that launches go through."""
+        if is_of_dialect(self.py_func):
+            return Kernel(self)  # numba-cuda's own: the program could not mend a fault in it
         return as_kernel(self)  # in checked mode, if the settings say so
 
     @property
@@ -350,23 +355,18 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
     # -- errors ------------------------------------------------------------------------------------
 
     def raise_as_numba(self, error: Exception) -> None:
-        """Raise an error of the compiler as numba-cuda's class of error; return otherwise."""
-        if isinstance(error, UnsupportedConstructError) or not isinstance(error, CompileError):
-            return
-        cause = error.__cause__
-        name = type(cause).__name__ if hasattr(errors, type(cause).__name__) else "TypingError"
-        bases = (getattr(errors, name), getattr(numba.core.errors, name))
-        kind = type(name, tuple(dict.fromkeys(bases)), {})
-        text = f"{error}\n{name}: {cause}" if cause else str(error)
-        raise kind(_with_names_of_dialect(text)) from error
-
-
-def _with_names_of_dialect(text: str) -> str:
-    """Replace the names of nbrt's implementations in a message by those in the program."""
-    text = re.sub(r", site=(?:Literal\[int\]\(\d+\)|int64)", "", text)
-    text = re.sub(r"<intrinsic _(shared|local)_array>", r"<function \1.array>", text)
-    text = re.sub(r">>> _(?:shared|local)_array\(", ">>> array(", text)
-    return re.sub(r"\b_(shared|local)_array\b", r"\1.array", text)
+        """Raise an error of a launch with the class and names of numba-cuda; return otherwise."""
+        if isinstance(error, CompileError):
+            if not isinstance(error, NumbaError):
+                raise compile_error(error) from error
+        elif isinstance(error, DeviceMismatchError):
+            text = _DEVICES.sub(
+                r"\1; copy it, with cuda.to_device(array.copy_to_host()) while cuda.gpus[\3] is "
+                r"selected, or launch while cuda.gpus[\2] is",
+                str(error),
+            )
+            if text != str(error):
+                raise DeviceMismatchError(text) from error
 
 
 def adopt_dispatchers(patches: Patches) -> None:

@@ -140,7 +140,8 @@ class Interpretation:
         if isinstance(value, types.ModuleType):
             return self._module(value)
         name = dialect_name(value)
-        if name is not None:
+        # The dialect's own dispatchers run as those of the program: a call would be a launch.
+        if name is not None and not hasattr(value, "forall"):
             return self._builtin(name, value)
         if value is max or value is min:
             return self.builtins[value.__name__]

@@ -44,6 +44,7 @@ from nbrt.backends.cpu.simt.frontend.python_semantics import (
 )
 from nbrt.backends.cpu.simt.frontend.ranges import adapt_ranges
 from nbrt.backends.cpu.simt.frontend.resolve import (
+    RETURNS_VALUE,
     DialectUse,
     refuse_own_arrays,
     resolve_dialect,
@@ -434,8 +435,8 @@ class KernelBody:
         if body.signature.return_type not in (types.none, types.void):
             code = self._function.__code__
             raise CompileError(
-                f"{code.co_filename}:{code.co_firstlineno}: a kernel must not return a value, and "
-                f"this one returns {body.signature.return_type}; write it into an array argument"
+                f"{code.co_filename}:{code.co_firstlineno}: {RETURNS_VALUE}, and this one returns "
+                f"{body.signature.return_type}; write it into an array argument"
             )
         return body
 

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cpu.simt.frontend.bounds_checks import Bound
 
-__all__ = ["DialectUse", "refuse_own_arrays", "resolve_dialect"]
+__all__ = ["RETURNS_VALUE", "DialectUse", "refuse_own_arrays", "resolve_dialect"]
 
+RETURNS_VALUE = "a kernel must not return a value"
 _DIMENSIONS = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _CONSTANTS = ("laneid", "warpsize")
 _GRIDS = ("grid", "gridsize")
@@ -426,7 +427,7 @@ class _Resolver:
             statement = block.terminator
             if isinstance(statement, ir.Return) and not self._returns_none(statement.value):
                 raise CompileError(
-                    f"{_where(statement.loc)}: a kernel must not return a value; write the result "
+                    f"{_where(statement.loc)}: {RETURNS_VALUE}; write the result "
                     "into an array argument"
                 )
 
