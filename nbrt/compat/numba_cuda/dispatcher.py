@@ -15,6 +15,7 @@ from numba.cuda.cext import _dispatcher
 from numba.cuda.core import sigutils
 from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.core.errors import NumbaError
+from numba.cuda.cudadrv import driver
 from numba.cuda.dispatcher import _LAUNCH_CONFIG_KW, CUDADispatcher, _Kernel
 from numba.cuda.errors import normalize_kernel_dimensions
 from numba.cuda.types import Type, none, void
@@ -73,7 +74,9 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         self._versions: OrderedDict[Any, Any] = OrderedDict()
         self._launched_types: set[tuple[Any, ...]] = set()
         self._gpu_code: OrderedDict[Any, Any] = OrderedDict()
-        super().__init__(py_func, targetoptions, **keywords)
+        # For the code that numba-cuda makes for a GPU; a CPU device links nothing.
+        links = bool(targetoptions.get("lto")) and driver._have_nvjitlink()
+        super().__init__(py_func, {**targetoptions, "lto": links}, **keywords)
         self._launches: dict[Any, Launch] = {}
         self.is_selected = False
 
