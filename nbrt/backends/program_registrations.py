@@ -1,4 +1,4 @@
-"""What a program registers with the compilers, in Numba's registries and in those of numba-cuda.
+"""Registrations of a program with the compilers, in Numba's registries and in those of numba-cuda.
 
 Typing templates, code and data models of the program stand in the same lists as thousands of those
 of Numba. A registration is of the program if one of its functions, or of the types that it is for,

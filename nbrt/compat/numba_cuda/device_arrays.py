@@ -1,4 +1,4 @@
-"""What numba-cuda's device arrays do with kernels of CUDA, done by NumPy on the stream."""
+"""Assignment and transposition of device arrays by NumPy, in the place of CUDA kernels."""
 
 from __future__ import annotations
 

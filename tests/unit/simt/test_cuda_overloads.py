@@ -80,7 +80,7 @@ def test_operators_and_functions_of_python_take_a_type_of_the_program() -> None:
 
 
 _OPERATORS = """
-# In a process of its own: kernels cannot be stored on disk beside such overloads.
+# In a separate process: kernels cannot be stored on disk beside such overloads.
 import math, operator
 import numpy as np
 from numba.core import types

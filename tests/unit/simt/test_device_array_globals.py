@@ -134,7 +134,7 @@ def test_memory_that_the_cpu_cannot_read_is_refused() -> None:
     def kernel(out: Any) -> None:
         out[0] = captured[0]
 
-    with pytest.raises(DeviceMismatchError, match="'captured'.*nbrt.to"):
+    with pytest.raises(DeviceMismatchError, match=r"'captured'.*nbrt.to"):
         launch(kernel, np.zeros(1))
 
 

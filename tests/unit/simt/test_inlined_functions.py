@@ -66,7 +66,7 @@ def test_without_inlining_the_error_says_how() -> None:
     def kernel(out: Any, table: Any) -> None:
         out[0] = column_of(table, 0)[1]
 
-    with pytest.raises(CompileError, match="Only accept returning of array.*inline='always'"):
+    with pytest.raises(CompileError, match=r"Only accept returning of array.*inline='always'"):
         run(kernel, np.zeros(1), np.zeros((2, 2)))
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numba import cuda
 from numba.core import errors as cpu_errors
-from numba.cuda import bf16, compiler, libdevice, vectorizers
+from numba.cuda import compiler, vectorizers
+from numba.cuda._internal import cuda_bf16
 from numba.cuda.core import errors as cuda_errors
 
 from nbrt.backends.cpu.launch import CpuProgram
@@ -41,8 +42,8 @@ def line_of(function: Any, text: str) -> str:
 
 
 @cuda.jit(device=True)
-def rounds_up(x: Any) -> Any:
-    return libdevice.fadd_ru(x, x)
+def shuffles(x: Any) -> Any:
+    return cuda_bf16.__shfl_sync(0xFFFFFFFF, x, 0, 32)
 
 
 @cuda.jit(device=True)
@@ -50,16 +51,12 @@ def reads_nothing(x: Any) -> Any:
     return x.nothing + 1
 
 
-def device_library(x: Any) -> None:
-    x[0] = libdevice.fsub_rz(x[0], x[0])
-
-
 def other_format(x: Any) -> None:
-    x[0] = bf16.float32_to_bfloat16(x[0])
+    x[0] = cuda_bf16.__shfl_up_sync(0xFFFFFFFF, x[0], 1, 32)
 
 
 def passed_on(x: Any) -> None:
-    x[0] = len(cuda.threadIdx)
+    x[0] = len(cuda.cg)
 
 
 def shared_passed_on(x: Any) -> None:
@@ -69,9 +66,8 @@ def shared_passed_on(x: Any) -> None:
 @pytest.mark.parametrize(
     ("kernel", "construct", "text"),
     [
-        (device_library, "cuda.libdevice.fsub_rz", "libdevice.fsub_rz"),
-        (other_format, "cuda.bf16.", "float32_to_bfloat16"),
-        (passed_on, "cuda.threadIdx", "len("),
+        (other_format, "cuda.bf16.", "__shfl_up_sync"),
+        (passed_on, "cuda.cg", "len("),
         (shared_passed_on, "cuda.shared.array", "len("),
     ],
 )
@@ -86,11 +82,11 @@ def test_unsupported_constructs_are_named(
 
 def test_unsupported_constructs_in_device_functions_are_named_there() -> None:
     def kernel(x: Any) -> None:
-        x[0] = rounds_up(x[0])
+        x[0] = shuffles(x[0])
 
     error = compile_error(kernel)
     assert isinstance(error, UnsupportedConstructError)
-    assert str(error).startswith(line_of(rounds_up.py_func, "libdevice.fadd_ru"))
+    assert str(error).startswith(line_of(shuffles.py_func, "__shfl_sync"))
 
 
 def test_unknown_names_of_the_dialect() -> None:

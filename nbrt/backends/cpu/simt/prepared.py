@@ -1,7 +1,7 @@
 """Arguments whose value an extension of the program has prepared, as numba-cuda's launches do it.
 
 A launch of numba-cuda passes an argument of a type of the program as the value of another type,
-whose members the kernel then takes for those of its own.
+whose members the kernel then takes for those of the argument.
 """
 
 from __future__ import annotations

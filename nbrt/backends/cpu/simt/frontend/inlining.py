@@ -1,6 +1,6 @@
 """Inlining, in Numba IR, of device functions that ask for it: ``inline="always"``, or a cost model.
 
-An inlined function may return a slice or an array of its own, as on the CUDA target, because the
+An inlined function may return a slice or a local array, as on the CUDA target, because the
 caller then holds the array.
 """
 
