@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="write the page here")
     options = parser.parse_args()
     tests = (options.tests or installed_tests()).resolve()
-    for package in PACKAGES_OF_TESTS:
+    for package in () if options.tests else PACKAGES_OF_TESTS:
         if importlib.util.find_spec(package) is None:
             sys.exit(f"numba-cuda's tests use {package}; run: pip install {package}")
     if not files(tests):

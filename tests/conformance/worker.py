@@ -132,6 +132,9 @@ def tests_of(module: Any) -> list[unittest.TestCase]:
 
 def prepare(engine: str) -> Uses | None:
     """Set the engine up, for this process; the environment does for those that its tests start."""
+    from tests.conformance import stubs
+
+    stubs.install()
     from numba.cuda import testing
 
     testing.CUDATestCase._dump_failed_filechecks = False  # an option of numba-cuda's conftest.py

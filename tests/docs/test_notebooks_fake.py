@@ -20,7 +20,8 @@ FOLDER = Path(__file__).parents[2]
 NOTEBOOKS = sorted((FOLDER / "notebooks").glob("*.ipynb"))
 PAGES = [
     FOLDER / "README.md",
-    *sorted((FOLDER / "docs" / "guide").glob("*.md")),
+    # Programs for numba.cuda run on CPU devices, and read values.
+    *(p for p in sorted((FOLDER / "docs" / "guide").glob("*.md")) if p.stem != "numba_cuda"),
     FOLDER / "docs" / "inspection.md",
     FOLDER / "docs" / "debugging.md",
 ]

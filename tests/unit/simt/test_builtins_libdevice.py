@@ -12,7 +12,6 @@ from numba import cuda
 from numba.cuda import libdevice
 
 from nbrt.backends.cpu.launch import CpuProgram
-from nbrt.errors import UnsupportedConstructError
 
 RNG = np.random.default_rng(8)
 WIDE = np.concatenate([RNG.standard_normal(200) * 10, [0.0, -0.0, 0.5, 1.0, -2.0, 30.0]])
@@ -267,8 +266,3 @@ def test_bits_of_reals() -> None:
     np.testing.assert_array_equal(got[1], single.astype(np.float16).view(np.int16))
     got = over(["libdevice.half2float(x)"], np.float32, x=single.astype(np.float16).view(np.int16))
     np.testing.assert_array_equal(got[0], single.astype(np.float16).astype(np.float32))
-
-
-def test_what_is_not_there_is_named() -> None:
-    with pytest.raises(UnsupportedConstructError, match=r"cuda\.libdevice\.fadd_ru"):
-        over(["libdevice.fadd_ru(x, x)"], np.float32, x=np.ones(4, np.float32))
