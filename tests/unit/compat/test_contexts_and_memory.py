@@ -230,3 +230,20 @@ def test_the_memory_manager_of_nbrt_supplies_memory() -> None:
     array = cuda.to_device(np.arange(1000.0))
     assert nbrt.memory.memory_allocated("cpu:0") >= before + 8000
     assert array.copy_to_host()[-1] == 999
+
+
+@pytest.mark.parametrize("size", [1, 4096, 8000, 8192, 100_000])
+@pytest.mark.parametrize("offset", [0, 64, 448, 4032])
+def test_a_block_is_whole_at_any_address_that_nbrt_gives(
+    monkeypatch: pytest.MonkeyPatch, size: int, offset: int
+) -> None:
+    def empty_at(nbytes: int, *_: Any, **__: Any) -> Any:
+        memory = np.zeros(nbytes + 2 * PAGE, np.uint8)
+        start = -memory.ctypes.data % PAGE + offset
+        return memory[start : start + nbytes]
+
+    monkeypatch.setattr("nbrt.compat.numba_cuda.driver.memory.empty", empty_at)
+    values = np.random.default_rng(1).integers(0, 255, size).astype(np.uint8)
+    array = cuda.to_device(values)
+    np.testing.assert_array_equal(array.copy_to_host(), values)
+    assert array.device_ctypes_pointer.value % PAGE == 0

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory"]
 
-_ALIGNMENT = 512
-"""Of the addresses of blocks."""
+_ALIGNMENT = 64
+"""Least alignment of the arrays of nbrt, see `nbrt.empty`."""
 
 
 class Memory:
@@ -65,6 +65,7 @@ class Memory:
         block = empty(_with_whole_pages(size), np.uint8, stream=stream)
         skipped = -block.ctypes.data % PAGE if block.size > size else 0
         block = block[skipped : skipped + size]
+        assert block.size == size, "the block is too small for its alignment"
         address = block.ctypes.data
         self.device.add(address, size, block)
         return CUdeviceptr(address)
