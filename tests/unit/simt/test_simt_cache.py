@@ -370,6 +370,16 @@ def test_loading_unpickles_nothing(folder: Path, processes: ForkServer) -> None:
 # -- fingerprints ----------------------------------------------------------------------------
 
 
+def test_the_registrations_of_nbrt_are_not_of_the_program() -> None:
+    code = """
+from nbrt.backends.foreign_overloads import hash_overloads
+from nbrt.backends.cpu.simt.target import register_whole_library
+register_whole_library()
+print(hash_overloads(lambda function: b""))
+"""
+    assert output_of(code).strip() == "b''"
+
+
 def test_what_cannot_be_hashed_is_not_kept() -> None:
     class Anything:
         value = 3

@@ -259,7 +259,8 @@ def _add_vector(typ: Any, count: int) -> None:
     """Add the type of 2 or 4 values in one integer, with its constructor and casts."""
     name = typ.name.replace("fp8", f"fp8x{count}")
     storage = types.Integer.from_bitwidth(8 * count, signed=False)
-    kind = type(name, (types.Type,), {})
+    # Else its module is that of `abc.ABCMeta`, and it passes for a type of the program.
+    kind = type(name, (types.Type,), {"__module__": __name__})
 
     @register_model(kind)
     class Model(StructModel):
