@@ -373,8 +373,10 @@ def test_loading_unpickles_nothing(folder: Path, processes: ForkServer) -> None:
 def test_the_registrations_of_nbrt_are_not_of_the_program() -> None:
     code = """
 from nbrt.backends.foreign_overloads import hash_overloads
+from nbrt.backends.cpu.simt.builtins import REPLACEMENTS
 from nbrt.backends.cpu.simt.target import register_whole_library
 register_whole_library()
+len(REPLACEMENTS)  # imports all builtins
 print(hash_overloads(lambda function: b""))
 """
     assert output_of(code).strip() == "b''"
