@@ -59,10 +59,12 @@ def total(part, x, out):
 
 
 x, out = np.arange(10.0), cuda.device_array(1)
-kernel = cuda.jit(extensions=[Handler(3)])(total)
-for start, stop in ((2, 5), (0, 10)):
-    kernel[1, 1](Range(start, stop), x, out)
-    assert out.copy_to_host()[0] == x[start:stop].sum() + 7
+signature = types.void(RangeType(), types.float64[:], types.float64[:])
+for signatures in (), (signature,), ([signature],):
+    kernel = cuda.jit(*signatures, extensions=[Handler(3)])(total)
+    for start, stop in ((2, 5), (0, 10)):
+        kernel[1, 1](Range(start, stop), x, out)
+        assert out.copy_to_host()[0] == x[start:stop].sum() + 7
 
 try:
     cuda.jit(extensions=[Handler(2)])(total)[1, 1](Range(0, 1), x, out)

@@ -12,6 +12,7 @@ from numba.core import types
 from numba.core.typeconv.rules import default_type_manager
 from numba.np.numpy_support import as_dtype
 
+from nbrt.backends.cpu.simt.prepared import kernel_types
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
 from nbrt.backends.cpu.simt.runtime.pointers import PointerArgument
 from nbrt.backends.cpu.simt.target import simt_target
@@ -108,7 +109,7 @@ class DeclaredTypes:
     def _conversions(
         self, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], tuple[Convert | None, ...]]:
-        found = argument_types(self._function, args)
+        found = kernel_types(argument_types(self._function, args))
         declared = self._signatures[0] if self._is_single else self._select(found)
         if len(declared) != len(found):
             raise ArgumentTypeError(
