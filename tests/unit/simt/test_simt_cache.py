@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from collections import namedtuple
 from typing import TYPE_CHECKING, Any
 
@@ -404,6 +405,27 @@ def test_what_cannot_be_hashed_is_not_kept() -> None:
     for kernel in (uses_thing, uses_function, uses_objects):
         with pytest.raises(UnhashableError):
             fingerprint(kernel)
+
+
+def overloaded() -> None: ...
+
+
+def other_overloaded() -> None: ...
+
+
+def test_functions_that_have_overloads_are_known_by_module_and_name() -> None:
+    def kernel_of(function: Any) -> Any:
+        def kernel(x: Any) -> None:
+            x[0] = function()
+
+        return kernel
+
+    known = fingerprint(kernel_of(overloaded))
+    assert fingerprint(kernel_of(overloaded)) == known
+    assert fingerprint(kernel_of(other_overloaded)) != known
+    former = types.FunctionType(overloaded.__code__, globals(), "overloaded")
+    with pytest.raises(UnhashableError):  # the name leads to another one
+        fingerprint(kernel_of(former))
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
