@@ -37,6 +37,8 @@ Simulator: {simulator[0]} passed, {simulator[1]} failed, {simulator[2]} skipped.
 - A test is *not applicable* (n.a.) only by a rule that names the hardware or the feature of a GPU
   compiler that it is about (`tests/conformance/rules.py`), or where it skips itself. What nbrt
   lacks is a failure.
+- Kernels of `cudapy/test_array_methods` make arrays: the file runs with `NUMBA_CUDA_ENABLE_NRT=1`,
+  as numba-cuda requires.
 - A test may take 300 s, and wait for a child process for 60 s, where numba-cuda sets 4.
 - Installed for this run: the packages that the tests import ({packages}),
   and NVIDIA's NVVM, NVRTC and ptxas. Not installed: a GPU, the CUDA driver, nvJitLink, nvdisasm.

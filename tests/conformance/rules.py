@@ -9,7 +9,16 @@ from __future__ import annotations
 import unittest
 from typing import NoReturn
 
-__all__ = ["ERRORS", "PACKAGES", "REASONS", "TESTS", "WITHOUT_NBRT", "NotApplicable", "refuse"]
+__all__ = [
+    "ERRORS",
+    "PACKAGES",
+    "REASONS",
+    "SETTINGS",
+    "TESTS",
+    "WITHOUT_NBRT",
+    "NotApplicable",
+    "refuse",
+]
 
 
 class NotApplicable(unittest.SkipTest):
@@ -25,6 +34,9 @@ WITHOUT_NBRT = "reached no part of nbrt"
 
 PACKAGES = ("cffi", "cupy", "ml_dtypes", "psutil")
 """Packages that tests import; where one is missing, its tests are left out under every engine."""
+
+SETTINGS = {"cudapy.test_array_methods": {"NUMBA_CUDA_ENABLE_NRT": "1"}}
+"""Environment variables for a file: its kernels make arrays, which numba-cuda permits then only."""
 
 _LINK = "links CUDA C++, PTX or device bitcode, which is code for a GPU"
 
@@ -78,9 +90,6 @@ REASONS: dict[str, str] = {
     "cudapy/test_array_alignment.py::*.test_invalid_aligments": (
         "the alignment is refused as it should be, but as a TypingError, and in other words"
     ),
-    "cudapy/test_array_methods.py::*.test_array_copy": (
-        "the kernel makes a new array, and kernels on CPU devices cannot allocate memory"
-    ),
     "cudapy/test_caching.py::CUDAAndCPUCachingTest.*": _SHARED_INDEX,
     "cudapy/test_caching.py::*.test_recompile": _CAPTURES,
     "cudapy/test_debug.py::*.test_dump_ir": (
@@ -89,9 +98,6 @@ REASONS: dict[str, str] = {
     "cudapy/test_debuginfo.py::*.test_missing_source": (
         "numba-cuda warns that debug information lacks the source; a launch on a CPU device makes "
         "none"
-    ),
-    "cudapy/test_exception.py::*.test_exception": (
-        "a kernel on a CPU device raises IndexError without debug=True too, where a GPU goes on"
     ),
     "cudapy/test_fastmath.py::*.test_divf_exception": (
         "with debug=True, a division of floats by zero raises under fastmath=True too"

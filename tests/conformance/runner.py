@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.conformance import FOLDERS
+from tests.conformance.rules import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,7 @@ def run_file(engine: str, tests: Path, module: str, limit: float) -> list[Outcom
         environment["NUMBA_ENABLE_CUDASIM"] = str(int(engine == "simulator"))
         environment["NBRT_CPU_DEVICES"] = "2"  # for the tests of several GPUs
         environment["NBRT_NUMBA_CUDA"] = str(int(engine == "nbrt"))
+        environment |= SETTINGS.get(module, {})
         command = [sys.executable, "-m", "tests.conformance.worker", engine, str(tests), module]
         return run_worker(command, environment, limit, module.replace(".", "/") + ".py")
 

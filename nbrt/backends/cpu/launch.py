@@ -6,6 +6,7 @@ import ctypes
 import functools
 import operator
 import time
+from dataclasses import replace
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -176,7 +177,8 @@ class CpuProgram:
         from nbrt.backends.cpu.simt.checked.compiler import CheckedKernelCompiler
         from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
 
-        return KernelBody(self.captures, CheckedKernelCompiler, options=self._options)
+        options = replace(self._options, is_silent=False)
+        return KernelBody(self.captures, CheckedKernelCompiler, options=options)
 
 
 class CpuPlan:

@@ -109,6 +109,11 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         return bool(self.targetoptions.get("debug"))
 
     @property
+    def has_silent_exceptions(self) -> bool:
+        """Whether an exception of the kernel ends its thread and is not reported, as on CUDA."""
+        return not self.is_debug
+
+    @property
     def is_plain(self) -> bool:
         """Whether launches need no more than their arguments as NumPy arrays."""
         return not (self.extensions or self.is_debug or isinstance(self._cache, VersionCache))
@@ -242,10 +247,12 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
 
     def _new_version(self, types: tuple[Any, ...], *, is_compiled: bool = False) -> KernelVersion:
         """Return a version from the index on disk, or a new one."""
-        version: KernelVersion | None = self._cache.load_overload(types, self.targetctx)
-        if version is not None:
+        stored = self._cache.load_overload(types, self.targetctx)
+        if stored is not None:
             self._cache_hits[types] += 1
-            return version
+            # A cache of the program rebuilds numba-cuda's kernels.
+            is_sensitive = stored.launch_config_sensitive
+            return KernelVersion(self, types, launch_config_sensitive=is_sensitive)
         self._cache_misses[types] += 1
         if not self._can_compile:
             raise RuntimeError("Compilation disabled")

@@ -103,6 +103,28 @@ class KernelVersion:
         with global_compiler_lock:
             return _Kernel(self._dispatcher.py_func, self.argument_types, **options)
 
+    # -- for caches of the program, which inherit numba-cuda's -------------------------------------
+
+    @property
+    def codegen(self) -> Any:
+        """The generator of code for a GPU."""
+        return self._dispatcher.targetctx.codegen()
+
+    def _reduce_states(self) -> dict[str, Any]:
+        """Return the arguments of ``_Kernel._rebuild``, without code for a GPU."""
+        options = self._dispatcher.targetoptions
+        return {
+            "cooperative": False,
+            "name": self.py_func.__qualname__,
+            "signature": self.signature,
+            "codelibrary": None,
+            "debug": bool(options.get("debug")),
+            "lineinfo": bool(options.get("lineinfo")),
+            "call_helper": None,
+            "extensions": list(self._dispatcher.extensions),
+            "launch_config_sensitive": self.launch_config_sensitive,
+        }
+
     def bind(self) -> None:
         """Do nothing: the code for a CPU device is loaded at the first launch."""
 

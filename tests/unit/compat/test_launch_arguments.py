@@ -196,17 +196,12 @@ def test_a_kernel_with_debug_that_raises_leaves_host_arrays_alone(*, is_on_strea
     assert x.tolist() == [5, 1]
 
 
-def test_a_launch_on_a_stream_that_waits_raises_the_error_of_the_driver() -> None:
+def test_a_launch_on_a_stream_that_waits_raises_the_error_of_the_driver(fail: Any) -> None:
     from numba.cuda.cudadrv.driver import CudaAPIError
 
-    @cuda.jit
-    def fail(x: Any) -> None:
-        if x[0] == 0:
-            raise ValueError("zero")
-
-    with pytest.raises(CudaAPIError, match="CUDA_ERROR_LAUNCH_FAILED") as caught:
+    with pytest.raises(CudaAPIError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
         fail[1, 1, cuda.stream()](np.zeros(2))
-    assert isinstance(caught.value.__cause__, ValueError)
+    assert isinstance(caught.value.__cause__, nbrt.errors.KernelCheckError)
 
 
 def test_configurations_that_no_device_has_are_errors_of_the_driver(add: Any) -> None:

@@ -54,6 +54,7 @@ def test_objects_that_outlive_an_installation_keep_their_memory(
         raise AssertionError(f"{name} of the real driver was called")
 
     numba_cuda.install()
+    gc.collect()
     before = nbrt.memory.memory_allocated("cpu:0")
     array, other = (cuda.to_device(np.arange(5000.0)) for _ in range(2))
     held = [cuda.stream(), cuda.event(), cuda.mapped_array(8), cuda.managed_array(8)]

@@ -172,3 +172,24 @@ def test_functions_jitted_for_the_cpu_are_independent_of_kernels():
         nbrt.kernel(kernel)[1, 1](out, x)
     assert out[0] == 3
     assert norm(x) == 8.5
+
+
+def test_a_call_typed_for_the_cpu_between_two_kernels_compiles_for_the_second(tmp_path):
+    def kernel(out: Any, a: Any) -> None:
+        i = cuda.grid(1)
+        out[i] = min(i, a)
+
+    def second(out: Any, a: Any) -> None:
+        i = cuda.grid(1)
+        out[i] = min(i, a) + max(i, a)
+
+    @numba.njit
+    def least(a: Any, b: Any) -> Any:
+        return min(a, b) + max(a, b)
+
+    out = np.zeros(4)
+    with nbrt.device("cpu:0"), override(cache_dir=str(tmp_path)):
+        nbrt.kernel(second)[1, 4](out, 2)
+        assert least(1, 2) == 3
+        nbrt.kernel(kernel)[1, 4](out, 2)
+        assert out.tolist() == [0, 1, 2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,20 +26,39 @@ class CodeOptions:
         Whether divisions by zero raise: ``debug=True``.
     has_fast_math : bool
         Whether floating-point operations may be reordered and approximated: ``fastmath=True``.
+    is_silent : bool
+        Whether an exception ends its thread and is not reported, as in CUDA's kernels without
+        ``debug=True``.
+    may_allocate : bool
+        Whether arrays, lists and strings may be made: numba-cuda's ``NUMBA_CUDA_ENABLE_NRT=1``.
     """
 
     is_debug: bool = False
     has_fast_math: bool = False
+    is_silent: bool = False
+    may_allocate: bool = False
 
     @classmethod
     def of(cls, function: object) -> CodeOptions:
         """Return the options of a dispatcher, and the defaults for a plain function."""
         options = getattr(function, "targetoptions", {})
-        return cls(bool(options.get("debug")), bool(options.get("fastmath")))
+        return cls(
+            is_debug=bool(options.get("debug")),
+            has_fast_math=bool(options.get("fastmath")),
+            is_silent=bool(getattr(function, "has_silent_exceptions", False)),
+            may_allocate=bool(getattr(_settings(), "CUDA_ENABLE_NRT", False)),
+        )
 
     def of_target(self) -> dict[str, Any]:
         """Return the same as options of Numba's CPU target."""
         options: dict[str, Any] = {"error_model": "python" if self.is_debug else "numpy"}
+        if self.may_allocate:
+            options["_nrt"] = True
         if self.has_fast_math:
             options["fastmath"] = set(_FAST_MATH)
         return options
+
+
+def _settings() -> object:
+    """Return the settings of numba-cuda, or None if the program has not imported them."""
+    return sys.modules.get("numba.cuda.core.config")

@@ -130,7 +130,9 @@ class _SimtTypingContext(typing.Context):
         known = self._signatures.get(key)
         if known is None:
             known = super().resolve_function_type(func, args, kws)
-            if known is not None:
+            # `min(1, 2)` has a tuple as its argument. `get_function` looks the code of such calls
+            # up again, by a key that all targets of Numba share: they are to be typed again, too.
+            if known is not None and tuple(known.args) == key[1]:
                 self._signatures[key] = known
         return known
 
@@ -177,6 +179,14 @@ class _NoAddress:
 
 class _SimtContext(cpu.CPUContext):
     """The code of functions that kernels call."""
+
+    convention: Any = None
+    """The calling convention for one kernel; None for Numba's."""
+
+    @property
+    def call_conv(self) -> Any:
+        """The calling convention."""
+        return self.convention or super().call_conv
 
     def init(self) -> None:
         """Share the execution engine of Numba's CPU target."""

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from nbrt.compat.numba_cuda.driver.handles import CUevent, CUstream
-from nbrt.compat.numba_cuda.driver.results import DriverCallError
+from nbrt.compat.numba_cuda.driver.results import DriverCallError, stream_error_code
 from nbrt.errors import EventError, StreamError
 from nbrt.runtime.event import Event
 from nbrt.runtime.stream import Stream, default_stream
@@ -28,7 +28,7 @@ LEGACY, PER_THREAD = 1, 2
 
 _FIRST_HANDLE, _HANDLE_STEP = 0x1000, 0x10  # distinct from the handles of default streams
 _EVENT_DISABLE_TIMING = 2
-_LAUNCH_FAILED = 719
+_STATUSES = {"ILLEGAL_ADDRESS": 700, "LAUNCH_FAILED": 719, "NOT_PERMITTED": 800}
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.py_object)
 
 
@@ -173,8 +173,10 @@ class Streams:
         number = int(handle)
         stream = self.ordered(number)
 
-        def call(failure: BaseException | None) -> bool:
-            function(number, 0 if failure is None else _LAUNCH_FAILED, argument)
+        def call(failure: Any) -> bool:
+            code = None if failure is None else stream_error_code(failure)
+            status = 0 if code is None else _STATUSES[code]
+            function(number, status, argument)
             return False  # a synchronisation raises the failure
 
         (stream.deferral or stream.queue).add_done_callback(call)

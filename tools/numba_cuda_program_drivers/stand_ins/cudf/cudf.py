@@ -12,6 +12,7 @@ __all__ = ["DataFrame", "Index", "Series", "core"]
 
 __version__ = "25.6.0"
 Index = pd.Index
+pd.Index.to_pandas = lambda index: index
 core = SimpleNamespace(dtypes=SimpleNamespace(CategoricalDtype=pd.CategoricalDtype))
 
 

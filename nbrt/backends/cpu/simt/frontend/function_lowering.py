@@ -17,6 +17,13 @@ class _FunctionLowering(Lower):
 
     _disable_sroa_like_opt = False
 
+    def __init__(
+        self, context: Any, library: Any, fndesc: Any, func_ir: Any, metadata: Any = None
+    ) -> None:
+        if context.convention is not None:
+            context.convention.symbol = fndesc.llvm_func_name
+        super().__init__(context, library, fndesc, func_ir, metadata)
+
     def lower_inst(self, inst: Any) -> None:
         """Lower a statement; assignments without the text of the statement for debuggers."""
         if type(inst) is not ir.Assign or config.DEBUG_JIT:

@@ -23,7 +23,12 @@ from numba.core.compiler_machinery import (
     register_pass,
 )
 from numba.core.interpreter import Interpreter
-from numba.core.ir_utils import build_definitions, enforce_no_dels, enforce_no_phis
+from numba.core.ir_utils import (
+    build_definitions,
+    check_and_legalize_ir,
+    enforce_no_dels,
+    enforce_no_phis,
+)
 from numba.core.rewrites import rewrite_registry
 from numba.core.ssa import reconstruct_ssa
 from numba.core.transforms import canonicalize_cfg
@@ -244,7 +249,7 @@ class StripPhis(PreLowerStripPhis):
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class CheckLegality(AnalysisPass):
-    """Check the IR as `IRLegalization` does; no deletions of variables, which count references."""
+    """Check the IR as `IRLegalization` does; delete variables only if references are counted."""
 
     _name = "nbrt_simt_check_legality"
 
@@ -253,6 +258,9 @@ class CheckLegality(AnalysisPass):
 
     def run_pass(self, state: Any) -> bool:
         """Check it."""
+        if state.flags.nrt:
+            check_and_legalize_ir(state.func_ir, flags=state.flags)
+            return True
         enforce_no_phis(state.func_ir)
         enforce_no_dels(state.func_ir)
         return False

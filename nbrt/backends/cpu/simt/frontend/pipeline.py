@@ -1,7 +1,8 @@
 """Compilation of the code of one thread: Numba's CPU pipeline with the dialect pass.
 
 A kernel and each device function become native functions of one thread, always inlined. Reference
-counting (``_nrt``) is off: a kernel owns no memory, and counting would prevent vector loops.
+counting (``_nrt``) is off unless `CodeOptions.may_allocate`: other kernels own no memory, and
+counting would prevent vector loops.
 """
 
 from __future__ import annotations
@@ -49,9 +50,14 @@ from nbrt.backends.cpu.simt.frontend.resolve import (
     refuse_own_arrays,
     resolve_dialect,
 )
+from nbrt.backends.cpu.simt.frontend.silent_exceptions import SilentCallConv
 from nbrt.backends.cpu.simt.frontend.source import with_context, without_context
 from nbrt.backends.cpu.simt.frontend.thread_index_analysis import simplify_positions
-from nbrt.backends.cpu.simt.frontend.thread_library import ThreadLibrary, linked_libraries
+from nbrt.backends.cpu.simt.frontend.thread_library import (
+    ThreadLibrary,
+    callees_raise,
+    linked_libraries,
+)
 from nbrt.backends.cpu.simt.frontend.wait_points import (
     mark_places,
     mentions_markers,
@@ -115,6 +121,9 @@ class _ResolveDialect(FunctionPass):
         adapt_python_calls(func_ir)
         use.loops = bool(compute_cfg_from_blocks(func_ir.blocks).loops())
         use.may_spin = mark_places(func_ir)
+        if compiler.is_kernel and (kernel := _compiling.get()) and kernel.options.is_silent:
+            state.targetctx = state.targetctx.subtarget()
+            state.targetctx.convention = use.silent = SilentCallConv(state.targetctx)
         state.metadata[METADATA] = use
         return True
 
@@ -241,7 +250,8 @@ class ThreadDispatcher(LinkedDispatcher):
     ) -> None:
         all_options = {**_OPTIONS, **options.of_target()}
         super().__init__(function, targetoptions=all_options, pipeline_class=compiler)
-        self._captures = captures
+        self.captures = captures
+        self.options = options
         self._declared = declared
         self.takes_context = takes_context
 
@@ -265,7 +275,7 @@ class ThreadDispatcher(LinkedDispatcher):
     def result(self, arguments: tuple[Any, ...], returns: Any = None) -> Any:
         """Return Numba's compile result for argument types, and the type of the result if given."""
         wanted = arguments if returns is None else signature(returns, *arguments)
-        token = _captures.set(self._captures)
+        token = _compiling.set(self)
         try:
             try:
                 self.compile(wanted)
@@ -274,7 +284,7 @@ class ThreadDispatcher(LinkedDispatcher):
                     raise
                 self.compile(wanted)
         finally:
-            _captures.reset(token)
+            _compiling.reset(token)
         return self.overloads[arguments]
 
 
@@ -282,8 +292,8 @@ class _ImplementationDispatcher(ImplementationCalls, ThreadDispatcher):
     """Compiles the implementation of an overload."""
 
 
-_captures: ContextVar[Captures | None] = ContextVar("captures", default=None)
-"""The captures of the kernel that compiles."""
+_compiling: ContextVar[ThreadDispatcher | None] = ContextVar("compiling", default=None)
+"""The dispatcher of the kernel that compiles."""
 
 
 class DeviceFunctions:
@@ -346,8 +356,9 @@ class DeviceFunctions:
         return self._captures_of(callee).frozen
 
     def _captures_of(self, callee: Any) -> Captures:
-        kernel, function = _captures.get(), callee.py_func
-        return Captures(function) if kernel is None else kernel.of(function)
+        kernel, function = _compiling.get(), callee.py_func
+        captures = kernel and kernel.captures
+        return captures.of(function) if captures else Captures(function)
 
 
 DeviceCompiler.devices = DeviceFunctions(DeviceCompiler)
@@ -412,6 +423,9 @@ class KernelBody:
         body = self._checked((self._whole if limits is None else dispatcher).result(arguments))
         if limits is not None and marker_kinds(body):  # in an overload, which has no name here
             return self.whole(arguments), None
+        silent = body.metadata[METADATA].silent
+        if silent and strides_of(body) and (silent.raises or callees_raise(body.library)):
+            return self.whole(arguments), None  # the thread that raises skips its later turns
         return body, limits
 
     def whole(self, arguments: tuple[Any, ...]) -> Any:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nbrt.backends.cpu.simt.frontend.bounds_checks import Bound
+    from nbrt.backends.cpu.simt.frontend.silent_exceptions import SilentCallConv
 
 __all__ = ["RETURNS_VALUE", "DialectUse", "refuse_own_arrays", "resolve_dialect"]
 
@@ -78,6 +79,9 @@ class DialectUse:
 
     strides: list[int] = field(default_factory=list)
     """Axes of its grid-stride loops that the launch iterates instead, outermost first."""
+
+    silent: SilentCallConv | None = None
+    """Given if its exceptions end the thread and are not reported (kernels only)."""
 
 
 def resolve_dialect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
@@ -12,7 +13,9 @@ from nbrt.backends.cpu.simt.target import LinkedLibrary
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.frontend.resolve import DialectUse
 
-__all__ = ["ThreadLibrary", "linked_libraries"]
+__all__ = ["ThreadLibrary", "callees_raise", "linked_libraries"]
+
+_RAISING = re.compile(r"\bret i32 (?:-1|[1-9]\d*)\b")
 
 
 class ThreadLibrary(LinkedLibrary):
@@ -81,3 +84,9 @@ def linked_libraries(library: Any, *, through: type[Any] = CodeLibrary) -> list[
             if isinstance(current, through):
                 pending += reversed(current._linking_libraries)
     return list(found)
+
+
+def callees_raise(library: Any) -> bool:
+    """Return whether code that a library calls contains an exception of Python's."""
+    libraries = linked_libraries(library, through=LinkedLibrary)
+    return any(_RAISING.search(str(each._final_module)) for each in libraries)

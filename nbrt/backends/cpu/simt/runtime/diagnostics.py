@@ -36,7 +36,7 @@ _ADVICE = (
     (
         ("NRT required",),
         "the kernel makes a new array, list, string or the like, and a kernel cannot allocate "
-        "memory; use cuda.local.array, or pass an array in",
+        "memory; use cuda.local.array, or pass an array in, or set NUMBA_CUDA_ENABLE_NRT=1",
     ),
     (
         ("<class 'function'>",),
