@@ -381,3 +381,14 @@ def test_settings_of_nbrt_apply_to_programs() -> None:
     """
     environment = SWITCHED_ON | {"NBRT_CHECK": "1", "NBRT_CPU_DEVICES": "2"}
     assert output_of(code, "-W", "ignore", environment=environment) == "True False\n1 2\n"
+
+
+def test_kernels_on_disk_are_launched_without_the_compiler(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        PROGRAM.replace("sys.exit(7)", "print('nbrt.backends.cpu.simt.builtins' in sys.modules)")
+    )
+    cache = str(tmp_path / "cache")
+    for is_compiled in (True, False):
+        done = _run([str(program), "launch"], tmp_path, NBRT_NUMBA_CUDA="1", NBRT_CACHE_DIR=cache)
+        assert done.stdout.splitlines()[-2:] == ["[0. 2. 4. 6.] 2", str(is_compiled)], done.stderr

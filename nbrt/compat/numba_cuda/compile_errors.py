@@ -9,7 +9,6 @@ from typing import Any
 import numba.core.errors
 from numba.cuda.core import errors
 
-from nbrt.backends.cpu.simt.frontend.resolve import RETURNS_VALUE
 from nbrt.errors import CompileError, UnsupportedConstructError
 
 __all__ = ["compile_error"]
@@ -23,6 +22,10 @@ def compile_error(error: CompileError) -> Exception:
 
     It is of the class of its cause, as numba-cuda and as Numba have it, and of nbrt's own.
     """
+    # Imported already where a kernel has been compiled; programs whose kernels are all on disk start
+    # without it.
+    from nbrt.backends.cpu.simt.frontend.resolve import RETURNS_VALUE
+
     cause = error.__cause__
     text = str(error)
     if isinstance(error, UnsupportedConstructError):
