@@ -22,8 +22,7 @@ def compile_error(error: CompileError) -> Exception:
 
     It is of the class of its cause, as numba-cuda and as Numba have it, and of nbrt's own.
     """
-    # Imported already where a kernel has been compiled; programs whose kernels are all on disk start
-    # without it.
+    # Imported already where a kernel was compiled. Programs with all kernels on disk start without.
     from nbrt.backends.cpu.simt.frontend.resolve import RETURNS_VALUE
 
     cause = error.__cause__
