@@ -66,6 +66,18 @@ def _output_to_device(hint: Any, retr: list[Callable[[], object]], stream: Any =
     return array
 
 
+def _with_stream_handle(interface: Any, streams: Streams) -> property:
+    """Return ``__cuda_array_interface__``, also of arrays made on a stream that is not an int."""
+
+    def get(array: Any) -> dict[str, Any]:
+        if not hasattr(array.stream, "__int__"):
+            array = array.bind(CoreStream.of(array.stream, streams))
+        found: dict[str, Any] = interface.fget(array)
+        return found
+
+    return property(get)
+
+
 def replace_kernels(patches: Patches, streams: Streams) -> None:
     """Let device arrays and argument hints work without code of CUDA."""
     assignment = _Assignment(streams)
@@ -73,3 +85,6 @@ def replace_kernels(patches: Patches, streams: Streams) -> None:
     patches.set(transpose, "transpose", assignment.transpose)
     patches.set(args.In, "to_device", _input_to_device)
     patches.set(args.Out, "to_device", _output_to_device)
+    base = devicearray.DeviceNDArrayBase
+    interface = _with_stream_handle(base.__cuda_array_interface__, streams)
+    patches.set(base, "__cuda_array_interface__", interface)

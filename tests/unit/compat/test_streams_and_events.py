@@ -163,6 +163,8 @@ def test_streams_of_nbrt_are_accepted(add_one: Any) -> None:
     event.record(stream)
     event.synchronize()
     assert array.copy_to_host(stream=stream).tolist() == [1] * 4
+    assert array.__cuda_array_interface__["stream"] > 2  # the handle of no default stream
+    assert cuda.as_cuda_array(array).copy_to_host().tolist() == [1] * 4
 
 
 def test_external_streams_and_wrong_handles() -> None:
