@@ -12,6 +12,7 @@ from numba.cuda.core import config
 from numba.cuda.core.errors import NumbaRuntimeError
 
 from nbrt.backends.cpu.simt.target import simt_target
+from nbrt.config import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,24 +76,53 @@ def _keep_across_barriers(out: Any) -> None:
     out[i] = doubled[3] + numbers[2] + i
 
 
+def _look_at(out: Any) -> None:
+    i = cuda.grid(1)
+    numbers = np.arange(6.0) + i
+    bits = numbers.view(np.int64).view(np.float64)
+    transposed = bits.reshape(2, 3).T
+    chosen = numbers if i % 2 else bits
+    numbers[0] += 1
+    total = 0.0
+    for a, b in zip(chosen, transposed.flat):  # noqa: B905 - kernels have no `strict`
+        total += a * b
+    out[i] = total
+
+
+def _looked_at(i: int) -> float:
+    numbers = np.arange(6.0) + i
+    numbers[0] += 1
+    return float(numbers @ numbers.reshape(2, 3).T.ravel())
+
+
 def _diverged(i: int) -> float:
     if i % 3:
         return 0
     return sum(range(i % 5 + 1)) + (0 if i % 2 else 1 + i % 4)
 
 
+CASES = [
+    (_copy_constant, [6 + i for i in range(64)]),
+    (_diverge, [_diverged(i) for i in range(64)]),
+    (_look_at, [_looked_at(i) for i in range(64)]),
+]
+
+
 @pytest.mark.usefixtures("allocations")
 @pytest.mark.parametrize(
-    ("function", "expected"),
+    ("function", "expected", "check"),
     [
-        (_copy_constant, [6 + i for i in range(64)]),
-        (_diverge, [_diverged(i) for i in range(64)]),
-        (_keep_across_barriers, [0 if i == 3 else 8 + i for i in range(64)]),
+        *((*case, check) for case in CASES for check in (False, True)),
+        # The exception of the kernel would be raised in checked mode.
+        (_keep_across_barriers, [0 if i == 3 else 8 + i for i in range(64)], False),
     ],
 )
-def test_memory_of_a_thread_is_its_own_and_is_freed(function: Any, expected: list[float]) -> None:
+def test_memory_of_a_thread_is_its_own_and_is_freed(
+    function: Any, expected: list[float], check: bool
+) -> None:
     out = np.zeros(64)
-    cuda.jit(function)[1, 64](out)
+    with override(check=check):
+        cuda.jit(function)[1, 64](out)
     assert out.tolist() == expected
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from numba.core import cgutils, errors, types
-from numba.core.imputils import Registry
+from numba.core.imputils import Registry, impl_ret_borrowed
 from numba.core.typing.npydecl import parse_dtype
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
@@ -50,7 +50,7 @@ def _view(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[ir.Value
         view.nitems, view.itemsize = count, size
         view.shape = cgutils.pack_array(builder, [count])
         view.strides = cgutils.pack_array(builder, [size])
-    return view._getvalue()
+    return impl_ret_borrowed(context, builder, after, view._getvalue())
 
 
 # After Numba's function for all arrays, which it replaces.

@@ -11,6 +11,7 @@ from llvmlite import ir
 from numba.core import errors, types
 from numba.core.datamodel.models import StructModel
 from numba.core.funcdesc import default_mangler
+from numba.core.imputils import impl_ret_borrowed
 from numba.core.typing.npydecl import parse_dtype
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin
@@ -173,9 +174,9 @@ infer_global(_array_like, types.Function(_ArrayLikeTemplate))
 
 
 @lower_builtin(_array_like, types.Array)
-def _lower_array_like(_context: Any, _builder: ir.IRBuilder, _sig: Any, args: Values) -> ir.Value:
+def _lower_array_like(context: Any, builder: ir.IRBuilder, sig: Any, args: Values) -> ir.Value:
     # Numba compiles a global array as a constant.
-    return args[0]
+    return impl_ret_borrowed(context, builder, sig.return_type, args[0])
 
 
 REPLACEMENTS: dict[str, Callable[..., Any]] = {

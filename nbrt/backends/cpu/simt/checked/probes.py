@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 from numba.np.numpy_support import as_dtype
 
@@ -138,7 +139,8 @@ class _Guard:
                 self._emit_access()
         array = self._redirected(inside)
         index = self._safe_index(inside, result.types[1])
-        return self._context.make_tuple(builder, result, [array, index])
+        pair = self._context.make_tuple(builder, result, [array, index])
+        return impl_ret_borrowed(self._context, builder, result, pair)
 
     def _emit_bounds(self) -> ir.Value:
         builder = self._builder

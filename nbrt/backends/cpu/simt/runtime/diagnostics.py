@@ -31,7 +31,8 @@ _ADVICE = (
         ("Only accept returning of array",),
         "Only accept returning of array passed into the function as argument: a device function "
         "that returns a slice or its cuda.local.array needs inline='always'; or pass it the array "
-        "to fill. Kernels allocate no other arrays: use cuda.local.array",
+        "to fill. Kernels allocate no other arrays: use cuda.local.array, or set "
+        "NUMBA_CUDA_ENABLE_NRT=1",
     ),
     (
         ("NRT required",),
