@@ -89,6 +89,7 @@ PROGRAMS = (
         "cell",
         drivers=("test_numba_examples.py",),
         paths=("examples", "legacy", "notebooks/*CUDA_Release_Demo.ipynb"),
+        requires=("nvidia-cuda-nvrtc",),
     ),
     Program(
         "kerkelae/disimpy",

@@ -13,6 +13,7 @@ __all__ = ["DataFrame", "Index", "Series", "core"]
 __version__ = "25.6.0"
 Index = pd.Index
 pd.Index.to_pandas = lambda index: index
+pd.Series.to_cupy = lambda series: cupy.asarray(series.to_numpy(copy=True))
 core = SimpleNamespace(dtypes=SimpleNamespace(CategoricalDtype=pd.CategoricalDtype))
 
 
