@@ -11,7 +11,6 @@ from __future__ import annotations
 import dis
 import enum
 import hashlib
-import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -266,9 +265,6 @@ class _Walk:
         is_known = not isinstance(value, type) or is_stable_class(value)
         if isinstance(name, str) and _is_versioned(module) and is_known:
             self._put("named", module, name)
-        elif _is_global_function(value):  # kernels call it through its overloads only
-            self._put("function", module, name)
-            self.function(value)
         elif isinstance(value, type) and issubclass(value, BaseException):
             self._put("exception", name)
             self.exceptions.append(value)
@@ -280,10 +276,3 @@ class _Walk:
             self._put("named tuple", name, value._fields)
         else:
             raise UnhashableError(f"{value!r} of type {type(value).__name__}")
-
-
-def _is_global_function(value: object) -> bool:
-    """Return whether its module and name lead to a Python function."""
-    return isinstance(value, types.FunctionType) and (
-        getattr(sys.modules.get(value.__module__), value.__qualname__, None) is value
-    )

@@ -12,6 +12,7 @@ import os
 import sys
 import sysconfig
 from functools import cache
+from importlib.metadata import entry_points
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def hash_overloads(options: Callable[[Any], bytes]) -> bytes:
         If the meaning of one cannot be hashed for certain. Of an installed library, other
         registrations than overloads are known by its version.
     """
-    digests = []
+    digests = [repr(each).encode() for each in sorted(_extensions().items())]
     for cuda in (False, True):  # kernels for CPU devices use the registrations of both
         for registry in typing_registries(cuda=cuda):
             digests += [_digest(each, options) for each in _foreign(registry, _TYPINGS)]
@@ -92,8 +93,28 @@ def _foreign(registry: Any, names: tuple[str, ...]) -> Iterator[Any]:
     for name in names:
         for each in registered_by_program(registry, name):
             for part in _templates_of(each) if name == "globals" else [each]:
-                if _is_foreign(part):
+                if _is_foreign(part) and not _is_of_extension(part):
                     yield part
+
+
+@cache
+def _extensions() -> dict[str, str]:
+    """Return the packages that Numba imports at the first compilation, with their versions."""
+    found = entry_points(group="numba_extensions")
+    return {each.module.partition(".")[0]: each.dist.version for each in found if each.dist}
+
+
+def _is_of_extension(registration: Any) -> bool:
+    """Return whether a registration is of such a package alone.
+
+    It counts by the version: the key of a kernel may be computed before the package is imported.
+    """
+    if isinstance(registration, type):
+        modules = modules_of_template(registration)
+    else:
+        modules = modules_of(registration[0])
+    roots = {each.partition(".")[0] for each in filter(is_program_module, modules)}
+    return bool(roots) and roots <= _extensions().keys()
 
 
 def _templates_of(registration: Any) -> list[Any]:

@@ -19,7 +19,6 @@ from numba.cuda.core.errors import NumbaWarning
 from numba.cuda.extending import (
     intrinsic,
     overload,
-    overload_attribute,
     overload_method,
     register_jitable,
 )
@@ -329,62 +328,78 @@ def test_code_on_disk_depends_on_the_overloads(tmp_path: Path) -> None:
 # -- overloads that read the index of their thread -------------------------------------------------
 
 
+# In a separate process: an overload that calls an overloaded function of the program has no hash,
+# and then no kernel of the process is in the disk cache.
+_INDEXED = """
+import numpy as np
+from numba import cuda
+from numba.core import types
+from numba.cuda.extending import overload, overload_attribute, overload_method
+from nbrt.backends.cpu.launch import CpuProgram
+
+
 @overload_method(types.Array, "cuda_own")
-def _own(array: Any) -> Any:
-    def implementation(array: Any) -> Any:
+def _own(array):
+    def implementation(array):
         return array[cuda.grid(1)] * 100 + offset_of_thread()
 
     return implementation
 
 
 @overload_attribute(types.Array, "cuda_next")
-def _next(array: Any) -> Any:
-    def implementation(array: Any) -> Any:
+def _next(array):
+    def implementation(array):
         return array[(cuda.threadIdx.x + 1) % cuda.blockDim.x]
 
     return implementation
 
 
-def block_and_lane(scale: Any = 1) -> Any:
+def block_and_lane(scale=1):
     raise NotImplementedError
 
 
 @overload(block_and_lane)
-def _block_and_lane(scale: Any = 1) -> Any:
-    def implementation(scale: Any = 1) -> Any:
+def _block_and_lane(scale=1):
+    def implementation(scale=1):
         return scale * (cuda.blockIdx.x * 10 + cuda.laneid)
 
     return implementation
 
 
 @cuda.jit(device=True)
-def offset_of_thread() -> Any:
+def offset_of_thread():
     return block_and_lane(scale=0.5)
 
 
 @cuda.jit(device=True)
-def own_of(array: Any) -> Any:
+def own_of(array):
     return array.cuda_own()
 
 
-def test_overloads_read_the_index_of_their_thread() -> None:
-    def kernel(out: Any, x: Any) -> None:
-        i = cuda.grid(1)
-        if i < out.shape[0]:
-            out[i, 0] = x.cuda_own()
-            out[i, 1] = x.cuda_next
-            out[i, 2] = block_and_lane() + block_and_lane(100)
-            out[i, 3] = own_of(x)
+def kernel(out, x):
+    i = cuda.grid(1)
+    if i < out.shape[0]:
+        out[i, 0] = x.cuda_own()
+        out[i, 1] = x.cuda_next
+        out[i, 2] = block_and_lane() + block_and_lane(100)
+        out[i, 3] = own_of(x)
 
-    x, out = np.arange(12.0), np.zeros((11, 4))
-    for threads in (4, 3):  # the shape of the block is a part of the type of the hidden argument
-        program = CpuProgram(kernel, cache=False)
-        program.plan(0, (12 // threads, 1, 1), (threads, 1, 1))(out, x)
-        block, thread = np.divmod(np.arange(11), threads)
-        number = block * 10 + thread
-        own = x[:11] * 100 + number / 2
-        expected = np.stack([own, x[(thread + 1) % threads], 101 * number, own], axis=1)
-        np.testing.assert_array_equal(out, expected)
+
+x, out = np.arange(12.0), np.zeros((11, 4))
+for threads in (4, 3):  # the shape of the block is a part of the type of the hidden argument
+    program = CpuProgram(kernel, cache=False)
+    program.plan(0, (12 // threads, 1, 1), (threads, 1, 1))(out, x)
+    block, thread = np.divmod(np.arange(11), threads)
+    number = block * 10 + thread
+    own = x[:11] * 100 + number / 2
+    expected = np.stack([own, x[(thread + 1) % threads], 101 * number, own], axis=1)
+    np.testing.assert_array_equal(out, expected)
+print("done")
+"""
+
+
+def test_overloads_read_the_index_of_their_thread() -> None:
+    assert output_of(_INDEXED) == "done\n"
 
 
 # -- overloads that numba-cuda may inline ----------------------------------------------------------
