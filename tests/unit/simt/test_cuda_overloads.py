@@ -19,7 +19,6 @@ from numba.cuda.core.errors import NumbaWarning
 from numba.cuda.extending import (
     intrinsic,
     overload,
-    overload_method,
     register_jitable,
 )
 from numba.cuda.typing.templates import ConcreteTemplate, signature
@@ -144,9 +143,19 @@ print(*out)
 """
 
 
+# In a separate process: methods of arrays are a part of the keys of all kernels of their process.
+_METHODS = """
+import numba.extending
+import numpy as np
+from numba import cuda
+from numba.core import types
+from numba.cuda.extending import overload_method
+from nbrt.backends.cpu.launch import CpuProgram
+
+
 @overload_method(types.Array, "cuda_total")
-def _total(array: Any, start: Any = 0) -> Any:
-    def implementation(array: Any, start: Any = 0) -> Any:
+def _total(array, start=0):
+    def implementation(array, start=0):
         total = start
         for i in range(array.size):
             total += array[i]
@@ -156,27 +165,13 @@ def _total(array: Any, start: Any = 0) -> Any:
 
 
 @numba.extending.overload_attribute(types.Array, "cuda_last", target="cuda")
-def _last(array: Any) -> Any:
-    def implementation(array: Any) -> Any:
-        return array[array.size - 1]
-
-    return implementation
-
-
-def test_methods_and_attributes_of_arrays_are_found() -> None:
-    def kernel(out: Any, x: Any) -> None:
-        out[0] = x.cuda_total()
-        out[1] = x.cuda_total(start=10.0)
-        out[2] = x.cuda_last
-
-    out = np.zeros(3)
-    run(kernel, out, np.arange(5.0))
-    np.testing.assert_array_equal(out, [10, 20, 4])
+def _last(array):
+    return lambda array: array[array.size - 1]
 
 
 @overload_method(types.Array, "cuda_reversed_by_block")
-def _reversed_by_block(array: Any, i: Any) -> Any:
-    def implementation(array: Any, i: Any) -> Any:
+def _reversed_by_block(array, i):
+    def implementation(array, i):
         shared = cuda.shared.array(32, types.float64)
         shared[i] = array[i]
         cuda.syncthreads()
@@ -185,15 +180,30 @@ def _reversed_by_block(array: Any, i: Any) -> Any:
     return implementation
 
 
-def test_a_barrier_in_a_method_is_one() -> None:
-    def kernel(out: Any, x: Any) -> None:
-        i = cuda.threadIdx.x
-        if i < out.size:
-            out[i] = x.cuda_reversed_by_block(i)
+def sums(out, x):
+    out[0] = x.cuda_total()
+    out[1] = x.cuda_total(start=10.0)
+    out[2] = x.cuda_last
 
-    out = np.zeros(32)
-    run(kernel, out, np.arange(32.0), threads=32)
-    np.testing.assert_array_equal(out, np.arange(32.0)[::-1])
+
+def exchange(out, x):
+    i = cuda.threadIdx.x
+    if i < out.size:
+        out[i] = x.cuda_reversed_by_block(i)
+
+
+out = np.zeros(3)
+CpuProgram(sums, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(out, np.arange(5.0))
+np.testing.assert_array_equal(out, [10, 20, 4])
+out = np.zeros(32)
+CpuProgram(exchange, cache=False).plan(0, (1, 1, 1), (32, 1, 1))(out, np.arange(32.0))
+np.testing.assert_array_equal(out, np.arange(32.0)[::-1])
+print("done")
+"""
+
+
+def test_methods_and_attributes_of_arrays_are_found_and_a_barrier_in_one_is_one() -> None:
+    assert output_of(_METHODS) == "done\n"
 
 
 @register_jitable  # type: ignore[untyped-decorator]
