@@ -92,6 +92,7 @@ def test_installations_can_be_repeated() -> None:
 def test_on_a_cuda_device_numba_cuda_allocates_from_the_pools_of_nbrt() -> None:
     done = run_python(
         """
+        import gc
         import numpy as np
         import nbrt
         from numba import cuda
@@ -110,6 +111,8 @@ def test_on_a_cuda_device_numba_cuda_allocates_from_the_pools_of_nbrt() -> None:
         add_one[8, 128](array)
         print(array.copy_to_host()[-1])
         del array
+        cuda.synchronize()
+        gc.collect()
         print(nbrt.memory.memory_allocated("cuda:0"))
         """,
         environment={"NBRT_DEVICE": "cuda", "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from helpers.processes import output_of
-from nbrt.backends.cpu.simt.runtime.cache import _hash_options
-from nbrt.backends.foreign_overloads import hash_overloads
+from nbrt.backends.foreign_overloads import _LOWERINGS, _TYPINGS, _foreign
+from nbrt.backends.program_registrations import lowering_registries, typing_registries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,9 +71,18 @@ print(x)
 
 def test_modules_of_tests_register_nothing_that_counts() -> None:
     """Else the keys of this process differ from those of others, and tests of the cache fail."""
-    code = """
-from nbrt.backends.cpu.simt.runtime.cache import _hash_options
-from nbrt.backends.foreign_overloads import hash_overloads
-print(hash_overloads(_hash_options))
-"""
-    assert output_of(code).strip() == repr(hash_overloads(_hash_options))
+    overloads = [
+        getattr(each, "_overload_func", each)
+        for cuda in (False, True)
+        for registry in typing_registries(cuda=cuda)
+        for each in _foreign(registry, _TYPINGS)
+    ]
+    lowerings = [
+        each[0]
+        for cuda in (False, True)
+        for registry in lowering_registries(cuda=cuda)
+        for each in _foreign(registry, _LOWERINGS)
+    ]
+    names = [f"{each.__module__}.{each.__qualname__}" for each in (*overloads, *lowerings)]
+    # Those of a test are registered in some processes only, and while it runs.
+    assert [name for name in names if "tests." in name and "<locals>" not in name] == []
