@@ -58,6 +58,7 @@ TESTS: dict[str, str] = {
     "cudapy/test_caching.py::LaunchConfigSensitiveCachingTest.*": _PASS,
     "cudapy/test_debug.py::TestDebugOutput.test_dump_assembly": _DUMP,
     "cudapy/test_debug.py::TestDebugOutput.test_dump_llvm": _DUMP,
+    "cudapy/test_errors.py::TestJitErrors.test_lto_without_nvjitlink_error": _LTO,
     "cudapy/test_launch_config_sensitive.py::*": _PASS,
     "cudapy/test_warning.py::TestWarnings.test_float16_warn_if_lto_missing": _LTO,
     "cudadrv/test_cuda_driver.py::TestCudaDriver.test_cuda_cache_config": _MODULE,
