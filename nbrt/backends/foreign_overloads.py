@@ -3,6 +3,9 @@
 A kernel may use an overload of a function, method or attribute of NumPy or Numba without a name
 that leads to it. So every key depends on every such overload of the program. Overloads of the
 program's own functions do not count: a kernel that uses one names the function, which has no hash.
+
+Packages that extend Numba by an entry point are imported at the first compilation, and the key of a
+kernel may be computed before. They count by their versions, imported or not.
 """
 
 from __future__ import annotations
@@ -105,16 +108,16 @@ def _extensions() -> dict[str, str]:
 
 
 def _is_of_extension(registration: Any) -> bool:
-    """Return whether a registration is of such a package alone.
-
-    It counts by the version: the key of a kernel may be computed before the package is imported.
-    """
-    if isinstance(registration, type):
-        modules = modules_of_template(registration)
-    else:
-        modules = modules_of(registration[0])
-    roots = {each.partition(".")[0] for each in filter(is_program_module, modules)}
+    """Return whether a registration is of such packages alone."""
+    is_template = isinstance(registration, type)
+    modules = modules_of_template(registration) if is_template else modules_of(registration[0])
+    roots = _roots(modules)
     return bool(roots) and roots <= _extensions().keys()
+
+
+def _roots(modules: set[str]) -> set[str]:
+    """Return the packages among modules that are neither of nbrt nor known to every process."""
+    return {each.partition(".")[0] for each in filter(is_program_module, modules)}
 
 
 def _templates_of(registration: Any) -> list[Any]:
@@ -166,7 +169,7 @@ def _digest(template: Any, options: Callable[[Any], bytes]) -> bytes:
 
 def _library_digest(modules: set[str], name: str) -> bytes:
     """Hash a registration by the versions of the installed libraries that it comes from."""
-    roots = sorted({each.partition(".")[0] for each in filter(is_program_module, modules)})
+    roots = sorted(_roots(modules))
     versions = {root: _version_of(root) for root in roots}
     if not versions or None in versions.values():
         raise UnhashableError(f"the registration of {name} by {', '.join(roots)}")

@@ -22,7 +22,7 @@ def compile_error(error: CompileError) -> Exception:
 
     It is of the class of its cause, as numba-cuda and as Numba have it, and of nbrt's own.
     """
-    # Imported already where a kernel was compiled. Programs with all kernels on disk start without.
+    # A part of the compiler, which programs do not import if all their kernels are on disk.
     from nbrt.backends.cpu.simt.frontend.resolve import RETURNS_VALUE
 
     cause = error.__cause__

@@ -250,8 +250,8 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
         stored = self._cache.load_overload(types, self.targetctx)
         if stored is not None:
             self._cache_hits[types] += 1
-            # A cache of the program rebuilds numba-cuda's kernels.
-            is_sensitive = stored.launch_config_sensitive
+            # Types from nbrt's cache; a kernel of numba-cuda from one that the program has made.
+            is_sensitive = getattr(stored, "launch_config_sensitive", False)
             return KernelVersion(self, types, launch_config_sensitive=is_sensitive)
         self._cache_misses[types] += 1
         if not self._can_compile:
@@ -309,7 +309,7 @@ class Dispatcher(CUDADispatcher):  # type: ignore[misc]  # numba-cuda is not ann
 
     def enable_caching(self) -> None:
         """Keep an index of versions on disk, and count its hits; see `stats`."""
-        self._cache = VersionCache(self)
+        self._cache = VersionCache(self.py_func)
 
     def specialize(self, *args: Any) -> Dispatcher:
         """Return the kernel for the types of arguments, or for types; there is one for each."""

@@ -268,21 +268,6 @@ class _VersionCacheImpl(CUDACacheImpl):  # type: ignore[misc]  # numba-cuda is n
 
 
 class VersionCache(CUDACache):  # type: ignore[misc]  # numba-cuda is not annotated
-    """numba-cuda's index of compiled versions on disk, for ``cache=True``.
-
-    Parameters
-    ----------
-    dispatcher : Dispatcher
-        The kernel.
-    """
+    """numba-cuda's index of compiled versions on disk, for ``cache=True``; it loads their types."""
 
     _impl_class = _VersionCacheImpl
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        super().__init__(dispatcher.py_func)
-        self._version = functools.partial(KernelVersion, dispatcher)
-
-    def load_overload(self, sig: Any, target_context: Any) -> KernelVersion | None:
-        """Return the version for the types of a signature; None: there is none on disk."""
-        types = super().load_overload(sig, target_context)
-        return None if types is None else self._version(types)

@@ -83,7 +83,7 @@ def test_the_other_threads_complete(function: Any, expected: list[int]) -> None:
         assert out.tolist() == expected
 
 
-def test_debug_checked_mode_and_kernels_of_nbrt_raise() -> None:
+def test_debug_checked_mode_and_nbrt_kernel_of_a_function_raise() -> None:
     out = np.full(8, -7)
     with pytest.raises(ValueError, match=r"tid=\[0, 0, 3\].*three"):
         cuda.jit(_fill, debug=True, opt=False)[1, 8](out)

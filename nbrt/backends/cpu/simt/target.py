@@ -130,8 +130,9 @@ class _SimtTypingContext(typing.Context):
         known = self._signatures.get(key)
         if known is None:
             known = super().resolve_function_type(func, args, kws)
-            # `min(1, 2)` has a tuple as its argument. `get_function` looks the code of such calls
-            # up again, by a key that all targets of Numba share: they are to be typed again, too.
+            # Numba turns the arguments of `min(1, 2)` into one tuple. The code of such a call is
+            # looked up for each function, by a key that all targets of Numba share and that typing
+            # the call sets: each function types it again, as the CPU target may have in between.
             if known is not None and tuple(known.args) == key[1]:
                 self._signatures[key] = known
         return known

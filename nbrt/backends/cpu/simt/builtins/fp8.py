@@ -259,7 +259,7 @@ def _add_vector(typ: Any, count: int) -> None:
     """Add the type of 2 or 4 values in one integer, with its constructor and casts."""
     name = typ.name.replace("fp8", f"fp8x{count}")
     storage = types.Integer.from_bitwidth(8 * count, signed=False)
-    # With a module, for the reason in vectors.py.
+    # The module is given for the reason in vectors.py.
     kind = type(name, (types.Type,), {"__module__": __name__})
 
     @register_model(kind)

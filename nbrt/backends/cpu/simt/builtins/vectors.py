@@ -52,7 +52,8 @@ def _is_scalar(typ: Any) -> bool:
 
 def _make_type(element: Any, length: int) -> Any:
     # One class per type: Numba finds data models and attributes by class.
-    # Else its module is that of `abc.ABCMeta`, and it passes for a type of the program.
+    # Without `__module__` the class has the module "abc", as types that programs make have, and no
+    # kernel of the process would have a key for the disk cache.
     kind = type(f"{element}x{length}", (VectorType,), {"__module__": __name__})
 
     @register_model(kind)

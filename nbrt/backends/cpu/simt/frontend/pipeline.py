@@ -425,7 +425,7 @@ class KernelBody:
             return self.whole(arguments), None
         silent = body.metadata[METADATA].silent
         if silent and strides_of(body) and (silent.raises or callees_raise(body.library)):
-            return self.whole(arguments), None  # the thread that raises skips its later turns
+            return self.whole(arguments), None  # a thread that raised runs no later iteration
         return body, limits
 
     def whole(self, arguments: tuple[Any, ...]) -> Any:

@@ -26,8 +26,8 @@ class SilentCallConv(CPUCallConv):
     Attributes
     ----------
     symbol : str
-        The kernel's symbol. Functions that are compiled for the kernel meanwhile keep their
-        exceptions, which end it when they arrive.
+        The kernel's symbol. Other functions that the context lowers return the status of an
+        exception, and the kernel returns when a function that it calls does.
     raises : bool
         Whether the kernel raises itself.
     """
