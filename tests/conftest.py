@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 import nbrt
 from helpers.garbage import freeze_objects
+from helpers.registrations import registrations_that_count
 from helpers.sample_backend import SampleInterface
 from nbrt._internal import scopes
 from nbrt.backends.registry import ready_interfaces
@@ -96,6 +97,16 @@ def ambient_state_is_restored() -> Iterator[None]:
     for interface in ready_interfaces():
         if interface.name == "cuda":
             interface.maybe_exchange_device(0)  # `nbrt.set_device` sets that of CUDA, too
+
+
+@pytest.fixture(autouse=True, scope="module")
+def keys_of_kernels_are_restored() -> Iterator[None]:
+    """Let no module leave registrations with Numba on which the keys of all kernels depend.
+
+    The keys of this process would differ from those of others, and tests of the cache would fail.
+    """
+    yield
+    assert registrations_that_count() == set(), "register in a child process (helpers.processes)"
 
 
 @pytest.fixture(scope="session")

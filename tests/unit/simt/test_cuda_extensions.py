@@ -24,6 +24,7 @@ from numba.cuda.extending import (
 )
 from numba.cuda.typing.templates import AttributeTemplate
 
+from helpers.processes import output_of
 from nbrt.backends.cpu.launch import CpuProgram
 from nbrt.backends.cpu.simt.prepared import PreparedArgument
 from nbrt.errors import CompileError
@@ -236,20 +237,27 @@ def test_a_prepared_value_of_other_members_is_refused(given: Any, value: Any, me
 
 
 def test_a_type_made_by_a_call_has_a_model() -> None:
-    made: Any = type("MadeType", (types.Type,), {})
-    made_type = made(name="Made")
-    register_model(made)(core_models.OpaqueModel)
+    code = """
+import numpy as np
+from numba.core import types
+from numba.cuda.extending import core_models, overload_attribute, register_model
 
-    @overload_attribute(made, "answer")
-    def _answer(value: Any) -> Any:
-        def implementation(value: Any) -> Any:
-            return 42
+from nbrt.backends.cpu.launch import CpuProgram
+from nbrt.backends.cpu.simt.prepared import PreparedArgument
 
-        return implementation
+made = type("MadeType", (types.Type,), {})
+register_model(made)(core_models.OpaqueModel)
 
-    def kernel(out: Any, value: Any) -> None:
-        out[0] = value.answer
+@overload_attribute(made, "answer")
+def answer(value):
+    return lambda value: 42
 
-    out = np.zeros(1)
-    run(kernel, out, PreparedArgument(made_type, types.intp, 0))
-    assert out[0] == 42
+def kernel(out, value):
+    out[0] = value.answer
+
+out = np.zeros(1)
+value = PreparedArgument(made(name="Made"), types.intp, 0)
+CpuProgram(kernel, cache=False).plan(0, (1, 1, 1), (1, 1, 1))(out, value)
+print(out)
+"""
+    assert output_of(code) == "[42.]\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from helpers.processes import output_of
-from nbrt.backends.foreign_overloads import _LOWERINGS, _TYPINGS, _foreign
-from nbrt.backends.program_registrations import lowering_registries, typing_registries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,22 +65,3 @@ print(x)
         environment = {"NBRT_CACHE_DIR": str(cache)}
         assert output_of("import program", environment=environment, path=(tmp_path,)) == "[1. 2.]\n"
         assert len(list(cache.rglob("*.nbrtc"))) == 2
-
-
-def test_modules_of_tests_register_nothing_that_counts() -> None:
-    """Else the keys of this process differ from those of others, and tests of the cache fail."""
-    overloads = [
-        getattr(each, "_overload_func", each)
-        for cuda in (False, True)
-        for registry in typing_registries(cuda=cuda)
-        for each in _foreign(registry, _TYPINGS)
-    ]
-    lowerings = [
-        each[0]
-        for cuda in (False, True)
-        for registry in lowering_registries(cuda=cuda)
-        for each in _foreign(registry, _LOWERINGS)
-    ]
-    names = [f"{each.__module__}.{each.__qualname__}" for each in (*overloads, *lowerings)]
-    # Those of a test are registered in some processes only, and while it runs.
-    assert [name for name in names if "tests." in name and "<locals>" not in name] == []
