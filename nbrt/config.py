@@ -28,6 +28,9 @@ class Settings:
     ----------
     device : str or None
         The default device (``NBRT_DEVICE``); None: cuda if one works, else cpu.
+    cpu : str or None
+        LLVM's name of the CPU that kernels compile for (``NBRT_CPU``), such as ``"x86-64-v3"``;
+        None: this machine's. Read when the cpu backend initialises.
     cpu_devices : int
         Number of virtual CPU devices (``NBRT_CPU_DEVICES``), 1 to 64. Read when the cpu backend
         initialises; each has its own streams, memory pool and generator.
@@ -78,6 +81,7 @@ class Settings:
     """
 
     device: str | None = None
+    cpu: str | None = None
     cpu_devices: int = 1
     cpu_threads: int = 0
     cpu_memory_limit: int = 0
@@ -143,6 +147,7 @@ _FLAG = _Rule("0 or 1", lambda text: {"0": False, "1": True}[text], lambda v: is
 _INDEX = _Rule("x, or x,y or x,y,z, each 0 or more", _parse_index, _is_index)
 _RULES = {
     "device": _TEXT,
+    "cpu": _TEXT,
     "cpu_devices": _integer(1, _MAX_CPU_DEVICES),
     "cpu_threads": _integer(0, 1024),
     "cpu_memory_limit": _integer(0, 2**62),

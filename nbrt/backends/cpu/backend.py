@@ -67,8 +67,12 @@ class CpuInterface(DeviceInterface):
         return self._count or settings().cpu_devices
 
     def initialize(self) -> None:
-        """Fix the number of devices and of threads."""
+        """Fix the number of devices, of threads, and the CPU that kernels compile for."""
         chosen = settings()
+        if chosen.cpu is not None:
+            from nbrt.backends.cpu.simt.processor import processor
+
+            processor()
         if chosen.cpu_threads:
             set_num_threads(chosen.cpu_threads)
         self._count = chosen.cpu_devices

@@ -26,6 +26,7 @@ from nbrt.backends.cpu.graphs.layout import (
     ThreadState,
 )
 from nbrt.backends.cpu.interrupts import STOP
+from nbrt.backends.cpu.simt.processor import processor
 from nbrt.backends.cpu.simt.stop_codes import (
     ATTEND,
     CALLING_CONVENTION,
@@ -226,7 +227,8 @@ def _compiled(text: str) -> Callable[[str], int]:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         target = llvm.Target.from_default_triple()
-        machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), opt=2, jit=True)
+        cpu = processor()
+        machine = target.create_target_machine(cpu=cpu.name, features=cpu.features, opt=2, jit=True)
         module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
         module.verify()
         passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))

@@ -19,7 +19,7 @@ from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 from numba.core import cpu, errors, types, typing
-from numba.core.codegen import JITCodeLibrary
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.decorators import jit
 from numba.core.descriptors import TargetDescriptor
 from numba.core.imputils import Registry
@@ -37,6 +37,8 @@ from numba.core.typing.templates import builtin_registry as typings
 
 from nbrt.backends.cpu.simt.exception_references import ReferringAPI
 from nbrt.backends.cpu.simt.extensions import Extensions, is_for_other_target, type_of_constant
+from nbrt.backends.cpu.simt.processor import processor
+from nbrt.config import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,6 +159,9 @@ class _Registered:
         self.whole_library = False
         """Whether all functions of Numba's CPU target are registered."""
 
+        self.codegen: Any = None
+        """What makes machine code; None before the first kernel."""
+
         self.operators: dict[Any, Any] = {}
         """The code of operators on numbers."""
 
@@ -178,6 +183,16 @@ class _NoAddress:
     """Key of a function without machine code, for the functions that call it."""
 
 
+class _NamedCodegen(JITCPUCodegen):
+    """Generates code for the CPU of ``NBRT_CPU``, in another engine than Numba's."""
+
+    def _get_host_cpu_name(self) -> str:
+        return processor().name
+
+    def _get_host_cpu_features(self) -> str:
+        return processor().features
+
+
 class _SimtContext(cpu.CPUContext):
     """The code of functions that kernels call."""
 
@@ -190,14 +205,26 @@ class _SimtContext(cpu.CPUContext):
         return self.convention or super().call_conv
 
     def init(self) -> None:
-        """Share the execution engine of Numba's CPU target."""
-        shared = cpu_target.target_context
-        self.is32bit = shared.is32bit
-        self._internal_codegen = copy.copy(shared.codegen())
-        self._internal_codegen._library_class = LinkedLibrary
+        """Share the word size of Numba's CPU target."""
+        self.is32bit = cpu_target.target_context.is32bit
         self.registered = _Registered()
         self.data_model_manager = extensions.models
         self.install_registry(self.registered.generated)  # Numba uses the first registry
+
+    @property
+    def _internal_codegen(self) -> Any:
+        """Numba's code generator, with its engine, or one for the CPU of ``NBRT_CPU``.
+
+        The first kernel makes it, not the first import, so that the setting holds.
+        """
+        if self.registered.codegen is None:
+            if settings().cpu is None:
+                found: Any = copy.copy(cpu_target.target_context.codegen())
+            else:
+                found = _NamedCodegen(_NAME)
+            found._library_class = LinkedLibrary
+            self.registered.codegen = found
+        return self.registered.codegen
 
     def mangler(self, name: str, types: Any, *, abi_tags: Any = (), uid: Any = None) -> str:
         """Return a symbol that no other process gives to its code.

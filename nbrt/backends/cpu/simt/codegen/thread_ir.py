@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.llvm.model import THREAD_PARAMETERS, ThreadIR
 from nbrt.backends.cpu.simt.llvm.parse import split_list
+from nbrt.backends.cpu.simt.processor import processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,13 +131,11 @@ _machines: list[Any] = []
 
 
 def _machine() -> Any:
-    """Return the target machine of this CPU."""
+    """Return the target machine of the CPU that kernels compile for."""
     if not _machines:
         target = llvm.Target.from_default_triple()
-        features = llvm.get_host_cpu_features().flatten()
+        cpu = processor()
         _machines.append(
-            target.create_target_machine(
-                cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True
-            )
+            target.create_target_machine(cpu=cpu.name, features=cpu.features, opt=2, jit=True)
         )
     return _machines[0]

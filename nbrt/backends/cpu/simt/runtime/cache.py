@@ -13,7 +13,7 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import config, types
-from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.registry import CPUDispatcher
 
 from nbrt._version import __version__
 from nbrt.backends.code_store.compiler_info import CompilerInfo
@@ -21,6 +21,7 @@ from nbrt.backends.code_store.store import CodeStore
 from nbrt.backends.cpu.simt.code_options import CodeOptions
 from nbrt.backends.cpu.simt.prepared import PreparedType
 from nbrt.backends.cpu.simt.runtime.stored_code import entry_of, result_of, target_of
+from nbrt.backends.cpu.simt.target import simt_target
 from nbrt.backends.fingerprint import UnhashableError, exception_classes, fingerprint
 from nbrt.backends.foreign_overloads import hash_overloads, option_text
 from nbrt.backends.program_registrations import is_program_module
@@ -101,7 +102,7 @@ class KernelCache:
 
 def compiler_info() -> CompilerInfo:
     """Return the versions of the compiler and the processor of this machine."""
-    target, features = target_of(cpu_target.target_context)
+    target, features = target_of(simt_target.target_context)
     return CompilerInfo(compiler_versions(), {target: features})
 
 
