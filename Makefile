@@ -14,6 +14,8 @@ INSTALL := $(PIP) install --quiet --only-binary=:all: --require-hashes -r
 INSTALL_PROJECT := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 # For example: make stress STRESS="--times 1 tests/unit/distributed"
 STRESS ?=
+# For example: make bench PARTS="simt random"; the default is all parts, half an hour
+PARTS ?=
 # Tests start hundreds of processes, each of which would compile the same sources.
 unexport PYTHONDONTWRITEBYTECODE
 UV ?= uv
@@ -79,8 +81,8 @@ docs: $(VENV)/.dev  ## Build the documentation site into site/
 	@echo "==> mkdocs build --strict"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: $(VENV)/.bench  ## Run the benchmarks with their peers; writes a table and JSON
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.bench  ## Run the benchmarks, or PARTS="simt random" of them, with their peers
+	$(BIN)/python -m benchmarks $(PARTS)
 
 lock:  ## Resolve the lock files again (needs uv)
 	$(COMPILE) --extra dev -o requirements/dev.txt pyproject.toml

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PASSES = 5
+_LIMITED_KERNELS = 12
 _QUICK_KERNELS = 6
 _MB = 1e6
 
@@ -212,8 +213,12 @@ def _add_processes(report: Report, kernels: str, most: int, passes: int) -> None
 
 def fill(report: Report, quick: bool) -> None:
     passes, most = min(report.options.passes, _PASSES), len(FORTY)
-    if quick:
-        passes, most = 1, _QUICK_KERNELS
+    if quick or report.limit is not None:
+        passes, most = 1, _QUICK_KERNELS if quick else _LIMITED_KERNELS
+        report.notes.append(
+            f"{most} of the {len(FORTY)} kernels, and one pass; `python -m benchmarks.compile` "
+            f"compiles all of them {_PASSES} times."
+        )
     with tempfile.TemporaryDirectory() as folder:
         write_kernels(Path(folder))
         for heading, cases in _groups().items():

@@ -28,6 +28,7 @@ _PACKAGES = [
     "jax",
     "randomgen",
     "taichi",
+    "quadrants",
     "pyopencl",
     "pocl-binary-distribution",
     "intel-opencl-rt",
@@ -73,21 +74,36 @@ def pin(cores: int) -> None:
     os.sched_setaffinity(0, allowed[-cores:])
 
 
-def run_pinned(module: str, cores: int, *arguments: str, threads: int | None = None) -> Any:
+def run_pinned(
+    module: str,
+    cores: int,
+    *arguments: str,
+    threads: int | None = None,
+    seconds: float | None = None,
+) -> Any:
     """Run a benchmark's worker on `cores` cores, with as many threads each; return its JSON.
 
     The child prints JSON as the last line of its output. Thread counts are read by most libraries
     when they are imported, so another count needs another process.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails, or takes longer than `seconds`.
     """
     environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads or cores))}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.pinned", str(cores), module, *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.pinned", str(cores), module, *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{module} took more than {seconds:.0f} s on {cores} core(s)") from None
     if done.returncode != 0:
         raise RuntimeError(f"{module} failed on {cores} core(s):\n{done.stdout}{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -8,6 +8,7 @@ code; the others find the code that a cold process left.
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import dataclass
 
 from benchmarks.environment import ROOT, last_line, version_of
@@ -110,12 +111,18 @@ def _seconds(case: _Case, folder: str) -> float:
     return float(last_line(["-c", code], {"NBRT_CACHE_DIR": folder, **dict(case.environment)}))
 
 
-def _measured(cases: tuple[_Case, ...], passes: int) -> tuple[list[Measurement], list[Measurement]]:
+def _measured(
+    report: Report, cases: tuple[_Case, ...], passes: int
+) -> tuple[list[Measurement], list[Measurement]]:
     """Return the rows of all cases, cold and from disk, measured in interleaved passes."""
     cold: dict[str, list[float]] = {case.name: [] for case in cases}
     warm: dict[str, list[float]] = {case.name: [] for case in cases}
     notes: dict[str, str] = {}
-    for _ in range(passes):
+    longest = 0.0
+    for turn in range(passes):
+        if turn and not report.has_time_for(longest):
+            break
+        begin = time.monotonic()
         for case in cases:
             if case.name in notes:
                 continue
@@ -125,6 +132,7 @@ def _measured(cases: tuple[_Case, ...], passes: int) -> tuple[list[Measurement],
                     warm[case.name].append(_seconds(case, folder))
                 except RuntimeError as error:
                     notes[case.name] = str(error)
+        longest = max(longest, time.monotonic() - begin)
     cold_rows, warm_rows = (
         [
             Measurement(name, tuple(seconds), len(seconds), notes.get(name, ""))
@@ -137,7 +145,7 @@ def _measured(cases: tuple[_Case, ...], passes: int) -> tuple[list[Measurement],
 
 def fill(report: Report, quick: bool) -> None:
     present = [case for case in _PEERS if case.package is None or version_of(case.package)]
-    cold, warm = _measured((*_CASES, *present), 1 if quick else 7)
+    cold, warm = _measured(report, (*_CASES, *present), 1 if quick else 7)
     for case, row in zip(_CASES, cold, strict=False):
         if case.limit is not None:
             found = row.median if row.seconds else None

@@ -113,6 +113,8 @@ def _is_intact(array: Any, mark: int) -> bool:
 def fill_threads(report: Report, quick: bool) -> None:
     """Add a sheet of arrays per second, and what must be right afterwards."""
     seconds = 2.0 if quick else 60.0
+    if report.limit is not None:
+        seconds = min(seconds, report.limit / 10)
     byte = np.dtype(np.uint8)
     rows: list[tuple[str, tuple[float, ...]]] = []
     for kind in ("caching", "expandable"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-__all__ = ["OpenCL", "find", "opencl_devices"]
+__all__ = ["OpenCL", "find", "find_taichi", "opencl_devices"]
 
 _PLATFORMS = ("Portable Computing Language", "Intel(R) OpenCL")
 _SYSTEM_DRIVERS = Path("/etc/OpenCL/vendors")
@@ -38,6 +38,15 @@ def find(module: str, package: str | None = None) -> tuple[ModuleType | None, st
     except Exception as error:  # noqa: BLE001  # a broken peer must not stop the others
         return None, f"does not import: {type(error).__name__}: {error}"
     return found, f"{package} {version_of(package) or ''}".strip()
+
+
+def find_taichi() -> tuple[ModuleType | None, str]:
+    """Return (Taichi or its maintained fork Quadrants, its name), or (None, why not)."""
+    for name in ("Quadrants", "Taichi"):
+        found, reason = find(name.lower())
+        if found is not None:
+            return found, name
+    return None, reason
 
 
 class OpenCL:
@@ -93,7 +102,10 @@ def opencl_devices() -> tuple[list[OpenCL], str]:
         found = [OpenCL(module, device) for each in platforms for device in each.get_devices()]
     except Exception as error:  # noqa: BLE001  # a broken driver is one more kind of missing
         return [], f"pyopencl finds no platform: {error}"
-    return found, "no PoCL (pip install pocl-binary-distribution, or apt install pocl-opencl-icd)"
+    return (
+        found,
+        "not installed (PoCL: conda-forge has the current one, PyPI 3.0, Debian and Ubuntu theirs)",
+    )
 
 
 @functools.cache

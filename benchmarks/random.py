@@ -19,6 +19,7 @@ import numpy as np
 import nbrt
 from benchmarks.environment import run_pinned
 from benchmarks.harness import Contender, Measurement, Options, absent, measure
+from benchmarks.instruction_sets import instruction_set
 from benchmarks.peers import find
 from benchmarks.random_peers import APART, FILLS, LAYOUTS, SAMPLERS, row
 from benchmarks.report import Report, Table, Target, run
@@ -179,12 +180,10 @@ def fill(report: Report, quick: bool) -> None:
 
 def _note_processor(report: Report) -> bool:
     """Note the target of compilation; return whether it has AVX-512."""
-    from llvmlite import binding
+    from nbrt.backends.cpu.simt.processor import processor
 
-    named = os.environ.get("NUMBA_CPU_NAME")
-    # A named processor has fewer features than this one.
-    wide = named is None and binding.get_host_cpu_features().get("avx512f", False)
-    report.environment |= {"compiled_for": named or binding.get_host_cpu_name(), "avx512": wide}
+    wide = instruction_set() == "avx512"
+    report.environment |= {"compiled_for": processor().name, "avx512": wide}
     target = f"{report.environment['compiled_for']}, {'with' if wide else 'without'} AVX-512"
     report.notes.append(
         f"Compiled for {target}; without it, targets of 8 and 4 GB/s are 6 and 2.2 GB/s."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.environment import describe_environment
 from benchmarks.harness import Measurement, Options
+from benchmarks.instruction_sets import instruction_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["Report", "Sheet", "Table", "Target", "format_seconds", "run"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
+"""The folder of the folders of instruction sets."""
+
+
+#: The part of the limit of a run after which no further repetition begins.
+_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,14 @@ class Report:
     targets: list[Target] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
+    limit: float | None = None
+    begin: float = field(default_factory=time.monotonic)
+
+    def has_time_for(self, seconds: float) -> bool:
+        """Return whether a step of so many seconds ends before the run is stopped."""
+        if self.limit is None:
+            return True
+        return time.monotonic() - self.begin + seconds < _SHARE * self.limit
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -169,7 +183,9 @@ def run(
     fill: Callable[[Report, bool], None],
     arguments: Sequence[str] | None = None,
 ) -> Report:
-    """Run one benchmark from its command line: ``[--quick] [--passes N] [--out FOLDER]``.
+    """Run one benchmark from its command line.
+
+    It is ``[--quick] [--passes N] [--seconds N] [--out FOLDER]``.
 
     Parameters
     ----------
@@ -183,18 +199,20 @@ def run(
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=title)
     parser.add_argument("--quick", action="store_true", help="a glance: small sizes, 3 passes")
     parser.add_argument("--passes", type=int, help="how often every contender is measured")
+    parser.add_argument("--seconds", type=float, help="the limit: fewer repetitions where needed")
     parser.add_argument("--out", type=Path, help="folder for the results; quick runs write none")
     chosen = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
     options = Options.quick() if chosen.quick else Options()
     if chosen.passes:
         options = Options(chosen.passes, options.sample_seconds)
-    report = Report(name, title, options, environment=describe_environment())
+    report = Report(name, title, options, environment=describe_environment(), limit=chosen.seconds)
+    report.environment["instruction_set"] = instruction_set()
     start = time.perf_counter()
     fill(report, chosen.quick)
     report.environment["seconds"] = round(time.perf_counter() - start, 1)
     report.environment["load_average_after"] = describe_environment()["load_average"]
     if chosen.out is not None or not chosen.quick:
-        report.write(chosen.out or RESULTS)
+        report.write(chosen.out or RESULTS / instruction_set())
     print(report.as_markdown())
     return report
 
@@ -246,7 +264,8 @@ def _table_markdown(table: Table) -> str:
 def _environment_line(environment: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {text}" for name, text in environment["versions"].items())
     return (
-        f"{environment['date']}; {environment['processor']}, {environment['cores']} cores, load "
+        f"{environment['date']}; {environment['processor']}, code for "
+        f"{environment['instruction_set']}, {environment['cores']} cores, load "
         f"{environment['load_average'][0]} at the start; Python {environment['python']}, "
         f"{versions}; commit {environment['commit']}. Medians over interleaved passes; ratios are "
         f"medians of the ratios within a pass; spread is the distance between the quartiles over "

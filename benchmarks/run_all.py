@@ -1,90 +1,94 @@
-"""Run benchmarks, each in a separate process: ``python -m benchmarks [--quick] [NAME ...]``."""
+"""Run parts of the benchmarks: ``python -m benchmarks [--quick] [PART ...]``.
+
+Each part has a process and a limit of seconds. A part that takes longer is stopped; what is left of
+its last results stays. All limits together are half an hour.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 from benchmarks.environment import ROOT
-from benchmarks.report import RESULTS, format_seconds
+from benchmarks.instruction_sets import instruction_set, variables_of_peers
+from benchmarks.report import RESULTS
+from benchmarks.summary import summarize
 
-__all__ = ["BENCHMARKS", "main"]
+__all__ = ["PARTS", "main"]
 
-BENCHMARKS = (
-    "import_time",
-    "guards",
-    "memory",
-    "fake",
-    "launch",
-    "numba_cuda_launch",
-    "graphs",
-    "saxpy",
-    "random",
-    "distributed",
-    "streams",
-    "simt",
-    "first_call",
-    "compile",
-)
+#: The parts in their order, with their limits in seconds.
+PARTS = {
+    "import_time": 50,
+    "guards": 15,
+    "memory": 150,
+    "fake": 150,
+    "launch": 30,
+    "numba_cuda_launch": 20,
+    "graphs": 40,
+    "saxpy": 45,
+    "random": 240,
+    "distributed": 50,
+    "streams": 40,
+    "simt": 450,
+    "first_call": 120,
+    "compile": 260,
+}
 
 
 def main() -> int:
     """Run them; return 1 if one could not run. A missed target is reported, not an error."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"from {', '.join(BENCHMARKS)}")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"from {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="a glance, seconds each")
     parser.add_argument("--out", type=Path, help="folder for the results")
     chosen = parser.parse_args()
-    unknown = sorted(set(chosen.names) - set(BENCHMARKS))
+    unknown = sorted(set(chosen.parts) - set(PARTS))
     if unknown:
-        parser.error(f"expected names from {', '.join(BENCHMARKS)}, got {', '.join(unknown)}")
-    folder = chosen.out or (ROOT / "benchmarks" / "results" / "quick" if chosen.quick else RESULTS)
-    failed = []
-    for name in chosen.names or BENCHMARKS:
-        print(f"==> {name}", file=sys.stderr, flush=True)
-        flags = ["--quick"] if chosen.quick else []
-        command = [sys.executable, "-m", f"benchmarks.{name}", "--out", str(folder), *flags]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-        if done.returncode != 0:
-            failed.append(name)
-    summary = _summary(folder)
+        parser.error(f"expected parts from {', '.join(PARTS)}, got {', '.join(unknown)}")
+    folder = chosen.out or (RESULTS / "quick" if chosen.quick else RESULTS)
+    begin = time.monotonic()
+    failed = {}
+    for name in chosen.parts or PARTS:
+        limit = PARTS[name]
+        print(f"==> {name}, at most {limit} s", file=sys.stderr, flush=True)
+        flags = ["--quick"] if chosen.quick else ["--seconds", str(limit)]
+        target = folder / instruction_set()
+        reason = run_part([f"benchmarks.{name}", "--out", str(target), *flags], limit)
+        if reason:
+            failed[name] = reason
+    summary = summarize(folder, tuple(PARTS))
     (folder / "README.md").write_text(summary, encoding="utf-8")
     print(summary)
-    if failed:
-        print(f"could not run: {', '.join(failed)}", file=sys.stderr)
+    print(f"{time.monotonic() - begin:.0f} s in all", file=sys.stderr)
+    for name, reason in failed.items():
+        print(f"{name}: {reason}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _summary(folder: Path) -> str:
-    """Return the targets of every result in a folder as one table."""
-    lines = ["# Benchmark results", "", "| benchmark | target | found | verdict | taken |"]
-    lines.append("|---|---|---:|---|---|")
-    for name in BENCHMARKS:
-        path = folder / f"{name}.json"
-        if not path.exists():
-            continue
-        found = json.loads(path.read_text(encoding="utf-8"))
-        taken = f"{found['environment']['date'][:16]}, {found['environment']['commit']}"
-        lines += [
-            f"| [{name}]({name}.md) | {target['text']} | {_found(target)} | "
-            f"{target['verdict']} | {taken} |"
-            for target in found["targets"]
-        ]
-        if not found["targets"]:
-            lines.append(f"| [{name}]({name}.md) | (a comparison, no target) | | | {taken} |")
-    return "\n".join(lines) + "\n"
+def run_part(arguments: list[str], limit: float) -> str:
+    """Run a module of benchmarks with its arguments; return the reason if it did not end well.
 
-
-def _found(target: dict[str, Any]) -> str:
-    if target["found"] is None:
-        return "-"
-    if target["unit"] == "s":
-        return format_seconds(target["found"])
-    return f"{target['found']:.3g}{target['unit']}"
+    The processes that it has started end with it at the limit.
+    """
+    part = subprocess.Popen(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | variables_of_peers(),
+        start_new_session=True,
+    )
+    try:
+        status = part.wait(limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(part.pid, signal.SIGKILL)
+        part.wait()
+        return f"stopped after {limit:g} s"
+    return "" if status == 0 else f"ended with status {status}"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 
 import nbrt
 from benchmarks.harness import Contender, absent, each
-from benchmarks.peers import find, opencl_devices
+from benchmarks.peers import find, find_taichi, opencl_devices
 from nbrt_kernels.elementwise import saxpy
 
 if TYPE_CHECKING:
@@ -169,11 +169,11 @@ def _torch(problem: Problem, cores: int) -> list[Contender]:
 
 
 def _taichi(problem: Problem, cores: int) -> list[Contender]:
-    taichi, reason = find("taichi")
+    taichi, name = find_taichi()
     if taichi is None:
-        return [absent("Taichi", reason)]
+        return [absent("Quadrants, Taichi", name)]
     from benchmarks.saxpy_taichi import taichi_saxpy
 
     kernel = taichi_saxpy(taichi, cores)
     arguments = (problem.out, float(FACTOR), problem.x, problem.y)
-    return [problem.contender("Taichi", lambda: kernel(*arguments))]
+    return [problem.contender(name, lambda: kernel(*arguments))]

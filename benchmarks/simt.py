@@ -106,13 +106,12 @@ def _launches() -> list[Contender]:
 
 
 def fill(report: Report, quick: bool) -> None:
-    rounds = 1 if quick else _ROUNDS
-    found: dict[int, Rows] = {}
-    for cores in (1,) if quick else (1, 2):
-        if cores > len(os.sched_getaffinity(0)):
-            report.notes.append("Two threads were not measured: the process may use one core.")
-            break
-        found[cores] = _merged([_round(cores, quick) for _ in range(rounds)])
+    counts = [1] if quick else [1, 2]
+    if counts[-1] > len(os.sched_getaffinity(0)):
+        report.notes.append("Two threads were not measured: the process may use one core.")
+        counts = [1]
+    found = _measured(report, counts, quick)
+    for cores in counts:
         for work in (*WORKS, *LIBRARY):
             heading = f"{work.heading}, {cores} thread{'s' * (cores > 1)}"
             items = work.items(work.size)
@@ -127,9 +126,6 @@ def fill(report: Report, quick: bool) -> None:
         report.targets.append(
             Target(f"{text}: at most 2 µs", row.median if row else None, 2e-6, "s")
         )
-    if not quick:
-        _first(report)
-        _simulator(report, found[1])
     report.notes.append(
         "One thread: CPU time of a process on one core; two threads: elapsed time. "
         "Every system ran in separate processes. Its times are scaled by what NumPy took there "
@@ -139,17 +135,40 @@ def fill(report: Report, quick: bool) -> None:
     )
 
 
-def _round(cores: int, quick: bool) -> Rows:
-    """Measure every system once, and scale the rows to one NumPy time."""
+def _measured(report: Report, counts: list[int], quick: bool) -> dict[int, Rows]:
+    """Return the rows of every number of threads; the limit decides on the number of rounds.
+
+    First calls and the simulator come after the first round, so that a limit does not omit them.
+    """
+    rounds: list[dict[int, Rows]] = []
+    longest = 0.0
+    while len(rounds) < (1 if quick else _ROUNDS) and (not rounds or report.has_time_for(longest)):
+        begin = time.monotonic()
+        rounds.append({cores: _round(report, cores, quick) for cores in counts})
+        longest = max(longest, time.monotonic() - begin)
+        if len(rounds) == 1 and not quick:
+            _first(report)
+            _simulator(report, rounds[0][1])
+    report.notes.append(f"Rounds of all systems: {len(rounds)}.")
+    return {cores: _merged([each[cores] for each in rounds]) for cores in counts}
+
+
+def _round(report: Report, cores: int, quick: bool) -> Rows:
+    """Measure every system once, and scale the rows to one NumPy time.
+
+    With a limit, no system takes more than a sixth of it.
+    """
+    limit = None if report.limit is None else report.limit / 6
     flags = ["--quick"] if quick else []
     found: Rows = {}
     failed = []
     for system in SYSTEMS:
         try:
-            groups = run_pinned("benchmarks.simt", cores, system, *flags)
+            groups = run_pinned("benchmarks.simt", cores, system, *flags, seconds=limit)
         except RuntimeError as error:
             print(error, file=sys.stderr)
-            failed.append(Measurement(system, note="its process failed"))
+            reason = str(error).partition("\n")[0]
+            failed.append(Measurement(system, note=f"{reason[:90]}"))
             continue
         for name, group in groups.items():
             numpy, *rows = (Measurement.from_json(row) for row in group)

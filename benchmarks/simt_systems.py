@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.harness import absent
-from benchmarks.peers import find, opencl_devices
+from benchmarks.peers import find, find_taichi, opencl_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ def numba_forms(work: Work, problem: Problem, cores: int) -> Forms:
     numba.set_num_threads(min(cores, numba.config.NUMBA_NUM_THREADS))
     arguments = problem.arguments
     for name, fast in (("Numba prange", False), ("Numba prange, fast", _FAST)):
-        function = numba.njit(parallel=True, fastmath=fast)(plain)
+        function = numba.njit(parallel=True, fastmath=fast, cache=True)(plain)
         yield Form(name, lambda function=function: function(*arguments), arguments[0])
 
 
@@ -139,15 +139,15 @@ def warp_forms(work: Work, problem: Problem, cores: int) -> Forms:
 
 
 def taichi_forms(work: Work, problem: Problem, cores: int) -> Forms:
-    taichi, reason = find("taichi")
+    taichi, name = find_taichi()
     if taichi is None:
-        yield absent("Taichi", reason)
+        yield absent("Quadrants, Taichi", name)
         return
     from benchmarks.simt_taichi import FORMS
 
     taichi.init(arch=taichi.cpu, cpu_max_num_threads=cores, log_level=taichi.ERROR)
     kernel = FORMS[work.name](taichi)
-    yield Form("Taichi", lambda: kernel(*problem.arguments), problem.arguments[0], "own form")
+    yield Form(name, lambda: kernel(*problem.arguments), problem.arguments[0], "own form")
 
 
 #: Each runs in separate processes, together with NumPy.

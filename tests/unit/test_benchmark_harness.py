@@ -135,6 +135,7 @@ def test_a_report_becomes_a_table_with_absent_peers(harness, tmp_path):
     report_module = importlib.import_module("benchmarks.report")
     rows = [harness.Measurement("nbrt", (1e-6, 3e-6), 10), harness.Measurement("peer", note="gone")]
     environment = {"date": "d", "processor": "p", "cores": 2, "load_average": [0.1]}
+    environment["instruction_set"] = "avx2"
     environment |= {"python": "3", "versions": {"numpy": "2"}, "commit": "c"}
     report = report_module.Report("x", "X", harness.Options(2, 0.0), environment=environment)
     report.tables.append(report_module.Table("work", rows, "nbrt", items=1000))
