@@ -12,6 +12,7 @@ from nbrt.backends.cpu.simt.lanes.instructions import Instructions
 from nbrt.backends.cpu.simt.lanes.interchange import find_interchanges, iteration_name
 from nbrt.backends.cpu.simt.lanes.lane_layout import choose_lane_count, choose_layout
 from nbrt.backends.cpu.simt.lanes.legality import check_loops, check_spins, check_uniform
+from nbrt.backends.cpu.simt.lanes.reaching_values import merge_reaching_values
 from nbrt.backends.cpu.simt.lanes.region_exits import PartialError, RegionExits
 from nbrt.backends.cpu.simt.lanes.regions import (
     BarrierRegion,
@@ -81,6 +82,7 @@ class _BlockWriter:
         lanes = choose_lane_count(function, cooperates=not only_diverging)
         self._layout = choose_layout(code.block, lanes, warps=_uses_warps(function))
         self._thread = split_at_barriers(function)
+        merge_reaching_values(self._thread)
         self._tids = [p.text for p in function.parameters[THREAD_PARAMETERS:][:3]]
         width = self._layout.width
         self._divergence = Divergence(

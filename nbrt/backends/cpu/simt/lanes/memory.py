@@ -63,20 +63,26 @@ class Memory:
 
     # -- pointers -----------------------------------------------------------------------------
 
-    def is_private(self, name: str, depth: int = 12) -> bool:
+    def is_private(self, name: str) -> bool:
         """Return whether a pointer is always to memory that is private to the block."""
+        return self._is_private(name, set())
+
+    def _is_private(self, name: str, seen: set[str]) -> bool:
+        if name in seen:
+            return True  # a phi of a loop: its other operands decide
+        seen.add(name)
         item = self._definitions.get(name)
-        if item is None or depth == 0:
+        if item is None:
             return False
         if item.opcode == "alloca":
             return True
         if item.opcode == "call":
             return item.detail.startswith(placeholders.SHARED)
         if item.opcode in ("getelementptr", "freeze"):
-            return self.is_private(item.operands[0].text, depth - 1)
+            return self._is_private(item.operands[0].text, seen)
         if item.opcode in ("phi", "select"):
             pointers = [o for o in item.operands if o.type == "ptr"]
-            return all(self.is_private(pointer.text, depth - 1) for pointer in pointers)
+            return all(self._is_private(pointer.text, seen) for pointer in pointers)
         return False
 
     # -- loads ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from nbrt.backends.cpu.simt.llvm.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from nbrt.backends.cpu.simt.llvm.model import Function
 
@@ -31,6 +31,7 @@ __all__ = [
     "find_regions",
     "keep_values",
     "split_at_barriers",
+    "uses_of",
     "with_aliases",
 ]
 
@@ -244,7 +245,7 @@ def keep_values(thread: SplitThread, definitions: Mapping[str, Instruction]) -> 
     for region in thread.regions:
         idom = dominator_tree(region.root, thread.inner_successors)
         aliases: dict[str, dict[str, str]] = {}
-        for user, operand in _uses(thread, region):
+        for user, operand in uses_of(thread, region.level.blocks):
             name = operand.text
             block = home.get(name)
             if name in results or block is None:
@@ -269,10 +270,10 @@ def alias_of(name: str) -> str:
     return f'%"{name[1:].strip(chr(34))}@before"'
 
 
-def _uses(thread: SplitThread, region: BarrierRegion) -> list[tuple[str, Operand]]:
+def uses_of(thread: SplitThread, labels: Iterable[str]) -> list[tuple[str, Operand]]:
     """Return the operands that blocks use; an operand of a phi is used in its incoming block."""
     uses = []
-    for label in sorted(region.level.blocks):
+    for label in sorted(labels):
         block = thread.function.blocks[label]
         targets = thread.successors(label)
         for item in block.instructions:
