@@ -1,4 +1,4 @@
-"""Two streams: compute-bound kernels of one thread each, one after the other or side by side."""
+"""Streams: what handing over a launch costs, and kernels of two streams side by side."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import nbrt
 from benchmarks.environment import run_pinned
 from benchmarks.harness import Contender, Measurement, Options, each, measure
 from benchmarks.report import Report, Table, Target, run
+from benchmarks.stream_works import bare_spin_kernel, long_contenders, short_contenders, spin_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,32 +22,9 @@ _ELEMENTS = 16 * _THREADS
 _ROUNDS = 5_000
 
 
-def _spin_kernel() -> nbrt.Kernel:
-    from numba import cuda
-
-    @nbrt.kernel
-    def spin(out: Any, rounds: Any) -> None:
-        i = cuda.grid(1)
-        value = out[i]
-        for _ in range(rounds):
-            value = value * 0.999 + 0.25
-        out[i] = value
-
-    return spin
-
-
 def _bare_threads(rounds: int) -> list[Contender]:
     """Return the same work in a bare thread pool: what two cores give at this moment."""
-    import numba
-
-    @numba.njit(nogil=True, error_model="numpy")
-    def spin(out: Any, rounds: Any) -> None:
-        for i in range(out.size):
-            value = out[i]
-            for _ in range(rounds):
-                value = value * 0.999 + 0.25
-            out[i] = value
-
+    spin = bare_spin_kernel()
     pool = ThreadPoolExecutor(2)
     arrays = [np.zeros(_ELEMENTS, np.float32) for _ in range(2)]
 
@@ -66,7 +44,7 @@ def _bare_threads(rounds: int) -> list[Contender]:
 
 def worker(cores: int, quick: bool) -> dict[str, list[Measurement]]:
     """Measure in this process, whose launches use one thread each (see `fill`)."""
-    spin = _spin_kernel()
+    spin = spin_kernel()
     rounds = _ROUNDS // 4 if quick else _ROUNDS
     streams = [nbrt.Stream("cpu:0") for _ in range(2)]
     arrays = [nbrt.zeros(_ELEMENTS, device="cpu:0") for _ in streams]
@@ -98,7 +76,54 @@ def worker(cores: int, quick: bool) -> dict[str, list[Measurement]]:
     options = Options(passes=7 if quick else 31, sample_seconds=0.0)
     contenders = [Contender(name, each(call)) for name, call in calls.items()]
     contenders += _bare_threads(rounds)
-    return {"overlap": measure(contenders, options)}
+    many = Options(passes=15 if quick else 101, sample_seconds=0.003)
+    return {
+        "short": measure(short_contenders(), many),
+        "long": measure(long_contenders(), many),
+        "overlap": measure(contenders, options),
+    }
+
+
+def _add_short(report: Report, rows: list[Measurement]) -> None:
+    by_name = {row.name: row for row in rows}
+    report.tables.append(Table("A launch of 2 blocks of 128 threads", rows, "burst: default"))
+    limits = {
+        "launch, synchronize: a stream": 6.0,
+        "burst: a stream": 1.5,
+        "burst: 8 streams": 1.5,
+        "2 threads, a stream each": 1.5,
+    }
+    report.targets += [
+        Target(f"{name}: at most {limit:g} µs (least)", by_name[name].least * 1e6, limit, " µs")
+        for name, limit in limits.items()
+    ]
+    ratio = by_name["burst: a stream"].ratio_to(by_name["burst: default"])
+    report.targets.append(
+        Target("burst on a stream over the default stream: at most 1.3", ratio, 1.3, "x")
+    )
+
+
+def _add_long(report: Report, rows: list[Measurement]) -> None:
+    by_name = {row.name: row for row in rows}
+    report.tables.append(Table("A launch of 0.1 ms on two cores", rows, "default"))
+    alone, bare = by_name["default"], by_name["a bare thread"]
+    for name in ("default, shared by 2 OS threads", "2 streams"):
+        report.targets.append(
+            Target(f"0.1 ms, {name}: at most 1/1.8 of one", by_name[name].ratio_to(alone), 1 / 1.8)
+        )
+    report.targets.append(
+        Target(
+            "the same of bare threads, for comparison",
+            by_name["2 bare threads"].ratio_to(bare),
+            1 / 1.8,
+        )
+    )
+    over = by_name["a stream, synchronized each"].excess_over(alone) * 1e6
+    report.targets.append(
+        Target(
+            "0.1 ms on a stream, synchronized: at most 6 µs more than by default", over, 6, " µs"
+        )
+    )
 
 
 def fill(report: Report, quick: bool) -> None:
@@ -106,7 +131,10 @@ def fill(report: Report, quick: bool) -> None:
         report.notes.append("Not measured: the process may use one core only.")
         return
     found = run_pinned("benchmarks.streams", 2, *(["--quick"] if quick else []), threads=1)
-    rows = [Measurement.from_json(row) for row in found["overlap"]]
+    tables = {name: [Measurement.from_json(row) for row in rows] for name, rows in found.items()}
+    _add_short(report, tables["short"])
+    _add_long(report, tables["long"])
+    rows = tables["overlap"]
     report.tables.append(
         Table("Kernels of one thread each on two cores", rows, "two kernels, one stream")
     )

@@ -31,11 +31,24 @@ if TYPE_CHECKING:
 
     from nbrt.typing import Dim3
 
-__all__ = ["LaunchRecord", "get_num_threads", "raising_thread", "run_shared", "set_num_threads"]
+__all__ = [
+    "NO_THREAD",
+    "LaunchRecord",
+    "chunk_size",
+    "get_num_threads",
+    "raising_thread",
+    "run_shared",
+    "set_num_threads",
+]
 
-
-_NONE = -1
+NO_THREAD = -1
 """In `LaunchRecord.failed`, where no thread has raised."""
+
+_MIN_CHUNK_NS = 20_000
+"""Least work claimed at a time, so that the cost of claiming is negligible."""
+
+_CHUNKS_PER_THREAD = 16
+"""Chunks for each thread: they balance blocks and cores of different speed."""
 
 
 class LaunchRecord(ctypes.Structure):
@@ -77,15 +90,15 @@ class LaunchRecord(ctypes.Structure):
 
     def __init__(self, *fields: int) -> None:
         super().__init__(*fields)
-        self.failed[0] = _NONE
+        self.failed[0] = NO_THREAD
         self.wait = wait_address()
 
     def note(self, error: BaseException) -> None:
         """Add to an exception the index of the kernel's thread that raised it, or deadlocks."""
         index = tuple(self.failed)
-        if index[0] == _NONE:
+        if index[0] == NO_THREAD:
             return
-        self.failed[0] = _NONE
+        self.failed[0] = NO_THREAD
         thread = f"block {index[3:]}, thread {index[:3]}"
         if isinstance(error, KernelDeadlockError):
             error.args = (f"{error}; one of them is {thread}",)
@@ -147,6 +160,20 @@ def _usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def chunk_size(blocks: int, expected_ns: float) -> int:
+    """Return the number of blocks that a thread claims at a time.
+
+    Parameters
+    ----------
+    blocks : int
+        Blocks to run.
+    expected_ns : float
+        Nanoseconds that one thread would need for all of them.
+    """
+    most = get_num_threads() * _CHUNKS_PER_THREAD
+    return max(1, blocks // max(1, min(most, int(expected_ns / _MIN_CHUNK_NS))))
 
 
 def run_shared(

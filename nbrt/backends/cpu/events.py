@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from nbrt.backends.cpu.queues import Completion, WorkerQueue
+from nbrt.backends.cpu.queue_items import Completion
 from nbrt.backends.synchronous import SynchronousQueue
 from nbrt.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nbrt.backends.cpu.queues import WorkerQueue
     from nbrt.backends.queue import EventOptions, Queue
 
 __all__ = ["CpuEvent"]

@@ -59,32 +59,38 @@ class Runner:
     ----------
     record : Stoppable or None
         The launch that the thread runs.
+    is_stopping : bool
+        Whether launches end at once: `accept_launches` was not called since `stop_launches`.
+    stops : int
+        The calls of `stop_launches`. A record that was used before the latest may be stopped.
     """
 
-    __slots__ = ("_is_stopping", "record")
+    __slots__ = ("is_stopping", "record", "stops")
 
     def __init__(self) -> None:
         self.record: Stoppable | None = None
-        self._is_stopping = False
+        self.is_stopping = False
+        self.stops = 0
 
     def begin(self, record: Stoppable) -> Stoppable | None:
         """Record the launch that the thread begins; return the launch that it is in already."""
         before, self.record = self.record, record
         # In this order: `stop_launches` sets the flag first and then reads the record.
-        if self._is_stopping:
+        if self.is_stopping:
             stop(record)
         return before
 
     def stop_launches(self) -> None:
         """End the launch that runs, and those that begin before `accept_launches`."""
-        self._is_stopping = True
+        self.stops += 1
+        self.is_stopping = True
         record = self.record
         if record is not None:
             stop(record)
 
     def accept_launches(self) -> None:
         """Run launches to their end again."""
-        self._is_stopping = False
+        self.is_stopping = False
 
 
 class _MainRunner(Runner):

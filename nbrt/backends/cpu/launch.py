@@ -8,14 +8,21 @@ import operator
 import time
 from dataclasses import replace
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from nbrt import config
 from nbrt.backends.captures import Captures
-from nbrt.backends.cpu.block_scheduler import LaunchRecord, get_num_threads, run_shared
+from nbrt.backends.cpu.block_scheduler import (
+    LaunchRecord,
+    chunk_size,
+    get_num_threads,
+    run_shared,
+)
+from nbrt.backends.cpu.brief_launches import BriefLaunches
 from nbrt.backends.cpu.crash import LAST_LAUNCH, crash_text, watch_for_crashes
 from nbrt.backends.cpu.interrupts import main_runner, run_stoppable, runners
 from nbrt.backends.cpu.launch_arguments import as_numpy, check_owners
+from nbrt.backends.cpu.queues import WorkerQueue
 from nbrt.backends.cpu.simt.code_options import CodeOptions
 from nbrt.backends.cpu.simt.frontend.source import kernel_function
 from nbrt.backends.cpu.simt.runtime.arguments import argument_types
@@ -32,36 +39,15 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.checked.launch import CheckedLaunch
     from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
     from nbrt.backends.cpu.simt.runtime.declared_types import DeclaredTypes
+    from nbrt.backends.cpu.simt.runtime.dispatcher import NativeEntry
     from nbrt.backends.interface import Check
     from nbrt.backends.queue import Queue
     from nbrt.typing import Dim3
 
-__all__ = ["MIN_SHARED_NS", "CpuPlan", "CpuProgram", "NativeEntry"]
+__all__ = ["MIN_SHARED_NS", "CpuPlan", "CpuProgram"]
 
 MIN_SHARED_NS = 60_000
 """Shorter launches run in the calling thread: waking a helper takes some tens of microseconds."""
-
-_MIN_CHUNK_NS = 20_000
-"""Least work claimed at a time, so that the cost of claiming is negligible."""
-
-_CHUNKS_PER_THREAD = 16
-"""Chunks for each thread: they balance blocks and cores of different speed."""
-
-
-class NativeEntry(NamedTuple):
-    """The entry function of a kernel for one block shape and argument types.
-
-    Attributes
-    ----------
-    address : int
-        The function, in Numba's calling convention; its first argument is the address of a
-        `LaunchRecord`.
-    types : tuple of numba types
-        The types of the kernel's arguments.
-    """
-
-    address: int
-    types: tuple[Any, ...]
 
 
 class CpuProgram:
@@ -116,6 +102,13 @@ class CpuProgram:
         Read at the first launch: numba-cuda compiles the signatures before they limit the types.
         """
         return declared_types(self.source, self.function)
+
+    @functools.cached_property
+    def may_wait_for_memory(self) -> bool:
+        """Whether a launch may run until another thread of the host writes memory."""
+        from nbrt.backends.cpu.memory_waits import may_wait_for_memory
+
+        return may_wait_for_memory(self.function)
 
     def plan(self, index: int, grid: Dim3, block: Dim3, shared: int = 0) -> CpuPlan:
         """Return a plan that launches the kernel in one configuration; compiles nothing.
@@ -199,6 +192,8 @@ class CpuPlan:
 
     Attributes
     ----------
+    brief : BriefLaunches
+        What is known of the time of launches; runs short ones in the submitting thread.
     record : LaunchRecord
         State that launches in the main thread share with native code.
     """
@@ -217,6 +212,7 @@ class CpuPlan:
         "_program",
         "_total",
         "block",
+        "brief",
         "grid",
         "label",
         "record",
@@ -239,7 +235,7 @@ class CpuPlan:
         self._total = grid[0] * grid[1] * grid[2]
         self.label = f"kernel {program.function.__name__}"
         self._crash_text = crash_text(program.function, checked=check is not None)
-        self.record = self._new_record(self._total, 0, 0)
+        self.record = self.new_record(self._total, 0, 0)
         self._check: CheckedLaunch | None = None
         native: Any = program.entry(block, check)
         self._entry = native
@@ -251,6 +247,7 @@ class CpuPlan:
 
             function = program.function
             self._check = CheckedLaunch(self._entry, function, grid, block, shared, check)
+        self.brief = BriefLaunches(program, self, self._total, native, self._crash_text)
         self._expected_ns: float | None = None
         self._is_single = self._total == 1
         self._is_short = self._is_single and check is None
@@ -278,6 +275,8 @@ class CpuPlan:
     def launch(self, queue: Queue, *args: Any) -> None:
         """Run all blocks: at once on the default stream, else in the stream's thread.
 
+        A brief launch on an idle stream runs at once, too.
+
         Raises
         ------
         ArgumentTypeError
@@ -295,6 +294,9 @@ class CpuPlan:
             args = self._adapted(args)
         try:
             if type(queue) is not SynchronousQueue:
+                brief = self.brief
+                if brief.are_expected and type(queue) is WorkerQueue and brief.run(queue, args):
+                    return
                 # Wrong types raise here, in the caller, not in the thread that runs the work.
                 self._entry.prepare(args)
                 queue.put(self, *args)
@@ -385,10 +387,7 @@ class CpuPlan:
         CompileError
             If the kernel does not compile for these types.
         """
-        if self._check is not None:
-            return None
-        address, types = self._entry.native(args)
-        return NativeEntry(address, tuple(types[1:]))
+        return None if self._check is not None else self._entry.native(args)
 
     def _adapted(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments as NumPy arrays, and with the types that the kernel declares.
@@ -442,31 +441,33 @@ class CpuPlan:
         done, expected = 0, self._expected_ns
         if expected is None:
             self._entry.prepare(args)
-            first = self._new_record(1, 1, 0)
+            first = self.new_record(1, 1, 0)
             elapsed = self._timed(args, first)
             if first.activity:  # blocks that wait for each other: it has run them all
                 self._expect(elapsed)
                 return
             self._expect(elapsed * total)
             done, expected = 1, float(elapsed * (total - 1))
-        begin = time.perf_counter_ns()
         if expected >= MIN_SHARED_NS:
-            chunk = self._chunk(total - done, expected)
-            run_shared(self._entry, self._new_record(total, chunk, done), args)
-            self._expect((time.perf_counter_ns() - begin) * threads)
+            chunk = chunk_size(total - done, expected)
+            self.brief.expect_long()
+            begin, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
+            run_shared(self._entry, self.new_record(total, chunk, done), args)
+            elapsed = time.perf_counter_ns() - begin
+            if elapsed < 2 * MIN_SHARED_NS:
+                # Without the waits for helpers, which make short launches look long.
+                elapsed = min(elapsed, time.thread_time_ns() - begin_cpu)
+            self._expect(elapsed * threads)
         elif done:
-            self._timed(args, self._new_record(total, total, done))
+            self._timed(args, self.new_record(total, total, done))
         else:
+            begin = time.perf_counter_ns()
             self._run_alone(args)
             self._expect(time.perf_counter_ns() - begin)
 
     def chunk(self) -> int:
         """Return the number of blocks that a thread of a long launch claims at a time."""
-        return self._chunk(self._total, self._expected_ns or 0.0)
-
-    def _chunk(self, blocks: int, expected: float) -> int:
-        most = get_num_threads() * _CHUNKS_PER_THREAD
-        return max(1, blocks // max(1, min(most, int(expected / _MIN_CHUNK_NS))))
+        return chunk_size(self._total, self._expected_ns or 0.0)
 
     def _expect(self, elapsed: float) -> None:
         """Expect the next launch to take as many nanoseconds, in one thread."""
@@ -481,10 +482,11 @@ class CpuPlan:
         elif runner is main_runner:
             run_stoppable(self._entry, ctypes.addressof(self.record), self.record, args)
         else:
-            # Each thread has another record: cancelling this launch ends no other.
-            self._timed(args, self._new_record(self._total, 0, 0))
+            # Each stream has another record: cancelling this launch ends no other.
+            self.brief.run_in_thread(runner, args)
 
-    def _new_record(self, total: int, chunk: int, first: int) -> LaunchRecord:
+    def new_record(self, total: int, chunk: int, first: int) -> LaunchRecord:
+        """Return the record of a launch that runs blocks from `first` to `total`."""
         return LaunchRecord(*self.grid, total, chunk, first, self.shared)
 
     def _timed(self, args: tuple[object, ...], record: LaunchRecord) -> int:

@@ -1,109 +1,43 @@
-"""`WorkerQueue`: a CPU stream, a FIFO with its own thread, and `Completion`, a point in it."""
+"""`WorkerQueue`: a CPU stream, a FIFO with its own thread."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import queue
-import sys
 import threading
 import time
 import warnings
-import weakref
+from _thread import get_ident
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal.callsite import CallSite
 from nbrt.backends.cpu.interrupts import Runner, runners
+from nbrt.backends.cpu.queue_exit import close_at_exit
+from nbrt.backends.cpu.queue_items import (
+    BRIEF,
+    Brevity,
+    Callback,
+    Completion,
+    QueuedWork,
+    Stop,
+    Synchronization,
+    Wait,
+)
 from nbrt.backends.stream_failure import StreamFailure
-from nbrt.config import settings
 from nbrt.errors import NbrtCleanupWarning, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Completion", "WorkerQueue"]
+__all__ = ["WorkerQueue"]
 
 _IDLE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 """The period at which a waiting thread checks for cancellation."""
 
-_CANCEL_SECONDS = 1.0
-"""The time that interpreter exit waits for cancelled streams after Ctrl-C."""
-
-_queues: weakref.WeakSet[WorkerQueue] = weakref.WeakSet()
-
-
-class Completion:
-    """A point in a CPU queue, completed once when the queue reaches it.
-
-    Attributes
-    ----------
-    is_done : bool
-        Whether the queue has reached the point.
-    seconds : float
-        When it did, on the clock of `time.perf_counter`.
-    failure : StreamFailure or None
-        The queue's failure at that time that no synchronisation point had raised yet.
-    """
-
-    __slots__ = ("_lock", "failure", "is_done", "seconds")
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.seconds = 0.0
-        self.failure: StreamFailure | None = None
-        # A held lock is the cheapest latch: threading.Event costs ten times as much.
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def complete(self, failure: StreamFailure | None = None) -> None:
-        """Complete the point; called once."""
-        self.seconds = time.perf_counter()
-        self.failure = failure
-        self.is_done = True
-        self._lock.release()
-
-    def wait(self) -> None:
-        """Block until the point is completed."""
-        if not self.is_done:
-            with self._lock:
-                pass
-
-    def wait_for(self, seconds: float) -> bool:
-        """Block until completion, for some seconds at most; return whether it is completed."""
-        if not self.is_done and self._lock.acquire(timeout=seconds):
-            self._lock.release()
-        return self.is_done
-
-
-class _QueuedWork:
-    __slots__ = ("args", "function", "site")
-
-    def __init__(self, function: Callable[..., object], args: tuple[Any, ...], site: CallSite):
-        self.function = function
-        self.args = args
-        self.site = site
-
-
-class _Callback:
-    """A function to call with the queue's failure, which it takes over unless it returns False."""
-
-    __slots__ = ("callback",)
-
-    def __init__(self, callback: Callable[[StreamFailure | None], object]) -> None:
-        self.callback = callback
-
-
-class _Wait:
-    __slots__ = ("completion",)
-
-    def __init__(self, completion: Completion) -> None:
-        self.completion = completion
-
-
-class _Stop:
-    __slots__ = ()
+_MAX_OWNER_POLL = 1e-3
+"""The longest period at which the thread of a queue looks for the end of work in another thread."""
 
 
 class WorkerQueue:
@@ -113,6 +47,9 @@ class WorkerQueue:
     the GIL. After work raises, later work is dropped until a synchronisation point has raised the
     failure. Completions and waits are not dropped, so other queues continue.
 
+    While the queue is idle, a thread may reserve it and run short work itself (`owner`), and
+    completions need no thread.
+
     Parameters
     ----------
     index : int
@@ -121,6 +58,24 @@ class WorkerQueue:
         Recorded; the operating system schedules all threads alike.
     name : str
         The name of the queue in messages, and of its thread in debuggers.
+
+    Attributes
+    ----------
+    is_ready : bool
+        Whether all items have ended, and the next work would run at once: the queue is open, and
+        has neither a failure nor been cancelled since the last work.
+    pid : int
+        The process that made the queue; the thread does not exist in forked children.
+    owner : list of int or None
+        The object of the thread that has reserved the queue, with the thread's identifier. If
+        `is_ready` and no other thread is the owner, a thread may set it, run work, and set it to
+        None. Items that are queued meanwhile wait until then. Python switches threads and runs
+        signal handlers only at calls and jumps back, so the tests and the assignment that follows
+        them are one step.
+    runner : Runner
+        Ends the launches of the queue.
+    turn : threading.RLock
+        Makes threads that run launches of the queue themselves wait for each other.
     """
 
     def __init__(self, index: int, priority: int, name: str) -> None:
@@ -132,48 +87,108 @@ class WorkerQueue:
         # Reentrant: a finalizer or signal handler in this thread may queue completions.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
-        self._submitted = 0
-        self._completed = 0
+        self.owner: list[int] | None = None
+        self.is_ready = True
+        self.turn = threading.RLock()
+        # An item counts as completed just before those that wait for it wake, and as ended after.
+        self._submitted = self._completed = self._ended = 0
         self._failure: StreamFailure | None = None
         self._is_closed = False
-        self._runner = Runner()
-        self._work: _QueuedWork | None = None
+        self.runner = Runner()
+        self._work: QueuedWork | None = None
         self._works = self._begun = 0
+        self._pending: dict[Brevity | None, int] = {}
         # The numbers of items and of works submitted before the last `cancel`.
         self._cancelled = self._cancelled_works = 0
-        self._pid = os.getpid()
-        _queues.add(self)
+        self.pid = os.getpid()
+        close_at_exit(self)
 
     def put(self, function: Callable[..., object], *args: Any) -> None:
-        """Run ``function(*args)`` after everything queued before."""
-        self._push(_QueuedWork(function, args, CallSite.here(depth=1)), works=1)
+        """Run ``function(*args)`` after everything queued before.
+
+        A function may have an attribute ``brief``, a `Brevity`.
+        """
+        brief = getattr(function, "brief", None)
+        brevity = brief if isinstance(brief, Brevity) else None
+        self._push(QueuedWork(function, args, brevity, CallSite.here(depth=1)), works=1)
+
+    def put_brief(self, function: Callable[..., object], *args: Any) -> None:
+        """Run ``function(*args)``, a short function in C, as `put` does; here if nothing else runs.
+
+        The function calls back no Python code.
+        """
+        self.drain()
+        results: list[object] = []
+        calls = starmap(function, (args,))
+        owner = [get_ident()]
+        try:
+            if self.is_ready and self.owner is None:
+                self.owner = owner
+                # Both in C: a signal handler that raises comes before the call or after its result.
+                results.extend(calls)
+                return
+        except Exception as error:
+            if results:
+                raise
+            self.fail(error, _label(function))
+            return
+        finally:
+            if self.owner is owner:
+                self.owner = None
+        self._push(QueuedWork(function, args, BRIEF, CallSite.here(depth=1)), works=1)
+
+    def drain(self) -> None:
+        """Wait until the queue is ready, if all that it has to do before is brief.
+
+        Otherwise a thread that submits brief work faster than another thread can get the
+        interpreter's lock would never find the queue ready.
+        """
+        if self.is_ready or self._failure is not None or self.runner.is_stopping:
+            return
+        with self._lock:
+            is_brief = all(work is not None and work.are_expected for work in self._pending)
+        if is_brief and self.owner is None and self._thread is not None:
+            completion = Completion()
+            self._push(Synchronization(completion, raises=False))
+            completion.wait()
+
+    def fail(self, error: Exception, label: str) -> None:
+        """Keep the exception of work that ran while the queue was reserved, as its failure."""
+        # The frames of the caller, which they refer to, would keep its arrays alive.
+        error.__traceback__ = error.__context__ = None
+        self.is_ready = False
+        self._failure = StreamFailure(error, label, CallSite.here(depth=1))
 
     def put_completion(self, completion: Completion) -> None:
         """Complete `completion` after everything queued before."""
-        self._push(completion)
+        if self.owner is None and self._ended == self._submitted and not self._is_closed:
+            completion.complete(self._failure)
+        else:
+            self._push(completion)
 
     def put_wait(self, completion: Completion) -> None:
         """Delay later work until another queue completes `completion`."""
-        self._push(_Wait(completion))
+        self._push(Wait(completion))
 
     def query(self) -> bool:
         """Return whether everything queued so far is done."""
-        return self._completed == self._submitted
+        return self._completed == self._submitted and self.owner is None
 
     def synchronize(self) -> None:
         """Wait for everything queued so far; raise what failed."""
-        if self._thread is None and self._failure is None and self.query():
+        if self.is_ready and self.owner is None:
             return
         self.check_outside()
         completion = Completion()
-        self._push(_Callback(completion.complete))
+        self._push(Synchronization(completion, raises=True))
         completion.wait()
         if completion.failure is not None:
             raise completion.failure.as_error(self.name)
 
     def check_outside(self) -> None:
         """Raise StreamError in work of this queue, which would wait for itself."""
-        if self._thread is threading.current_thread():
+        owner = self.owner
+        if self._thread is threading.current_thread() or (owner and owner[0] == get_ident()):
             raise StreamError(
                 f"expected {self.name} to be synchronised from outside, got a call from work that "
                 f"runs on it, which would wait for itself; wait on another stream or thread"
@@ -185,12 +200,12 @@ class WorkerQueue:
         def call(failure: StreamFailure | None) -> object:
             return callback(None if failure is None else failure.as_error(self.name))
 
-        self._push(_Callback(call))
+        self._push(Callback(call))
 
     def raise_failure(self, failure: StreamFailure) -> None:
         """Raise the failure before an event; work queued later runs again."""
         # Another, later failure stays for its synchronisation point.
-        self._push(_Callback(lambda current: current is failure))
+        self._push(Callback(lambda current: current is failure))
         raise failure.as_error(self.name)
 
     def cancel(self) -> int:
@@ -200,13 +215,14 @@ class WorkerQueue:
         """
         with self._lock:
             dropped = self._works - max(self._begun, self._cancelled_works)
+            self.is_ready = False
             self._cancelled, self._cancelled_works = self._submitted, self._works
-            self._runner.stop_launches()
+            self.runner.stop_launches()
         return dropped
 
     def running_launch(self) -> tuple[object, str] | None:
         """Return the record and the name of the running launch; None without one."""
-        record, work = self._runner.record, self._work
+        record, work = self.runner.record, self._work
         return None if record is None or work is None else (record, _label(work.function))
 
     def cancel_overdue(self, launch: str, seconds: float) -> None:
@@ -225,8 +241,8 @@ class WorkerQueue:
         with self._lock:
             thread = self._thread
             if thread is not None and not self._is_closed:
-                self._items.put(_Stop())
-            self._is_closed = True
+                self._items.put(Stop())
+            self._is_closed, self.is_ready = True, False
         return thread
 
     def close(self) -> None:
@@ -239,14 +255,29 @@ class WorkerQueue:
             warnings.warn(str(failure.as_error(self.name)), NbrtCleanupWarning, stacklevel=2)
 
     def _push(self, item: Any, works: int = 0) -> None:
+        kind = type(item)
+        is_work = kind is not Completion and kind is not Synchronization
+        brevity = item.brevity if kind is QueuedWork else None
         with self._lock:
             if self._is_closed:
                 raise StreamError(f"expected an open stream, got {self.name}, which was closed")
+            # No calls before the last line: a signal handler that raises would leave half of it.
+            self.is_ready = False
             self._submitted += 1
             self._works += works
+            if is_work:
+                pending = self._pending
+                pending[brevity] = pending[brevity] + 1 if brevity in pending else 1
             self._items.put(item)
         if self._thread is None:
             self._start()
+
+    def _forget(self, brevity: Brevity | None) -> None:
+        """Count a pending item less."""
+        with self._lock:
+            self._pending[brevity] -= 1
+            if not self._pending[brevity]:
+                del self._pending[brevity]
 
     def _start(self) -> None:
         # Created before the lock is acquired: this may run finalizers, which start it themselves.
@@ -263,11 +294,11 @@ class WorkerQueue:
             raise
 
     def _serve(self) -> None:
-        runners[threading.get_ident()] = self._runner
+        runners[get_ident()] = self.runner
         try:
             self._run_items()
         finally:
-            del runners[threading.get_ident()]
+            del runners[get_ident()]
 
     def _run_items(self) -> None:
         while True:
@@ -279,26 +310,60 @@ class WorkerQueue:
                         self._thread = None
                         return
                 continue
-            if type(item) is _Stop:
+            if type(item) is Stop:
                 return
-            if type(item) is Completion or type(item) is _Callback:
+            if self.owner is not None:
+                self._wait_for_owner()
+            if type(item) is Synchronization:
+                # The thread that it wakes must find the queue ready.
+                failure = self._failure
+                if item.raises:
+                    self._failure = None
+                self._completed += 1
+                self._end_item()
+                item.completion.complete(failure)
+                del item
+                continue
+            if type(item) is Completion or type(item) is Callback:
                 # A thread that this item wakes must find the queue idle.
                 self._completed += 1
                 self._run(item)
+                if type(item) is Callback:
+                    self._forget(None)
                 del item
             else:
                 self._run(item)
+                self._forget(item.brevity if type(item) is QueuedWork else None)
                 # The arguments must die before the work counts as done: then their memory is free.
                 del item
                 self._completed += 1
+            self._end_item()
+
+    def _end_item(self) -> None:
+        self._ended += 1
+        if (
+            self._ended == self._submitted
+            and self._failure is None
+            and not self._is_closed
+            and not self.runner.is_stopping
+        ):
+            self.is_ready = True
+
+    def _wait_for_owner(self) -> None:
+        """Wait until no thread has reserved the queue; none can while this item is queued."""
+        # By polling: an interrupt of the owner could prevent a message of its end.
+        seconds = 0.0
+        while self.owner is not None:
+            time.sleep(seconds)
+            seconds = min(_MAX_OWNER_POLL, 2 * seconds + 10e-6)
 
     def _run(self, item: Any) -> None:
         kind = type(item)
-        if kind is _QueuedWork:
+        if kind is QueuedWork:
             self._run_work(item)
         elif kind is Completion:
             item.complete(self._failure)
-        elif kind is _Wait:
+        elif kind is Wait:
             while (
                 not item.completion.wait_for(_POLL_SECONDS) and self._completed >= self._cancelled
             ):
@@ -311,12 +376,12 @@ class WorkerQueue:
             except Exception as error:  # noqa: BLE001  # a callback has no caller
                 warnings.warn(f"a callback failed: {error!r}", NbrtCleanupWarning, stacklevel=1)
 
-    def _run_work(self, work: _QueuedWork) -> None:
+    def _run_work(self, work: QueuedWork) -> None:
         with self._lock:
             self._begun += 1
             if self._completed < self._cancelled:
                 return
-            self._runner.accept_launches()
+            self.runner.accept_launches()
         if self._failure is not None:
             self._failure.dropped.append(_label(work.function))
             return
@@ -332,54 +397,3 @@ class WorkerQueue:
 def _label(function: object) -> str:
     name = getattr(function, "label", None) or getattr(function, "__qualname__", None)
     return str(name or type(function).__name__)
-
-
-def _close_all() -> None:
-    """Finish all work at interpreter exit; cancel launches that exceed the time limit."""
-    queues = [worker for worker in _queues if worker._pid == os.getpid()]
-    try:
-        _join(queues, settings().exit_timeout)
-    except KeyboardInterrupt:
-        # A second Ctrl-C ends all launches at once, without a message.
-        with contextlib.suppress(KeyboardInterrupt):
-            _cancel_all(queues)
-        return
-    for worker in queues:
-        _call_printing_warnings(worker.close)
-
-
-def _cancel_all(queues: list[WorkerQueue]) -> None:
-    """Drop all work and wait for the running launches, but not for host functions."""
-    for worker in queues:
-        worker.cancel()
-    limit = time.monotonic() + _CANCEL_SECONDS
-    while any(worker.running_launch() for worker in queues) and time.monotonic() < limit:
-        time.sleep(_POLL_SECONDS)
-
-
-def _join(queues: list[WorkerQueue], limit: float) -> None:
-    """Wait for the threads to end; cancel a stream whose launch runs for `limit` seconds."""
-    threads = [(worker, thread) for worker in queues if (thread := worker.end()) is not None]
-    running_since: dict[WorkerQueue, tuple[object, float]] = {}
-    while threads:
-        threads[0][1].join(_POLL_SECONDS)
-        threads = [(worker, thread) for worker, thread in threads if thread.is_alive()]
-        for worker, _ in threads:
-            launch, now = worker.running_launch(), time.monotonic()
-            record = None if launch is None else launch[0]
-            if worker not in running_since or running_since[worker][0] is not record:
-                running_since[worker] = (record, now)
-            elif launch is not None and now - running_since[worker][1] >= limit:
-                running_since[worker] = (None, now)
-                _call_printing_warnings(worker.cancel_overdue, launch[1], limit)
-
-
-def _call_printing_warnings(function: Callable[..., object], *args: object) -> None:
-    try:
-        function(*args)
-    except NbrtCleanupWarning as warning:
-        # A warning that is an error must not prevent the close of other queues.
-        sys.stderr.write(f"{type(warning).__name__}: {warning}\n")
-
-
-atexit.register(_close_all)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nbrt.backends.cpu.graphs.flat_nodes import FlatNode
-    from nbrt.backends.cpu.launch import NativeEntry
+    from nbrt.backends.cpu.simt.runtime.dispatcher import NativeEntry
     from nbrt.backends.graphs import Branch, GraphBuffer, GraphNode, Work
 
 __all__ = ["Assembly", "Call", "Packed", "PlacedNode", "assemble", "fill_block"]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nbrt.backends.cpu.graphs.changes import changes_of
 from nbrt.backends.cpu.graphs.execution import Execution
-from nbrt.backends.cpu.queues import Completion, WorkerQueue
+from nbrt.backends.cpu.queue_items import Completion
+from nbrt.backends.cpu.queues import WorkerQueue
 from nbrt.errors import GraphError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import inspect
 import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from llvmlite.binding import ExecutionEngine
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.frontend.pipeline import KernelBody
     from nbrt.backends.cpu.simt.runtime.cache import KernelCache
 
-__all__ = ["EntryDispatcher", "lost_exceptions_raised", "with_environments"]
+__all__ = ["EntryDispatcher", "NativeEntry", "lost_exceptions_raised", "with_environments"]
 
 _OPTIONS = {
     "nopython": True,
@@ -47,6 +47,22 @@ _OPTIONS = {
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
 }
+
+
+class NativeEntry(NamedTuple):
+    """The entry function of a kernel for one block shape and argument types.
+
+    Attributes
+    ----------
+    address : int
+        The function, in Numba's calling convention; its first argument is the address of a
+        `LaunchRecord`.
+    types : tuple of numba types
+        The types of the kernel's arguments.
+    """
+
+    address: int
+    types: tuple[Any, ...]
 
 
 class EntryDispatcher(SimtDispatcher):
@@ -128,13 +144,10 @@ class EntryDispatcher(SimtDispatcher):
             return None
         return self._disk.key(self._block, declared, self.targetctx)
 
-    def native(self, arguments: tuple[object, ...]) -> tuple[int, tuple[Any, ...]]:
-        """Compile for the types of the arguments; return the address of the entry and its types.
-
-        The function has Numba's calling convention; the first type is that of the launch.
-        """
+    def native(self, arguments: tuple[object, ...]) -> NativeEntry:
+        """Compile for the types of the kernel's arguments; return the native entry function."""
         signature = self.prepare(arguments).signature.args
-        return self._addresses[signature], signature
+        return NativeEntry(self._addresses[signature], tuple(signature[1:]))
 
     def thread(self, arguments: tuple[object, ...]) -> Any:
         """Compile for the types of the arguments; return the compile result of one thread.

@@ -1,0 +1,232 @@
+"""`BriefLaunches`: launches of a few microseconds, which run in the thread that submits them.
+
+Handing a launch to the thread of its stream costs 10 to 50 microseconds on both sides. So a launch
+that is expected to be shorter runs at once, in the thread that submits it, if its stream is idle.
+The work of the stream stays in order, because a stream runs one command at a time, and failures
+stay failures of the stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+from _thread import get_ident
+from time import perf_counter_ns, thread_time_ns
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from nbrt.backends.cpu.block_scheduler import NO_THREAD, LaunchRecord
+from nbrt.backends.cpu.crash import LAST_LAUNCH
+from nbrt.backends.cpu.interrupts import forget_tick, main_runner, run_stoppable
+from nbrt.backends.cpu.queue_items import Brevity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbrt.backends.cpu.interrupts import Runner
+    from nbrt.backends.cpu.queues import WorkerQueue
+    from nbrt.backends.cpu.simt.runtime.dispatcher import EntryDispatcher
+
+__all__ = ["BRIEF_NS", "BriefLaunches"]
+
+BRIEF_NS = 20_000
+"""Shorter launches are brief: for longer ones, another thread is worth its cost."""
+
+_LAUNCHES = 8
+"""Consecutive brief launches in the thread of a stream before one may run in its caller."""
+
+_DOUBTFUL = 8
+"""Launches that are measured by processor time after one that took long by the clock."""
+
+_LONG = 2
+"""How many of these must be long: the host of a virtual machine may take time of one of them."""
+
+_TINY_NS = 5_000
+"""Threads run shorter launches in turn: exchanging the interpreter's lock would take longer."""
+
+_turn = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release
+    )
+
+
+class _Bound(NamedTuple):
+    """The entry function with the record of one stream, which runs one launch at a time."""
+
+    record: LaunchRecord
+    native: Callable[..., object]
+    stops: int
+
+
+class _Program(Protocol):
+    @property
+    def may_wait_for_memory(self) -> bool: ...
+
+
+class _Plan(Protocol):
+    label: str
+
+    def new_record(self, total: int, chunk: int, first: int) -> LaunchRecord: ...
+
+
+class BriefLaunches(Brevity):
+    """Measures the launches of a plan on streams with a thread, and runs brief ones at once.
+
+    A launch is expected to be brief after some consecutive brief ones, unless it may run until its
+    caller or another stream writes memory.
+
+    Parameters
+    ----------
+    program : CpuProgram
+        The kernel.
+    plan : CpuPlan
+        Its plan.
+    total : int
+        Blocks of the grid.
+    entry : EntryDispatcher
+        The native entry function.
+    crash_text : bytes
+        The line that names the kernel if the process crashes.
+
+    Attributes
+    ----------
+    are_expected : bool
+        Whether the next launch is expected to be brief.
+    """
+
+    __slots__ = (
+        "_bound", "_clock", "_crash_text", "_doubts", "_entry", "_long", "_plan", "_program",
+        "_row", "_total", "_turn",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        program: _Program,
+        plan: _Plan,
+        total: int,
+        entry: EntryDispatcher,
+        crash_text: bytes,
+    ) -> None:
+        super().__init__()
+        self._program = program
+        self._plan = plan
+        self._entry = entry
+        self._crash_text = crash_text
+        self._total = total
+        self._bound: dict[Runner, _Bound] = {}
+        self._row = 0
+        self._doubts = self._long = 0
+        self._clock: Callable[[], int] = perf_counter_ns
+        self._turn: threading.RLock | None = None
+
+    def run(self, queue: WorkerQueue, args: tuple[Any, ...]) -> bool:
+        """Run a launch in this thread if the queue is idle; return whether it was run.
+
+        An exception of the kernel becomes the failure of the queue.
+
+        Raises
+        ------
+        Exception
+            Of an argument, or of a signal handler, which has ended the launch.
+        """
+        if not queue.is_ready:
+            queue.drain()
+        with self._turn or queue.turn:
+            runner = queue.runner
+            stops, bound = runner.stops, self._bound.get(runner)
+            if bound is None or bound.stops != stops:
+                bound = self._bind(runner, stops)
+            record, native, _ = bound
+            ident = get_ident()
+            owner = [ident]
+            is_main = ident == main_runner.ident
+            before = main_runner.record
+            clock = self._clock
+            begin = clock()
+            try:
+                if not queue.is_ready or queue.owner is not None:
+                    return False
+                queue.owner = owner
+                runner.record = record
+                LAST_LAUNCH[0] = self._crash_text
+                if is_main:
+                    # As `run_stoppable` does: signals end the launch, and come out of this call.
+                    main_runner.record = record
+                    if not main_runner.is_watched:
+                        main_runner.watch()
+                native(*args)
+            except Exception as error:
+                if record.failed[0] == NO_THREAD:
+                    raise
+                record.note(error)
+                queue.fail(error, self._plan.label)
+            finally:
+                # No calls, so that no signal handler interrupts before the queue is released.
+                if is_main:
+                    main_runner.record = before
+                if queue.owner is owner:
+                    runner.record = None
+                    queue.owner = None
+            elapsed = clock() - begin
+        if elapsed >= BRIEF_NS or self._doubts:
+            self._judge(record, elapsed)
+        return True
+
+    def run_in_thread(self, runner: Runner, args: tuple[Any, ...]) -> None:
+        """Run a launch in the thread of a stream, and measure it."""
+        stops, bound = runner.stops, self._bound.get(runner)
+        if runner.is_stopping:
+            record = self._plan.new_record(self._total, 0, 0)
+        elif bound is None or bound.stops != stops or bound.record.stop:
+            record = self._bind(runner, stops).record
+        else:
+            record = bound.record
+        begin = thread_time_ns()
+        try:
+            run_stoppable(self._entry, ctypes.addressof(record), record, args)
+        except Exception as error:
+            record.note(error)
+            raise
+        elapsed = thread_time_ns() - begin
+        if elapsed >= BRIEF_NS:
+            self.expect_long()
+            return
+        self._turn = _turn if elapsed < _TINY_NS else None
+        self._row += 1
+        if self._row == _LAUNCHES:
+            self.are_expected = not self._program.may_wait_for_memory
+
+    def expect_long(self) -> None:
+        """Expect longer launches, until there are some brief ones again."""
+        self._row = 0
+        self.are_expected = False
+
+    def _judge(self, record: LaunchRecord, elapsed: int) -> None:
+        """Learn from the time of a launch that was expected to be brief.
+
+        By the clock, a launch is also long if the thread had to wait for the interpreter's lock or
+        for a processor. So the next ones are measured by their processor time, which costs more.
+        """
+        if self._doubts:
+            self._turn = _turn if elapsed < _TINY_NS else None
+            self._doubts -= 1
+            if elapsed >= BRIEF_NS:
+                self._long += 1
+            if self._long >= _LONG:
+                self._doubts = 0
+                self.expect_long()
+            if not self._doubts:
+                self._clock = perf_counter_ns
+        else:
+            self._doubts, self._long = _DOUBTFUL, 0
+            self._clock = thread_time_ns
+            forget_tick(record)
+
+    def _bind(self, runner: Runner, stops: int) -> _Bound:
+        record = self._plan.new_record(self._total, 0, 0)
+        entry: Any = self._entry
+        native = functools.partial(entry, ctypes.addressof(record))
+        bound = self._bound[runner] = _Bound(record, native, stops)
+        return bound
