@@ -22,6 +22,12 @@ from nbrt_kernels.random import (
 )
 from nbrt_kernels.random.fills import fill, fill_rows, fill_rows_threads, fill_threads, identity
 from nbrt_kernels.random.parameters import integer_parameters, uniform_parameters
+from nbrt_kernels.random.short_runs import (
+    SHORT_BLOCKS,
+    fill_short_runs,
+    short_run_blocks,
+    short_runs_threads,
+)
 from nbrt_kernels.random.transforms import (
     bits_24,
     is_below,
@@ -56,7 +62,7 @@ class Case:
         self._reference = cache(reference)
 
     def reference(self, n, first=0):
-        return self._reference(max(SIZES), first)[:n]
+        return self._reference(max(n, *SIZES), first)[:n]
 
 
 N = max(SIZES)
@@ -192,6 +198,36 @@ def test_rows_are_parts_of_the_draw(name):
         kernel = fill_rows(**case.parts)
         launch(kernel, (threads,), out, *place(first), *region, *case.parameters, block=(1,))
         assert np.array_equal(out, expected), region
+
+
+@pytest.mark.parametrize("arrays", [0, 1])
+@every_case
+def test_short_runs_are_parts_of_the_draw(case, arrays):
+    first, low = 2**32 - 5, case.parameters[0]
+    longest = SHORT_BLOCKS * (2 if case.wide else 4) - 8
+    # More runs than a tile holds, in many groups and in one; then runs as long as a tile takes.
+    regions = [
+        *((*numbers,) for numbers in REGIONS if numbers[1] <= longest),
+        (1, 7, 900, 30, 9, 280),
+        (3, 64, 130, 200, 68, 0),
+        (2, 16, 1000, 1000, 8, 0),
+        (1, longest, 3, 2, longest + 3, 2 * longest + 11),
+    ]
+    dense = case.reference(2**14, first)
+    for base, run, rows, inner_rows, inner_stride, outer_stride in regions:
+        r = np.arange(rows)
+        begins = base + r // inner_rows * outer_stride + r % inner_rows * inner_stride
+        expected = dense[begins[:, None] + np.arange(run)].reshape(-1)
+        buffer = np.full(expected.size + 40, 7, case.dtype)
+        out = buffer[: expected.size]
+        values = (np.full(out.size, low), *case.parameters[1:]) if arrays else case.parameters
+        region = base, run, inner_rows, inner_stride, outer_stride
+        kernel = fill_short_runs(**case.parts, arrays=arrays)
+        assert short_run_blocks(run, wide=case.wide) <= SHORT_BLOCKS
+        threads = short_runs_threads(out.size, run, wide=case.wide) + 3
+        launch(kernel, (threads,), out, *place(first), *region, *values, block=(1,))
+        assert np.array_equal(out, expected), region
+        assert np.all(buffer[out.size :] == 7)
 
 
 def test_rows_take_tiles_of_one_block_and_parameter_arrays():

@@ -30,7 +30,13 @@ from nbrt_kernels._dialect import Array, Scalar, device_function
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["global_index", "make_find_run", "make_index_map", "make_read_run"]
+__all__ = [
+    "global_index",
+    "make_blocks_of_run",
+    "make_find_run",
+    "make_index_map",
+    "make_read_run",
+]
 
 _HEADER = 2
 _NUMBERS = 4
@@ -85,7 +91,7 @@ def make_find_run(listed: bool, per_block: int) -> Callable[..., Any]:
     per_block : int
         Elements of a Philox block.
     """
-    blocks_of, blocks_before = _blocks_of_box(per_block), _blocks_before(per_block)
+    blocks_of, blocks_before = make_blocks_of_run(per_block), _blocks_before(per_block)
 
     @device_function
     def in_box(block: Scalar, box: Any) -> Any:
@@ -122,7 +128,7 @@ def make_read_run(listed: bool, per_block: int) -> Callable[..., Any]:
     listed, per_block
         As in `make_find_run`.
     """
-    blocks_of, blocks_before = _blocks_of_box(per_block), _blocks_before(per_block)
+    blocks_of, blocks_before = make_blocks_of_run(per_block), _blocks_before(per_block)
 
     @device_function
     def of_box(k: Scalar, outer: Scalar, box: Any) -> Any:
@@ -147,10 +153,15 @@ def make_read_run(listed: bool, per_block: int) -> Callable[..., Any]:
 
 
 @cache
-def _blocks_of_box(per_block: int) -> Callable[..., Any]:
-    """Return the device function that bounds the number of blocks of a run of a box.
+def make_blocks_of_run(per_block: int) -> Callable[..., Any]:
+    """Return the device function ``(box)`` that bounds the number of blocks of a run of a box.
 
     The bound is lower if all runs start at a block boundary.
+
+    Parameters
+    ----------
+    per_block : int
+        Elements of a Philox block.
     """
     last, shift = per_block - 1, per_block // 2
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "FillPlan",
     "first_block",
     "keys",
     "listed_tile",
@@ -35,8 +36,9 @@ __all__ = [
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_TWO = np.uint64(2)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
 _FIRST_ATTEMPT = np.uint64(0)
+_WORDS_OF_PAIR = 2
 
 
 @device_function
@@ -85,68 +87,74 @@ def tile_of(blocks: int) -> Callable[..., None]:
 
 @cache
 def listed_tile(blocks: int) -> Callable[..., None]:
-    """Return the device function ``(tile, numbers, key0, key1)`` that draws blocks by their number.
+    """Return the device function ``(tile, numbers, n, key0, key1)`` that draws blocks by number.
+
+    It draws the first n blocks of each half of the tile: place q has block ``numbers[q] + q``, so
+    that the blocks of one run have equal numbers, which are stored as whole vectors.
 
     Parameters
     ----------
     blocks : int
-        An even number.
+        Blocks of the tile, an even number.
     """
-    half = blocks // 2
+    half = np.uint64(blocks // 2)
 
     @device_function
-    def listed(tile: Array, numbers: Array, key0: Scalar, key1: Scalar) -> None:
-        for q in range(half):
-            v0, v1, u0, u1 = two_blocks(numbers[q], numbers[q + half], key0, key1)
-            tile[2 * q] = v0
-            tile[2 * q + 1] = v1
-            tile[2 * q + blocks] = u0
-            tile[2 * q + blocks + 1] = u1
+    def listed(tile: Array, numbers: Array, n: Scalar, key0: Scalar, key1: Scalar) -> None:
+        for i in range(n):
+            q = np.uint64(i)
+            k = q + half
+            v0, v1, u0, u1 = two_blocks(numbers[q] + q, numbers[k] + k, key0, key1)
+            tile[_TWO * q] = v0
+            tile[_TWO * q + _ONE] = v1
+            tile[_TWO * k] = u0
+            tile[_TWO * k + _ONE] = u1
 
     return listed
 
 
 @cache
 def make_transform(standard: Callable[..., Any] | None, count: int) -> Callable[..., None]:
-    """Return the device function ``(words, variates)`` that transforms a tile, pair by pair.
+    """Return the device function ``(words, variates, n)`` that transforms a tile, pair by pair.
+
+    It transforms the first n words of each half of the tile.
 
     Parameters
     ----------
     standard : device function or None
         Takes two words and returns two variates; None leaves the words as they are.
     count : int
-        Words of the tile, a multiple of 4, or 2.
+        Words of the tile, a multiple of 4; or 2, for which n is ignored.
     """
+    half = np.uint64(count // 2)
+    of_pair: Any = standard
+
+    @device_function
+    def none(_words: Array, _variates: Array, _n: Scalar) -> None:
+        pass
+
+    @device_function
+    def one_pair(words: Array, variates: Array, _n: Scalar) -> None:
+        x0, x1 = of_pair(words[0], words[1])
+        variates[0] = x0
+        variates[1] = x1
+
+    @device_function
+    def pairs(words: Array, variates: Array, n: Scalar) -> None:
+        # Two pairs an iteration share the loads of the coefficients and hide latencies.
+        for j in range(0, n, 2):
+            i = np.uint64(j)
+            k = half + i
+            x0, x1 = of_pair(words[i], words[i + _ONE])
+            x2, x3 = of_pair(words[k], words[k + _ONE])
+            variates[i] = x0
+            variates[i + _ONE] = x1
+            variates[k] = x2
+            variates[k + _ONE] = x3
+
     if standard is None:
-
-        @device_function
-        def transform(words: Array, variates: Array) -> None:
-            pass
-
-    elif count == 2:
-
-        @device_function
-        def transform(words: Array, variates: Array) -> None:
-            x0, x1 = standard(words[0], words[1])
-            variates[0] = x0
-            variates[1] = x1
-
-    else:
-        half = count // 2
-
-        @device_function
-        def transform(words: Array, variates: Array) -> None:
-            # Two pairs an iteration share the loads of the coefficients and hide latencies.
-            for j in range(0, half, 2):
-                k = half + j
-                x0, x1 = standard(words[j], words[j + 1])
-                x2, x3 = standard(words[k], words[k + 1])
-                variates[j] = x0
-                variates[j + 1] = x1
-                variates[k] = x2
-                variates[k + 1] = x3
-
-    return transform
+        return none
+    return one_pair if count == _WORDS_OF_PAIR else pairs
 
 
 @device_function
@@ -156,9 +164,15 @@ def _element(parameter: Array, index: Scalar) -> Scalar:
 
 @device_function
 def _nothing_rejected(
-    words: Array, blocks: Any, key0: Scalar, key1: Scalar, span: Any, threshold: Any
-) -> None:
+    words: Array, blocks: Any, begin: Scalar, end: Scalar, key0: Scalar, key1: Scalar, span: Any,
+    threshold: Any,
+) -> None:  # fmt: skip
     pass
+
+
+@device_function
+def _listed(numbers: Array, offset: Scalar) -> Scalar:
+    return numbers[np.uint64(offset)] + np.uint64(offset)
 
 
 @device_function
@@ -167,11 +181,11 @@ def _consecutive(first: Scalar, offset: Scalar) -> Scalar:
 
 
 @cache
-def make_redraw(rejects: bool, wide: bool, listed: bool, count: int) -> Callable[..., None]:
-    """Return the device function ``(words, blocks, key0, key1, span, threshold)``.
+def make_redraw(rejects: bool, wide: bool, listed: bool) -> Callable[..., None]:
+    """Return the device function ``(words, blocks, begin, end, key0, key1, span, threshold)``.
 
-    It redraws the words of a tile that would bias an integer in [0, span): attempt k of an element
-    reads the same word of the same block with counter word 2 equal to k.
+    It redraws the words ``begin <= j < end`` that would bias an integer in [0, span): attempt k of
+    an element reads the same word of the same block with counter word 2 equal to k.
 
     Parameters
     ----------
@@ -180,29 +194,28 @@ def make_redraw(rejects: bool, wide: bool, listed: bool, count: int) -> Callable
     wide : bool
         Whether words have 64 bits.
     listed : bool
-        Whether `blocks` is an array of block numbers, not the first of consecutive blocks.
-    count : int
-        Words of the tile.
+        Whether `blocks` is an array as in `listed_tile`, not the first of consecutive blocks.
     """
     per_block = 2 if wide else 4
-    number = _element if listed else _consecutive
+    number = _listed if listed else _consecutive
     remainder = remainder_64 if wide else remainder_32
     word: Any = np.uint64 if wide else np.uint32
     none = word(0)
 
     @device_function
     def redraw(
-        words: Array, blocks: Any, key0: Scalar, key1: Scalar, span: Scalar, threshold: Scalar
-    ) -> None:
+        words: Array, blocks: Any, begin: Scalar, end: Scalar, key0: Scalar, key1: Scalar,
+        span: Scalar, threshold: Scalar,
+    ) -> None:  # fmt: skip
         limit = word(threshold)
         least = limit
         if limit != none:
-            for j in range(count):
-                here = remainder(words[j], span)
+            for j in range(begin, end):
+                here = remainder(words[np.uint64(j)], span)
                 least = here if here < least else least
         if least < limit:
-            for j in range(count):
-                drawn = words[j]
+            for j in range(begin, end):
+                drawn = words[np.uint64(j)]
                 attempt = np.uint64(0)
                 while remainder(drawn, span) < limit:
                     attempt += np.uint64(1)
@@ -213,7 +226,7 @@ def make_redraw(rejects: bool, wide: bool, listed: bool, count: int) -> Callable
                     else:
                         value = v0 if position < 2 else v1
                         drawn = word(value >> _HALF if position % 2 else value & _LOW)
-                words[j] = drawn
+                words[np.uint64(j)] = drawn
 
     return redraw if rejects else _nothing_rejected
 
@@ -280,3 +293,30 @@ def same_word(word: Scalar) -> Scalar:
 @device_function
 def _same_parameter(parameter: Scalar, _index: Scalar) -> Scalar:
     return parameter
+
+
+class FillPlan:
+    """The device functions and types of a fill kernel; see `fills.fill` for the parameters."""
+
+    def __init__(
+        self,
+        standard: Callable[..., Any] | None,
+        finish: Callable[..., Any],
+        pairs: type[np.generic] | None,
+        wide: bool,
+        arrays: int,
+        blocks: int,
+    ) -> None:
+        self.word: type[np.generic] = np.uint64 if wide else np.uint32
+        self.size = (2 if wide else 4) * blocks
+        self.variate = pairs or self.word
+        self.transform = make_transform(standard if pairs else None, self.size)
+        self.put, self.put_part = make_element_stores(
+            None if pairs else standard, finish, arrays, self.size
+        )
+        self.whole: Any = self.size
+        self.half: Any = self.size // 2
+        if blocks > 1:
+            self.put_part = self.put
+            # Of the type of a part's size: a literal one would be compiled as well.
+            self.whole, self.half = np.int64(self.size), np.int64(self.size // 2)

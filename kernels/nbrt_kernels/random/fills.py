@@ -25,12 +25,11 @@ import numpy as np
 from nbrt_kernels._dialect import Array, Scalar, cuda, device_function
 from nbrt_kernels.random._index_maps import make_find_run, make_index_map, make_read_run
 from nbrt_kernels.random._tiles import (
+    FillPlan,
     first_block,
     keys,
     listed_tile,
-    make_element_stores,
     make_redraw,
-    make_transform,
     tile_of,
 )
 from nbrt_kernels.random.philox import block_values
@@ -125,10 +124,10 @@ def fill(
     function
         The kernel; equal arguments return the same one.
     """
-    plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
+    plan = FillPlan(standard, finish, pairs, wide, arrays, blocks)
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
-    draw, transform, whole = tile_of(blocks), plan.transform, plan.whole
-    put, put_part, redraw = plan.put, plan.put_part, make_redraw(rejects, wide, False, size)
+    draw, transform, half, whole = tile_of(blocks), plan.transform, plan.half, plan.whole
+    put, put_part, redraw = plan.put, plan.put_part, make_redraw(rejects, wide, False)
 
     def fill_elements(out: Array, state: Array, skip: Scalar, a: Any, b: Any, c: Any) -> None:
         thread = cuda.grid(1)
@@ -139,8 +138,8 @@ def fill(
             key0, key1 = keys(state)
             block = first_block(state, skip) + np.uint64(thread * blocks)
             draw(tile, block, key0, key1)
-            redraw(words, block, key0, key1, b, c)
-            transform(words, variates)
+            redraw(words, block, 0, whole, key0, key1, b, c)
+            transform(words, variates, half)
             if start + size <= out.shape[0]:
                 put(out, start, variates, 0, whole, a, b, c)
             else:
@@ -183,7 +182,7 @@ def fill_rows(
     function
         The kernel; equal arguments return the same one.
     """
-    plan = _Plan(standard, finish, pairs, wide, arrays, blocks)
+    plan = FillPlan(standard, finish, pairs, wide, arrays, blocks)
     size, per_block = plan.size, plan.size // blocks
     find, read = make_find_run(listed, per_block), make_read_run(listed, per_block)
     fill_whole = _whole_tile(plan, rejects, wide, blocks)
@@ -260,11 +259,11 @@ def each_integer_kernel(wide: bool, listed: bool) -> Callable[..., None]:
     return fill_each
 
 
-def _whole_tile(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
+def _whole_tile(plan: FillPlan, rejects: bool, wide: bool, blocks: int) -> Callable[..., None]:
     """Return the device function that stores all elements of consecutive blocks."""
-    values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
+    values, word, variate = 2 * blocks, plan.word, plan.variate
     draw, transform, put, whole = tile_of(blocks), plan.transform, plan.put, plan.whole
-    redraw = make_redraw(rejects, wide, False, size)
+    redraw, half = make_redraw(rejects, wide, False), plan.half
 
     @device_function
     def fill_whole(
@@ -273,20 +272,20 @@ def _whole_tile(plan: _Plan, rejects: bool, wide: bool, blocks: int) -> Callable
         tile = cuda.local.array(values, np.uint64)
         words, variates = tile.view(word), tile.view(variate)
         draw(tile, near, key0, key1)
-        redraw(words, near, key0, key1, b, c)
-        transform(words, variates)
+        redraw(words, near, 0, whole, key0, key1, b, c)
+        transform(words, variates, half)
         put(out, to, variates, 0, whole, a, b, c)
 
     return fill_whole
 
 
 def _part_of_block(
-    plan: _Plan, rejects: bool, wide: bool, blocks: int, read: Callable[..., Any]
+    plan: FillPlan, rejects: bool, wide: bool, blocks: int, read: Callable[..., Any]
 ) -> Callable[..., None]:
     """Return the device function that fills the elements of a run in a tile of one block."""
     size, word, variate = plan.size, plan.word, plan.variate
     draw, transform, put_part = tile_of(blocks), plan.transform, plan.put_part
-    redraw = make_redraw(rejects, wide, False, size)
+    redraw, half, whole = make_redraw(rejects, wide, False), plan.half, plan.whole
 
     @device_function
     def fill_part(
@@ -300,20 +299,21 @@ def _part_of_block(
             words, variates = tile.view(word), tile.view(variate)
             near = block + np.uint64((first + at) // size)
             draw(tile, near, key0, key1)
-            redraw(words, near, key0, key1, b, c)
-            transform(words, variates)
+            redraw(words, near, 0, whole, key0, key1, b, c)
+            transform(words, variates, half)
             put_part(out, to + at, variates, max(-at, 0), min(length - at, size), a, b, c)
 
     return fill_part
 
 
 def _run_pieces(
-    plan: _Plan, rejects: bool, wide: bool, blocks: int, read: Callable[..., Any]
+    plan: FillPlan, rejects: bool, wide: bool, blocks: int, read: Callable[..., Any]
 ) -> Callable[..., None]:
     """Return the device function that fills the parts of several runs in a tile."""
     values, size, word, variate = 2 * blocks, plan.size, plan.word, plan.variate
     per_block, transform, put = size // blocks, plan.transform, plan.put
-    draw, redraw = listed_tile(blocks), make_redraw(rejects, wide, True, size)
+    draw, redraw = listed_tile(blocks), make_redraw(rejects, wide, True)
+    half, whole, half_blocks = plan.half, plan.whole, np.int64(blocks // 2)
     shift = 1 if wide else 2
 
     @device_function
@@ -330,16 +330,16 @@ def _run_pieces(
             first, _, _, before, touched = read(k, outer, box)
             begin = before - start
             end = begin + touched
-            near = block + np.uint64(first >> shift)
+            near = block + np.uint64((first >> shift) - begin)
             for q in range(max(begin, 0), min(end, blocks)):
-                numbers[np.uint64(q)] = near + np.uint64(q - begin)
+                numbers[np.uint64(q)] = near
             k += 1
             if k == box[2]:
                 k = 0
                 outer += 1
-        draw(tile, numbers, key0, key1)
-        redraw(words, numbers, key0, key1, b, c)
-        transform(words, variates)
+        draw(tile, numbers, half_blocks, key0, key1)
+        redraw(words, numbers, 0, whole, key0, key1, b, c)
+        transform(words, variates, half)
         k, outer = position
         end = 0
         while end < blocks:
@@ -355,29 +355,3 @@ def _run_pieces(
                 outer += 1
 
     return fill_pieces
-
-
-class _Plan:
-    """The device functions and types of a fill kernel; see `fill` for the parameters."""
-
-    def __init__(
-        self,
-        standard: Callable[..., Any] | None,
-        finish: Callable[..., Any],
-        pairs: type[np.generic] | None,
-        wide: bool,
-        arrays: int,
-        blocks: int,
-    ) -> None:
-        self.word: type[np.generic] = np.uint64 if wide else np.uint32
-        self.size = (2 if wide else 4) * blocks
-        self.variate = pairs or self.word
-        self.transform = make_transform(standard if pairs else None, self.size)
-        self.put, self.put_part = make_element_stores(
-            None if pairs else standard, finish, arrays, self.size
-        )
-        self.whole: Any = self.size
-        if blocks > 1:
-            self.put_part = self.put
-            # Of the type of a part's size: a literal one would be compiled as well.
-            self.whole = np.int64(self.size)

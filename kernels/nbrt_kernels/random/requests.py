@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from nbrt_kernels.random.distributions import (
-    DISTRIBUTIONS,
-    DistributionSpec,
-    integer_spec,
-    spec_of,
-)
+from nbrt_kernels.random.distributions import DISTRIBUTIONS, integer_spec, spec_of
 from nbrt_kernels.random.distributions.samplers import SAMPLED, sampler_fills
 from nbrt_kernels.random.dropout import dropout_kernel, keep_threshold, scale_kernel
 from nbrt_kernels.random.fills import (
@@ -35,11 +30,14 @@ from nbrt_kernels.random.launches import (
     is_table,
     within,
 )
-from nbrt_kernels.random.parameters import each_integer_parameters, no_parameters
+from nbrt_kernels.random.parameters import each_integer_parameters
+from nbrt_kernels.random.short_runs import (
+    SHORT_BLOCKS,
+    fill_short_runs,
+    short_run_blocks,
+    short_runs_threads,
+)
 from nbrt_kernels.random.transforms import bits_24, is_below
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["DrawRequest", "Fill", "fills_of"]
 
@@ -156,9 +154,8 @@ def _element_fills(draw: DrawRequest, tile: int) -> list[Fill]:
         threads = fill_threads(draw.local_size, wide=spec.wide, blocks=tile)
         kernel = fill(spec.standard, spec.finish, blocks=tile, **kind)
         return [Fill(kernel, threads, typed, skip_blocks=skip_blocks, block=_block(tile))]
-    listed = is_table(draw.region)
-    kernel = fill_rows(spec.standard, spec.finish, blocks=tile, listed=listed, **kind)
-    return _row_fills(kernel, typed, draw, spec, tile)
+    parts = {"standard": spec.standard, "finish": spec.finish, **kind}
+    return _row_fills(parts, typed, draw, tile)
 
 
 def _blocks_to_skip(region: Part | Table | None, wide: bool) -> int | None:
@@ -177,19 +174,21 @@ def _blocks_to_skip(region: Part | Table | None, wide: bool) -> int | None:
 
 
 def _row_fills(
-    kernel: Callable[..., None],
-    typed: tuple[Any, ...],
-    draw: DrawRequest,
-    spec: DistributionSpec,
-    tile: int,
+    parts: dict[str, Any], typed: tuple[Any, ...], draw: DrawRequest, tile: int
 ) -> list[Fill]:
+    """Return the launches over the runs of a region; `parts` are arguments of `fill_rows`."""
+    wide = parts.get("wide", False)
     fills = []
     for part, size, box in boxes(draw.region, draw.local_size):
         assert box is not None
         if is_listed(box):
-            threads = fill_table_threads(size, box[2], box[3], wide=spec.wide, blocks=tile)
+            threads = fill_table_threads(size, box[2], box[3], wide=wide, blocks=tile)
+            kernel = fill_rows(**parts, blocks=tile, listed=True)
+        elif tile != _ONE_TILE and short_run_blocks(box[1], wide=wide) <= SHORT_BLOCKS:
+            kernel, threads = fill_short_runs(**parts), short_runs_threads(size, box[1], wide=wide)
         else:
-            threads = fill_rows_threads(size, box[1], wide=spec.wide, blocks=tile)
+            threads = fill_rows_threads(size, box[1], wide=wide, blocks=tile)
+            kernel = fill_rows(**parts, blocks=tile)
         arguments = (*box_arguments(box, np.int64), *cut(typed, draw.local_size, part))
         fills.append(Fill(kernel, threads, arguments, part, block=_block(tile)))
     return fills
@@ -220,9 +219,8 @@ def _dropout_fills(draw: DrawRequest, tile: int) -> list[Fill]:
         kernel = dropout_kernel(draw.dtype, tile)
         arguments = (mask, x, threshold, scale)
         return [Fill(kernel, threads, arguments, skip_blocks=skip_blocks, block=_block(tile))]
-    spec = DistributionSpec(bits_24, is_below, None, False, no_parameters)
-    masked = fill_rows(bits_24, is_below, blocks=tile, listed=is_table(draw.region))
-    fills = _row_fills(masked, (threshold,) * 3, draw, spec, tile)
+    parts = {"standard": bits_24, "finish": is_below}
+    fills = _row_fills(parts, (threshold,) * 3, draw, tile)
     scaled = Fill(scale_kernel(draw.dtype), draw.local_size, (mask, x, scale))
     return [*(launch._replace(target=mask) for launch in fills), scaled]
 
