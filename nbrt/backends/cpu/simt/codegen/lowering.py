@@ -78,13 +78,14 @@ def lower(code: ThreadIR, kinds: set[str], places: Sequence[str] = ()) -> Lowere
     if "grid" in kinds:
         reason = "the blocks of the grid wait for each other (cg.this_grid().sync())"
         return lower_to_coroutines(code, kinds, (reason, *places))
+    notes: list[str] = []
     try:
-        text = lanes_block(code)
+        text = lanes_block(code, notes=notes)
     except CannotLowerError as error:
         return lower_to_coroutines(code, kinds, (str(error), *places))
     uses = ", ".join(sorted(kinds)) or "a loop"
     reason = f"threads of a block run in step as lanes of vectors ({uses})"
-    return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason, *places)))
+    return Lowered(text, f"{code.name}.block", Lowering("lanes", (reason, *notes, *places)))
 
 
 def lower_if_diverging(code: ThreadIR) -> Lowered | None:

@@ -35,7 +35,9 @@ _PADDING = 64 * placeholders.WARP_SIZE
 """Bytes around shared arrays, which partly active vectors may access."""
 
 
-def lanes_block(code: ThreadIR, *, only_diverging: bool = False) -> str:
+def lanes_block(
+    code: ThreadIR, *, only_diverging: bool = False, notes: list[str] | None = None
+) -> str:
     """Lower a thread to a block function of vector code.
 
     Parameters
@@ -44,6 +46,8 @@ def lanes_block(code: ThreadIR, *, only_diverging: bool = False) -> str:
         One thread.
     only_diverging : bool
         Refuse code without a divergent loop.
+    notes : list of str, optional
+        Receives the rules that applied to accesses, and what stood in the way of others.
 
     Returns
     -------
@@ -59,9 +63,13 @@ def lanes_block(code: ThreadIR, *, only_diverging: bool = False) -> str:
         block = _BlockWriter(code, partial=False, only_diverging=only_diverging)
         if only_diverging and not block.has_divergent_loops:
             raise CannotLowerError("all threads leave every loop together")
-        return block.text()
+        text = block.text()
     except PartialError:
-        return _BlockWriter(code, partial=True, only_diverging=only_diverging).text()
+        block = _BlockWriter(code, partial=True, only_diverging=only_diverging)
+        text = block.text()
+    if notes is not None:
+        notes += block.notes
+    return text
 
 
 def _uses_warps(function: Function) -> bool:
@@ -111,6 +119,11 @@ class _BlockWriter:
     def has_divergent_loops(self) -> bool:
         """Whether lanes may leave a loop at different times."""
         return bool(self._divergence.divergent_loops)
+
+    @property
+    def notes(self) -> list[str]:
+        """The rules that applied to accesses, and what stood in the way of others."""
+        return list(self._writer.notes)
 
     # -- analysis --------------------------------------------------------------------------------
 

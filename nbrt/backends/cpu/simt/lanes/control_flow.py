@@ -10,10 +10,12 @@ memory accesses is written twice: for all lanes, without masks, and for some.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt.lanes.merges import Edge, Jumps, Merges
 from nbrt.backends.cpu.simt.lanes.regions import with_aliases
+from nbrt.backends.cpu.simt.lanes.subregions import Subregion, SubregionTests, addresses_in
+from nbrt.backends.cpu.simt.lanes.versions import Versions, versions_of
 from nbrt.backends.cpu.simt.lanes.writer import FULL, Mask, Value
 from nbrt.backends.cpu.simt.llvm.graph import Level
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, Operand
@@ -24,28 +26,13 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.instructions import Instructions
     from nbrt.backends.cpu.simt.lanes.regions import BarrierRegion, SplitThread
     from nbrt.backends.cpu.simt.lanes.spill_slots import SpillSlots
-    from nbrt.backends.cpu.simt.llvm.model import BasicBlock
+    from nbrt.backends.cpu.simt.lanes.versions import VersionPoint
+    from nbrt.backends.cpu.simt.llvm.model import BasicBlock, Instruction
 
 __all__ = ["ControlFlow"]
 
-_CHEAP = frozenset(
-    (
-        *("add", "sub", "mul", "shl", "lshr", "ashr", "and", "or", "xor"),
-        *("fadd", "fsub", "fmul", "fneg", "icmp", "fcmp", "select"),
-        *("zext", "sext", "trunc", "getelementptr", "freeze", "phi", "br"),
-    )
-)
-_MAX_CHEAP_LENGTH = 8
 _MAX_COPIES = 3
 """Maximum depth of subregions that are written twice."""
-
-
-class _Subregion(NamedTuple):
-    """Nodes of a level with one entry."""
-
-    level: Level
-    entry: str
-    nodes: set[str]
 
 
 class ControlFlow:
@@ -75,25 +62,34 @@ class ControlFlow:
         }
         self._bodies: dict[str, Level] = {}
         self._copies = 0
+        self._tests = SubregionTests(self._blocks, instructions)
+        lanes = self._writer.width
+        self._versions: Versions | None = Versions(self._blocks, self._divergence, lanes)
 
     def write(self, mask: Mask, phis: dict[str, Value]) -> list[Edge]:
         """Write the region for the lanes of a mask; return the edges that leave it."""
         level = self._region.level
-        return self._guarded(_Subregion(level, level.root, set(level.order)), mask, phis, FULL)
+        return self._guarded(Subregion(level, level.root, set(level.order)), mask, phis, FULL)
 
     def _guarded(
-        self, part: _Subregion, mask: Mask, phis: dict[str, Value], outer: Mask
+        self,
+        part: Subregion,
+        mask: Mask,
+        phis: dict[str, Value],
+        outer: Mask,
+        accessed: frozenset[str] = frozenset(),
     ) -> list[Edge]:
         """Write a subregion for the lanes of a mask, behind a jump that skips it if there are none.
 
-        `phis` are the values of the phis of the entry, `outer` is the mask around the subregion.
+        `phis` are the values of the phis of the entry, `outer` is the mask around the subregion,
+        `accessed` are addresses that some of its lanes have accessed.
         """
-        if mask is None or self._is_cheap(part):
+        if mask is None or self._tests.is_cheap(part, accessed):
             return self._subregion(part, mask, phis)
         writer = self._writer
         some, after = writer.name("some"), writer.name("join")
         any_lane = writer.any(mask)
-        twice = outer is None and self._copies < _MAX_COPIES and self._uses_memory(part)
+        twice = outer is None and self._copies < _MAX_COPIES and self._tests.uses_memory(part)
         all_lanes = writer.all(mask) if twice else ""
         jumps: Jumps = [(writer.label, [])]
         writer.choose(any_lane, some, after)
@@ -117,9 +113,9 @@ class ControlFlow:
         finalized = [self._merges.finalized(edge) for edge in edges]
         return self._writer.label, finalized
 
-    def _subregion(self, part: _Subregion, mask: Mask, phis: dict[str, Value]) -> list[Edge]:
+    def _subregion(self, part: Subregion, mask: Mask, phis: dict[str, Value]) -> list[Edge]:
         """Write a subregion; return the edges that leave it, merged behind it."""
-        level, entry, nodes = part
+        level, entry, nodes, _ = part
         writer = self._writer
         labels: dict[str, str] = {}
         incoming: dict[str, list[tuple[str, dict[str, Value]]]] = {entry: []}
@@ -147,7 +143,15 @@ class ControlFlow:
             if node != entry:
                 writer.start(label_of(node))
                 phis = self._merged_phis(node, incoming[node])
-            edges = self._node(level, node, mask, phis)
+            point = None
+            if self._versions is not None:
+                point = self._versions.find(level, node, nodes, writer.notes)
+            if point is not None:
+                skipped |= point.nodes
+                self._jump(self._versioned(level, node, point, mask, phis), leave)
+                continue
+            begin = part.begin if node == entry else 0
+            edges = self._node(level, node, mask, phis, begin)
             if self._divergence.splits(level, node):
                 skipped |= self._divergent_region(part, node, mask, edges, leave)
             else:
@@ -167,21 +171,68 @@ class ControlFlow:
             for phi in self._thread.phis(node)
         }
 
-    def _node(self, level: Level, node: str, mask: Mask, phis: dict[str, Value]) -> list[Edge]:
-        """Write a block or a loop; return the edges that leave it."""
-        if node in level.loops:
-            return self._loop(level, node, mask, phis)
+    def _versioned(
+        self, level: Level, node: str, point: VersionPoint, mask: Mask, phis: dict[str, Value]
+    ) -> list[Edge]:
+        """Write nodes in versions; return the edges that leave them."""
+        writer, versions = self._writer, self._versions
+        self._start(phis, mask)
+        block = self._blocks[node]
+        self._write(block.instructions[: point.begin], mask)
+        part = Subregion(level, node, set(point.nodes), point.begin)
+        root, values = point.root, dict(self._values)
+        self._versions = None
+        after = writer.name("versions.end")
+        jumps: Jumps = []
+        known = self._values[root.text]
+        writer.notes[point.note] = None
+        for test, version in versions_of(writer, known, point):
+            notes = dict(writer.notes)
+            following = writer.name("version")
+            if test:
+                taken = writer.name("version")
+                writer.choose(test, taken, following)
+                writer.start(taken)
+            self._values[root.text] = version
+            edges = self._subregion(part, mask, {})
+            if len(edges) == 1:
+                edges = [replace(edges[0], taken="true", mask=mask)]
+            if any(edge.mask is not mask for edge in edges):
+                raise CannotLowerError("lanes leave a version of code at different places")
+            jumps.append((writer.label, edges))
+            writer.go(after)
+            self._values.clear()
+            self._values.update(values)
+            if test:
+                writer.start(following)
+            writer.notes = notes  # the note of the place says how other values are accessed
+        self._versions = versions
+        writer.start(after)
+        return self._merges.merged(jumps, mask)
+
+    def _start(self, phis: dict[str, Value], mask: Mask) -> None:
         self._values.update(phis)
         for name in phis:
             self._keep(name, mask)
+
+    def _node(
+        self, level: Level, node: str, mask: Mask, phis: dict[str, Value], begin: int = 0
+    ) -> list[Edge]:
+        """Write a block or a loop; return the edges that leave it."""
+        if node in level.loops:
+            return self._loop(level, node, mask, phis)
+        self._start(phis, mask)
         block = self._blocks[node]
-        for item in block.instructions:
+        self._write(block.instructions[begin:], mask)
+        return self._edges(block, mask)
+
+    def _write(self, items: list[Instruction], mask: Mask) -> None:
+        for item in items:
             if item.opcode == "phi" or item.is_terminator:
                 continue
             self._instructions.write(item, mask)
             if item.name:
                 self._keep(item.name, mask)
-        return self._edges(block, mask)
 
     def _keep(self, name: str, mask: Mask) -> None:
         self._slots.keep(name, self._values[name], mask)
@@ -238,7 +289,7 @@ class ControlFlow:
 
     def _divergent_region(
         self,
-        part: _Subregion,
+        part: Subregion,
         node: str,
         mask: Mask,
         edges: list[Edge],
@@ -251,11 +302,12 @@ class ControlFlow:
             pending.setdefault(edge.target, []).append(self._merges.masked(edge))
         region = set(level.region(node)) & part.nodes
         for entry, nodes in level.subregions(node):
-            inside = _Subregion(level, entry, nodes & part.nodes)
+            inside = Subregion(level, entry, nodes & part.nodes)
             if not inside.nodes or entry not in pending:
                 continue
             edge = self._merges.blended(pending.pop(entry))
-            for leaving in self._guarded(inside, edge.mask, edge.incoming, mask):
+            accessed = addresses_in(self._blocks, level, node)
+            for leaving in self._guarded(inside, edge.mask, edge.incoming, mask, accessed):
                 pending.setdefault(leaving.target, []).append(self._merges.masked(leaving))
         edges = [self._merges.blended(merging) for merging in pending.values()]
         if level.ipdom[node] in part.nodes:  # all lanes reconverge
@@ -263,20 +315,6 @@ class ControlFlow:
             assert len(edges) == 1
         self._writer.go(leave(edges))
         return region
-
-    def _is_cheap(self, part: _Subregion) -> bool:
-        """Return whether computing a subregion costs less than a jump that skips it."""
-        if any(node in part.level.loops for node in part.nodes):
-            return False
-        items = [item for node in part.nodes for item in self._blocks[node].instructions]
-        return len(items) <= _MAX_CHEAP_LENGTH and all(item.opcode in _CHEAP for item in items)
-
-    def _uses_memory(self, part: _Subregion) -> bool:
-        return any(
-            item.opcode in ("load", "store", "atomicrmw", "call")
-            for block in part.level.blocks_of(part.nodes)
-            for item in self._blocks[block].instructions
-        )
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -339,7 +377,7 @@ class ControlFlow:
         """Write a loop that all lanes leave together."""
         writer = self._writer
         before, head, at, phis = self._begin_loop(body, initial)
-        edges = self._subregion(_Subregion(body, body.root, set(body.order)), mask, phis)
+        edges = self._subregion(Subregion(body, body.root, set(body.order)), mask, phis)
         back = [edge for edge in edges if edge.target == body.root]
         out = [edge for edge in edges if edge.target != body.root]
         if not back:
@@ -400,7 +438,7 @@ class ControlFlow:
     def _loop_body(
         self, body: Level, inside: Value, phis: dict[str, Value], outer: Mask
     ) -> list[Edge]:
-        part = _Subregion(body, body.root, set(body.order))
+        part = Subregion(body, body.root, set(body.order))
         if outer is None:
             return self._guarded(part, inside, phis, outer)
         return self._subregion(part, inside, phis)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from nbrt.backends.cpu.simt.llvm.model import BasicBlock, Function, Instruction, Operand
 
-__all__ = ["VARYING", "Divergence", "Stride", "frame_size"]
+__all__ = ["VARYING", "Divergence", "Stride", "address_indices", "frame_size"]
 
 Stride = int | None
 VARYING: Stride = None
@@ -34,7 +34,7 @@ def frame_size(alloca: Instruction) -> int:
     return -(-size_of(alloca.detail) * count // align) * align
 
 
-def _address_indices(address: Instruction) -> list[tuple[Operand, int]] | None:
+def address_indices(address: Instruction) -> list[tuple[Operand, int]] | None:
     """Return the variable indices of an address, with the sizes of their units."""
     indices = []
     kind = address.detail
@@ -298,7 +298,7 @@ class Divergence:
         return operand.text in {p.text for p in self._function.parameters}
 
     def _of_address(self, item: Instruction) -> Stride:
-        indices = _address_indices(item)
+        indices = address_indices(item)
         if indices is None or item.type != "ptr":
             return VARYING
         total = self[item.operands[0]]

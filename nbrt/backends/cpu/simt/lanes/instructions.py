@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
 from nbrt.backends.cpu.simt.lanes.memory import Memory
+from nbrt.backends.cpu.simt.lanes.patterns import Patterns
 from nbrt.backends.cpu.simt.lanes.scalarize import Scalarizer
 from nbrt.backends.cpu.simt.lanes.warp import WarpOperations
 from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
@@ -66,6 +67,7 @@ class Instructions:
         self._scalarizer = Scalarizer(writer, used)
         self._memory = Memory(writer, self._scalarizer, divergence.definitions)
         self._warp = WarpOperations(writer)
+        self._patterns = Patterns(writer, divergence)
 
     def value(self, operand: Operand) -> Value:
         """Return the value of an operand."""
@@ -81,6 +83,11 @@ class Instructions:
             assert result is not None, item
             self._values[item.name] = result
 
+    def is_written_in_runs(self, store: Instruction) -> bool:
+        """Return whether a store writes runs of shared memory, under any mask."""
+        pointer = self._values.get(store.operands[1].text)
+        return pointer is not None and self._memory.is_written_in_runs(store, pointer)
+
     def _written(self, item: Instruction, operands: list[Value], mask: Mask) -> Value | None:
         opcode = item.opcode
         if opcode == "call":
@@ -95,17 +102,18 @@ class Instructions:
         if opcode == "extractvalue" and operands[0].kind == "members":
             return self._memory.member(operands[0], item)
         if all(value.kind == "scalar" for value in operands) and self._keeps_flags(item):
-            return Value(item.type, "scalar", self._writer.op(self._copied(item, operands)))
-        if (
-            item.name in self._divergence.strides
-            and self._divergence.strides[item.name] is not None
-        ):
-            return self._of_first_lane(item, operands)
+            folded = self._patterns.folded(item, operands)
+            if folded is not None:
+                return folded
+            result = Value(item.type, "scalar", self._writer.op(self._copied(item, operands)))
+            return self._patterns.noted(item, operands, result)
+        if self._divergence.strides.get(item.name) is not None:
+            return self._patterns.noted(item, operands, self._of_first_lane(item, operands))
         if opcode == "icmp":
-            compared = self._compared(item, operands)
-            if compared is not None:
-                return compared
-        return self._elementwise(item, operands, mask)
+            compared = self._patterns.compare(item, operands) or self._compared(item, operands)
+        else:
+            compared = self._patterns.write(item, operands)
+        return compared or self._elementwise(item, operands, mask)
 
     def _keeps_flags(self, item: Instruction) -> bool:
         return all(self._divergence[operand] == 0 for operand in item.operands)
@@ -146,14 +154,18 @@ class Instructions:
         return Value(item.type, "step" if step else "scalar", self._writer.op(text), step)
 
     def _compared(self, item: Instruction, operands: list[Value]) -> Value | None:
-        predicate = item.detail
+        predicate, writer = item.detail, self._writer
         if "samesign" in item.flags and predicate[0] == "u":
             predicate = "s" + predicate[1:]
         positive = all(
             self._is_positive(operand, 6) for operand in item.operands if operand.is_local
         )
         left, right = operands
-        return self._writer.compare(predicate, left, right, positive=positive)
+        for operand, value in zip(item.operands, operands, strict=True):
+            is_found_late = value.kind == "step" and self._divergence[operand] is None
+            if is_found_late and self._patterns.low_bits(operand, value).aligned < writer.width:
+                return None  # a step of a version, which could wrap between lanes
+        return writer.compare(predicate, left, right, positive=positive)
 
     def _is_positive(self, operand: Operand, depth: int) -> bool:
         """Return whether no lane, active or not, has a negative value."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
+from nbrt.backends.cpu.simt.lanes.windows import Windows
 from nbrt.backends.cpu.simt.lanes.writer import LaneWriter, Mask, Value
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError, Instruction, renamed
 from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
@@ -47,6 +48,7 @@ class Memory:
         self._writer = writer
         self._scalarizer = scalarizer
         self._definitions = definitions
+        self._windows = Windows(writer)
         self._scratch = ""
         self._writes = {True: 0, False: 0}
         """Number of writes to private memory, and to other memory."""
@@ -65,9 +67,13 @@ class Memory:
 
     def is_private(self, name: str) -> bool:
         """Return whether a pointer is always to memory that is private to the block."""
-        return self._is_private(name, set())
+        return self._is_private(name, set(), stack=True)
 
-    def _is_private(self, name: str, seen: set[str]) -> bool:
+    def is_shared(self, name: str) -> bool:
+        """Return whether a pointer is always to shared arrays, which have padding."""
+        return self._is_private(name, set(), stack=False)
+
+    def _is_private(self, name: str, seen: set[str], *, stack: bool) -> bool:
         if name in seen:
             return True  # a phi of a loop: its other operands decide
         seen.add(name)
@@ -75,14 +81,14 @@ class Memory:
         if item is None:
             return False
         if item.opcode == "alloca":
-            return True
+            return stack
         if item.opcode == "call":
             return item.detail.startswith(placeholders.SHARED)
         if item.opcode in ("getelementptr", "freeze"):
-            return self._is_private(item.operands[0].text, seen)
+            return self._is_private(item.operands[0].text, seen, stack=stack)
         if item.opcode in ("phi", "select"):
             pointers = [o for o in item.operands if o.type == "ptr"]
-            return all(self._is_private(pointer.text, seen) for pointer in pointers)
+            return all(self._is_private(o.text, seen, stack=stack) for o in pointers)
         return False
 
     # -- loads ---------------------------------------------------------------------------------
@@ -105,6 +111,8 @@ class Memory:
             text = self._load_run(item, pointer.text, mask)
             if mask is None:
                 return Value(kind, "vector", text, write_lane=self._reload(item, pointer, text))
+        elif window := self._load_window(item, pointer, mask):
+            text = window
         elif pointer.kind == "step" and mask is None:
             text = "poison"
             for lane in range(writer.width):
@@ -114,6 +122,13 @@ class Memory:
         else:
             text = self._gather(item, pointer, mask)
         return Value(kind, "vector", text)
+
+    def _load_window(self, item: Instruction, pointer: Value, mask: Mask) -> str:
+        """Write a load at constant distances; return the vector, or empty."""
+        shared = self.is_shared(item.operands[0].text)
+        if pointer.kind != "pattern" and not (pointer.kind == "step" and shared):
+            return ""
+        return self._windows.load(item.type, item.align, pointer, mask, shared=shared)
 
     def _reread(self, item: Instruction, at: str) -> str:
         return self._writer.op(renamed(item.text, {item.operands[0].text: at}))
@@ -184,8 +199,25 @@ class Memory:
             return
         if pointer.kind == "step" and pointer.step == size_of(kind) and kind != "i1":
             self._store_run(item, self._writer.vector(value), pointer.text, mask)
-            return
-        self._scatter(item, value, pointer, mask)
+        elif not self._store_window(item, value, pointer, mask):
+            self._scatter(item, value, pointer, mask)
+
+    def _store_window(self, item: Instruction, value: Value, pointer: Value, mask: Mask) -> bool:
+        """Write a store at constant distances; return whether it is possible."""
+        shared = self.is_shared(item.operands[1].text)
+        if pointer.kind != "pattern" and not (pointer.kind == "step" and shared):
+            return False
+        kind, vector = item.operands[0].type, self._writer.vector(value)
+        return self._windows.store(kind, item.align, vector, pointer, mask, shared=shared)
+
+    def is_written_in_runs(self, item: Instruction, pointer: Value) -> bool:
+        """Return whether a store to shared memory is one store of a run, under any mask."""
+        kind = item.operands[0].type
+        if not is_scalar(kind) or item.detail or not self.is_shared(item.operands[1].text):
+            return False
+        if pointer.kind == "step" and pointer.step == size_of(kind):
+            return kind != "i1"
+        return self._windows.holds(pointer, kind)
 
     def _last(self, value: Value, mask: Mask) -> str:
         """Return the value of the last active lane, which is the result of several stores."""
@@ -217,7 +249,7 @@ class Memory:
             return
         if mask is not None:
             before = writer.op(f"load {whole}, ptr {at}, align {item.align}")
-            vector = writer.blend(kind, mask, vector, before)
+            vector = writer.blend(kind, mask, vector, writer.frozen(kind, before))
         writer.do(f"store {whole} {vector}, ptr {at}, align {item.align}")
 
     def _scatter(self, item: Instruction, value: Value, pointer: Value, mask: Mask) -> None:

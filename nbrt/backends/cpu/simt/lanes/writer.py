@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from nbrt.backends.cpu.simt.llvm.parse import split_type
 from nbrt.backends.cpu.simt.llvm.types import width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["FULL", "LaneWriter", "Mask", "Value"]
+__all__ = ["FULL", "UNKNOWN", "LaneWriter", "LowBits", "Mask", "Value"]
 
 _NUMBER = re.compile(r"-?\d+$|-?\d[\d.]*e[-+]?\d+$|0x[0-9A-Fa-fHKLMR]+$|true$|false$")
+_INTEGER = re.compile(r"-?\d+$")
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+class LowBits(NamedTuple):
+    """Knowledge about a scalar: it is `residue` modulo a power of two, `modulus`."""
+
+    modulus: int = 1
+    residue: int = 0
+
+    @property
+    def aligned(self) -> int:
+        """A power of two that divides the scalar."""
+        return self.residue & -self.residue or self.modulus
+
+
+UNKNOWN = LowBits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +39,12 @@ class Value:
     """A value in all lanes of a group.
 
     ``kind`` is the meaning of ``text``: ``scalar``, the value of every lane; ``step``, the value of
-    lane 0, where neighbouring lanes are `step` apart; ``vector``, a vector. Conditions have four
-    more forms, which need no vector: ``below`` and ``from``, true in the lanes below or from an
-    ``i64`` in [0, width]; ``one``, true in the lane with an ``i64`` as its number, if it exists;
-    and ``bits``, an integer with one bit for each lane.
+    lane 0, where neighbouring lanes are `step` apart; ``pattern``, a scalar to which each lane adds
+    one of `offsets`; ``vector``, a vector; ``parts``, a scalar that is a multiple of `step` and a
+    vector of bytes below it, the sums of which are the lanes. Conditions have four more forms,
+    which need no vector: ``below`` and ``from``, true in the lanes below or from an ``i64`` in
+    [0, width]; ``one``, true in the lane with an ``i64`` as its number, if it exists; and ``bits``,
+    an integer with one bit for each lane.
     """
 
     type: str
@@ -35,6 +53,22 @@ class Value:
     step: int = 0
     write_lane: Callable[[int], str] | None = field(default=None, compare=False)
     """Writes the value of one lane of a vector, if that costs less than extracting it."""
+    offsets: tuple[int, ...] = ()
+    low_bits: LowBits = UNKNOWN
+    """What is known of the low bits of a scalar, or of the scalar of a step or pattern."""
+
+    @property
+    def number(self) -> int | None:
+        """The value of an integer constant."""
+        is_constant = self.kind == "scalar" and _INTEGER.match(self.text)
+        return int(self.text) if is_constant else None
+
+    def with_low_bits(self, known: LowBits) -> Value:
+        """Return the value with what is known of its low bits, as far as its type has them."""
+        if known.modulus <= self.low_bits.modulus or self.type[0] != "i":
+            return self
+        modulus = min(known.modulus, 1 << width_of(self.type))
+        return replace(self, low_bits=LowBits(modulus, known.residue % modulus))
 
 
 Mask = Value | None
@@ -55,6 +89,8 @@ class LaneWriter:
         self.stack: list[str] = []
         """Stack slots: the first lines of the function."""
         self.declarations: dict[str, str] = {}
+        self.notes: dict[str, None] = {}
+        """Rules that applied, and what stood in the way of others, each once."""
         self.label = "%entry"
         """Label of the current block."""
         self._count = 0
@@ -117,9 +153,13 @@ class LaneWriter:
         """Return the constant vector 0, step, 2 * step, ... of an integer type."""
         if step == 0:
             return "zeroinitializer"
+        return self.constants(kind, [lane * step for lane in range(self.width)])
+
+    def constants(self, kind: str, numbers: Sequence[int]) -> str:
+        """Return a constant vector of an integer type, which numbers wrap around."""
         bits = int(kind[1:])
         half, whole = 1 << (bits - 1), 1 << bits
-        values = ((lane * step + half) % whole - half for lane in range(self.width))
+        values = ((number + half) % whole - half for number in numbers)
         return f"<{', '.join(f'{kind} {value}' for value in values)}>"
 
     def splat(self, kind: str, text: str) -> str:
@@ -163,8 +203,10 @@ class LaneWriter:
             return value.text
         if value.kind == "scalar":
             return self.splat(value.type, value.text)
-        if value.kind == "step":
+        if value.kind in ("step", "pattern"):
             return self._counted(value)
+        if value.kind == "parts":
+            return self._joined(value)
         if value.kind == "bits":
             return self.op(f"bitcast {self._bits} {value.text} to {self._mask_type}")
         numbers = self.vector_type("i8")
@@ -179,19 +221,28 @@ class LaneWriter:
         return self.op(f"icmp {predicate} {numbers} {lanes}, {self.splat('i8', limit)}")
 
     def _counted(self, value: Value) -> str:
+        kind = "i64" if value.type == "ptr" else value.type
+        steps = self.counting(kind, value.step)
+        if value.kind == "pattern":
+            steps = self.constants(kind, value.offsets)
         if value.type == "ptr":
-            offsets = f"{self.vector_type('i64')} {self.counting('i64', value.step)}"
+            offsets = f"{self.vector_type('i64')} {steps}"
             return self.op(f"getelementptr i8, ptr {value.text}, {offsets}")
-        steps = self.counting(value.type, value.step)
         base = self.splat(value.type, value.text)
         return self.op(f"add {self.vector_type(value.type)} {base}, {steps}")
+
+    def _joined(self, value: Value) -> str:
+        high, low = value.text.split(" ")
+        whole = self.vector_type(value.type)
+        wide = self.op(f"zext {self.vector_type('i8')} {low} to {whole}")
+        return self.op(f"add {whole} {wide}, {self.splat(value.type, high)}")
 
     def lane(self, value: Value, lane: int) -> str:
         """Return the value of one lane."""
         if value.kind == "scalar":
             return value.text
-        if value.kind == "step":
-            offset = lane * value.step
+        if value.kind in ("step", "pattern"):
+            offset = value.offsets[lane] if value.offsets else lane * value.step
             if offset == 0:
                 return value.text
             if value.type == "ptr":
@@ -295,6 +346,14 @@ class LaneWriter:
         return self.op(
             f"select {self._mask_type} {self.mask(mask)}, {vector} {chosen}, {vector} {other}"
         )
+
+    def frozen(self, kind: str, before: str) -> str:
+        """Return a vector from memory that is blended with another and stored back.
+
+        LLVM turns a load, a select and a store at one address into a masked store. On processors
+        with AVX2 only it is several times as slow; it does not match through ``freeze``.
+        """
+        return self.op(f"freeze {self.vector_type(kind)} {before}")
 
     # -- comparisons -------------------------------------------------------------------------
 
