@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from numba import cloudpickle
 from numba.core.registry import CPUDispatcher
 from numba.core.serialize import NumbaPickler
-from numba.core.typing.templates import signature
 
 from nbrt.backends.captures import is_device_function
 from nbrt.backends.declared_signatures import declared_signatures
+from nbrt.backends.dispatchers import new_dispatcher
 from nbrt.backends.stable_modules import is_stable_module
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _Pickler(NumbaPickler):  # type: ignore[misc]  # numba has no types
             return types.ModuleType, (obj.__name__,), read
         if is_device_function(obj):
             parts = (_dispatcher_class(obj), obj.py_func, obj.targetoptions)
-            return _new_dispatcher, (*parts, declared_signatures(obj))
+            return new_dispatcher, (*parts, declared_signatures(obj))
         if isinstance(obj, (types.FunctionType, enum.EnumMeta)) or (
             isinstance(obj, type) and issubclass(obj, (tuple, BaseException))
         ):
@@ -154,7 +154,7 @@ class _NamePickler(NumbaPickler):  # type: ignore[misc]  # numba has no types
         # numba-cuda pickles a dispatcher without its explicit signatures.
         is_for_cuda = is_device_function(obj) and not isinstance(obj, CPUDispatcher)
         if is_for_cuda and (declared := declared_signatures(obj)):
-            return _new_dispatcher, (type(obj), obj.py_func, obj.targetoptions, declared)
+            return new_dispatcher, (type(obj), obj.py_func, obj.targetoptions, declared)
         return super().reducer_override(obj)
 
 
@@ -162,21 +162,3 @@ def _dispatcher_class(dispatcher: Any) -> Any:
     """Return the class of a jitted function; None for objects of the program, such as kernels."""
     kind = type(dispatcher)
     return kind if is_stable_module(kind.__module__) else None
-
-
-def _new_dispatcher(
-    kind: Any,
-    function: types.FunctionType,
-    options: dict[str, Any],
-    declared: list[tuple[tuple[Any, ...], Any]],
-) -> Any:
-    """Return a dispatcher without compiled versions, but with its explicit signatures."""
-    if kind is None:
-        from numba.cuda.dispatcher import CUDADispatcher
-
-        kind = CUDADispatcher
-    dispatcher = kind(function, targetoptions=dict(options))
-    if declared:
-        dispatcher.declared_signatures = [signature(result, *args) for args, result in declared]
-        dispatcher._can_compile = False
-    return dispatcher

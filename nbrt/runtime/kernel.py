@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 from nbrt._internal.checks import as_int
 from nbrt._internal.gpus import capability_of
+from nbrt.backends.fast_math import fast_math_flags
 from nbrt.backends.interface import Check
 from nbrt.config import settings
 from nbrt.errors import ArgumentError, ArgumentTypeError, LaunchError
 from nbrt.runtime.configured_kernel import ConfiguredKernel
-from nbrt.runtime.kernel_cost import costs_of, declare_cost
+from nbrt.runtime.kernel_cost import cost_function, costs_of, declare_cost
 from nbrt.runtime.launch_sizes import checked_size, dim3, has_type_of, is_zero
 from nbrt.runtime.programs import BoundProgram, Programs, compile_call, forget_at_end, lock
 from nbrt.runtime.stream import Stream
@@ -19,6 +20,7 @@ from nbrt.runtime.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from nbrt.backends.fast_math import FastMath
     from nbrt.backends.interface import DeviceInterface, Program
     from nbrt.compilation.future import CompileFuture
     from nbrt.runtime.inspection import Inspection
@@ -346,6 +348,7 @@ def kernel(
     strict: bool = False,
     target: str | None = None,
     cost: CostFunction | None = None,
+    fastmath: FastMath | None = None,
 ) -> Kernel: ...
 @overload
 def kernel(
@@ -355,6 +358,7 @@ def kernel(
     strict: bool = False,
     target: str | None = None,
     cost: CostFunction | None = None,
+    fastmath: FastMath | None = None,
 ) -> Callable[[Callable[..., object]], Kernel]: ...
 def kernel(
     function: Callable[..., object] | None = None,
@@ -364,6 +368,7 @@ def kernel(
     strict: bool = False,
     target: str | None = None,
     cost: CostFunction | None = None,
+    fastmath: FastMath | None = None,
 ) -> Kernel | Callable[[Callable[..., object]], Kernel]:
     """Turn a function in the Numba CUDA dialect into a kernel for every kind of device.
 
@@ -385,6 +390,12 @@ def kernel(
     cost : callable, optional
         Takes the kernel's arguments and returns a `KernelCost`, for plans and traces. It is kept
         for `function`, whose latest one counts.
+    fastmath : bool, set of str or mapping of str to bool, optional
+        Whether sums and products may be reordered, multiply-adds fused, and divisions and functions
+        approximated, as with ``cuda.jit(fastmath=...)``; NaN and infinities keep their meaning.
+        Bits then differ between devices, block shapes and versions of nbrt. A set or a mapping
+        names LLVM's flags; a GPU then takes all that CUDA has. None: as the dispatcher says, and
+        for a function no.
 
     Returns
     -------
@@ -394,7 +405,7 @@ def kernel(
     Raises
     ------
     ArgumentError
-        If `target` is unknown or `seed` is negative or no integer.
+        If `target` or a flag of `fastmath` is unknown, or `seed` is negative or no integer.
     ArgumentTypeError
         If `function` is neither, `strict` is no bool, or `cost` is no function.
     """
@@ -402,14 +413,34 @@ def kernel(
         capability_of(target)  # an unknown name is an error with or without checks
     if function is None:
         options: dict[str, Any] = {"check": check, "seed": seed, "strict": strict}
-        return functools.partial(kernel, **options, target=target, cost=cost)
+        options |= {"target": target, "cost": cost, "fastmath": fastmath}
+        return functools.partial(kernel, **options)
     wanted = settings().check if check is None else check
     checking = _check(seed, strict, target) if wanted else None
+    if fastmath is not None:
+        function = _with_fast_math(function, fastmath)
     if isinstance(function, Kernel):
         if cost is not None:
             declare_cost(function.function, cost)
         return function if checking == function.check else function._with(checking)
     return Kernel(function, checking, cost)
+
+
+def _with_fast_math(function: Callable[..., object], option: FastMath) -> Callable[..., object]:
+    """Return a kernel with the option ``fastmath``, which has its own compiled code."""
+    wanted = fast_math_flags(option)
+    present = getattr(function, "targetoptions", {}).get("fastmath")
+    is_source = hasattr(getattr(function, "py_func", function), "__code__")
+    if wanted == fast_math_flags(present) or not is_source:
+        return function
+    # Imported by programs that use the option only: it needs Numba.
+    from nbrt.backends.dispatchers import with_option
+
+    function = function.function if isinstance(function, Kernel) else function
+    found: Callable[..., object] = with_option(function, "fastmath", option)
+    if (known := cost_function(function)) is not None:
+        declare_cost(found, known)
+    return found
 
 
 def _check(seed: int | None, strict: bool, target: str | None) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,87 @@ def _kinds(x: Any, out: Any) -> None:
             out[i] = 1 / x[i]
 
 
-def _has_vectors(function: Any) -> bool:
+def _llvm(function: Any, **options: Any) -> str:
     x, out = np.zeros(8, np.float32), np.zeros(1, np.float32)
-    loops = nbrt.kernel(function).inspect(x, out, block=1).llvm
-    return "reassoc" in loops
+    return nbrt.kernel(function, **options).inspect(x, out, block=1).llvm
+
+
+def _has_vectors(function: Any, **options: Any) -> bool:
+    return "reassoc" in _llvm(function, **options)
 
 
 def test_sums_are_reordered_only_with_fast_math() -> None:
     assert _has_vectors(cuda.jit(fastmath=True)(_sum_of_squares))
     assert not _has_vectors(cuda.jit(_sum_of_squares))
+
+
+def test_fast_math_is_an_option_of_nbrt_kernel() -> None:
+    fast = cuda.jit(fastmath=True)(_sum_of_squares)
+    assert _has_vectors(_sum_of_squares, fastmath=True)
+    assert _has_vectors(cuda.jit(_sum_of_squares), fastmath=True)
+    assert _has_vectors(fast)
+    assert not _has_vectors(fast, fastmath=False)
+    assert not _has_vectors(nbrt.kernel(fast), fastmath=False)
+    assert _has_vectors(nbrt.kernel(fastmath=True)(_sum_of_squares))
+    kernel = nbrt.kernel(fast)
+    assert nbrt.kernel(kernel, fastmath=True) is kernel
+
+
+def test_fast_math_may_be_a_set_of_flags() -> None:
+    for some in ({"contract", "nsz"}, {"contract": True, "nsz": True, "reassoc": False}):
+        for llvm in (
+            _llvm(_sum_of_squares, fastmath=some),
+            _llvm(cuda.jit(fastmath=some)(_sum_of_squares)),
+        ):
+            assert "contract" in llvm
+            assert "reassoc" not in llvm
+    assert "contract" not in _llvm(_sum_of_squares, fastmath=set())
+    for wrong in ({"quick"}, {"quick": True}):
+        with pytest.raises(nbrt.errors.ArgumentError, match="fastmath to be a bool or a set of"):
+            nbrt.kernel(_sum_of_squares, fastmath=wrong)
+
+
+def test_results_of_the_option_and_of_the_dispatcher_are_equal() -> None:
+    x = np.random.default_rng(7).random(1000, dtype=np.float32)
+    results = []
+    for kernel in (
+        nbrt.kernel(_sum_of_squares, fastmath=True),
+        nbrt.kernel(cuda.jit(fastmath=True)(_sum_of_squares)),
+    ):
+        out = np.zeros(1, np.float32)
+        with nbrt.device("cpu:0"):
+            kernel[1, 1](x, out)
+        results.append(out[0])
+        np.testing.assert_allclose(out[0], np.sum(x.astype(np.float64) ** 2), rtol=1e-5)
+    assert results[0] == results[1]
+
+
+def test_the_option_keeps_the_cost_and_the_pickle_of_a_kernel() -> None:
+    def cost(x: Any, out: Any) -> tuple[float, float]:
+        return 2.0 * x.size, 4.0 * x.size
+
+    x, out = np.ones(5, np.float32), np.zeros(1, np.float32)
+    kernel = nbrt.kernel(nbrt.kernel(_sum_of_squares, cost=cost), fastmath=True)
+    estimate = kernel.cost(x, out)
+    assert estimate is not None
+    assert estimate.flops == 10
+    copy = pickle.loads(pickle.dumps(nbrt.kernel(_sum_of_squares, fastmath=True)))
+    assert copy.targetoptions["fastmath"] is True
+    with nbrt.device("cpu:0"):
+        copy[1, 1](x, out)
+    assert out[0] == 5
+
+
+def test_the_option_is_the_one_of_cuda_devices() -> None:
+    def divide(x: Any, y: Any) -> None:
+        i = cuda.grid(1)
+        x[i] = x[i] / y[i]
+
+    kinds = "float32[::1]", "float32[::1]"
+    assert "div.approx" not in nbrt.kernel(divide).inspect(*kinds, gpu="sm_80").ptx
+    for option in (True, {"arcp"}):
+        fast = nbrt.kernel(divide, fastmath=option)
+        assert "div.approx" in fast.inspect(*kinds, gpu="sm_80").ptx
 
 
 def test_a_sum_with_fast_math_is_as_exact_as_one_in_order() -> None:
@@ -62,7 +135,9 @@ def test_nan_and_infinities_keep_their_meaning() -> None:
     np.testing.assert_array_equal(out, [1, 2, 2, 0.25, np.inf])
 
 
-@pytest.mark.parametrize("options", [{"fastmath": True}, {"debug": True, "opt": False}])
+@pytest.mark.parametrize(
+    "options", [{"fastmath": True}, {"fastmath": {"contract"}}, {"debug": True, "opt": False}]
+)
 def test_options_are_part_of_the_key_on_disk(options: dict[str, Any]) -> None:
     def key(function: Any) -> str | None:
         entry = CpuProgram(function).entry((8, 1, 1))

@@ -6,14 +6,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from nbrt.backends.fast_math import fast_math_flags
+
 __all__ = ["CodeOptions"]
-
-_FAST_MATH = frozenset({"reassoc", "contract", "arcp", "afn", "nsz"})
-"""LLVM's flags for what CUDA's fast mathematics permits.
-
-Reassociation, contraction to fused multiply-adds, reciprocals in divisions and approximate
-functions. NaN and infinities keep their meaning, as on CUDA.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +19,8 @@ class CodeOptions:
     ----------
     is_debug : bool
         Whether divisions by zero raise: ``debug=True``.
-    has_fast_math : bool
-        Whether floating-point operations may be reordered and approximated: ``fastmath=True``.
+    fast_math : tuple of str
+        LLVM's flags for reordered and approximate floating-point operations: ``fastmath``.
     is_silent : bool
         Whether an exception ends its thread and is not reported, as in CUDA's kernels without
         ``debug=True``.
@@ -34,7 +29,7 @@ class CodeOptions:
     """
 
     is_debug: bool = False
-    has_fast_math: bool = False
+    fast_math: tuple[str, ...] = ()
     is_silent: bool = False
     may_allocate: bool = False
 
@@ -44,7 +39,7 @@ class CodeOptions:
         options = getattr(function, "targetoptions", {})
         return cls(
             is_debug=bool(options.get("debug")),
-            has_fast_math=bool(options.get("fastmath")),
+            fast_math=tuple(sorted(fast_math_flags(options.get("fastmath")))),
             is_silent=bool(getattr(function, "has_silent_exceptions", False)),
             may_allocate=bool(getattr(_settings(), "CUDA_ENABLE_NRT", False)),
         )
@@ -54,8 +49,8 @@ class CodeOptions:
         options: dict[str, Any] = {"error_model": "python" if self.is_debug else "numpy"}
         if self.may_allocate:
             options["_nrt"] = True
-        if self.has_fast_math:
-            options["fastmath"] = set(_FAST_MATH)
+        if self.fast_math:
+            options["fastmath"] = set(self.fast_math)
         return options
 
 
