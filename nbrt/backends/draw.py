@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 from nbrt.index_sets import Region, RunTable
 
-__all__ = ["Draw"]
+__all__ = ["REPEAT", "Draw"]
+
+REPEAT = "repeat"
+"""Key of a draw's memo."""
 
 
 class Draw(NamedTuple):
@@ -43,7 +46,8 @@ class Draw(NamedTuple):
         Number of the generator in this process, for hooks; 0: none.
     memo : dict or None
         A cache for the backend's plan. Draws on one device that differ in seed and offset only
-        share it.
+        share it. Under `REPEAT` a backend may keep a function of (queue, out, seed, offset) that
+        makes the draw again from another place, on any stream of the device.
     """
 
     distribution: str

@@ -294,6 +294,13 @@ class DeviceInterface(ABC):
         """Return the device that holds `array`, or None if it is not an array of this kind."""
         return None
 
+    def may_fill(self, array: object, index: int) -> bool:
+        """Return whether device `index` may certainly write an array; False: it takes a look.
+
+        It is called for each small draw, so it must be quick.
+        """
+        return False
+
     def is_host_array(self, array: object) -> bool:
         """Return whether an array of this kind is in host memory."""
         return self.capabilities.host_addressable

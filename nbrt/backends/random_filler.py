@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from nbrt.backends.draw import REPEAT
 from nbrt.errors import ArgumentError, ArgumentOverflowError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -19,6 +20,25 @@ __all__ = ["DrawRequest", "FillLaunch", "RandomFiller", "requested_fills"]
 
 _MAX_PLANS = 256
 _ZERO = np.uint64(0)
+
+
+def _keep_repeat(memo: dict[Any, Any], plan: Plan, fill: FillLaunch) -> None:
+    """Keep the launch as a function, if it fills all of the draw's array."""
+    if fill.target is not None or fill.part is not None:
+        return
+    launch, arguments, uint64 = plan.launch, fill.arguments, np.uint64
+    blocks = uint64(fill.skip_blocks)
+    last = (0, uint64(0))  # NumPy takes as long for a conversion as a small draw for its numbers
+
+    def repeat(queue: Queue, flat: Any, seed: int, offset: int) -> None:
+        nonlocal last
+        known, key = last
+        if known != seed:
+            key = uint64(seed)
+            last = seed, key
+        launch(queue, flat, (key, uint64(offset)), blocks, *arguments)
+
+    memo[REPEAT] = repeat
 
 
 class FillLaunch(Protocol):
@@ -102,13 +122,21 @@ class RandomFiller:
         Compiles a kernel to a program.
     request : DrawRequest
         Returns the launches of a draw.
+    repeats : bool
+        Whether draws of one launch leave a function under `REPEAT`; the device's launches must need
+        no preparation by the backend.
     """
 
     def __init__(
-        self, make_program: Callable[[Callable[..., object]], Program], request: DrawRequest
+        self,
+        make_program: Callable[[Callable[..., object]], Program],
+        request: DrawRequest,
+        *,
+        repeats: bool = False,
     ) -> None:
         self._make_program = make_program
         self._request = request
+        self._repeats = repeats
         self._programs: dict[Callable[..., object], Program] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
@@ -133,6 +161,8 @@ class RandomFiller:
             planned = self._plan(queue.index, draw)
             if memo is not None:
                 memo[self] = planned
+                if self._repeats and len(planned) == 1:
+                    _keep_repeat(memo, *planned[0])
         flat = out if out.ndim == 1 else out.reshape(-1)
         if draw.device_state is None:
             state: Any = (np.uint64(draw.seed), np.uint64(draw.offset))

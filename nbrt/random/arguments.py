@@ -84,9 +84,12 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a dtype of floats in this machine's byte order."""
+    if type(dtype) is type:
+        known = _KNOWN_FLOATS.get(dtype)
+        return _checked_float(dtype) if known is None else known
     if isinstance(dtype, np.dtype):  # itself: equal ones may differ in metadata
         return dtype if dtype in _NATIVE_FLOATS else _checked_float(dtype)
-    known = _KNOWN_FLOATS.get(dtype) if isinstance(dtype, (type, str)) else None
+    known = _KNOWN_FLOATS.get(dtype) if isinstance(dtype, str) else None
     return _checked_float(dtype) if known is None else known
 
 
@@ -356,6 +359,15 @@ def checked_array(name: str, value: Any) -> Any:
 
 def checked_out(stream: Stream, out: Any, size: Shape | None, dtype: np.dtype[Any]) -> Array:
     """Return `out` after a check of its device, dtype, shape and flags."""
+    # A quick test of the usual case: a plain array of the device.
+    if (
+        type(out) is np.ndarray
+        and out.dtype is dtype
+        and (size is None or (type(size) is int and out.shape == (size,)))
+        and out.flags.writeable
+        and stream.interface.may_fill(out, stream.device.index)
+    ):
+        return out
     checked_array("out", out)
     if out.dtype != dtype:
         is_same_kind = (out.dtype.name in _FLOATS) == (dtype.name in _FLOATS)
@@ -365,12 +377,13 @@ def checked_out(stream: Stream, out: Any, size: Shape | None, dtype: np.dtype[An
     shape = out.shape if size is None else checked_shape(size)
     if shape != out.shape:
         raise ArgumentError(f"expected out of shape {shape}, got {out.shape}; leave size out")
-    host_addressable = stream.interface.capabilities.host_addressable
-    # An array that owns its memory comes from NumPy.
-    is_plain = host_addressable and type(out) is np.ndarray and out.base is None
-    holder = None if is_plain else holder_of(out)
-    if holder is None and not host_addressable:
-        holder = device_of(out)
+    interface = stream.interface
+    if interface.may_fill(out, stream.device.index):
+        holder = None
+    else:
+        holder = holder_of(out)
+        if holder is None and not interface.capabilities.host_addressable:
+            holder = device_of(out)
     if holder is not None and holder != stream.device:
         raise DeviceMismatchError(
             f"expected out on {stream.device}, got an array of {holder}; make it with "

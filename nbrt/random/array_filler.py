@@ -8,12 +8,13 @@ import numpy as np
 
 from nbrt._internal.checks import checked_shape
 from nbrt._internal.tracebacks import at_caller
-from nbrt.backends.draw import Draw
+from nbrt.backends.draw import REPEAT, Draw
 from nbrt.errors import ArgumentError
 from nbrt.random.arguments import checked_out, common_shape, dtype_name, is_array
 from nbrt.random.layouts import check_layout
 from nbrt.random.layouts.element import SAMPLED
 from nbrt.random.memory_order import as_kernel_view, broadcast_flat, fill_blocks, memory_order
+from nbrt.runtime import commands
 from nbrt.runtime.array import asarray, copy
 from nbrt.runtime.creation import empty
 from nbrt.runtime.guard import OptionalStreamGuard
@@ -243,9 +244,13 @@ class ArrayFiller:
         before, after = position.reserve(words)
         if not out.size:
             return
-        draw = Draw._make((*fields, before.seed, before.offset, None, shape, position.number, memo))
+        repeat = None if memo is None else memo.get(REPEAT)
         try:
-            self._enqueue(stream, out, draw)
+            if repeat is not None and _is_unseen(stream):
+                repeat(stream.queue, as_kernel_view(out), *before)
+                return
+            state = (*before, None, shape, position.number, memo)
+            self._enqueue(stream, out, Draw._make((*fields, *state)))
         except BaseException:
             # A failed draw takes no words, unless another draw reserved words after it.
             position.unreserve(before, after)
@@ -297,6 +302,15 @@ class ArrayFiller:
         region = None if subset is None else subset.blocks[0].region
         rule = (layout.name, constants, layout.index_to_counter, region)
         return (distribution, name, n, parameters, *rule), words
+
+
+def _is_unseen(stream: Stream) -> bool:
+    """Return whether the stream would only call the function of a draw that is not captured."""
+    return (
+        not (commands.hooks and "draw" in commands.hooked_kinds)
+        and stream.interface.lazy.is_ready
+        and stream.record_use is None
+    )
 
 
 def host_scalar(stream: Stream, result: Any) -> Any:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nbrt._internal import scopes
+from nbrt._internal.device import Device
 from nbrt.backends import registry
 from nbrt.backends.draw import Draw
 from nbrt.backends.queue import CancellableQueue
@@ -24,7 +25,6 @@ from nbrt.runtime.round_robin import RoundRobin
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from nbrt._internal.device import Device
     from nbrt.backends.interface import DeviceInterface
     from nbrt.backends.lazy import LazyInitializer
     from nbrt.backends.queue import Queue
@@ -423,6 +423,10 @@ def current_stream(device: DeviceLike = None) -> Stream:
     True
     """
     frame = scopes.current()
+    if type(device) is Device and not frame.streams:
+        default = _defaults.get(device)
+        if default is not None:
+            return default
     chosen = (frame.device or default_device()) if device is None else lookup(device)[0]
     if frame.streams and (stream := frame.streams.get(chosen)) is not None:
         return stream  # type: ignore[return-value]  # guards store only streams there

@@ -127,6 +127,10 @@ class CpuInterface(DeviceInterface):
             return None
         return getattr(owner_of(array), "index", 0)
 
+    def may_fill(self, array: object, index: int) -> bool:
+        """Return whether an array is a NumPy array in plain host memory or that of the device."""
+        return type(array) is np.ndarray and getattr(owner_of(array), "index", index) == index
+
     def adopt(self, array: Any) -> HostArray:
         """Return a NumPy array over another library's host memory."""
         return np.from_dlpack(array)
@@ -202,7 +206,7 @@ class CpuInterface(DeviceInterface):
             from nbrt.backends.random_filler import RandomFiller
             from nbrt_kernels.random.requests import fills_of
 
-            self._random_filler = RandomFiller(self.program, fills_of)
+            self._random_filler = RandomFiller(self.program, fills_of, repeats=True)
         self._random_filler.draw(queue, out, draw)
 
 
