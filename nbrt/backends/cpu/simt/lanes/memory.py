@@ -249,7 +249,9 @@ class Memory:
             return
         if mask is not None:
             before = writer.op(f"load {whole}, ptr {at}, align {item.align}")
-            vector = writer.blend(kind, mask, vector, writer.frozen(kind, before))
+            if mask.kind in ("vector", "bits"):
+                before = writer.frozen(kind, before)
+            vector = writer.blend(kind, mask, vector, before)
         writer.do(f"store {whole} {vector}, ptr {at}, align {item.align}")
 
     def _scatter(self, item: Instruction, value: Value, pointer: Value, mask: Mask) -> None:
