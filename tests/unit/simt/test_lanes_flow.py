@@ -117,6 +117,69 @@ def test_threads_return_before_barriers_one_after_the_other() -> None:
         agree(kernel, 1, 100, out(), n)
 
 
+@pytest.mark.parametrize("shape", [(32, 4), (64, 3), (16, 2, 3), (8, 9)], ids=str)
+def test_whole_rows_return_before_barriers(shape) -> None:
+    """All lanes of a group return together, other groups go on."""
+
+    def kernel(o, n):
+        s = cuda.shared.array(256, int32)
+        t = cuda.threadIdx
+        row = t.y + cuda.blockDim.y * t.z
+        i = t.x + cuda.blockDim.x * row
+        s[i] = i
+        if row >= n:
+            return
+        cuda.syncthreads()
+        o[i] = s[i] + 100
+        cuda.syncthreads()
+        if row + 1 == n:
+            o[i] += 1000
+            return
+        cuda.syncthreads()
+        o[i] += 10000
+
+    rows = shape[1] * (shape[2] if len(shape) > 2 else 1)
+    for n in (0, 1, rows - 1, rows):
+        agree(kernel, 1, shape, out(256), n)
+
+
+def test_whole_warps_return_before_barriers() -> None:
+    def kernel(o, n):
+        s = cuda.shared.array(128, int32)
+        t = cuda.threadIdx.x
+        warp = t // 32
+        s[t] = t
+        cuda.syncthreads()
+        for k in range(n):
+            if warp > k + 1:
+                o[t] = -k - 2
+                return
+            s[t] += k
+        count = cuda.syncthreads_count(warp != 1)
+        o[t] = s[t] + 1000 * count
+        if warp == 0:
+            return
+        cuda.syncthreads()
+        o[t] += 7
+
+    for n in (0, 1, 2, 5):
+        agree(kernel, 1, 128, out(128), n)
+
+
+def test_blocks_return_as_a_whole() -> None:
+    def kernel(o, n):
+        s = cuda.shared.array(64, int32)
+        t = cuda.threadIdx.x
+        s[t] = t if t < 20 else -t
+        if cuda.blockIdx.x >= n:
+            return
+        cuda.syncthreads()
+        o[cuda.grid(1)] = s[63 - t]
+
+    for n in (0, 2, 3):
+        agree(kernel, 3, 64, out(256), n)
+
+
 def test_a_chain_of_cases() -> None:
     def kernel(o, x):
         s = cuda.shared.array(128, int32)

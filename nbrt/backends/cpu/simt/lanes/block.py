@@ -11,7 +11,12 @@ from nbrt.backends.cpu.simt.lanes.divergence import VARYING, Divergence, Stride
 from nbrt.backends.cpu.simt.lanes.instructions import Instructions
 from nbrt.backends.cpu.simt.lanes.interchange import find_interchanges, iteration_name
 from nbrt.backends.cpu.simt.lanes.lane_layout import choose_lane_count, choose_layout
-from nbrt.backends.cpu.simt.lanes.legality import check_loops, check_spins, check_uniform
+from nbrt.backends.cpu.simt.lanes.legality import (
+    check_loops,
+    check_spins,
+    check_uniform,
+    may_return_before_others,
+)
 from nbrt.backends.cpu.simt.lanes.reaching_values import merge_reaching_values
 from nbrt.backends.cpu.simt.lanes.region_exits import PartialError, RegionExits
 from nbrt.backends.cpu.simt.lanes.regions import (
@@ -151,7 +156,9 @@ class _BlockWriter:
             if self._code.block[axis] > 1:
                 varying[name] = VARYING
         if self._thread.barriers:
-            check_uniform(self._thread, Divergence(self._function, varying, {}, 0))
+            whole = Divergence(self._function, varying, {}, 0)
+            check_uniform(self._thread, whole)
+            self._partial |= may_return_before_others(self._thread, whole)
         for _, item in self._function.instructions():
             if item.detail == placeholders.GRID_SYNC:
                 raise CannotLowerError("threads of all blocks wait for each other")

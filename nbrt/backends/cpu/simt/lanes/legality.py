@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nbrt.backends.cpu.simt.lanes.regions import DONE
 from nbrt.backends.cpu.simt.llvm.graph import END, Level, dominators
 from nbrt.backends.cpu.simt.llvm.model import CannotLowerError
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.regions import SplitThread
     from nbrt.backends.cpu.simt.llvm.model import Function, Instruction
 
-__all__ = ["check_loops", "check_spins", "check_uniform"]
+__all__ = ["check_loops", "check_spins", "check_uniform", "may_return_before_others"]
 
 _ATOMIC = ("atomicrmw", "cmpxchg")
 
@@ -42,6 +43,39 @@ def check_uniform(thread: SplitThread, divergence: Divergence) -> None:
         ipdom = _barrier_postdominators(thread, level)
         if any(divergence.diverges(level, node) and ipdom.get(node) == END for node in level.order):
             raise CannotLowerError("threads of a block may wait at different barriers")
+
+
+def may_return_before_others(thread: SplitThread, divergence: Divergence) -> bool:
+    """Return whether some threads of a block may return while others go on to a barrier.
+
+    The groups must then keep masks, even where all lanes of a group return together.
+    `divergence` is that of the whole block.
+    """
+    for region in thread.regions:
+        level = region.level
+        exits = _exits(level)
+        for node in level.order:
+            reached = exits[node]
+            if (
+                DONE in reached
+                and not reached.isdisjoint(thread.barriers)
+                and level.ipdom[node] == END
+                and divergence.diverges(level, node)
+            ):
+                return True
+    return False
+
+
+def _exits(level: Level) -> dict[str, set[str]]:
+    """Return the targets outside of a level that each of its nodes may reach."""
+    exits: dict[str, set[str]] = {}
+    for node in reversed(level.order):
+        found: set[str] = set()
+        for _, target in level.edges(node):
+            inner = level.node_of(target) if target in level.blocks else None
+            found |= {target} if inner is None else exits.get(inner, set())
+        exits[node] = found
+    return exits
 
 
 def _barrier_postdominators(thread: SplitThread, level: Level) -> dict[str, str]:
