@@ -50,7 +50,8 @@ class Completion:
     def complete(self, failure: StreamFailure | None = None) -> None:
         """Complete the point; called once."""
         self.seconds = time.perf_counter()
-        self.failure = failure
+        if failure is not None:
+            self.failure = failure
         self.is_done = True
         self._lock.release()
 

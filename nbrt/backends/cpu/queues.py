@@ -315,14 +315,17 @@ class WorkerQueue:
             if self.owner is not None:
                 self._wait_for_owner()
             if type(item) is Synchronization:
-                # The thread that it wakes must find the queue ready.
-                failure = self._failure
+                completion = item.completion
+                completion.failure = self._failure
                 if item.raises:
                     self._failure = None
+                # The thread that it wakes must find the queue ready, and be the only one that
+                # refers to the failure, which holds arrays.
+                del item
                 self._completed += 1
                 self._end_item()
-                item.completion.complete(failure)
-                del item
+                completion.complete()
+                del completion
                 continue
             if type(item) is Completion or type(item) is Callback:
                 # A thread that this item wakes must find the queue idle.
