@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ DISTANCES = np.array([1, 2, 4, 8, 16, 32, 3, 7, 15, 31, 63, 5, 33, 48, 64, 96, 0
 BLOCKS = [128, 100, 48, (32, 4), (16, 5), 7]
 
 
-def size_of(block):
+def size_of(block: Any) -> int:
     return int(np.prod(block))
 
 
-def data(dtype, size):
+def data(dtype: Any, size: int) -> Any:
     if np.dtype(dtype).kind == "f":
         return RNG.normal(size=size).astype(dtype)
     return RNG.integers(-100, 100, size).astype(dtype)
@@ -29,7 +30,7 @@ def data(dtype, size):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8"])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_reads_at_t_xor_distance(block, dtype) -> None:
+def test_reads_at_t_xor_distance(block: Any, dtype: str) -> None:
     kind = np.dtype(dtype).type
 
     def kernel(o, x, distances):
@@ -64,7 +65,7 @@ def test_reads_at_t_xor_distance(block, dtype) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_guarded_exchanges(block, dtype) -> None:
+def test_guarded_exchanges(block: Any, dtype: str) -> None:
     """The classic form: the lower thread of a pair sorts it, in a direction by a bit of t."""
     kind = np.dtype(dtype).type
 
@@ -100,7 +101,7 @@ def test_guarded_exchanges(block, dtype) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 @pytest.mark.parametrize("threads", [16, 64, 128])
-def test_a_bitonic_sort(threads, dtype) -> None:
+def test_a_bitonic_sort(threads: int, dtype: str) -> None:
     kind = np.dtype(dtype).type
 
     def kernel(o, x, n):
@@ -156,7 +157,7 @@ def test_a_distance_from_before_a_barrier_with_its_successor_from_behind() -> No
 
 
 @pytest.mark.parametrize("block", [64, 50, (32, 2), 24])
-def test_constant_permutations_of_shared_and_global_arrays(block) -> None:
+def test_constant_permutations_of_shared_and_global_arrays(block: Any) -> None:
     """Windows of global arrays are read and written if all lanes are there and cover them."""
 
     def kernel(o, p, x):
@@ -232,7 +233,7 @@ def test_inspection_names_the_versions_and_what_stands_in_their_way() -> None:
 
     x = np.zeros(64, np.float32)
 
-    def notes(kernel):
+    def notes(kernel: Any) -> list[str]:
         reasons = CpuCode(kernel, (x, x, 1), (64, 1, 1)).lowering.reasons
         return [reason for reason in reasons if "exchanged by `distance`" in reason]
 
@@ -300,7 +301,7 @@ def kernel(o, p, q, numbers):
                 s[t] = ({third}) & 255
             cuda.syncthreads()
 """
-    space = {"cuda": cuda, "int64": int64, "int32": int32}
+    space: dict[str, Any] = {"cuda": cuda, "int64": int64, "int32": int32}
     exec(source, space)
     numbers = np.array([1, 2, 4, 8, 16, 32, 3, 31, 0, 64, 17])
     width, rows = 64, 2 * len(numbers)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numba import cuda, float32, int32
@@ -13,7 +15,7 @@ RNG = np.random.default_rng(20)
 
 
 @pytest.mark.parametrize("threads", [64, 100, (16, 3)])
-def test_values_of_an_outer_loop_are_used_behind_barriers_of_an_inner_one(threads) -> None:
+def test_values_of_an_outer_loop_are_used_behind_barriers_of_an_inner_one(threads: Any) -> None:
     """Uniform and varying values of several types, and one that changes on one path only."""
 
     def kernel(o, x, rounds):

@@ -17,6 +17,7 @@ from nbrt.backends.cpu.simt.lanes.legality import (
     check_uniform,
     may_return_before_others,
 )
+from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
 from nbrt.backends.cpu.simt.lanes.reaching_values import merge_reaching_values
 from nbrt.backends.cpu.simt.lanes.region_exits import PartialError, RegionExits
 from nbrt.backends.cpu.simt.lanes.regions import (
@@ -119,6 +120,8 @@ class _BlockWriter:
         self._values = self._instructions.values
         self._slots = SpillSlots(self._writer, self._divergence, self._layout.groups)
         self._exits = RegionExits(self._writer, self._slots, self._thread, partial=self._partial)
+        self._copies = PrivateCopies(self._writer, self._slots.allocate, self._thread, used)
+        self._instructions.use_copies(self._copies)
 
     @property
     def has_divergent_loops(self) -> bool:
@@ -186,6 +189,7 @@ class _BlockWriter:
         """Return the text of the module."""
         writer, function = self._writer, self._function
         self._allocate()
+        self._copies.find(self._known)
         self._exits.begin()
         labels = {region.wait: writer.name("region") for region in self._thread.regions}
         writer.go(labels[""])
@@ -237,6 +241,7 @@ class _BlockWriter:
         writer, groups = self._writer, self._layout.groups
         writer.start(labels[region.wait])
         self._exits.begin_region(region)
+        self._copies.begin_region(region)
         before, head, after = writer.label, writer.name("group"), writer.name("groups.end")
         writer.go(head)
         writer.start(head)

@@ -22,6 +22,7 @@ from nbrt.backends.cpu.simt.llvm.types import is_integer, is_scalar
 
 if TYPE_CHECKING:
     from nbrt.backends.cpu.simt.lanes.divergence import Divergence
+    from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
 
 __all__ = ["Instructions"]
 
@@ -68,6 +69,10 @@ class Instructions:
         self._memory = Memory(writer, self._scalarizer, divergence.definitions)
         self._warp = WarpOperations(writer)
         self._patterns = Patterns(writer, divergence)
+
+    def use_copies(self, copies: PrivateCopies) -> None:
+        """Add to copies of shared arrays."""
+        self._memory.copies = copies
 
     def value(self, operand: Operand) -> Value:
         """Return the value of an operand."""

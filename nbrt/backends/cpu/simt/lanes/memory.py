@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from nbrt.backends.cpu.simt import placeholders
@@ -13,6 +14,7 @@ from nbrt.backends.cpu.simt.llvm.types import is_scalar, size_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from nbrt.backends.cpu.simt.lanes.private_copies import PrivateCopies
     from nbrt.backends.cpu.simt.lanes.scalarize import Scalarizer
 
 __all__ = ["Memory"]
@@ -49,6 +51,7 @@ class Memory:
         self._scalarizer = scalarizer
         self._definitions = definitions
         self._windows = Windows(writer)
+        self.copies: PrivateCopies | None = None
         self._scratch = ""
         self._writes = {True: 0, False: 0}
         """Number of writes to private memory, and to other memory."""
@@ -270,9 +273,16 @@ class Memory:
         if item.opcode == "cmpxchg":
             return self._exchange(item, operands, mask, is_private)
 
+        # Under a mask, lanes are not numbered while the code is written.
+        distances = self.copies.distances(item) if self.copies and mask is None else []
+        copies = itertools.cycle(distances or ["0"])
+
         def write_lane(texts: list[str]) -> str:
             if is_private:
-                return self._plain_operation(item, texts[0], texts[1])
+                at, distance = texts[0], next(copies)
+                if distance != "0":
+                    at = self._writer.op(f"getelementptr i8, ptr {at}, i64 {distance}")
+                return self._plain_operation(item, at, texts[1])
             kind = item.type
             return self._writer.op(
                 f"atomicrmw {item.detail} ptr {texts[0]}, {kind} {texts[1]} monotonic"
